@@ -1,0 +1,90 @@
+# `make` prints the targets. Variables that can be given on the command line or in the environment:
+#   PYTHON       interpreter the environment is made with (3.11 to 3.13); default python3
+#   VENV         where the environment lives; default .venv
+#   TORCH_INDEX  package index to take torch from, e.g. for a CPU-only or another CUDA build; default pip's own settings
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH_INDEX ?=
+
+BIN := $(VENV)/bin
+UV := $(BIN)/uv
+STAMP := $(VENV)/.stamp
+
+# Behind a company proxy the certificates are the system's; on any other machine the system's are as good as uv's own.
+export UV_SYSTEM_CERTS ?= 1
+# The cache is often on another file system, where hard links fail and uv warns about it.
+export UV_LINK_MODE ?= copy
+export VIRTUAL_ENV := $(abspath $(VENV))
+
+# No library tells anyone that it ran.
+export DAGSTER_DISABLE_TELEMETRY ?= 1
+export MLFLOW_DISABLE_TELEMETRY ?= true
+export HF_HUB_DISABLE_TELEMETRY ?= 1
+export GRADIO_ANALYTICS_ENABLED ?= False
+export DO_NOT_TRACK ?= 1
+
+# Installed by the torch step alone: which build is right depends on the machine, not on this project.
+TORCH_FAMILY := torch triton cuda-bindings cuda-pathfinder cuda-toolkit \
+	nvidia-cublas nvidia-cuda-cupti nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cudnn-cu13 nvidia-cufft nvidia-cufile \
+	nvidia-curand nvidia-cusolver nvidia-cusparse nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvjitlink \
+	nvidia-nvshmem-cu13 nvidia-nvtx
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help env demo test dev lint bench controls faults lock clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
+
+env: $(STAMP) ## make the environment in .venv (downloads about 2 GB once)
+
+# torch first and by plain pip, which obeys the machine's pip settings (a local wheel, a mirror, TORCH_INDEX). What follows
+# is installed without resolving, so nothing later can replace that build.
+$(STAMP): Makefile pyproject.toml requirements/lock.txt requirements/torch.txt requirements/uv.txt
+	@$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 13) else f"PYTHON={sys.executable} is {sys.version.split()[0]}; 3.11 to 3.13 is needed")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) -r requirements/torch.txt
+	$(UV) pip install --quiet --require-hashes --no-deps -r requirements/lock.txt
+	$(UV) pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: env ## from generated crawl to an evaluated model, on this machine
+	$(BIN)/pedigree demo
+
+# Tests never reach a model hub; what they need they make.
+test: export HF_HUB_OFFLINE = 1
+test: export HF_DATASETS_OFFLINE = 1
+test: export TRANSFORMERS_OFFLINE = 1
+test: export TOKENIZERS_PARALLELISM = false
+test: env ## run the tests; ARGS= goes to pytest
+	$(BIN)/python -m pytest -q tests $(ARGS)
+
+dev: env ## open the UI on this machine
+	$(BIN)/pedigree dev
+
+lint: env ## style and import direction
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+
+bench: env ## measure the data chain against its peers
+	$(BIN)/python -m benchmarks.chain
+
+controls: env ## score the control models beside the trained one
+	$(BIN)/python -m benchmarks.controls
+
+faults: env ## kill stages at every point and check what is left
+	$(BIN)/python -m benchmarks.faults
+
+# torch and CUDA take part in the resolution, so that the rest agrees with them, and are left out of the file.
+lock: ## resolve pyproject.toml anew into requirements/lock.txt
+	test -x $(UV) || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.txt; }
+	$(UV) pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-header \
+		--constraint requirements/torch.txt --override requirements/overrides.txt \
+		$(TORCH_FAMILY:%=--no-emit-package %) --extra dev --output-file requirements/lock.txt pyproject.toml
+	! grep -E '^(torch|triton|cuda-|nvidia-)' requirements/lock.txt
+
+clean: ## remove caches, keep environment and runs
+	find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +
+	rm -rf .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
