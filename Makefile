@@ -13,8 +13,6 @@ STAMP := $(VENV)/.stamp
 
 # Behind a company proxy the certificates are the system's; on any other machine the system's are as good as uv's own.
 export UV_SYSTEM_CERTS ?= 1
-# The cache is often on another file system, where hard links fail and uv warns about it.
-export UV_LINK_MODE ?= copy
 export VIRTUAL_ENV := $(abspath $(VENV))
 
 # No library tells anyone that it ran.
@@ -29,6 +27,9 @@ TORCH_FAMILY := torch triton cuda-bindings cuda-pathfinder cuda-toolkit \
 	nvidia-cublas nvidia-cuda-cupti nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cudnn-cu13 nvidia-cufft nvidia-cufile \
 	nvidia-curand nvidia-cusolver nvidia-cusparse nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvjitlink \
 	nvidia-nvshmem-cu13 nvidia-nvtx
+
+# Three evaluation packages ship as source only; what they are built with comes from the lock as well.
+BUILD_HASHES := --build-constraints requirements/lock.txt --require-build-hashes --preview-features build-dependency-hashes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -46,7 +47,7 @@ $(STAMP): Makefile pyproject.toml requirements/lock.txt requirements/torch.txt r
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) -r requirements/torch.txt
-	$(UV) pip install --quiet --require-hashes --no-deps -r requirements/lock.txt
+	$(UV) pip install --quiet --require-hashes --no-deps $(BUILD_HASHES) -r requirements/lock.txt
 	$(UV) pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
