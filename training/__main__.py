@@ -1,0 +1,11 @@
+"""`python -m training job.json`: run one data, pretraining or post-training stage."""
+
+from __future__ import annotations
+
+import sys
+
+from training.runner import main
+from training.stages import STAGES
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], STAGES))

@@ -1,0 +1,258 @@
+"""Artifacts: what a stage left behind, found by what was asked for and verified by what came out.
+
+`<root>/<asset>/<fingerprint>/artifact.json` is written last; a folder without it is unfinished. The *fingerprint* says what was
+asked for, the *digest* what came out. Standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from training.job import InputArtifact, RefusedInput
+
+ARTIFACT_FILE = "artifact.json"
+LEASE_FILE = "lease.json"
+LEASE_SECONDS = 30.0
+SCRATCH_FOLDER = "scratch"
+
+
+def canonical_json(value: Any) -> str:
+    """One spelling for equal data: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest_of(value: Any) -> str:
+    """sha256 (hex) of the canonical JSON of plain data."""
+    return hashlib.sha256(canonical_json(value).encode("utf-8")).hexdigest()
+
+
+def fingerprint(
+    *, stage: str, version: str, settings: Any, libraries: dict[str, str], inputs: Iterable[tuple[str, str]], seed: int
+) -> str:
+    """What was asked for, as 32 hex digits.
+
+    `settings` holds only what the stage reads and what differs from that version's defaults; `inputs` are (asset,
+    fingerprint) pairs in order. Nothing about where or how fast belongs here.
+    """
+    return digest_of([stage, version, settings, libraries, list(inputs), seed])[:32]
+
+
+def sha256_of(path: Path) -> str:
+    """sha256 (hex) of a file's bytes."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextmanager
+def written(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
+    """A stream whose content appears at `path` whole or not at all: temporary name, fsync, rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    encoding = None if "b" in mode else "utf-8"
+    try:
+        with open(temporary, mode, encoding=encoding) as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    with written(path, "w") as stream:
+        stream.write(text)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON (indented, sorted keys) whole or not at all."""
+    write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Artifact:
+    """A committed artifact."""
+
+    path: Path
+    record: dict[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """What came out: the sha256 over its files' paths and checksums."""
+        return self.record["digest"]
+
+    @property
+    def fingerprint(self) -> str:
+        """What was asked for."""
+        return self.record["fingerprint"]
+
+    @property
+    def failed_gates(self) -> list[dict[str, Any]]:
+        """The gates that refused it, with their evidence."""
+        return [gate for gate in self.record["gates"] if not gate["passed"]]
+
+
+def folder_of(root: str | os.PathLike[str], asset: str, fingerprint_: str) -> Path:
+    """Where the artifact of `asset` with that fingerprint lives under `root`."""
+    return Path(root, asset, fingerprint_)
+
+
+def find(folder: Path) -> Artifact | None:
+    """The committed artifact in `folder`; None when it is absent or unfinished."""
+    try:
+        return Artifact(path=folder, record=json.loads((folder / ARTIFACT_FILE).read_text("utf-8")))
+    except FileNotFoundError:
+        return None
+
+
+def manifest(folder: Path, files: Iterable[str]) -> list[dict[str, Any]]:
+    """Path, size in bytes and sha256 of each of the folder's `files`, sorted by path."""
+    return [
+        {"path": name, "bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)} for name in sorted(set(files))
+    ]
+
+
+def digest_of_files(files: Iterable[dict[str, Any]]) -> str:
+    """The digest of an artifact with this manifest."""
+    return digest_of(sorted([entry["path"], entry["sha256"]] for entry in files))
+
+
+def damaged_files(artifact: Artifact) -> list[str]:
+    """One line for each file that is missing or differs from its manifest entry; empty when all is well."""
+    problems = []
+    for entry in artifact.record["files"]:
+        path = artifact.path / entry["path"]
+        if not path.exists():
+            problems.append(f"{path}: missing")
+        elif path.stat().st_size != entry["bytes"]:
+            problems.append(f"{path}: {path.stat().st_size} bytes, the manifest says {entry['bytes']}")
+        elif sha256_of(path) != entry["sha256"]:
+            problems.append(f"{path}: content differs from its checksum {entry['sha256'][:12]}…")
+    return problems
+
+
+def check_input(item: InputArtifact) -> Artifact:
+    """The input as a usable artifact. RefusedInput says which gate, digest or file stands in the way."""
+    artifact = find(Path(item.path))
+    if artifact is None:
+        raise RefusedInput(f"{item.asset} [{item.partition}]: no finished artifact at {item.path}; materialize {item.asset} first")
+    if artifact.digest != item.digest:
+        raise RefusedInput(
+            f"{item.asset} [{item.partition}]: digest {artifact.digest[:12]} is not the {item.digest[:12]} that the job was"
+            " written for; run again so that the job names what is there now"
+        )
+    if artifact.failed_gates:
+        gate = artifact.failed_gates[0]
+        raise RefusedInput(f"{item.asset} [{item.partition}]: gate {gate['name']} refused it: {canonical_json(gate['evidence'])}")
+    problems = damaged_files(artifact)
+    if problems:
+        raise RefusedInput(f"{item.asset} [{item.partition}]: {problems[0]}; remove the folder and materialize it again")
+    return artifact
+
+
+class LeaseHeld(RuntimeError):
+    """Another live process is making this artifact."""
+
+
+class Lease:
+    """One writer per fingerprint. Taken over when its heartbeat is older than LEASE_SECONDS.
+
+    Each take-over raises the fencing token; a process that slept through its lease finds another token and may not commit.
+    Works wherever rename is atomic.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / LEASE_FILE
+        self._owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self._token = 0
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Lease:
+        self._take()
+        self._thread = threading.Thread(target=self._renew, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self.is_held:
+            self._path.unlink(missing_ok=True)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process still owns the lease; checked just before the commit."""
+        current = self._read()
+        return current is not None and current["owner"] == self._owner and current["token"] == self._token
+
+    def _take(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        guard = self._path.with_name(LEASE_FILE + ".guard")
+        for _ in range(200):
+            try:
+                descriptor = os.open(guard, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+            except FileExistsError:
+                # A guard is held for microseconds; one left by a killed process is older than that.
+                with _suppress_missing():
+                    if time.time() - guard.stat().st_mtime > 2.0:
+                        guard.unlink()
+                time.sleep(0.02)
+                continue
+            try:
+                self._take_guarded()
+                return
+            finally:
+                os.close(descriptor)
+                guard.unlink(missing_ok=True)
+        raise LeaseHeld(f"{guard} cannot be taken")
+
+    def _take_guarded(self) -> None:
+        current = self._read()
+        if current is not None and self._is_alive(current):
+            raise LeaseHeld(f"{self._path.parent} is being made by {current['owner']}")
+        self._token = (current["token"] if current else 0) + 1
+        self._write()
+
+    @staticmethod
+    def _is_alive(current: dict[str, Any]) -> bool:
+        host, pid, _ = current["owner"].rsplit(":", 2)
+        if host == socket.gethostname() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+            return False  # the same machine says that the process is gone: no need to wait for the heartbeat
+        return time.time() - current["renewed"] < LEASE_SECONDS
+
+    def _read(self) -> dict[str, Any] | None:
+        try:
+            return json.loads(self._path.read_text("utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+
+    def _write(self) -> None:
+        write_json(self._path, {"owner": self._owner, "token": self._token, "renewed": time.time()})
+
+    def _renew(self) -> None:
+        while not self._stop.wait(LEASE_SECONDS / 4):
+            if not self.is_held:
+                return
+            self._write()
+
+
+@contextmanager
+def _suppress_missing() -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        pass

@@ -1,0 +1,184 @@
+"""The contract between whoever asks for a stage and the stage: a job goes in, an outcome comes out.
+
+Standard library only, so that a bare GPU node with torch, numpy and safetensors reads a job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from training.progress import Progress
+from training.records import RecipeError, read_record, write_record
+
+T = TypeVar("T")
+
+
+class DataError(ValueError):
+    """The data a person named cannot be used: missing, empty, damaged or of the wrong form. Nothing was lost."""
+
+
+class RefusedInput(ValueError):
+    """An input artifact exists but may not be used: a gate refused it, its digest changed, or a file is damaged."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputArtifact:
+    """One artifact that a stage reads, as it was when the job was written."""
+
+    asset: str
+    partition: str
+    fingerprint: str
+    digest: str
+    path: str
+
+    def file(self, name: str) -> Path:
+        """The path of one of the artifact's files."""
+        return Path(self.path, name)
+
+    def record(self) -> dict[str, Any]:
+        """The artifact's `artifact.json`."""
+        return json.loads(self.file("artifact.json").read_text("utf-8"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunSettings:
+    """Where and how fast: the profile's part of a job. Nothing here may change what comes out."""
+
+    workers: int = 1
+    threads: int = 0  # 0: as many as the machine gives
+    processes: int = 1
+    nodes: int = 1
+    gpus_per_node: int = 0
+    micro_batch_tokens: int = 0  # 0: the whole global batch at once
+    checkpoint_seconds: float = 60.0
+    compile: bool = False
+    memory_gb: float = 0.0  # 0: no limit asked for
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """One stage to run: what it reads, with which settings, and where the result goes."""
+
+    stage: str
+    asset: str
+    partition: str
+    recipe: str
+    fingerprint: str
+    stage_version: str
+    settings: dict[str, Any]
+    inputs: tuple[InputArtifact, ...] = ()
+    output: str
+    run: RunSettings = field(default_factory=RunSettings)
+    seed: int = 0
+    libraries: dict[str, str] = field(default_factory=dict)
+    code_revision: str = ""
+
+    def settings_as(self, cls: type[T], key: str = "") -> T:
+        """The settings (or the part named `key`) as the frozen record `cls`."""
+        data = self.settings[key] if key else self.settings
+        return read_record(cls, data, where=key or self.stage)
+
+    def inputs_of(self, asset: str) -> tuple[InputArtifact, ...]:
+        """The inputs made by `asset`, in the recipe's snapshot order. May be empty."""
+        return tuple(item for item in self.inputs if item.asset == asset)
+
+    def input_of(self, asset: str) -> InputArtifact:
+        """The single input made by `asset`; RecipeError when there is not exactly one."""
+        found = self.inputs_of(asset)
+        if len(found) != 1:
+            raise RecipeError(f"stage {self.stage} wants one input from {asset}, the job names {len(found)}")
+        return found[0]
+
+    @property
+    def snapshot(self) -> str:
+        """The snapshot part of a `recipe@snapshot` partition; empty for a recipe-wide stage."""
+        return self.partition.partition("@")[2]
+
+
+def read_job(path: str | os.PathLike[str]) -> Job:
+    """The job written at `path`. RecipeError when a field is unknown, missing or of the wrong type."""
+    return read_record(Job, json.loads(Path(path).read_text("utf-8")), where="job")
+
+
+def write_job(job: Job, path: str | os.PathLike[str]) -> None:
+    """Write `job` as JSON at `path`, whole or not at all."""
+    from training.artifact import write_text
+
+    write_text(Path(path), json.dumps(write_record(job), indent=1, sort_keys=True, ensure_ascii=False))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counts:
+    """Where every record went: in = kept + dropped(reason) + quarantined(reason)."""
+
+    records_in: int
+    kept: int
+    dropped: dict[str, int] = field(default_factory=dict)
+    quarantined: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def balance(self) -> bool:
+        """Whether no record is missing or counted twice."""
+        return self.records_in == self.kept + sum(self.dropped.values()) + sum(self.quarantined.values())
+
+    def as_json(self) -> dict[str, Any]:
+        """The form in `artifact.json` and on the command line."""
+        return {"in": self.records_in, "kept": self.kept, "dropped": self.dropped, "quarantined": self.quarantined}
+
+    @staticmethod
+    def total(parts: list[dict[str, Any]]) -> Counts:
+        """The sum of several `as_json` forms (one a rank)."""
+        dropped: dict[str, int] = {}
+        quarantined: dict[str, int] = {}
+        for part in parts:
+            _add(dropped, part["dropped"])
+            _add(quarantined, part["quarantined"])
+        return Counts(
+            records_in=sum(part["in"] for part in parts),
+            kept=sum(part["kept"] for part in parts),
+            dropped=dict(sorted(dropped.items())),
+            quarantined=dict(sorted(quarantined.items())),
+        )
+
+
+def _add(into: dict[str, int], more: Mapping[str, int]) -> None:
+    for reason, number in more.items():
+        into[reason] = into.get(reason, 0) + number
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gate:
+    """A verdict that later stages obey: an artifact with a failed gate is refused as an input."""
+
+    name: str
+    passed: bool
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What a stage made. `files` are relative to the output folder and are all that readers may open."""
+
+    files: tuple[str, ...]
+    counts: Counts | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    gates: tuple[Gate, ...] = ()
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """Where a stage writes and how it reports.
+
+    `path` is the artifact's folder: write files there under temporary names and rename (see training.artifact).
+    `scratch` is a folder for private state (checkpoints); it survives a kill and goes when the artifact is committed.
+    """
+
+    path: Path
+    scratch: Path
+    progress: Progress

@@ -1,0 +1,503 @@
+"""The recipe: everything that is meant to change the result, as frozen records that check themselves.
+
+A recipe is a YAML file; `extends` names one base, and a variant lists only its differences. Where and how fast is the
+profile's (resources/profile.py); no setting is in both. Standard library only, except for reading YAML.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from training.data.kitchen.world import KitchenWorld
+from training.records import RecipeError, read_record, write_record
+
+NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
+
+
+def check_name(name: str, what: str) -> None:
+    """RecipeError unless `name` is 1 to 64 of a-z 0-9 . _ - : it becomes a partition key and a folder name."""
+    if not 1 <= len(name) <= 64 or not set(name) <= NAME_CHARACTERS or name.startswith("."):
+        raise RecipeError(f"{what}: {name!r} must be 1 to 64 characters of a-z, 0-9, '.', '_', '-', not starting with '.'")
+
+
+# Corpus
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SnapshotRecipe:
+    """One crawl snapshot, or one collection of already extracted text. It is a partition; its files are not.
+
+    `source` says what is read: `kitchen` (generated), `warc` (folder, glob or fsspec URLs), `parquet` or `jsonl` (already
+    extracted text), `commoncrawl` (`crawl` id and the WARC files numbered `first_file` … of its listing).
+    """
+
+    name: str
+    source: Literal["kitchen", "warc", "parquet", "jsonl", "commoncrawl"]
+    label: str = "web"  # the mixture weighs documents by it
+    paths: tuple[str, ...] = ()
+    text_field: str = "text"
+    url_field: str = "url"
+    crawl: str = ""
+    first_file: int = 0
+    num_files: int = 1
+    base_url: str = "https://data.commoncrawl.org/"
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "snapshots.name")
+        if self.source in ("warc", "parquet", "jsonl") and not self.paths:
+            raise RecipeError(f"snapshots.{self.name}.paths: empty; source {self.source!r} needs at least one path, glob or URL")
+        if self.source == "commoncrawl" and not self.crawl:
+            raise RecipeError(f"snapshots.{self.name}.crawl: empty; name a crawl such as CC-MAIN-2024-22")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExtractRecipe:
+    """HTML to text. Limits are sizes, never seconds: the kept set must not depend on how busy the machine is."""
+
+    extractor: Literal["resiliparse", "trafilatura"] = "resiliparse"
+    max_html_bytes: int = 4_000_000
+    max_nodes: int = 200_000
+    min_characters: int = 50
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QualityRecipe:
+    """Models that judge text, trained by the pipeline on what the recipe names for them.
+
+    An n-gram model of the reference texts (perplexity) and a linear classifier of hashed word n-grams (reference against a
+    sample of `snapshots`).
+    """
+
+    reference: tuple[str, ...] = ()  # URIs of texts that are known to be good
+    reference_field: str = "text"
+    snapshots: tuple[str, ...] = ()  # the classifier's negatives are sampled from these
+    negatives: int = 2000
+    ngram_order: int = 3
+    classifier_buckets: int = 65_536
+    held_out_fraction: float = 0.1
+    min_auc: float = 0.6  # gate on held-out documents
+
+
+FilterRule = Literal[
+    "url", "language", "gopher_repetition", "gopher_quality", "c4", "fineweb", "classifier", "perplexity", "toxicity", "personal_data"
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FilterRecipe:
+    """Which documents go on. Rules run in the order of `rules`; the first that says no gives the reason.
+
+    Sources: Gopher (arXiv 2112.11446), C4 (arXiv 1910.10683), FineWeb (arXiv 2406.17557), CCNet (arXiv 1911.00359).
+    """
+
+    rules: tuple[FilterRule, ...] = ()
+    languages: tuple[str, ...] = ("en",)
+    min_language_score: float = 0.65
+    blocked_domains: tuple[str, ...] = ()
+    blocked_urls: tuple[str, ...] = ()
+    gopher_min_words: int = 50
+    gopher_max_words: int = 100_000
+    gopher_min_mean_word_length: float = 3.0
+    gopher_max_mean_word_length: float = 10.0
+    gopher_max_symbol_ratio: float = 0.1
+    gopher_max_bullet_fraction: float = 0.9
+    gopher_max_ellipsis_fraction: float = 0.3
+    gopher_min_alphabetic_fraction: float = 0.8
+    gopher_min_stop_words: int = 2
+    c4_min_sentences: int = 5
+    c4_min_words_per_line: int = -1  # -1: lines are not dropped for being short, as in FineWeb
+    c4_lines_end_with_punctuation: bool = False
+    fineweb_min_line_punctuation: float = 0.12
+    fineweb_max_short_lines: float = 0.67
+    fineweb_max_duplicate_characters: float = 0.01
+    fineweb_max_newline_ratio: float = 0.3
+    min_quality_score: float = 0.2
+    max_perplexity: float = 0.0  # 0: buckets are recorded, nothing is dropped
+    max_toxic_word_fraction: float = 0.02
+    personal_data: tuple[str, ...] = ("email", "phone", "ip", "card", "iban", "api_key")
+    min_kept_fraction: float = 0.0  # gate: survival below this stops the chain
+    max_kept_fraction: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DedupRecipe:
+    """Exact and near-duplicate removal; a document goes if and only if a verified near-duplicate with a smaller id exists.
+
+    Source: MinHash LSH; 5-word n-grams, 14 buckets of 8 hashes are FineWeb's (arXiv 2406.17557). Every candidate pair is verified.
+    """
+
+    enabled: bool = True
+    ngram_words: int = 5
+    buckets: int = 14
+    hashes_per_bucket: int = 8
+    min_similarity: float = 0.7  # Jaccard of the n-gram sets, in [0, 1]
+    min_kept_fraction: float = 0.0  # gate, per source and language
+
+    def __post_init__(self) -> None:
+        if self.buckets < 1 or self.hashes_per_bucket < 1 or self.ngram_words < 1:
+            raise RecipeError(
+                f"dedup: ngram_words={self.ngram_words}, buckets={self.buckets}, hashes_per_bucket={self.hashes_per_bucket};"
+                " each must be at least 1"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BenchmarkRecipe:
+    """A set of exam items. `kind` says how an item is read and scored.
+
+    multiple_choice: `question`, `choices`, `gold` (index); generate and chat: `question`, `answer` (exact match after
+    normalization); the `*_field` names say which columns of the file hold them. `passage_field` may be empty.
+    """
+
+    name: str
+    uri: str
+    kind: Literal["multiple_choice", "generate", "chat"]
+    question_field: str = "question"
+    choices_field: str = "choices"
+    gold_field: str = "gold"
+    answer_field: str = "answer"
+    passage_field: str = ""
+    id_field: str = "id"
+    limit: int = 0  # 0: every item
+    ngram_words: int = 8  # for contamination: word n-grams shared with an item mark a document
+    max_new_tokens: int = 16
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "benchmark name")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecontaminateRecipe:
+    """What to do with documents that overlap the benchmarks: remove them, flag them, or nothing (off)."""
+
+    action: Literal["remove", "flag", "off"] = "remove"
+    benchmarks: tuple[BenchmarkRecipe, ...] = ()
+    max_document_frequency: int = 20  # an n-gram in more documents than this is a common phrase, not a leak
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenizerRecipe:
+    """Byte-level BPE: vocabulary, merges and special tokens are fixed here; the chat template belongs to post-training."""
+
+    snapshots: tuple[str, ...]
+    vocabulary: int
+    sample_bytes: int = 50_000_000
+    min_frequency: int = 2
+    special_tokens: tuple[str, ...] = ("<|endoftext|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
+    min_bytes_per_token: float = 2.0  # gate on fertility
+
+    def __post_init__(self) -> None:
+        smallest = 256 + len(self.special_tokens)
+        if self.vocabulary < smallest:
+            raise RecipeError(f"tokenizer.vocabulary={self.vocabulary}; 256 bytes and the special tokens need at least {smallest}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardsRecipe:
+    """How documents become token files."""
+
+    max_shard_tokens: int = 100_000_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MixtureRecipe:
+    """Which share of the training tokens each source gives. Weights are normalized; empty means by size."""
+
+    weights: dict[str, float] = field(default_factory=dict)
+    max_epochs: float = 4.0  # of any source; more is refused
+    held_out_fraction: float = 0.01  # of documents, chosen by their id
+
+
+# Models
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelRecipe:
+    """The decoder's shape. The vocabulary is the tokenizer's."""
+
+    width: int
+    layers: int
+    heads: int
+    kv_heads: int
+    mlp_width: int
+    max_length: int
+    rope_theta: float = 10_000.0
+    norm_epsilon: float = 1e-5
+    qk_norm: bool = False
+    tied_embeddings: bool = True
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads or self.heads % self.kv_heads:
+            raise RecipeError(
+                f"model: width={self.width} must be a multiple of heads={self.heads}, and heads of kv_heads={self.kv_heads}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PretrainRecipe:
+    """How the base model is trained."""
+
+    tokens: int  # the whole budget
+    sequence_length: int
+    global_batch_tokens: int
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    learning_rate: float = 3e-3  # AdamW's; under Muon that of embeddings, norms and head
+    muon_learning_rate: float = 0.02
+    beta1: float = 0.9
+    beta2: float = 0.95
+    weight_decay: float = 0.1
+    schedule: Literal["cosine", "linear", "wsd"] = "cosine"
+    warmup_fraction: float = 0.02
+    decay_fraction: float = 0.2  # wsd: the share of steps over which the rate falls
+    final_learning_rate_fraction: float = 0.1
+    gradient_clip: float = 1.0
+    precision: Literal["bf16", "fp32"] = "bf16"
+    zero_init_outputs: bool = True
+    max_skipped_steps: int = 3  # steps in a row with a gradient that is not finite
+    min_loss_fall: float = 0.1  # gate, nats per token from start to end
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.global_batch_tokens % self.sequence_length:
+            raise RecipeError(
+                f"pretrain.global_batch_tokens={self.global_batch_tokens} is not a multiple of sequence_length={self.sequence_length}"
+            )
+        if self.tokens < self.global_batch_tokens:
+            raise RecipeError(f"pretrain.tokens={self.tokens} is less than one batch of {self.global_batch_tokens}")
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps: whole batches within the budget."""
+        return self.tokens // self.global_batch_tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextSourceRecipe:
+    """Rows for post-training: a URI and how its columns become messages or preference pairs (`format`)."""
+
+    uri: str
+    format: Literal["messages", "prompt_answer", "question_answer", "chosen_rejected", "hh", "dialogue_tree"] = "messages"
+    prompt_field: str = "prompt"
+    answer_field: str = "answer"
+    limit: int = 0
+    generator: str = ""  # who wrote the answers, where the rows do not say
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoraRecipe:
+    """Low-rank adapters (arXiv 2106.09685), merged into the weights after training. rank 0 trains every weight."""
+
+    rank: int = 0
+    alpha: int = 16
+    dropout: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SftRecipe:
+    """Supervised fine-tuning with loss on assistant tokens only. `trl` passes further SFTConfig fields through."""
+
+    data: tuple[TextSourceRecipe, ...]
+    chat_template: str = "pedigree"
+    system_prompt: str = ""
+    epochs: float = 2.0
+    learning_rate: float = 5e-4
+    batch_size: int = 32  # conversations
+    max_length: int = 256
+    warmup_fraction: float = 0.05
+    lora: LoraRecipe = field(default_factory=LoraRecipe)
+    trl: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PreferencesRecipe:
+    """Prompts with a chosen and a rejected answer."""
+
+    data: tuple[TextSourceRecipe, ...]
+    held_out_fraction: float = 0.1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RewardRecipe:
+    """A reward model trained on the preferences (Bradley-Terry)."""
+
+    epochs: float = 1.0
+    learning_rate: float = 2e-4
+    batch_size: int = 32
+    max_length: int = 256
+    min_pair_accuracy: float = 0.6  # gate on held-out pairs
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AlignRecipe:
+    """Alignment: `dpo` on the preferences, or `grpo` / `rloo` against the reward model and verifiable rewards."""
+
+    method: Literal["dpo", "grpo", "rloo"] = "dpo"
+    learning_rate: float = 5e-5
+    beta: float = 0.1
+    epochs: float = 1.0
+    batch_size: int = 32
+    max_length: int = 256
+    prompts: str = ""  # URI of prompts for RL; empty: the preference prompts
+    max_steps: int = 0  # RL: optimizer steps; 0: by epochs
+    num_generations: int = 8
+    max_new_tokens: int = 32
+    verifiable_reward_weight: float = 0.0  # share of the reward that checks the answer itself
+    lora: LoraRecipe = field(default_factory=LoraRecipe)
+    trl: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+
+# Judgement
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluationRecipe:
+    """Which exams are sat, and how."""
+
+    suites: tuple[BenchmarkRecipe, ...]
+    batch_size: int = 32
+    max_contaminated_fraction: float = 0.0  # of a benchmark's items found in training data; above it the gate refuses
+    alignment_prompts: str = ""  # URI of held-out prompts whose sampled answers get the true reward
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PromoteRecipe:
+    """Under which conditions the champion alias moves."""
+
+    model_name: str
+    min_scores: dict[str, float] = field(default_factory=dict)  # suite: score of the aligned model, 0 to 1
+    max_score_drop: float = 0.05  # against the present champion, on any suite
+    require_clean: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """A whole run, from crawl to promotion."""
+
+    name: str
+    description: str = ""
+    kitchen: KitchenWorld = field(default_factory=KitchenWorld)
+    snapshots: tuple[SnapshotRecipe, ...]
+    extract: ExtractRecipe = field(default_factory=ExtractRecipe)
+    quality: QualityRecipe = field(default_factory=QualityRecipe)
+    filter: FilterRecipe = field(default_factory=FilterRecipe)
+    dedup: DedupRecipe = field(default_factory=DedupRecipe)
+    decontaminate: DecontaminateRecipe = field(default_factory=DecontaminateRecipe)
+    tokenizer: TokenizerRecipe
+    shards: ShardsRecipe = field(default_factory=ShardsRecipe)
+    mixture: MixtureRecipe = field(default_factory=MixtureRecipe)
+    model: ModelRecipe
+    pretrain: PretrainRecipe
+    sft: SftRecipe
+    preferences: PreferencesRecipe
+    reward: RewardRecipe = field(default_factory=RewardRecipe)
+    align: AlignRecipe = field(default_factory=AlignRecipe)
+    evaluation: EvaluationRecipe
+    promote: PromoteRecipe
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "name")
+        names = [snapshot.name for snapshot in self.snapshots]
+        if not names or len(set(names)) != len(names):
+            raise RecipeError(f"snapshots: names must be present and different, got {names}")
+        for where, wanted in (("tokenizer.snapshots", self.tokenizer.snapshots), ("quality.snapshots", self.quality.snapshots)):
+            for name in wanted:
+                if name not in names:
+                    raise RecipeError(f"{where}: {name!r} is not a snapshot of this recipe; it has {', '.join(names)}")
+        if self.pretrain.sequence_length > self.model.max_length:
+            raise RecipeError(
+                f"pretrain.sequence_length={self.pretrain.sequence_length} is longer than model.max_length={self.model.max_length}"
+            )
+
+    def snapshot(self, name: str) -> SnapshotRecipe:
+        """The snapshot called `name`; RecipeError names those there are."""
+        for snapshot in self.snapshots:
+            if snapshot.name == name:
+                return snapshot
+        raise RecipeError(f"{self.name} has no snapshot {name!r}; it has {', '.join(s.name for s in self.snapshots)}")
+
+
+# Reading
+
+
+SHIPPED = Path(__file__).parent.parent / "assets" / "recipes"
+
+
+def recipe_folders() -> tuple[Path, ...]:
+    """Where recipes are looked for by name: those of PEDIGREE_RECIPES (separated by ':'), then the shipped ones."""
+    added = [Path(folder) for folder in os.environ.get("PEDIGREE_RECIPES", "").split(os.pathsep) if folder]
+    return (*added, SHIPPED)
+
+
+def find_recipe(name_or_path: str, folders: Iterable[Path] | None = None) -> Path:
+    """The file of a recipe given by name or path. RecipeError lists the names there are."""
+    path = Path(name_or_path)
+    if path.suffix in (".yaml", ".yml"):
+        if not path.is_file():
+            raise RecipeError(f"recipe file {name_or_path} does not exist")
+        return path
+    searched = tuple(folders if folders is not None else recipe_folders())
+    for folder in searched:
+        candidate = folder / f"{name_or_path}.yaml"
+        if candidate.is_file():
+            return candidate
+    names = sorted({file.stem for folder in searched if folder.is_dir() for file in folder.glob("*.yaml")})
+    raise RecipeError(f"no recipe is called {name_or_path!r}; there are: {', '.join(names)}")
+
+
+def load_recipe(name_or_path: str, folders: Iterable[Path] | None = None) -> Recipe:
+    """The recipe given by name or path, its `extends` resolved. RecipeError says file, field, value and what is right."""
+    path = find_recipe(name_or_path, folders)
+    data = resolve_extends(path, folders)
+    try:
+        return read_record(Recipe, data)
+    except RecipeError as error:
+        raise RecipeError(f"{path.name}: {error}") from None
+
+
+def resolve_extends(path: Path, folders: Iterable[Path] | None = None) -> dict[str, Any]:
+    """The mapping in a recipe file over that of the base it names."""
+    data = read_yaml(path)
+    base = data.pop("extends", None)
+    if base is None:
+        return data
+    sibling = path.parent / f"{base}.yaml"
+    base_path = sibling if sibling.is_file() and sibling != path else find_recipe(str(base), folders)
+    base_data = read_yaml(base_path)
+    if "extends" in base_data:
+        raise RecipeError(f"{path.name}: extends {base!r}, which itself extends {base_data['extends']!r}; one base is the limit")
+    return merged(base_data, data)
+
+
+def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """`base` with `changes` laid over it; mappings merge, everything else is replaced."""
+    result = dict(base)
+    for key, value in changes.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = merged(result[key], value) if both else value
+    return result
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML file that holds one mapping. RecipeError gives the line of a syntax error."""
+    import yaml
+
+    try:
+        data = yaml.safe_load(path.read_text("utf-8"))
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{path.name}: not readable as YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(data, dict):
+        raise RecipeError(f"{path.name}: expected a mapping of fields, got {type(data).__name__}")
+    return data
+
+
+def recipe_as_data(recipe: Recipe) -> dict[str, Any]:
+    """The resolved recipe as plain data, every field present; `read_record(Recipe, …)` reads it back."""
+    return write_record(recipe)

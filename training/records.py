@@ -1,0 +1,145 @@
+"""Typed records read from plain data, with errors that say where, what was given, and what would be right.
+
+Standard library only: a bare GPU node reads a job with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+T = TypeVar("T")
+
+
+class RecipeError(ValueError):
+    """What a person wrote in a recipe, profile or job is not usable; the message says where and what would be."""
+
+
+def read_record(cls: type[T], data: Any, *, where: str = "") -> T:
+    """The frozen dataclass `cls` made from plain `data` (what YAML or JSON gives).
+
+    Unknown keys, missing keys and values of the wrong type raise RecipeError with the dotted path of the field.
+    """
+    if not isinstance(data, dict):
+        raise RecipeError(f"{where or cls.__name__}: expected a mapping, got {data!r}")
+    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    unknown = sorted(set(data) - set(fields))
+    if unknown:
+        raise RecipeError(f"{_join(where, unknown[0])}: unknown field; known fields here: {', '.join(sorted(fields))}")
+    hints = typing.get_type_hints(cls)
+    values = {name: _convert(hints[name], value, _join(where, name)) for name, value in data.items()}
+    missing = [name for name, field in fields.items() if name not in values and _is_required(field)]
+    if missing:
+        raise RecipeError(f"{_join(where, missing[0])}: missing; it has no default")
+    try:
+        return cls(**values)
+    except RecipeError as error:
+        prefix = f"{where}: " if where and not str(error).startswith(where) else ""
+        raise RecipeError(f"{prefix}{error}") from None
+
+
+def write_record(record: Any) -> Any:
+    """Plain data (dict, list, str, int, float, bool, None) that `read_record` reads back to an equal record."""
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        return {field.name: write_record(getattr(record, field.name)) for field in dataclasses.fields(record)}
+    if isinstance(record, dict):
+        return {key: write_record(value) for key, value in record.items()}
+    if isinstance(record, (tuple, list)):
+        return [write_record(value) for value in record]
+    return record
+
+
+def differing_from_defaults(record: Any) -> Any:
+    """Plain data with only the fields whose value is not the default.
+
+    A new field whose default means the old behaviour therefore changes no fingerprint.
+    """
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        kept = {}
+        for field in dataclasses.fields(record):
+            value = getattr(record, field.name)
+            if _is_required(field) or value != _default(field):
+                kept[field.name] = differing_from_defaults(value)
+        return kept
+    if isinstance(record, dict):
+        return {key: differing_from_defaults(value) for key, value in record.items()}
+    if isinstance(record, (tuple, list)):
+        return [differing_from_defaults(value) for value in record]
+    return record
+
+
+def differences(old: Any, new: Any, where: str = "") -> list[str]:
+    """Readable lines, one per field in which two pieces of plain data differ: `filter.min_words: 50 → 60`."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return [
+            line
+            for key in sorted(set(old) | set(new))
+            for line in differences(old.get(key, _ABSENT), new.get(key, _ABSENT), _join(where, str(key)))
+        ]
+    return [] if old == new else [f"{where}: {_shown(old)} → {_shown(new)}"]
+
+
+_ABSENT = object()
+
+
+def _shown(value: Any) -> str:
+    return "(not set)" if value is _ABSENT else repr(value)
+
+
+def _join(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default is not dataclasses.MISSING else field.default_factory()  # type: ignore[misc]
+
+
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _convert_optional(arguments, value, where)
+    if origin is Literal:
+        if value not in arguments:
+            raise RecipeError(f"{where}: {value!r} is not one of {', '.join(map(repr, arguments))}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise RecipeError(f"{where}: expected a list, got {value!r}")
+        return tuple(_convert(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise RecipeError(f"{where}: expected a mapping, got {value!r}")
+        return {str(key): _convert(arguments[1], item, _join(where, str(key))) for key, item in value.items()}
+    if dataclasses.is_dataclass(hint):
+        return value if isinstance(value, hint) else read_record(hint, value, where=where)  # type: ignore[arg-type]
+    return _convert_scalar(hint, value, where)
+
+
+def _convert_optional(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
+    if value is None and type(None) in arguments:
+        return None
+    chosen = [argument for argument in arguments if argument is not type(None)]
+    assert len(chosen) == 1, f"{where}: a record field is one type or None, not {arguments}"
+    return _convert(chosen[0], value, where)
+
+
+def _convert_scalar(hint: Any, value: Any, where: str) -> Any:
+    if hint is Any:
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint is float and isinstance(value, str):
+        # YAML 1.1 reads `3e-4` as text; a person means the number.
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    if hint in (int, float, str, bool) and (not isinstance(value, hint) or (hint is int and isinstance(value, bool))):
+        raise RecipeError(f"{where}: expected {hint.__name__}, got {value!r}")
+    return value

@@ -1,0 +1,246 @@
+"""Run one job: verify its inputs, do the missing work, commit the artifact last.
+
+`python -m training job.json` and `python -m evaluation job.json` are this module with a table of stages.
+Exit codes: 0 committed (or already there), 2 bad input, 3 an input was refused by a gate or check, 75 stopped on request and
+resumable (Slurm requeues), 1 anything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import importlib
+import json
+import logging
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from training import artifact
+from training.job import Counts, DataError, Gate, Job, Outcome, RefusedInput, Work, read_job, write_job
+from training.progress import Progress
+from training.records import RecipeError, write_record
+from training.stages import Stage
+
+log = logging.getLogger(__name__)
+
+REQUEUE_EXIT_CODE = 75
+RANKS_FOLDER = "ranks"
+
+
+class StopRequested(Exception):
+    """A signal asked the job to stop; its state is saved and the same command goes on from there."""
+
+
+def main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
+    """Run the job file named on the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Run one stage of a pipeline, as its job file says.")
+    parser.add_argument("job", help="path of a job.json")
+    parser.add_argument("--ranks", default="", help="comma-separated ranks to run, committing nothing; or i/n for every n-th from i")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    try:
+        return run_job(read_job(options.job), stages, ranks=options.ranks)
+    except (RecipeError, DataError) as error:
+        return _fail(2, error)
+    except RefusedInput as error:
+        return _fail(3, error)
+    except StopRequested as error:
+        log.info("stopped: %s", error)
+        return REQUEUE_EXIT_CODE
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            return _fail(1, f"disk full while writing {error.filename or 'an output file'}; nothing was committed. Free space and run again.")
+        raise
+
+
+def _fail(code: int, error: object) -> int:
+    print(f"error: {error}", file=sys.stderr, flush=True)
+    return code
+
+
+def run_job(job: Job, stages: Mapping[str, Stage], *, ranks: str = "") -> int:
+    """Run `job` to its artifact. Returns 0; a committed artifact is left as it is."""
+    if job.stage not in stages:
+        raise RecipeError(f"job.stage: {job.stage!r} is not one of {', '.join(stages)}")
+    stage = stages[job.stage]
+    folder = Path(job.output)
+    if artifact.find(folder) is not None:
+        log.info("%s is there already", folder)
+        return 0
+    for item in job.inputs:
+        artifact.check_input(item)
+    if ranks:
+        _run_array_task(job, stage, folder, ranks)
+        return 0
+    if int(os.environ.get("RANK", "0")) != 0:
+        # A follower of a distributed job works but neither holds the lease nor commits.
+        _module(stage).run(job, _work(folder, enabled=False))
+        return 0
+    with artifact.Lease(folder) as lease:
+        _run_and_commit(job, stage, folder, lease)
+    return 0
+
+
+def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: artifact.Lease) -> None:
+    write_job(job, folder / "job.json")
+    work = _work(folder)
+    work.progress.opened()
+    started, cpu = time.monotonic(), time.process_time()
+    try:
+        outcome = _run_stage(job, stage, work)
+        seconds = time.monotonic() - started
+        commit(job, outcome, folder, lease, seconds=seconds, cpu_seconds=_cpu_seconds() if cpu >= 0 else 0.0)
+    except BaseException as error:
+        work.progress.closed(error)
+        raise
+    work.progress.closed()
+    shutil.rmtree(work.scratch, ignore_errors=True)
+    shutil.rmtree(folder / RANKS_FOLDER, ignore_errors=True)
+
+
+def _run_stage(job: Job, stage: Stage, work: Work) -> Outcome:
+    module = _module(stage)
+    if hasattr(module, "num_ranks"):
+        results = _run_missing_ranks(job, stage, module, work)
+        return module.finish(job, work, results)
+    return module.run(job, work)
+
+
+def commit(job: Job, outcome: Outcome, folder: Path, lease: artifact.Lease, *, seconds: float, cpu_seconds: float) -> None:
+    """Write `artifact.json`, which makes everything before it count."""
+    files = artifact.manifest(folder, outcome.files)
+    record = {
+        "asset": job.asset,
+        "stage": job.stage,
+        "stage_version": job.stage_version,
+        "recipe": job.recipe,
+        "partition": job.partition,
+        "fingerprint": job.fingerprint,
+        "digest": artifact.digest_of_files(files),
+        "inputs": write_record(job.inputs),
+        "settings": job.settings,
+        "seed": job.seed,
+        "libraries": job.libraries,
+        "code_revision": job.code_revision,
+        "counts": outcome.counts.as_json() if outcome.counts else None,
+        "metrics": {name: float(value) for name, value in sorted(outcome.metrics.items())},
+        "gates": write_record(_with_balance(outcome)),
+        "notes": outcome.notes,
+        "files": files,
+        "seconds": round(seconds, 3),
+        "cost": {"wall_seconds": round(seconds, 3), "cpu_seconds": round(cpu_seconds, 3), "peak_memory_bytes": _peak_memory_bytes()},
+    }
+    if not lease.is_held:
+        raise artifact.LeaseHeld(f"{folder}: another process took this work over; nothing was committed here")
+    artifact.write_json(folder / artifact.ARTIFACT_FILE, record)
+
+
+def _with_balance(outcome: Outcome) -> tuple[Gate, ...]:
+    """The stage's gates and, where it passes records through, the conservation law."""
+    if outcome.counts is None:
+        return outcome.gates
+    balance = Gate(name="counts_balance", passed=outcome.counts.balance, evidence=outcome.counts.as_json())
+    return (*outcome.gates, balance)
+
+
+def _work(folder: Path, *, enabled: bool = True) -> Work:
+    folder.mkdir(parents=True, exist_ok=True)
+    scratch = folder / artifact.SCRATCH_FOLDER
+    scratch.mkdir(exist_ok=True)
+    return Work(path=folder, scratch=scratch, progress=Progress(folder, enabled=enabled))
+
+
+def _module(stage: Stage) -> ModuleType:
+    return importlib.import_module(stage.module)
+
+
+# Ranks: the unit of resuming in data stages. A rank's mark holds its result and its files' checksums.
+
+
+def _run_missing_ranks(job: Job, stage: Stage, module: ModuleType, work: Work) -> list[dict[str, Any]]:
+    total = module.num_ranks(job)
+    done = {rank: result for rank in range(total) if (result := finished_rank(work.path, rank)) is not None}
+    missing = [rank for rank in range(total) if rank not in done]
+    if done and missing:
+        log.info("%d of %d ranks were finished before; %d to do", len(done), total, len(missing))
+    for rank, result in _each_rank(job, stage, missing):
+        done[rank] = result
+        work.progress.log(step=len(done), ranks=total)
+    return [done[rank] for rank in range(total)]
+
+
+def _each_rank(job: Job, stage: Stage, missing: list[int]):
+    workers = min(job.run.workers, len(missing))
+    if workers <= 1:
+        for rank in missing:
+            yield rank, run_rank(job, stage, rank)
+        return
+    # forkserver: a child starts clean (no inherited threads or locks), and the preloaded module is imported once.
+    context = get_context("forkserver")
+    context.set_forkserver_preload([stage.module])
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        futures = {pool.submit(run_rank, job, stage, rank): rank for rank in missing}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+
+
+def run_rank(job: Job, stage: Stage, rank: int) -> dict[str, Any]:
+    """Run one rank and leave its mark; the mark is written last, so a killed rank is done again whole."""
+    folder = Path(job.output)
+    work = _work(folder, enabled=False)
+    result = _module(stage).run_rank(job, work, rank)
+    files = artifact.manifest(folder, result.get("files", []))
+    artifact.write_json(_mark(folder, rank), {"fingerprint": job.fingerprint, "files": files, "result": result})
+    return result
+
+
+def finished_rank(folder: Path, rank: int) -> dict[str, Any] | None:
+    """The result of a rank that was finished by an earlier attempt and whose files are still whole; else None."""
+    try:
+        mark = json.loads(_mark(folder, rank).read_text("utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    whole = all((folder / entry["path"]).exists() and artifact.sha256_of(folder / entry["path"]) == entry["sha256"] for entry in mark["files"])
+    return mark["result"] if whole else None
+
+
+def _mark(folder: Path, rank: int) -> Path:
+    return folder / RANKS_FOLDER / f"{rank:05d}.json"
+
+
+def _run_array_task(job: Job, stage: Stage, folder: Path, ranks: str) -> None:
+    module = _module(stage)
+    total = module.num_ranks(job)
+    if "/" in ranks:
+        start, step = map(int, ranks.split("/"))
+        chosen = list(range(start, total, step))
+    else:
+        chosen = [int(rank) for rank in ranks.split(",")]
+    missing = [rank for rank in chosen if rank < total and finished_rank(folder, rank) is None]
+    for rank, _ in _each_rank(job, stage, missing):
+        log.info("rank %d of %d done", rank, total)
+
+
+def _cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def _peak_memory_bytes() -> int:
+    """Largest resident size of this process or of one of its children, in bytes (Linux reports kilobytes)."""
+    import resource
+
+    return 1024 * max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
+def total_counts(ranks: list[dict[str, Any]]) -> Counts:
+    """The sum of the ranks' `counts`."""
+    return Counts.total([rank["counts"] for rank in ranks])

