@@ -1,0 +1,257 @@
+"""Documents on disk: one parquet file a rank, streamed in and out; lines of JSON for everything small.
+
+The columns and the folders are those of docs/architecture.md, "Documents". Equal rows give equal bytes: one row-group
+size, one compression, no time and no path in the file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, TextIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+
+from training.artifact import written
+from training.job import DataError, InputArtifact
+
+ROWS_PER_GROUP = 1000
+ZSTD_LEVEL = 3
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("url", pa.string()),
+        pa.field("snapshot", pa.string(), nullable=False),
+        pa.field("warc_file", pa.string(), nullable=False),
+        pa.field("warc_offset", pa.int64(), nullable=False),
+        pa.field("date", pa.string()),
+        pa.field("title", pa.string()),
+        pa.field("language", pa.string()),
+        pa.field("language_score", pa.float32()),
+        pa.field("source", pa.string(), nullable=False),
+    ]
+)
+"""The columns that every document has, in order."""
+
+EXTRA_COLUMNS: dict[str, pa.DataType] = {
+    "reason": pa.string(),  # why it was dropped
+    "duplicate_of": pa.string(),  # id of the canonical document
+    "similarity": pa.float32(),  # Jaccard with it, in [0, 1]
+    "benchmark": pa.string(),
+    "item": pa.string(),  # id of the benchmark's item
+    "span": pa.string(),  # the text that document and item share
+    "quality_score": pa.float32(),
+    "perplexity": pa.float32(),
+    "perplexity_bucket": pa.string(),
+    "toxicity": pa.float32(),
+    "redactions": pa.string(),  # JSON
+    "flags": pa.list_(pa.string()),
+}
+"""Columns that later stages add, by name."""
+
+
+def document_id(snapshot: str, warc_file: str, offset: int) -> str:
+    """`<snapshot>/<warc_file>/<offset>` with 12 digits, so that within a file ids sort as offsets do (up to 1 TB)."""
+    return f"{snapshot}/{warc_file}/{offset:012d}"
+
+
+def schema_with(extra: Iterable[str] = ()) -> pa.Schema:
+    """SCHEMA and the columns of EXTRA_COLUMNS named in `extra`, in the order given. KeyError for any other name."""
+    schema = SCHEMA
+    for name in extra:
+        schema = schema.append(pa.field(name, EXTRA_COLUMNS[name]))
+    return schema
+
+
+class DocumentWriter:
+    """Writes documents to one parquet file, which appears whole when the `with` block ends well, or not at all.
+
+    With no rows it still writes the schema, so that a rank whose documents were all dropped leaves a readable file.
+    """
+
+    def __init__(self, path: Path, extra: Sequence[str] = ()) -> None:
+        self.path = Path(path)
+        self.schema = schema_with(extra)
+        self.num_documents = 0
+        self._required = {field.name for field in self.schema if not field.nullable}
+        self._names = frozenset(self.schema.names)
+        self._rows: list[Mapping[str, Any]] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> DocumentWriter:
+        stream = self._stack.enter_context(written(self.path))
+        self._parquet = pq.ParquetWriter(
+            stream,
+            self.schema,
+            compression="zstd",
+            compression_level=ZSTD_LEVEL,
+            use_dictionary=["snapshot", "warc_file", "source"],
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._stack:
+            # `written` sees an error raised here or handed on, and then leaves nothing behind.
+            self._stack.push(lambda *_: self._parquet.close())
+            if error is not None:
+                self._rows.clear()
+                raise error
+            self._flush()
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Add one document. Absent optional columns are null; an unknown or a missing required one is a ValueError."""
+        if unknown := row.keys() - self._names:
+            raise ValueError(
+                f"{self.path.name}: unknown column {sorted(unknown)[0]!r}; columns here: {', '.join(self.schema.names)}"
+            )
+        if missing := {name for name in self._required if row.get(name) is None}:
+            raise ValueError(f"{self.path.name}: column {sorted(missing)[0]!r} is missing from {row.get('id')!r}")
+        self._rows.append(row)
+        self.num_documents += 1
+        if len(self._rows) == ROWS_PER_GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._parquet.write_table(
+                pa.Table.from_pylist(self._rows, schema=self.schema), row_group_size=ROWS_PER_GROUP
+            )
+            self._rows = []
+
+
+def read_documents(path: Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of a document file in order, one row group in memory at a time; only `columns` when given."""
+    with open_documents(path) as parquet:
+        for group in range(parquet.num_row_groups):
+            yield from parquet.read_row_group(group, columns=columns, use_threads=False).to_pylist()
+
+
+def extra_columns(path: Path) -> tuple[str, ...]:
+    """The columns of a document file beyond SCHEMA, in order: what a stage that passes rows on gives its writer."""
+    with open_documents(path) as parquet:
+        return tuple(name for name in parquet.schema_arrow.names if name not in SCHEMA.names)
+
+
+def count_documents(path: Path) -> int:
+    """Number of rows of a document file, from its footer."""
+    with open_documents(path) as parquet:
+        return parquet.metadata.num_rows
+
+
+@contextmanager
+def open_documents(path: Path) -> Iterator[pq.ParquetFile]:
+    """A parquet file opened for streaming. DataError when it is not one."""
+    try:
+        parquet = pq.ParquetFile(path)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{path}: not a readable parquet file: {error}") from None
+    with parquet:
+        yield parquet
+
+
+def document_files(item: InputArtifact, folder: str = "documents") -> list[Path]:
+    """The artifact's files in `folder`, by its manifest and sorted, so in rank order."""
+    names = sorted(entry["path"] for entry in item.record()["files"] if entry["path"].startswith(folder + "/"))
+    return [item.file(name) for name in names]
+
+
+# Lines of JSON: `.jsonl`, `.jsonl.gz` or `.jsonl.zst`.
+
+
+class LineWriter:
+    """Writes JSON lines to one file, compressed as its suffix says; the file appears whole or not at all."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        self.num_lines = 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> LineWriter:
+        self._stream = self._stack.enter_context(
+            _compressing(self._stack.enter_context(written(self.path)), self.path.name)
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def write(self, row: Any) -> None:
+        """Add one line. Keys keep their order."""
+        line = json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
+        self._stream.write(line.encode("utf-8"))
+        self.num_lines += 1
+
+
+@contextmanager
+def _compressing(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
+    if name.endswith(".zst"):
+        with zstandard.ZstdCompressor(level=ZSTD_LEVEL).stream_writer(stream, closefd=False) as compressed:
+            yield compressed
+    elif name.endswith(".gz"):
+        # No file name and no time in the header: equal lines give equal bytes.
+        with gzip.GzipFile(filename="", fileobj=stream, mode="wb", compresslevel=6, mtime=0) as compressed:
+            yield compressed
+    else:
+        yield stream
+
+
+def write_lines(path: Path, rows: Iterable[Any]) -> int:
+    """Write JSON lines, whole or not at all; returns how many."""
+    with LineWriter(path) as writer:
+        for row in rows:
+            writer.write(row)
+    return writer.num_lines
+
+
+def read_lines(path: Path) -> Iterator[Any]:
+    """The values of a file of JSON lines; empty lines are skipped. DataError names file and line that is not JSON."""
+    with open(path, "rb") as stream, decompressed_text(stream, str(path)) as lines:
+        yield from parsed_lines(lines, str(path))
+
+
+def parsed_lines(lines: Iterable[str], name: str) -> Iterator[Any]:
+    """The JSON value of each line that is not blank. DataError names the line that is not JSON or not UTF-8."""
+    number = 0
+    try:
+        for number, line in enumerate(lines, 1):  # noqa: B007 - the error below needs it
+            if line.strip():
+                yield json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{name}: line {number} is not JSON: {error}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}: not UTF-8 after line {number}: {error}") from None
+    except (EOFError, OSError, zstandard.ZstdError) as error:
+        raise DataError(f"{name}: damaged after line {number}: {error}") from None
+
+
+@contextmanager
+def decompressed_text(stream: BinaryIO, name: str) -> Iterator[TextIO]:
+    """`stream` as UTF-8 text, decompressed as the suffix of `name` says (.gz, .zst, anything else plain)."""
+    with decompressed(stream, name) as raw, io.TextIOWrapper(raw, "utf-8", newline="\n") as lines:
+        yield lines
+
+
+@contextmanager
+def decompressed(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
+    """`stream` decompressed as the suffix of `name` says; files of several gzip members or zstd frames read as one."""
+    if name.endswith(".gz"):
+        with gzip.open(stream, "rb") as raw:
+            yield raw
+    elif name.endswith(".zst"):
+        with zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True, closefd=False) as raw:
+            yield raw
+    else:
+        yield stream

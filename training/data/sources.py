@@ -1,0 +1,254 @@
+"""Data by URI: where it lies, its rows, its checksum.
+
+`data://benchmarks/arc_easy.jsonl.gz` lies under the folder that PEDIGREE_DATA names, `kitchen://cloze` is made by the
+kitchen, anything else is a path or an fsspec URL (s3://, https://, memory://).
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import io
+import json
+import os
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from training.artifact import sha256_of
+from training.data.documents import decompressed, decompressed_text, parsed_lines
+from training.data.kitchen.world import KitchenWorld
+from training.job import DataError
+from training.records import RecipeError
+
+DATA_VARIABLE = "PEDIGREE_DATA"
+FORMATS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".json", ".parquet", ".txt", ".txt.gz", ".zip")
+
+
+def is_kitchen(uri: str) -> bool:
+    """Whether the kitchen makes it."""
+    return uri.startswith("kitchen://")
+
+
+def is_remote(location: str) -> bool:
+    """Whether a resolved location is an fsspec URL and not a path on this machine."""
+    return "://" in location
+
+
+def resolve(uri: str) -> str:
+    """The path or fsspec URL behind a URI. RecipeError for `kitchen://`, which lies nowhere.
+
+    DataError names PEDIGREE_DATA when a `data://` URI is used and it is not set. Nothing checks that the file exists.
+    """
+    if is_kitchen(uri):
+        raise RecipeError(f"{uri}: the kitchen makes it; it has no file")
+    if uri.startswith("file://"):
+        return uri.removeprefix("file://")
+    if not uri.startswith("data://"):
+        return uri
+    folder = os.environ.get(DATA_VARIABLE, "")
+    if not folder:
+        raise DataError(
+            f"{uri}: the environment variable {DATA_VARIABLE} is not set; set it to the folder that holds the data"
+        )
+    return os.path.join(folder, uri.removeprefix("data://"))
+
+
+@contextmanager
+def open_uri(uri: str) -> Iterator[BinaryIO]:
+    """The bytes behind a URI as a stream. DataError when nothing is there."""
+    location = resolve(uri)
+    if not is_remote(location):
+        _check_file(uri, location)
+        with open(location, "rb") as stream:
+            yield stream
+        return
+    import fsspec
+
+    try:
+        opened = fsspec.open(location, "rb")
+        stream = opened.open()
+    except FileNotFoundError:
+        raise DataError(f"{uri}: nothing is there") from None
+    with stream:
+        yield stream
+
+
+def _check_file(uri: str, location: str) -> None:
+    if os.path.isfile(location):
+        return
+    hint = f" ({DATA_VARIABLE}={os.environ.get(DATA_VARIABLE)})" if uri.startswith("data://") else ""
+    what = "is a folder, not a file" if os.path.isdir(location) else "no such file"
+    raise DataError(f"{uri}: {what}{hint}")
+
+
+def expand(paths: Iterable[str], suffixes: Sequence[str] = ()) -> list[str]:
+    """The files behind paths, folders, globs, `data://` and fsspec URLs, each once, sorted by file name, then location.
+
+    Of a folder (not of what is inside its folders) and of a glob those that end in one of `suffixes` are taken, hidden
+    ones never; a file named by itself is always taken. DataError for a name behind which there is nothing.
+    """
+    found: set[str] = set()
+    for path in paths:
+        location = resolve(path)
+        names = _expand_remote(location, suffixes) if is_remote(location) else _expand_local(location, suffixes)
+        if not names:
+            wanted = f" that ends in {' or '.join(suffixes)}" if suffixes else ""
+            hint = f" ({DATA_VARIABLE}={os.environ.get(DATA_VARIABLE)})" if path.startswith("data://") else ""
+            raise DataError(f"{path}: no such file, or a folder or pattern without a file{wanted}{hint}")
+        found.update(names)
+    return sorted(found, key=lambda name: (name.rpartition("/")[2], name))
+
+
+def _expand_local(location: str, suffixes: Sequence[str]) -> list[str]:
+    if os.path.isfile(location):
+        return [location]
+    pattern = os.path.join(glob.escape(location), "*") if os.path.isdir(location) else location
+    return [name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name) and _wanted(name, suffixes)]
+
+
+def _expand_remote(location: str, suffixes: Sequence[str]) -> list[str]:
+    if location.startswith(("http://", "https://")):
+        return [location]  # a web server lists nothing; what is not there is found out when it is read
+    import fsspec
+
+    filesystem, path = fsspec.core.url_to_fs(location)
+    if filesystem.isfile(path):
+        return [filesystem.unstrip_protocol(path)]
+    names = filesystem.find(path, maxdepth=1) if filesystem.isdir(path) else filesystem.glob(path)
+    return [filesystem.unstrip_protocol(name) for name in names if filesystem.isfile(name) and _wanted(name, suffixes)]
+
+
+def _wanted(name: str, suffixes: Sequence[str]) -> bool:
+    base = name.rpartition("/")[2]
+    return not base.startswith(".") and (not suffixes or base.endswith(tuple(suffixes)))
+
+
+def checksum_of(uri: str) -> str:
+    """sha256 (hex) of the file behind a URI. Read once in a process while path, size and modification time stay."""
+    location = resolve(uri)
+    if is_remote(location):
+        return _checksum_of_remote(uri)
+    _check_file(uri, location)
+    status = os.stat(location)
+    return _checksum_of_local(os.path.abspath(location), status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _checksum_of_local(location: str, _size: int, _mtime_ns: int) -> str:
+    return sha256_of(Path(location))
+
+
+@lru_cache(maxsize=4096)
+def _checksum_of_remote(uri: str) -> str:
+    digest = hashlib.sha256()
+    with open_uri(uri) as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def size_of(uri: str) -> int:
+    """Size in bytes of the file behind a URI."""
+    location = resolve(uri)
+    if is_remote(location):
+        import fsspec
+
+        filesystem, path = fsspec.core.url_to_fs(location)
+        return int(filesystem.size(path))
+    _check_file(uri, location)
+    return os.path.getsize(location)
+
+
+def read_rows(uri: str, *, world: KitchenWorld | None = None) -> Iterator[dict[str, Any]]:
+    """The rows behind a URI, by its suffix (FORMATS), in file order; JSON and parquet rows as they are.
+
+    A text file is one row `{"text", "name"}`, a zip one such row for each `.txt` in it, by name. What the kitchen
+    makes needs the `world`. DataError names what is missing, damaged or not rows.
+    """
+    if is_kitchen(uri):
+        yield from _kitchen_rows(uri, world)
+        return
+    name = uri.rpartition("/")[2]
+    if not name.endswith(FORMATS):
+        raise DataError(f"{uri}: unknown format; the name must end in one of {', '.join(FORMATS)}")
+    with open_uri(uri) as stream:
+        if name.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
+            with decompressed_text(stream, name) as lines:
+                yield from (_row(value, uri) for value in parsed_lines(lines, uri))
+        elif name.endswith(".json"):
+            yield from _json_rows(stream, uri)
+        elif name.endswith(".parquet"):
+            yield from _parquet_rows(stream, uri)
+        elif name.endswith(".zip"):
+            yield from _zip_rows(stream, uri)
+        else:
+            yield {"text": decoded(_whole(stream, uri)), "name": name}
+
+
+def _kitchen_rows(uri: str, world: KitchenWorld | None) -> Iterator[dict[str, Any]]:
+    if world is None:
+        raise RecipeError(f"{uri}: the recipe has no section kitchen, which says what world it is about")
+    from training.data import kitchen
+
+    yield from kitchen.rows(uri.removeprefix("kitchen://"), world)
+
+
+def _row(value: Any, uri: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise DataError(f"{uri}: expected rows that are JSON objects, got {type(value).__name__}")
+    return value
+
+
+def _json_rows(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:
+    try:
+        values = json.loads(stream.read())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{uri}: not JSON: {error}") from None
+    if not isinstance(values, list):
+        raise DataError(f"{uri}: expected a list of JSON objects, got {type(values).__name__}")
+    yield from (_row(value, uri) for value in values)
+
+
+def _parquet_rows(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        parquet = pq.ParquetFile(stream)
+        for group in range(parquet.num_row_groups):
+            yield from parquet.read_row_group(group, use_threads=False).to_pylist()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{uri}: not a readable parquet file: {error}") from None
+
+
+def _zip_rows(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:
+    try:
+        with zipfile.ZipFile(stream) as archive:
+            names = sorted(name for name in archive.namelist() if name.endswith(".txt"))
+            if not names:
+                raise DataError(f"{uri}: no .txt file in it")
+            for name in names:
+                yield {"text": decoded(archive.read(name)), "name": name}
+    except zipfile.BadZipFile as error:
+        raise DataError(f"{uri}: not a readable zip file: {error}") from None
+
+
+def _whole(stream: BinaryIO, uri: str) -> bytes:
+    try:
+        with decompressed(stream, uri) as raw:
+            return raw.read()
+    except (EOFError, OSError) as error:
+        raise DataError(f"{uri}: damaged: {error}") from None
+
+
+def decoded(data: bytes) -> str:
+    """A text file's bytes as text: UTF-8 (with or without a mark), else Windows-1252. Line ends become a newline."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("cp1252", errors="replace")
+    return io.StringIO(text, newline=None).read()
