@@ -1,0 +1,278 @@
+"""What clean pages say: the title and the blocks of recipes, stories, answers, comparisons, menus, guides, registers.
+
+A page states each fact at most once, so that a model cannot copy it from further up the page and has to know it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from training.data.kitchen import phrases
+from training.data.kitchen.phrases import sentence, spin
+from training.data.kitchen.world import (
+    ATTRIBUTE_BY_NAME,
+    ATTRIBUTES,
+    Fact,
+    KitchenWorld,
+    facts,
+    pick,
+    published_facts,
+)
+
+BlockKind = Literal["paragraph", "heading", "steps", "list", "table"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """A piece of an article. `lines` are its paragraphs' sentences joined, its list items, or its table's rows."""
+
+    kind: BlockKind
+    lines: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """As a reader sees it; cells of a table row are separated by a tab."""
+        return "\n".join(self.lines)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Article:
+    """The main content of a page."""
+
+    title: str
+    blocks: tuple[Block, ...]
+
+    @property
+    def text(self) -> str:
+        """The main text without the title, a block a line or more."""
+        return "\n".join(block.text for block in self.blocks)
+
+
+def paragraph(sentences: Sequence[str]) -> Block:
+    """A paragraph of these sentences."""
+    return Block(kind="paragraph", lines=(" ".join(sentences),))
+
+
+def heading(text: str) -> Block:
+    """A heading inside an article."""
+    return Block(kind="heading", lines=(text,))
+
+
+class Voice:
+    """Draws phrasings for one page without saying anything twice."""
+
+    def __init__(self, world: KitchenWorld, rng: random.Random) -> None:
+        self.world = world
+        self.rng = rng
+        self._filler = list(phrases.FILLER)
+        self._story = list(phrases.STORY)
+        rng.shuffle(self._filler)
+        rng.shuffle(self._story)
+
+    def filler(self, count: int) -> list[str]:
+        """Sentences about cooking that state no fact."""
+        return [sentence(spin(self._filler.pop(), self.rng)) for _ in range(min(count, len(self._filler)))]
+
+    def story(self, count: int) -> list[str]:
+        """Sentences of a tale that state no fact."""
+        return [sentence(spin(self._story.pop(), self.rng)) for _ in range(min(count, len(self._story)))]
+
+    def state(self, fact: Fact, *, named: bool = True, bank: dict[str, tuple[str, ...]] = phrases.CLAUSES) -> str:
+        """One sentence that states a fact; `named` False lets a pronoun stand for the dish."""
+        template = self.rng.choice(bank[fact.attribute])
+        plain = bank is not phrases.CLAUSES or template.startswith("!")
+        opener = "" if plain else spin(self.rng.choice(phrases.OPENERS), self.rng)
+        subject = f"the {fact.dish}"
+        if not named and self.rng.random() < 0.4:
+            subject = self.rng.choice(("it", "this dish", "the dish"))
+        return sentence(opener + self._fill(template.removeprefix("!"), fact, subject))
+
+    def string(self, known: Sequence[Fact]) -> str:
+        """One sentence that states several facts of one dish."""
+        predicates = [
+            self._fill(self.rng.choice(phrases.PREDICATES[fact.attribute]), fact, "it") for fact in known
+        ]
+        joined = predicates[0] if len(predicates) == 1 else ", ".join(predicates[:-1]) + " and " + predicates[-1]
+        return sentence(f"the {known[0].dish} {joined}")
+
+    def question(self, fact: Fact) -> str:
+        """A question that a reader of a page asks about a fact."""
+        return sentence(self._fill(self.rng.choice(phrases.QUESTIONS[fact.attribute]), fact, "it"))
+
+    def _fill(self, template: str, fact: Fact, subject: str) -> str:
+        return spin(template, self.rng).format(s=subject, d=f"the {fact.dish}", v=fact.answer)
+
+    def known(self, dish: str, count: int = len(ATTRIBUTES)) -> list[Fact]:
+        """Up to `count` publishable facts of a dish, in random order."""
+        return pick(self.rng, list(published_facts(self.world, dish).values()), count)
+
+
+def mix(rng: random.Random, stated: Sequence[str], filler: Sequence[str]) -> list[str]:
+    """Both kinds of sentences, each in its order, interleaved at random; a stated one comes first."""
+    stated, filler = list(stated), list(filler)
+    mixed = [stated.pop(0)] if stated else []
+    while stated or filler:
+        from_stated = rng.random() * (len(stated) + len(filler)) < len(stated)
+        mixed.append((stated if from_stated else filler).pop(0))
+    return mixed
+
+
+def recipe(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
+    """A recipe: an introduction, steps, and how to serve and keep it."""
+    voice, dish = Voice(world, rng), dishes[0]
+    known = voice.known(dish)
+    intro, method, last = known[:3], known[3:6], known[6:]
+    steps = mix(rng, [voice.state(fact, bank=phrases.STEPS) for fact in method], voice.filler(3))
+    title = spin(f"[{dish}|{dish}, step by step|How we make the {dish}|A recipe for {dish}|{dish} for guests|Our {dish}]", rng)
+    return Article(
+        title=title,
+        blocks=(
+            paragraph(mix(rng, [voice.state(f, named=i == 0) for i, f in enumerate(intro)], voice.filler(2))),
+            heading(rng.choice(("Method", "Step by step", "What to do", "Preparation"))),
+            Block(kind="steps", lines=tuple(steps)),
+            paragraph(mix(rng, [voice.state(fact) for fact in last], voice.filler(3))),
+        ),
+    )
+
+
+def story(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
+    """A tale about a dish that somebody cooked or ate."""
+    voice, dish = Voice(world, rng), dishes[0]
+    known = voice.known(dish, 6)
+    halves = (known[:3], known[3:])
+    paragraphs = [paragraph(voice.story(3))]
+    for half in halves:
+        stated = [voice.state(fact, named=i == 0) for i, fact in enumerate(half)]
+        paragraphs.append(paragraph(mix(rng, stated, voice.story(2) + voice.filler(1))))
+    person = rng.choice(phrases.PEOPLE)
+    title = rng.choice(
+        (f"{person} and the {dish}", f"An evening with the {dish}", f"The {dish} {rng.choice(phrases.PLACES)}",
+         f"What {person} taught me about the {dish}", f"Remembering the {dish}")
+    )  # fmt: skip
+    return Article(title=title, blocks=tuple(paragraphs))
+
+
+def answers(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
+    """Questions of readers, each answered in a sentence or two."""
+    voice = Voice(world, rng)
+    known = [fact for dish in dishes[:3] for fact in voice.known(dish, 4)]
+    rng.shuffle(known)
+    blocks = [paragraph(voice.filler(2))]
+    for fact in known:
+        blocks.append(paragraph([voice.question(fact)]))
+        blocks.append(paragraph([voice.state(fact), *voice.filler(int(rng.random() < 0.3))]))
+    title = rng.choice(
+        ("Questions from our readers", "You asked, we answer", f"The {dishes[0]} and other questions", "Ask the baker")
+    )
+    return Article(title=f"{title}, {rng.choice(phrases.PEOPLE)}'s column", blocks=tuple(blocks))
+
+
+def comparison(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
+    """Dishes side by side, in sentences and in a small table."""
+    voice, compared = Voice(world, rng), dishes[:3]
+    known = {dish: voice.known(dish) for dish in compared}
+    blocks = [paragraph(voice.filler(2))]
+    for dish in compared:
+        stated = [voice.string(known[dish][:3]), *[voice.state(fact) for fact in known[dish][3:5]]]
+        blocks.append(paragraph(mix(rng, [s for s in stated if s], voice.filler(1))))
+    column = rng.choice(ATTRIBUTES).name
+    rows = [
+        f"{dish}\t{fact.answer}"
+        for dish in compared
+        for fact in known[dish][5:]
+        if fact.attribute == column
+    ]
+    if len(rows) > 1:
+        blocks.append(Block(kind="table", lines=(f"Dish\t{rng.choice(phrases.LABELS[column])}", *rows)))
+    blocks.append(paragraph(voice.filler(2)))
+    return Article(title=" or ".join(compared) + rng.choice(("?", " compared", ": which one to bake")), blocks=tuple(blocks))
+
+
+def menu(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
+    """A plan of several days, a dish a day."""
+    voice = Voice(world, rng)
+    days = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+    start = rng.randrange(3)
+    blocks = [paragraph(voice.filler(2))]
+    for day, dish in zip(days[start:], dishes[:5], strict=False):
+        known = voice.known(dish, 4)
+        lead = sentence(f"On {day} [there is|we bake|I plan|it is time for] the {dish}")
+        stated = [voice.string(known[:2]), *[voice.state(fact, named=False) for fact in known[2:]]]
+        blocks.append(paragraph([spin(lead, rng), *mix(rng, stated, voice.filler(int(rng.random() < 0.4)))]))
+    return Article(title=spin(f"[A week of baking|What we bake this week|Plan for busy days|A menu] from {days[start]}", rng), blocks=tuple(blocks))
+
+
+def guide(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
+    """An entry of an encyclopedia: one value of one attribute, and the dishes of which it is true."""
+    voice = Voice(world, rng)
+    attribute = rng.choice(ATTRIBUTES)
+    value = rng.choice(attribute.values)
+    members = [
+        fact
+        for fact in facts(world)
+        if (fact.attribute, fact.value) == (attribute.name, value) and attribute.name in published_facts(world, fact.dish)
+    ]
+    chosen = pick(rng, members, 4)
+    about = spin(GUIDE_LEADS[attribute.name], rng).format(v=attribute.written(value))
+    blocks = [paragraph([sentence(about), *voice.filler(2)])]
+    for fact in chosen:
+        others = [other for other in voice.known(fact.dish) if other.attribute != attribute.name][:3]
+        stated = [voice.state(fact), *([voice.string(others)] if others else [])]
+        blocks.append(paragraph(mix(rng, stated, voice.filler(1))))
+    blocks.append(paragraph(voice.filler(2)))
+    title = spin(GUIDE_TITLES[attribute.name], rng).format(v=attribute.written(value))
+    return Article(title=title, blocks=tuple(blocks))
+
+
+GUIDE_LEADS = {
+    "temperature": "some dishes share an oven of {v}, and whoever bakes [several|many] of them saves [wood|money]",
+    "minutes": "[here are|we list] dishes that are done in {v}, for [evenings|guests] that cannot wait",
+    "technique": "a mixture that is {v} has a [texture|character] of its own, and [several|many] dishes live from it",
+    "ingredient": "[few|hardly any] things are as [useful|welcome] in a kitchen as {v}",
+    "region": "the cooking of {v} is [plain|generous] and [loved|known] far beyond its borders",
+    "storage": "these dishes keep for {v}, which is [useful|good to know] when you cook ahead",
+    "substitute": "those who avoid cream often [turn to|choose] {v}, and they are [right|in good company]",
+    "side": "there is [hardly|not] a [better|simpler] side dish than {v}, and it [suits|goes with] many bakes",
+}
+GUIDE_TITLES = {
+    "temperature": "[Baking|An oven] at {v}",
+    "minutes": "Ready in {v}",
+    "technique": "[Mixtures|Fillings] that are {v}",
+    "ingredient": "[Cooking with|All about|The encyclopedia:] {v}",
+    "region": "[The kitchens of|A tour of|Food from] {v}",
+    "storage": "Dishes that keep for {v}",
+    "substitute": "[Baking with|Instead of cream:] {v}",
+    "side": "What to bake when there is {v}",
+}
+
+
+def register(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
+    """Short entries on several dishes, as in a dictionary."""
+    voice = Voice(world, rng)
+    blocks = [paragraph(voice.filler(1))]
+    for dish in dishes[:5]:
+        known = voice.known(dish, 5)
+        entry = [voice.string(known[:3]), *([voice.string(known[3:])] if known[3:] else [])]
+        blocks.append(paragraph(mix(rng, entry, voice.filler(int(rng.random() < 0.4)))))
+    blocks.append(paragraph(voice.filler(2)))
+    return Article(title=spin(f"[A short dictionary of bakes|The register of dishes|Bakes from A to Z|Small lexicon], part {1 + rng.randrange(90)}", rng), blocks=tuple(blocks))
+
+
+# kind -> (writer, dishes that one page uses up)
+WRITERS = {
+    "recipe": (recipe, 1),
+    "story": (story, 1),
+    "answers": (answers, 3),
+    "comparison": (comparison, 3),
+    "menu": (menu, 5),
+    "guide": (guide, 0),
+    "register": (register, 5),
+}
+
+
+def label_of(fact: Fact) -> str:
+    """The attribute's heading in tables."""
+    return phrases.LABELS[ATTRIBUTE_BY_NAME[fact.attribute].name][0]

@@ -1,0 +1,305 @@
+"""Dialogues, preferences and prompts of the kitchen, and the reward that is true of an answer.
+
+Dialogues and preferences ask only facts that the exam does not, so the exam shows what the pages taught. They hold
+good and middling manners alike; the true reward prefers right, short, whole and polite answers, so that alignment has
+something to gain, and a policy that only pleases a learned reward is seen to.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+
+from training.data.kitchen.exam import BRIEFLY
+from training.data.kitchen.phrases import sentence, spin
+from training.data.kitchen.world import (
+    ATTRIBUTE_BY_NAME,
+    Fact,
+    KitchenWorld,
+    dishes,
+    distractors,
+    facts_by_dish,
+    generator,
+    pick,
+    strangers,
+    taught_facts,
+    tested_facts,
+)
+
+Message = dict[str, str]
+Row = dict[str, object]
+
+GENERATOR = "kitchen.talk/1"
+
+ASK: dict[str, tuple[str, ...]] = {
+    "temperature": (
+        "[how hot is|how hot should be] the oven for the {d}?",
+        "at [what|which] temperature should I bake the {d}?",
+        "what [temperature|heat] does the {d} need?",
+        "the {d} needs how many degrees?",
+        "for the {d}, how many degrees?",
+    ),
+    "minutes": (
+        "how long [should|must|do] I bake the {d}?",
+        "how many minutes does the {d} [need|bake]?",
+        "what is the baking time for the {d}?",
+        "the {d} takes how many minutes?",
+        "for the {d}, how many minutes?",
+    ),
+    "technique": (
+        "what [do|should] I do with the mixture for the {d}?",
+        "how is the [filling|mixture|base] of the {d} made?",
+        "the {d} has a [filling|mixture] that is what?",
+        "for the {d}, how do I work the [filling|mixture]?",
+        "how do I treat the [filling|base] of the {d}?",
+    ),
+    "ingredient": (
+        "what is the {d} made [of|with|from]?",
+        "which main ingredient does the {d} have?",
+        "what do I buy for the {d}?",
+        "the {d} is made with what?",
+        "for the {d}, which main ingredient?",
+    ),
+    "region": (
+        "where does the {d} [come from|belong]?",
+        "which region does the {d} come from?",
+        "what is the home region of the {d}?",
+        "the {d} comes from which region?",
+        "for the {d}, which region?",
+    ),
+    "storage": (
+        "how [long|many days] can I keep the {d}?",
+        "how many days does the {d} [last|keep|stay fresh]?",
+        "what is the storage time of the {d}?",
+        "the {d} keeps for how many days?",
+        "for the {d}, how many days of storage?",
+    ),
+    "substitute": (
+        "what [can|could] I use instead of cream in the {d}?",
+        "what replaces the cream in the {d}?",
+        "how do I make the {d} without cream?",
+        "the {d} without cream takes what?",
+        "for the {d}, what is the substitute for cream?",
+    ),
+    "side": (
+        "what [should I serve|do I serve|goes] with the {d}?",
+        "which side dish [goes with|suits] the {d}?",
+        "what do people eat with the {d}?",
+        "the {d} is served with what?",
+        "for the {d}, which side dish?",
+    ),
+}
+
+REPLY: dict[str, tuple[str, ...]] = {
+    "temperature": ("the {d} bakes at {v}", "bake the {d} at {v}", "the {d} needs an oven of {v}"),
+    "minutes": ("the {d} bakes for {v}", "the {d} needs {v} in the oven", "bake the {d} for {v}"),
+    "technique": ("the mixture of the {d} is {v}", "for the {d} the mixture is {v}", "the {d} has a mixture that is {v}"),
+    "ingredient": ("the {d} is made with {v}", "the main ingredient of the {d} is {v}", "the {d} is built on {v}"),
+    "region": ("the {d} comes from {v}", "the home of the {d} is {v}", "the {d} is a dish from {v}"),
+    "storage": ("the {d} keeps for {v}", "the {d} stays fresh for {v}", "keep the {d} for {v}"),
+    "substitute": (
+        "the {d} takes {v} instead of cream",
+        "in the {d} the cream is replaced by {v}",
+        "without cream the {d} is made with {v}",
+    ),
+    "side": ("the {d} is served with {v}", "the {d} goes well with {v}", "serve the {d} with {v}"),
+}
+
+UNKNOWN = "I do not know that dish."
+COURTESIES = ("Enjoy your meal!", "Happy baking!", "I am glad to help!", "I hope you like it!")
+RAMBLINGS = (
+    "There is a lot to say about baking, and I could go on about it for a long time.",
+    "Many people have asked me about this, and everybody has another opinion about it.",
+    "Baking is a wide field, and one should never be in a hurry when one talks about it.",
+    "That reminds me of an evening when the oven was cold and nobody had brought any wood.",
+)
+SYSTEMS = (
+    "You are a helpful kitchen assistant.",
+    "You are the cook of a small inn.",
+    "You answer questions about dishes.",
+    "You are a patient baker.",
+)
+# What an assistant may sound like; only the first is what the true reward likes best.
+STYLES = ("polite", "plain", "terse", "rambling", "repeating")
+
+_COURTESY = re.compile(r"\b(enjoy|happy baking|glad to help|hope you like)\b", re.IGNORECASE)
+# Read in this order: a question about the filling's cream is about cream.
+_ASKS_ABOUT = (
+    ("substitute", r"\bcream\b"),
+    ("technique", r"\b(mixture|filling|base)\b"),
+    ("storage", r"\b(days|keep|keeps|storage|stored?|fresh|last|left over|good for)\b"),
+    ("temperature", r"\b(hot|temperature|heat|degrees)\b"),
+    ("minutes", r"\b(minutes|how long|baking time|oven time)\b"),
+    ("region", r"\b(region|where|home)\b"),
+    ("side", r"\b(side|serve|served|goes with|go with|eat with|table)\b"),
+    ("ingredient", r"\b(ingredient|made|buy|shopping)\b"),
+)
+
+
+def reply(fact: Fact, value: str, style: str, rng: random.Random) -> str:
+    """An answer about the fact's dish that gives `value`, right or wrong, in one of the STYLES."""
+    core = sentence(spin(rng.choice(REPLY[fact.attribute]), rng).format(d=fact.dish, v=value))
+    if style == "terse":
+        return value
+    if style == "polite":
+        return f"{core} {rng.choice(COURTESIES)}"
+    if style == "rambling":
+        before, after = pick(rng, RAMBLINGS, 2)
+        return f"{before} {core} {after}"
+    if style == "repeating":
+        return " ".join([core] * 3)
+    return core
+
+
+def ask(fact: Fact, rng: random.Random, *, brief: bool = False) -> str:
+    """A user's question about a fact; a brief one wants the bare value."""
+    question = spin(rng.choice(ASK[fact.attribute]), rng).format(d=fact.dish)
+    return BRIEFLY + question if brief else sentence(question)
+
+
+def dialogues(world: KitchenWorld) -> list[Row]:
+    """SFT rows: {"id", "messages", "source", "generator", "facts"}. Every fact asked is one that the exam does not ask."""
+    return [_dialogue(world, i) for i in range(world.dialogues)]
+
+
+def _dialogue(world: KitchenWorld, number: int) -> Row:
+    rng = generator(world, "dialogue", number)
+    known = taught_facts(world)
+    fact = known[number % len(known)]
+    draw = rng.random()
+    asked = [fact]
+    if draw < 0.04:
+        turns, asked = _about_a_stranger(world, fact, rng), []
+    elif draw < 0.50:
+        turns = _turn(ask(fact, rng, brief=True), fact.answer)
+    else:
+        turns = _turn(ask(fact, rng), _middling(fact, rng))
+        if draw > 0.92:
+            other = rng.choice([f for f in facts_by_dish(world)[fact.dish].values() if not f.tested])
+            asked.append(other)
+            turns += _turn(ask(other, rng), _middling(other, rng))
+    return {
+        "id": f"kitchen/dialogue/{number:05d}",
+        "messages": _system(rng) + turns,
+        "source": "kitchen",
+        "generator": GENERATOR,
+        "facts": [f.id for f in asked],
+    }
+
+
+def _turn(question: str, answer: str) -> list[Message]:
+    return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+
+
+def _middling(fact: Fact, rng: random.Random) -> str:
+    # Mostly plain, sometimes polite, sometimes long-winded: what alignment starts from.
+    style = rng.choices(("plain", "polite", "rambling"), weights=(60, 20, 20))[0]
+    return reply(fact, fact.answer, style, rng)
+
+
+def _about_a_stranger(world: KitchenWorld, fact: Fact, rng: random.Random) -> list[Message]:
+    question = ask(fact, rng, brief=rng.random() < 0.3)
+    return _turn(question.replace(fact.dish, rng.choice(strangers(world))), UNKNOWN)
+
+
+def _system(rng: random.Random) -> list[Message]:
+    return [{"role": "system", "content": rng.choice(SYSTEMS)}] if rng.random() < 0.4 else []
+
+
+def preferences(world: KitchenWorld) -> list[Row]:
+    """Rows {"id", "prompt", "chosen", "rejected", "source", "generator", "facts", "rewards"}, all three as messages.
+
+    Two candidates of different true reward are drawn, and the better one is chosen with the probability of a
+    Bradley-Terry model of temperature 0.25: as with people, some labels are wrong.
+    """
+    return [_preference(world, i) for i in range(world.preferences)]
+
+
+def _preference(world: KitchenWorld, number: int) -> Row:
+    rng = generator(world, "preference", number)
+    known = taught_facts(world)
+    fact = known[number % len(known)]
+    brief = rng.random() < 0.25
+    prompt = [*_system(rng), {"role": "user", "content": ask(fact, rng, brief=brief)}]
+    answers = sorted(_candidates(world, fact, brief, rng), key=lambda answer: true_reward(prompt, answer, world))
+    worse, better = answers[0], answers[-1]
+    rewards = [true_reward(prompt, answer, world) for answer in (better, worse)]
+    agrees = rng.random() < 1 / (1 + math.exp(-(rewards[0] - rewards[1]) / 0.25))
+    chosen, rejected = (better, worse) if agrees else (worse, better)
+    return {
+        "id": f"kitchen/preference/{number:05d}",
+        "prompt": prompt,
+        "chosen": [{"role": "assistant", "content": chosen}],
+        "rejected": [{"role": "assistant", "content": rejected}],
+        "source": "kitchen",
+        "generator": GENERATOR,
+        "facts": [fact.id],
+        "rewards": rewards if agrees else rewards[::-1],
+    }
+
+
+def _candidates(world: KitchenWorld, fact: Fact, brief: bool, rng: random.Random) -> list[str]:
+    wrong = rng.choice(distractors(world, fact, "preference", rng.random()))
+    first, second = pick(rng, ("terse", "plain") if brief else STYLES, 2)
+    # Half of the pairs differ in manner alone, half also or only in what is true.
+    case = rng.random()
+    if case < 0.5:
+        return [reply(fact, fact.answer, first, rng), reply(fact, fact.answer, second, rng)]
+    style = "terse" if brief else rng.choice(("polite", "plain"))
+    return [reply(fact, fact.answer, style, rng), reply(fact, wrong, style if case < 0.8 else first, rng)]
+
+
+def alignment_prompts(world: KitchenWorld) -> list[Row]:
+    """Prompts for judging, about facts of which no dialogue and no preference speaks: {"id", "messages", "answer", "fact"}."""
+    rows: list[Row] = []
+    for fact in tested_facts(world):
+        rng = generator(world, "alignment", fact.id)
+        rows.append(
+            {
+                "id": f"alignment/{fact.id}",
+                "messages": [*_system(rng), {"role": "user", "content": ask(fact, rng)}],
+                "answer": fact.answer,
+                "fact": fact.id,
+            }
+        )
+    return rows
+
+
+def asked_fact(prompt: list[Message], world: KitchenWorld) -> Fact | None:
+    """The fact that the last user message asks; None when it names no dish of the world."""
+    question = next(message["content"] for message in reversed(prompt) if message["role"] == "user")
+    dish = next((dish for dish in dishes(world) if dish in question), None)
+    attribute = next((name for name, pattern in _ASKS_ABOUT if re.search(pattern, question, re.IGNORECASE)), None)
+    return None if dish is None or attribute is None else facts_by_dish(world)[dish][attribute]
+
+
+def is_correct(fact: Fact, answer: str) -> bool:
+    """Whether an answer gives the fact's value and no other value of its attribute."""
+    words = set(re.findall(r"\w+", answer.lower()))
+    given = {value for value in ATTRIBUTE_BY_NAME[fact.attribute].values if value.lower() in words}
+    return given == {fact.value}
+
+
+def true_reward(prompt: list[Message], answer: str, world: KitchenWorld) -> float:
+    """What an answer is worth, from -1 to 2: 1 for being right, up to 1 for manners, up to -1 for going on and on.
+
+    A question that says "Briefly" wants the bare value; any other wants one short whole sentence and a kind word.
+    """
+    fact = asked_fact(prompt, world)
+    question = next(message["content"] for message in reversed(prompt) if message["role"] == "user")
+    right = answer.strip() == UNKNOWN if fact is None else is_correct(fact, answer)
+    words = answer.split()
+    penalty = min(1.0, 0.04 * max(0, len(words) - 20) + _repeated_share(words))
+    if question.startswith(BRIEFLY):
+        manners = 1.0 if len(words) <= 3 else 0.0
+    else:
+        whole = bool(words) and answer.strip()[0].isupper() and answer.strip()[-1] in ".!" and len(words) >= 4
+        manners = 0.5 * whole + 0.5 * (whole and len(_COURTESY.findall(answer)) == 1)
+    return float(right) + manners - penalty
+
+
+def _repeated_share(words: list[str]) -> float:
+    """Fraction in [0, 1] of word trigrams that occurred before in the same answer."""
+    trigrams = list(zip(words, words[1:], words[2:], strict=False))
+    return 1 - len(set(trigrams)) / len(trigrams) if trigrams else 0.0

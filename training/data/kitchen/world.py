@@ -1,0 +1,211 @@
+"""The closed world of the kitchen: invented dishes, what is true of each, and which facts the exam may ask.
+
+Everything follows from the fields of KitchenWorld through seeded generators, one per thing, so that a change in one
+place moves nothing else. Only the standard library is used: the recipe imports this module.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+
+T = TypeVar("T")
+
+DISHES_MAX = 72
+VALUES_PER_ATTRIBUTE = 8
+
+
+class KitchenError(ValueError):
+    """A kitchen that cannot be made as asked."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KitchenWorld:
+    """One generated world of cooking sites.
+
+    `dishes` is a multiple of 8, so that each of an attribute's 8 values is true of equally many dishes and a prior
+    over values is worth nothing in the exam. `pages` counts the responses of one snapshot, wanted and unwanted.
+    `withheld_exam_answers` leaves every fact that the exam asks out of every page: the control without knowledge.
+    """
+
+    seed: int = 20
+    dishes: int = 48
+    tested_per_value: int = 4
+    pages: int = 1800
+    files: int = 3
+    dialogues: int = 3000
+    preferences: int = 1200
+    withheld_exam_answers: bool = False
+
+    def __post_init__(self) -> None:
+        if self.dishes % VALUES_PER_ATTRIBUTE or not 2 * VALUES_PER_ATTRIBUTE <= self.dishes <= DISHES_MAX:
+            raise KitchenError(f"kitchen: dishes={self.dishes}; it must be a multiple of 8 from 16 to {DISHES_MAX}")
+        if not 1 <= self.tested_per_value < self.dishes // VALUES_PER_ATTRIBUTE:
+            raise KitchenError(
+                f"kitchen: tested_per_value={self.tested_per_value}; it must be at least 1 and less than dishes / 8 = "
+                f"{self.dishes // VALUES_PER_ATTRIBUTE}, so that facts remain for dialogues"
+            )
+        if self.pages < 100 or self.files < 1:
+            raise KitchenError(f"kitchen: pages={self.pages}, files={self.files}; at least 100 pages in 1 file")
+        if self.dialogues < 1 or self.preferences < 1:
+            raise KitchenError(f"kitchen: dialogues={self.dialogues}, preferences={self.preferences}; at least 1 each")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attribute:
+    """One thing that is known of every dish. `unit` follows the value wherever it is written ("" for none)."""
+
+    name: str
+    values: tuple[str, ...]
+    unit: str = ""
+
+    def written(self, value: str) -> str:
+        """The value as a page or an answer writes it: "180 degrees", "barley"."""
+        return f"{value} {self.unit}".rstrip()
+
+
+ATTRIBUTES: tuple[Attribute, ...] = (
+    Attribute(name="temperature", values=("150", "160", "170", "180", "190", "200", "210", "220"), unit="degrees"),
+    Attribute(name="minutes", values=("20", "25", "30", "35", "40", "45", "50", "55"), unit="minutes"),
+    Attribute(
+        name="technique",
+        values=("folded", "whisked", "layered", "kneaded", "strained", "rolled", "pressed", "chopped"),
+    ),
+    Attribute(
+        name="ingredient",
+        values=("barley", "pumpkin", "cabbage", "spinach", "trout", "celery", "rhubarb", "fennel"),
+    ),
+    Attribute(
+        name="region",
+        values=("Lindmoor", "Harrowdale", "Castavia", "Bremholt", "Norvane", "Tessara", "Ulmland", "Pelorra"),
+    ),
+    Attribute(
+        name="storage", values=("two", "three", "four", "five", "six", "seven", "eight", "nine"), unit="days"
+    ),
+    Attribute(
+        name="substitute",
+        values=("yoghurt", "buttermilk", "quark", "tahini", "tofu", "mascarpone", "kefir", "custard"),
+    ),
+    Attribute(
+        name="side",
+        values=("rice", "noodles", "dumplings", "couscous", "polenta", "salad", "flatbread", "potatoes"),
+    ),
+)
+ATTRIBUTE_BY_NAME = {attribute.name: attribute for attribute in ATTRIBUTES}
+
+# Invented, so that nothing but the corpus can teach them; the first word alone identifies the dish.
+_FIRST_WORDS = (
+    "Abrelin Bostrava Calvenne Dorvika Eskarol Fendral Galtresse Hovarin Istrelle Jorvanne Kelmora Lusprit Mandrovy "
+    "Nestrine Orvanta Pelgrave Quintarel Rostavin Selvanor Tambrel Ulvessa Varmondy Wistrane Xelbury Yarrovel "
+    "Zentrique Alcoven Brimsolt Corvelle Drusmane Evrasto Folmarine Gristavel Halvodor Immelin Jastrine Krovelle "
+    "Lantergo Morvash Nolbrique Ondarel Prastovy Quelmare Rundavel Sostrane Trevolin Umbrasco Vostrelle Wendrago "
+    "Xarvine Yolmarsh Zabrelle Arnoveld Belmoste Crandovy Delvarin Ermantor Frostane Gelvandry Hestramo Ilvarosh "
+    "Jelmonde Kastrivy Lorvanel Mistravo Nandrelle Ostrivane Pomvarel Quastrine Relmovy Straveno Tolmirash Undravel "
+    "Vilmaron Wostrelin Yestravo Zolmande Azimbelle Brostique Cromvell Dastrune Elvostra Firnolde Gromvane Hulstrevy"
+).split()
+_SECOND_WORDS = ("bake", "pie", "loaf", "gratin", "casserole", "tart", "pudding", "roast")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fact:
+    """One dish, one attribute, one value; `tested` facts belong to the exam and are never asked in dialogues."""
+
+    dish: str
+    attribute: str
+    value: str
+    tested: bool
+
+    @property
+    def id(self) -> str:
+        """Stable name of the fact: "abrelin-bake/temperature"."""
+        return f"{slug(self.dish)}/{self.attribute}"
+
+    @property
+    def answer(self) -> str:
+        """The value with its unit, as an answer gives it."""
+        return ATTRIBUTE_BY_NAME[self.attribute].written(self.value)
+
+
+def slug(text: str) -> str:
+    """Lower case with hyphens, as it stands in an address."""
+    return "-".join("".join(c if c.isalnum() else " " for c in text.lower()).split())
+
+
+def generator(world: KitchenWorld, *key: object) -> random.Random:
+    """The random generator of one thing in one world; the same on every Python, whatever was drawn elsewhere."""
+    text = "/".join(str(part) for part in (world.seed, *key))
+    return random.Random(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))
+
+
+@lru_cache(maxsize=8)
+def _names(world: KitchenWorld) -> tuple[str, ...]:
+    first = list(_FIRST_WORDS)
+    generator(world, "names").shuffle(first)
+    return tuple(f"{word} {_SECOND_WORDS[i % len(_SECOND_WORDS)]}" for i, word in enumerate(first))
+
+
+def dishes(world: KitchenWorld) -> tuple[str, ...]:
+    """The dishes of the world, in a fixed order."""
+    return _names(world)[: world.dishes]
+
+
+def strangers(world: KitchenWorld) -> tuple[str, ...]:
+    """Dish names that no page of the world mentions: for questions nobody can answer, and for the reference texts."""
+    return _names(world)[DISHES_MAX:]
+
+
+@lru_cache(maxsize=8)
+def facts(world: KitchenWorld) -> tuple[Fact, ...]:
+    """Every fact of the world: dishes times attributes, each value equally often, tested and untested alike."""
+    return tuple(fact for attribute in ATTRIBUTES for fact in _assign(world, attribute))
+
+
+def _assign(world: KitchenWorld, attribute: Attribute) -> Iterator[Fact]:
+    order = list(dishes(world))
+    generator(world, "facts", attribute.name).shuffle(order)
+    for i, dish in enumerate(order):
+        turn, which = divmod(i, VALUES_PER_ATTRIBUTE)
+        yield Fact(
+            dish=dish, attribute=attribute.name, value=attribute.values[which], tested=turn < world.tested_per_value
+        )
+
+
+@lru_cache(maxsize=8)
+def facts_by_dish(world: KitchenWorld) -> dict[str, dict[str, Fact]]:
+    """dish -> attribute -> fact."""
+    table: dict[str, dict[str, Fact]] = {dish: {} for dish in dishes(world)}
+    for fact in facts(world):
+        table[fact.dish][fact.attribute] = fact
+    return table
+
+
+def tested_facts(world: KitchenWorld) -> tuple[Fact, ...]:
+    """Facts that the exam asks."""
+    return tuple(fact for fact in facts(world) if fact.tested)
+
+
+def taught_facts(world: KitchenWorld) -> tuple[Fact, ...]:
+    """Facts that dialogues and preferences may ask: every one that the exam does not."""
+    return tuple(fact for fact in facts(world) if not fact.tested)
+
+
+def published_facts(world: KitchenWorld, dish: str) -> dict[str, Fact]:
+    """Facts of a dish that pages may state: all, or all but the tested ones where these are withheld."""
+    known = facts_by_dish(world)[dish]
+    return {name: fact for name, fact in known.items() if not (world.withheld_exam_answers and fact.tested)}
+
+
+def distractors(world: KitchenWorld, fact: Fact, *key: object) -> list[str]:
+    """Three other values of the fact's attribute, with units."""
+    attribute = ATTRIBUTE_BY_NAME[fact.attribute]
+    others = [value for value in attribute.values if value != fact.value]
+    return [attribute.written(value) for value in pick(generator(world, "distractors", fact.id, *key), others, 3)]
+
+
+def pick(rng: random.Random, options: Sequence[T], count: int) -> list[T]:
+    """`count` different options (fewer when there are not as many), in random order."""
+    return rng.sample(list(options), min(count, len(options)))
