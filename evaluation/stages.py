@@ -1,0 +1,23 @@
+"""The stages of `python -m evaluation`: module, hand-written version, and the libraries whose versions decide the output.
+
+Standard library only; a stage's module is imported only in the process that runs it.
+"""
+
+from __future__ import annotations
+
+from training.stages import Stage
+
+STAGES: dict[str, Stage] = {
+    stage.name: stage
+    for stage in (
+        Stage(
+            name="evaluate",
+            version="1",
+            modules=("evaluation.scores", "evaluation.harness", "evaluation.local_model", "evaluation.alignment"),
+            libraries=("lm-eval", "torch", "transformers"),
+        ),
+        Stage(name="contamination", version="1", modules=("evaluation.contamination",)),
+        Stage(name="card", version="1", modules=("evaluation.card", "evaluation.report"), libraries=("jinja2", "plotly")),
+        Stage(name="promote", version="1", modules=("evaluation.gate",)),
+    )
+}
