@@ -1,0 +1,437 @@
+"""The chain: every asset, the stage that makes it, what it reads of the recipe, and what it is made from.
+
+The one table from which partitions, fingerprints, Dagster dependencies, status and jobs follow. No Dagster in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from evaluation.stages import STAGES as EVALUATION_STAGES
+from training.recipe import PretrainRecipe, Recipe
+from training.records import differing_from_defaults, write_record
+from training.stages import STAGES as TRAINING_STAGES
+from training.stages import Stage
+
+Scope = Literal["snapshot", "recipe"]
+Which = Literal["same", "earlier", "every", "quality", "tokenizer"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Input:
+    """An upstream asset, and which of its partitions are read.
+
+    `same`: the same partition, or the recipe's. `earlier`: this snapshot and those before it. `every`: all snapshots of the
+    recipe. `quality`, `tokenizer`: the snapshots that the recipe names for them.
+    """
+
+    asset: str
+    which: Which = "same"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """One asset of the chain."""
+
+    name: str
+    group: str
+    kinds: tuple[str, ...]
+    stage: str
+    scope: Scope
+    settings: Callable[[Recipe, str], dict[str, Any]]
+    inputs: tuple[Input, ...] = ()
+    gates: tuple[str, ...] = ()
+    package: Literal["training", "evaluation"] = "training"
+    pool: str | None = None
+
+    @property
+    def how(self) -> Stage:
+        """The stage's version, modules and libraries."""
+        return (TRAINING_STAGES if self.package == "training" else EVALUATION_STAGES)[self.stage]
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The module that runs the stage; `python -m` goes before it and the job file after it."""
+        return (self.package,)
+
+
+def partition_key(recipe: Recipe, snapshot: str = "") -> str:
+    """`recipe@snapshot`, or `recipe` for what concerns the whole recipe."""
+    return f"{recipe.name}@{snapshot}" if snapshot else recipe.name
+
+
+def partitions_of(link: Link, recipe: Recipe) -> list[str]:
+    """The partition keys that `recipe` has of an asset, in snapshot order."""
+    return [partition_key(recipe, snapshot.name) for snapshot in recipe.snapshots] if link.scope == "snapshot" else [recipe.name]
+
+
+def input_partitions(item: Input, link: Link, recipe: Recipe, snapshot: str) -> list[str]:
+    """The partition keys of `item.asset` that one partition of `link` reads, in snapshot order."""
+    if CHAIN[item.asset].scope == "recipe":
+        return [recipe.name]
+    names = [one.name for one in recipe.snapshots]
+    chosen = {
+        "same": [snapshot],
+        "earlier": names[: names.index(snapshot) + 1] if snapshot else [],
+        "every": names,
+        "quality": [name for name in names if name in recipe.quality.snapshots],
+        "tokenizer": [name for name in names if name in recipe.tokenizer.snapshots],
+    }[item.which]
+    return [partition_key(recipe, name) for name in chosen]
+
+
+def _sections(*names: str) -> Callable[[Recipe, str], dict[str, Any]]:
+    """Whole sections of the recipe, with the kitchen's world and the named files' checksums where they matter."""
+
+    def settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
+        del snapshot
+        return with_data(recipe, {name: getattr(recipe, name) for name in names})
+
+    return settings
+
+
+def with_data(recipe: Recipe, sections: dict[str, Any]) -> dict[str, Any]:
+    """`sections` with `kitchen` added when a `kitchen://` URI occurs in them, and `data` (URI: sha256) when files are named."""
+    from training.data.sources import checksum_of
+
+    uris = sorted(set(_uris(write_record(sections))))
+    files = {uri: checksum_of(uri) for uri in uris if not uri.startswith("kitchen://")}
+    result = dict(sections)
+    if any(uri.startswith("kitchen://") for uri in uris):
+        result["kitchen"] = recipe.kitchen
+    if files:
+        result["data"] = files
+    return result
+
+
+def _uris(value: Any, key: str = "") -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _uris(item, name)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _uris(item, key)
+    elif isinstance(value, str) and value and key in ("uri", "prompts", "alignment_prompts", "reference"):
+        yield value
+
+
+def _crawl_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
+    """A raw snapshot is its files' names, sizes and checksums, never their path."""
+    from training.data.archives import source_files
+
+    chosen = recipe.snapshot(snapshot)
+    settings: dict[str, Any] = {"snapshot": chosen}
+    if chosen.source == "kitchen":
+        settings["kitchen"] = recipe.kitchen
+    else:
+        settings["files"] = source_files(chosen)
+    return settings
+
+
+def _plan_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
+    del snapshot
+    batches = PretrainRecipe(
+        tokens=recipe.pretrain.tokens,
+        sequence_length=recipe.pretrain.sequence_length,
+        global_batch_tokens=recipe.pretrain.global_batch_tokens,
+        seed=recipe.pretrain.seed,
+    )
+    return {"mixture": recipe.mixture, "pretrain": batches}
+
+
+def _instruction_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
+    del snapshot
+    return with_data(recipe, {"sft": {"data": recipe.sft.data}})
+
+
+def _card_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
+    del snapshot
+    return with_data(recipe, {"recipe": recipe})
+
+
+# Where a setting says only where the bytes are found, it is no part of what was asked for.
+_LOCATIONS = {"crawl": (("snapshot", "paths"), ("snapshot", "base_url"))}
+# What a decision was compared with is recorded in the artifact; it does not make the decision outdated by itself.
+_CONTEXT = {"promote": ("champion",)}
+
+
+def asked_settings(link: Link, settings: dict[str, Any]) -> dict[str, Any]:
+    """The part of `settings` that the fingerprint covers: what differs from the defaults, less locations."""
+    asked = {name: differing_from_defaults(section) for name, section in settings.items() if name not in _CONTEXT.get(link.stage, ())}
+    for section, field in _LOCATIONS.get(link.stage, ()):
+        asked.get(section, {}).pop(field, None)
+    return asked
+
+
+CHAIN: dict[str, Link] = {
+    link.name: link
+    for link in (
+        Link(
+            name="crawl_archives",
+            group="corpus",
+            kinds=("warc",),
+            stage="crawl",
+            scope="snapshot",
+            settings=_crawl_settings,
+            gates=("counts_balance",),
+        ),
+        Link(
+            name="extracted_documents",
+            group="corpus",
+            kinds=("fastwarc", "parquet"),
+            stage="extract",
+            scope="snapshot",
+            settings=_sections("extract"),
+            inputs=(Input(asset="crawl_archives"),),
+            gates=("counts_balance",),
+        ),
+        Link(
+            name="quality_models",
+            group="corpus",
+            kinds=("numpy", "safetensors"),
+            stage="quality",
+            scope="recipe",
+            settings=_sections("quality"),
+            inputs=(Input(asset="extracted_documents", which="quality"),),
+            gates=("classifier_auc",),
+        ),
+        Link(
+            name="filtered_documents",
+            group="corpus",
+            kinds=("datatrove", "parquet"),
+            stage="filter",
+            scope="snapshot",
+            settings=_sections("filter"),
+            inputs=(Input(asset="extracted_documents"), Input(asset="quality_models")),
+            gates=("counts_balance", "kept_fraction"),
+        ),
+        Link(
+            name="document_signatures",
+            group="corpus",
+            kinds=("numpy",),
+            stage="sign",
+            scope="snapshot",
+            settings=_sections("dedup"),
+            inputs=(Input(asset="filtered_documents"),),
+        ),
+        Link(
+            name="deduplicated_documents",
+            group="corpus",
+            kinds=("numpy", "parquet"),
+            stage="dedup",
+            scope="snapshot",
+            settings=_sections("dedup"),
+            inputs=(Input(asset="filtered_documents", which="earlier"), Input(asset="document_signatures", which="earlier")),
+            gates=("counts_balance", "survival"),
+        ),
+        Link(
+            name="benchmark_index",
+            group="corpus",
+            kinds=("numpy", "parquet"),
+            stage="benchmarks",
+            scope="recipe",
+            settings=_sections("decontaminate"),
+        ),
+        Link(
+            name="decontaminated_documents",
+            group="corpus",
+            kinds=("numpy", "parquet"),
+            stage="decontaminate",
+            scope="snapshot",
+            settings=_sections("decontaminate"),
+            inputs=(Input(asset="deduplicated_documents"), Input(asset="benchmark_index")),
+            gates=("counts_balance",),
+        ),
+        Link(
+            name="tokenizer",
+            group="tokens",
+            kinds=("tokenizers", "huggingface"),
+            stage="tokenizer",
+            scope="recipe",
+            settings=_sections("tokenizer"),
+            inputs=(Input(asset="decontaminated_documents", which="tokenizer"),),
+            gates=("all_bytes", "round_trip", "fertility"),
+        ),
+        Link(
+            name="token_shards",
+            group="tokens",
+            kinds=("tokenizers", "numpy"),
+            stage="tokenize",
+            scope="snapshot",
+            settings=_sections("shards"),
+            inputs=(Input(asset="decontaminated_documents"), Input(asset="tokenizer")),
+            gates=("counts_balance", "shards_decode"),
+        ),
+        Link(
+            name="training_plan",
+            group="tokens",
+            kinds=("numpy",),
+            stage="plan",
+            scope="recipe",
+            settings=_plan_settings,
+            inputs=(Input(asset="token_shards", which="every"), Input(asset="tokenizer")),
+        ),
+        Link(
+            name="base_model",
+            group="models",
+            kinds=("pytorch", "safetensors"),
+            stage="pretrain",
+            scope="recipe",
+            settings=_sections("model", "pretrain"),
+            inputs=(Input(asset="training_plan"), Input(asset="token_shards", which="every"), Input(asset="tokenizer")),
+            gates=("loss_finite_and_falling", "export_equals_trainer"),
+            pool="training",
+        ),
+        Link(
+            name="instruction_data",
+            group="models",
+            kinds=("json",),
+            stage="instructions",
+            scope="recipe",
+            settings=_instruction_settings,
+            gates=("counts_balance",),
+        ),
+        Link(
+            name="sft_model",
+            group="models",
+            kinds=("trl", "safetensors"),
+            stage="sft",
+            scope="recipe",
+            settings=_sections("sft"),
+            inputs=(Input(asset="base_model"), Input(asset="instruction_data")),
+            gates=("template", "loss_finite_and_falling"),
+            pool="training",
+        ),
+        Link(
+            name="preference_data",
+            group="models",
+            kinds=("json",),
+            stage="preferences",
+            scope="recipe",
+            settings=_sections("preferences"),
+            gates=("counts_balance",),
+        ),
+        Link(
+            name="reward_model",
+            group="models",
+            kinds=("trl", "safetensors"),
+            stage="reward",
+            scope="recipe",
+            settings=_sections("reward"),
+            inputs=(Input(asset="sft_model"), Input(asset="preference_data")),
+            gates=("pair_accuracy",),
+            pool="training",
+        ),
+        Link(
+            name="aligned_model",
+            group="models",
+            kinds=("trl", "safetensors"),
+            stage="align",
+            scope="recipe",
+            settings=_sections("align"),
+            inputs=(Input(asset="sft_model"), Input(asset="preference_data"), Input(asset="reward_model")),
+            gates=("loss_finite", "template"),
+            pool="training",
+        ),
+        Link(
+            name="model_scores",
+            group="reports",
+            kinds=("lm-eval",),
+            stage="evaluate",
+            scope="recipe",
+            package="evaluation",
+            settings=_sections("evaluation"),
+            inputs=(Input(asset="base_model"), Input(asset="sft_model"), Input(asset="aligned_model"), Input(asset="reward_model")),
+            gates=("scores_complete",),
+            pool="training",
+        ),
+        Link(
+            name="contamination_report",
+            group="reports",
+            kinds=("numpy", "json"),
+            stage="contamination",
+            scope="recipe",
+            package="evaluation",
+            settings=_sections("evaluation"),
+            inputs=(
+                Input(asset="decontaminated_documents", which="every"),
+                Input(asset="token_shards", which="every"),
+                Input(asset="instruction_data"),
+                Input(asset="preference_data"),
+                Input(asset="model_scores"),
+            ),
+            gates=("contamination",),
+        ),
+        Link(
+            name="model_card",
+            group="reports",
+            kinds=("markdown", "html"),
+            stage="card",
+            scope="recipe",
+            package="evaluation",
+            settings=_card_settings,
+            inputs=(
+                Input(asset="crawl_archives", which="every"),
+                Input(asset="extracted_documents", which="every"),
+                Input(asset="filtered_documents", which="every"),
+                Input(asset="deduplicated_documents", which="every"),
+                Input(asset="decontaminated_documents", which="every"),
+                Input(asset="tokenizer"),
+                Input(asset="token_shards", which="every"),
+                Input(asset="training_plan"),
+                Input(asset="base_model"),
+                Input(asset="instruction_data"),
+                Input(asset="sft_model"),
+                Input(asset="preference_data"),
+                Input(asset="reward_model"),
+                Input(asset="aligned_model"),
+                Input(asset="model_scores"),
+                Input(asset="contamination_report"),
+            ),
+        ),
+        Link(
+            name="promoted_model",
+            group="reports",
+            kinds=("mlflow",),
+            stage="promote",
+            scope="recipe",
+            package="evaluation",
+            settings=_sections("promote"),
+            inputs=(
+                Input(asset="model_scores"),
+                Input(asset="contamination_report"),
+                Input(asset="model_card"),
+                Input(asset="aligned_model"),
+            ),
+            gates=("promotion",),
+        ),
+    )
+}
+
+
+def in_order(until: str | None = None) -> list[Link]:
+    """The links in an order in which inputs come first; up to and with the ancestors of `until` when it is given."""
+    links = list(CHAIN.values())
+    if until is None:
+        return links
+    wanted = ancestors(until) | {until}
+    return [link for link in links if link.name in wanted]
+
+
+def ancestors(name: str) -> set[str]:
+    """Every asset that `name` is made from, near and far."""
+    found: set[str] = set()
+    waiting = [item.asset for item in CHAIN[name].inputs]
+    while waiting:
+        asset = waiting.pop()
+        if asset not in found:
+            found.add(asset)
+            waiting.extend(item.asset for item in CHAIN[asset].inputs)
+    return found
+
+
+def descendants(name: str) -> set[str]:
+    """Every asset that is made from `name`, near and far."""
+    return {other for other in CHAIN if name in ancestors(other)}

@@ -1,0 +1,409 @@
+"""The one bridge between Dagster and the stages: declare, submit, watch, record.
+
+An asset calls `materialize`; what happens next is: compare, reuse or submit, follow the job's own files, write the
+reference, and say in metadata, data version and checks what came out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from assets.chain import CHAIN, Link
+from assets.status import Cell, Comparison, compare, seed_of, write_reference
+from resources.compute.base import Handle, Status, Task
+from resources.profile import Profile, Size, load_profile
+from resources.tracking import Tracking
+from training import artifact
+from training.artifact import Artifact
+from training.job import InputArtifact, Job, RunSettings, write_job
+from training.progress import MESSAGES_FILE, METRICS_FILE
+from training.recipe import Recipe, load_recipe, recipe_folders
+
+log = logging.getLogger(__name__)
+
+HANDLE_FILE = "handle.json"
+BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, REQUEUE_EXIT_CODE = 2, 3, 75
+
+
+class StageFailed(RuntimeError):
+    """A stage ended without its artifact. `exit_code` is the job's, or None when the backend lost it."""
+
+    def __init__(self, message: str, exit_code: int | None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class Pipeline(dg.ConfigurableResource):
+    """Where artifacts live and which profile runs them. `cancels_on_interrupt`: Ctrl-C in a terminal ends the jobs too."""
+
+    root: str
+    profile: str = "local"
+    cancels_on_interrupt: bool = False
+
+    @property
+    def root_path(self) -> Path:
+        """The folder of artifacts and references, absolute: a job may run in another working directory."""
+        return Path(self.root).resolve()
+
+    def recipe(self, partition: str) -> Recipe:
+        """The recipe of a partition key."""
+        return load_recipe(partition.partition("@")[0], folders=(self.root_path / "recipes", *recipe_folders()))
+
+    def loaded_profile(self) -> Profile:
+        """The profile record."""
+        return load_profile(self.profile)
+
+    def tracking(self) -> Tracking:
+        """The MLflow side of this root."""
+        return tracking_of(self.root_path, self.loaded_profile())
+
+
+def tracking_of(root: Path, profile: Profile) -> Tracking:
+    """One tracking client a root and process: opening one costs seconds."""
+    key = (root, profile.tracking_uri)
+    if key not in _TRACKING:
+        _TRACKING[key] = Tracking(profile.tracking_uri, root)
+    return _TRACKING[key]
+
+
+_TRACKING: dict[tuple[Path, str], Tracking] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A cell's artifact, and how it came about in this materialization."""
+
+    cell: Cell
+    artifact: Artifact
+    reused: bool
+    seconds: float
+    mlflow_url: str = ""
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """The artifact's `artifact.json`."""
+        return self.artifact.record
+
+
+def materialize(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+    """Make what one asset and partition lack, and report it to Dagster."""
+    link = CHAIN[context.asset_key.path[-1]]
+    watch = Watch.of(context, pipeline)
+    recipe = pipeline.recipe(context.partition_key)
+    comparison = compare(recipe, pipeline.root_path)
+    cell = comparison.cells[link.name, context.partition_key]
+    try:
+        made = make(cell, comparison, pipeline, watch)
+    except StageFailed as failure:
+        raise dg.Failure(description=str(failure), allow_retries=failure.exit_code in (None, 1), metadata={"exit_code": failure.exit_code or 1}) from None
+    return result_of(link, made)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """What following a job needs to know of the run that follows it."""
+
+    launch: str
+    run_id: str
+    say: Callable[[str], None]
+    is_canceling: Callable[[], bool]
+
+    @staticmethod
+    def of(context: dg.AssetExecutionContext, pipeline: Pipeline) -> Watch:
+        """From a Dagster run. A backfill's runs share one launch."""
+        tags = context.run.tags
+        launch = tags.get("pedigree/launch") or tags.get("dagster/backfill") or context.run_id
+
+        def is_canceling() -> bool:
+            run = context.instance.get_run_by_id(context.run_id)
+            return pipeline.cancels_on_interrupt or (run is not None and run.status in _CANCELLED)
+
+        return Watch(launch=launch, run_id=context.run_id, say=context.log.info, is_canceling=is_canceling)
+
+
+_CANCELLED = (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
+
+
+def make(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -> Made:
+    """The cell's artifact: reused when it is there, otherwise from a job. StageFailed says what stood in the way."""
+    started = time.monotonic()
+    refused = comparison.refused_by(cell)
+    if refused is not None:
+        gate = refused.artifact.failed_gates[0]  # type: ignore[union-attr]
+        raise StageFailed(
+            f"{refused.asset} [{refused.partition}] was refused by its gate {gate['name']}: {artifact.canonical_json(gate['evidence'])}",
+            REFUSED_EXIT_CODE,
+        )
+    if cell.artifact is not None:
+        write_reference(pipeline.root_path, cell.artifact, cell.partition)
+        return Made(cell=cell, artifact=cell.artifact, reused=True, seconds=time.monotonic() - started)
+    job = job_of(cell, comparison, pipeline.loaded_profile().size_for(cell.asset))
+    _set_aside_outdated(Path(job.output))
+    write_job(job, Path(job.output) / "job.json")
+    made, url = _run(job, cell, pipeline, watch)
+    write_reference(pipeline.root_path, made, cell.partition)
+    return Made(cell=cell, artifact=made, reused=False, seconds=time.monotonic() - started, mlflow_url=url)
+
+
+def job_of(cell: Cell, comparison: Comparison, size: Size) -> Job:
+    """The job that makes a cell. StageFailed names the first input that is not made."""
+    stage = CHAIN[cell.asset].how
+    inputs = []
+    for key in cell.inputs:
+        made = comparison.cells[key].artifact
+        if made is None:
+            raise StageFailed(f"{key[0]} [{key[1]}] is not made; materialize it first", BAD_INPUT_EXIT_CODE)
+        inputs.append(InputArtifact(asset=key[0], partition=key[1], fingerprint=made.fingerprint, digest=made.digest, path=str(made.path)))
+    return Job(
+        stage=stage.name,
+        asset=cell.asset,
+        partition=cell.partition,
+        recipe=comparison.recipe.name,
+        fingerprint=cell.fingerprint,
+        stage_version=stage.version,
+        settings=cell.settings,
+        inputs=tuple(inputs),
+        output=str(artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)),
+        run=run_settings(size),
+        seed=_seed(cell.settings),
+        libraries=stage.library_versions(),
+        code_revision=code_revision(),
+    )
+
+
+def run_settings(size: Size) -> RunSettings:
+    """The part of a size that the stage itself wants to know."""
+    return RunSettings(
+        workers=size.workers,
+        threads=size.threads,
+        processes=size.processes,
+        nodes=size.nodes,
+        gpus_per_node=size.gpus_per_node,
+        micro_batch_tokens=size.micro_batch_tokens,
+        checkpoint_seconds=size.checkpoint_seconds,
+        compile=size.compile,
+        memory_gb=size.memory_gb,
+    )
+
+
+def _seed(settings: dict[str, Any]) -> int:
+    return next((section["seed"] for section in settings.values() if isinstance(section, dict) and "seed" in section), 0)
+
+
+def _set_aside_outdated(folder: Path) -> None:
+    """An artifact whose inputs were made again with another result keeps its fingerprint: move it away, whole."""
+    if artifact.find(folder) is not None:
+        folder.rename(folder.with_name(f"{folder.name}.replaced-{int(time.time() * 1000)}"))
+
+
+def code_revision() -> str:
+    """The project's git commit, or "" outside a checkout. For the record only; no part of an identity."""
+    head = Path(__file__).parent.parent / ".git" / "HEAD"
+    try:
+        text = head.read_text("utf-8").strip()
+        if not text.startswith("ref: "):
+            return text
+        return (head.parent / text.removeprefix("ref: ")).read_text("utf-8").strip()
+    except OSError:
+        return ""
+
+
+# Running and following
+
+
+def _run(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch) -> tuple[Artifact, str]:
+    """Submit the job, or find the one that is already on its way, and follow it to its artifact."""
+    profile = pipeline.loaded_profile()
+    folder = Path(job.output)
+    backend = profile.backend_for(cell.asset)
+    run = pipeline.tracking().stage_run(
+        watch.launch,
+        asset=cell.asset,
+        partition=cell.partition,
+        fingerprint=cell.fingerprint,
+        tags={"dagster/run_id": watch.run_id, "dagster/asset_key": cell.asset, "dagster/partition": cell.partition},
+    )
+    run.log_inputs([{"asset": i.asset, "partition": i.partition, "fingerprint": i.fingerprint, "digest": i.digest, "path": i.path} for i in job.inputs])
+    task = Task(
+        key=f"{cell.asset}-{cell.fingerprint[:16]}",
+        argv=("-m", *CHAIN[cell.asset].argv, str(folder / "job.json")),
+        size=profile.size_for(cell.asset),
+        folder=str(folder),
+        environment=_environment(),
+        num_tasks=_num_tasks(job, profile.size_for(cell.asset)),
+    )
+    attempts = profile.size_for(cell.asset).retries + 1
+    status = Status(state="lost", reason="never submitted")
+    try:
+        for attempt in range(attempts):
+            status = _follow(backend, task, folder, run, watch)
+            made = artifact.find(folder)
+            if made is not None:
+                run.finish("FINISHED")
+                return made, run.url
+            if status.exit_code in (BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE):
+                break
+            watch.say(f"attempt {attempt + 1} of {attempts} of {task.key} ended without its artifact: {status.reason}")
+    except BaseException:
+        run.finish("KILLED")
+        raise
+    run.finish("FAILED")
+    raise StageFailed(f"{cell.asset} [{cell.partition}]: {_explain(backend.log_tail(str(folder), 40), status)}", status.exit_code)
+
+
+def _follow(backend: Any, task: Task, folder: Path, run: Any, watch: Watch) -> Status:
+    handle = _running(backend, task, folder)
+    if handle is None:
+        handle = backend.submit(task)
+        artifact.write_json(folder / HANDLE_FILE, handle.as_json())
+        watch.say(f"submitted {task.key} to {backend.name} as {handle.id}; log: {folder / 'log.txt'}")
+    else:
+        watch.say(f"found {task.key} on {backend.name} as {handle.id}; going on watching it")
+    metrics, messages = Tail(folder / METRICS_FILE), Tail(folder / MESSAGES_FILE)
+    try:
+        while True:
+            status = backend.poll(handle)
+            _forward(metrics, messages, run, watch)
+            if status.is_over:
+                return status
+            time.sleep(backend.poll_seconds)
+    except BaseException:
+        # Only a cancelled run ends its job. An orchestrator that is stopped or dies leaves it running, to be found again.
+        if watch.is_canceling():
+            backend.cancel(handle)
+        raise
+
+
+def _running(backend: Any, task: Task, folder: Path) -> Handle | None:
+    """The job with this key that still runs, so that a restarted orchestrator never starts it twice."""
+    handle = backend.find(task.key, task.folder)
+    if handle is None or backend.poll(handle).is_over:
+        return None
+    return handle
+
+
+def _forward(metrics: Tail, messages: Tail, run: Any, watch: Watch) -> None:
+    rows = [row for row in metrics.new_rows() if "sample" not in row]
+    if rows:
+        run.log_metrics(rows)
+    for message in messages.new_rows():
+        if message.get("method") == "log":
+            watch.say(message["params"]["message"])
+
+
+class Tail:
+    """New whole lines of a growing JSON-lines file; starts at its present end, so a reattached run repeats nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = path.stat().st_size if path.exists() else 0
+
+    def new_rows(self) -> list[dict[str, Any]]:
+        """The rows written since the last call; a torn last line waits for the next one."""
+        if not self._path.exists():
+            return []
+        with open(self._path, "rb") as stream:
+            stream.seek(self._offset)
+            data = stream.read()
+        whole, newline, _ = data.rpartition(b"\n")
+        self._offset += len(whole) + len(newline)
+        return [row for line in whole.splitlines() if (row := _row(line)) is not None]
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None  # a line torn by a kill; Progress closes it before it writes on
+
+
+def _explain(tail: str, status: Status) -> str:
+    errors = [line.removeprefix("error: ") for line in tail.splitlines() if line.startswith("error: ")]
+    return errors[-1] if errors else f"{status.reason or status.state} (exit code {status.exit_code})\n{tail}"
+
+
+def _environment() -> dict[str, str]:
+    """Variables a job needs, by name: nothing else of the orchestrator's environment is promised to it."""
+    fixed = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "0"}
+    passed = {name: os.environ[name] for name in ("PEDIGREE_DATA",) if name in os.environ}
+    return {**fixed, **passed}
+
+
+def _num_tasks(job: Job, size: Size) -> int:
+    """How many tasks a fan-out over nodes may use: 1 unless the stage works in ranks and the size names several nodes."""
+    del job
+    return max(1, size.nodes) if size.nodes > 1 and size.processes <= 1 and size.gpus_per_node == 0 else 1
+
+
+# Reporting
+
+
+def result_of(link: Link, made: Made) -> dg.MaterializeResult:
+    """Metadata, data version and checks of one materialization."""
+    return dg.MaterializeResult(
+        metadata=metadata_of(made),
+        data_version=dg.DataVersion(made.artifact.digest),
+        check_results=[_check(link, made, name) for name in link.gates],
+    )
+
+
+def _check(link: Link, made: Made, name: str) -> dg.AssetCheckResult:
+    verdict = next((gate for gate in made.record["gates"] if gate["name"] == name), None)
+    if verdict is None:
+        return dg.AssetCheckResult(check_name=name, passed=True, metadata={"verdict": "not asked for by this recipe"})
+    evidence = {key: _metadata_value(value) for key, value in verdict["evidence"].items()}
+    return dg.AssetCheckResult(check_name=name, passed=verdict["passed"], metadata=evidence, severity=dg.AssetCheckSeverity.ERROR)
+
+
+def metadata_of(made: Made) -> dict[str, Any]:
+    """Numbers first (Dagster plots them over time), then links."""
+    record = made.record
+    values: dict[str, Any] = {"reused": made.reused, "fingerprint": made.artifact.fingerprint, "digest": made.artifact.digest}
+    values["seconds"] = float(record["seconds"])
+    values["bytes"] = sum(entry["bytes"] for entry in record["files"])
+    if record["counts"]:
+        values |= _count_metadata(record["counts"])
+    values |= {name: dg.MetadataValue.float(value) for name, value in record["metrics"].items() if name not in values}
+    values["folder"] = dg.MetadataValue.path(str(made.artifact.path))
+    values["log"] = dg.MetadataValue.path(str(made.artifact.path / "log.txt"))
+    if made.mlflow_url:
+        values["mlflow_run"] = dg.MetadataValue.url(made.mlflow_url)
+    report = made.artifact.path / "report.html"
+    if report.exists():
+        values["report"] = dg.MetadataValue.path(str(report))
+    return values
+
+
+def _count_metadata(counts: dict[str, Any]) -> dict[str, Any]:
+    dropped, quarantined = sum(counts["dropped"].values()), sum(counts["quarantined"].values())
+    rows = [("in", counts["in"]), ("kept", counts["kept"])]
+    rows += [(f"dropped: {reason}", number) for reason, number in sorted(counts["dropped"].items(), key=lambda kv: -kv[1])]
+    rows += [(f"quarantined: {reason}", number) for reason, number in sorted(counts["quarantined"].items())]
+    table = "| records | number |\n|---|---|\n" + "\n".join(f"| {name} | {number} |" for name, number in rows)
+    return {
+        "dagster/row_count": counts["kept"],
+        "records_in": counts["in"],
+        "dropped": dropped,
+        "quarantined": quarantined,
+        "kept_fraction": counts["kept"] / counts["in"] if counts["in"] else 0.0,
+        "funnel": dg.MetadataValue.md(table),
+    }
+
+
+def _metadata_value(value: Any) -> Any:
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    return dg.MetadataValue.json(value)
+
+

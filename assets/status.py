@@ -1,0 +1,179 @@
+"""What is made, missing or outdated: one pure comparison of a recipe with the artifacts under a root.
+
+`status`, `run`, sensors and schedules use this and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from assets.chain import CHAIN, Link, asked_settings, in_order, input_partitions, partition_key, partitions_of
+from training import artifact
+from training.artifact import Artifact
+from training.recipe import Recipe
+from training.records import differences, write_record
+
+State = Literal["made", "missing", "outdated"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """One asset of one partition: what is asked for, and what is there.
+
+    `artifact` is the one that answers exactly what is asked for; None when it must be made. `is_recorded` says whether the
+    partition already points to it (it may have been made for another recipe). `reasons` are the differing fields of an
+    outdated cell.
+    """
+
+    asset: str
+    partition: str
+    snapshot: str
+    fingerprint: str
+    settings: dict[str, Any]
+    inputs: tuple[tuple[str, str], ...]  # (asset, partition)
+    state: State
+    artifact: Artifact | None
+    is_recorded: bool
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Asset and partition."""
+        return self.asset, self.partition
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """Every cell of one recipe under one root, inputs before what is made from them."""
+
+    recipe: Recipe
+    root: Path
+    cells: Mapping[tuple[str, str], Cell] = field(default_factory=dict)
+
+    def to_do(self, until: str | None = None) -> list[Cell]:
+        """The cells that are not made and recorded, in order."""
+        wanted = {link.name for link in in_order(until)}
+        return [cell for cell in self.cells.values() if cell.asset in wanted and not (cell.state == "made" and cell.is_recorded)]
+
+    def refused_by(self, cell: Cell) -> Cell | None:
+        """The first input of `cell` whose gate failed; None when nothing stands in its way."""
+        for key in cell.inputs:
+            made = self.cells[key].artifact
+            if made is not None and made.failed_gates:
+                return self.cells[key]
+        return None
+
+
+def reference_path(root: Path, asset: str, partition: str) -> Path:
+    """The file by which a partition points to its artifact."""
+    return root / "refs" / asset / f"{partition}.json"
+
+
+def read_reference(root: Path, asset: str, partition: str) -> str | None:
+    """The fingerprint a partition points to; None when it never was made."""
+    try:
+        return json.loads(reference_path(root, asset, partition).read_text("utf-8"))["fingerprint"]
+    except FileNotFoundError:
+        return None
+
+
+def write_reference(root: Path, made: Artifact, partition: str) -> None:
+    """Let `partition` point to a committed artifact."""
+    target = reference_path(root, made.record["asset"], partition)
+    artifact.write_json(target, {"fingerprint": made.fingerprint, "digest": made.digest})
+
+
+def compare(recipe: Recipe, root: Path) -> Comparison:
+    """Recipe against artifacts, for the whole chain."""
+    cells: dict[tuple[str, str], Cell] = {}
+    for link in in_order():
+        for partition in partitions_of(link, recipe):
+            cell = _cell(link, recipe, partition, root, cells)
+            cells[cell.key] = cell
+    return Comparison(recipe=recipe, root=root, cells=cells)
+
+
+def _cell(link: Link, recipe: Recipe, partition: str, root: Path, cells: Mapping[tuple[str, str], Cell]) -> Cell:
+    snapshot = partition.partition("@")[2]
+    settings = link.settings(recipe, snapshot)
+    inputs = tuple((item.asset, key) for item in link.inputs for key in input_partitions(item, link, recipe, snapshot))
+    stage = link.how
+    wanted = artifact.fingerprint(
+        stage=stage.name,
+        version=stage.version,
+        settings=asked_settings(link, settings),
+        libraries=stage.library_versions(),
+        inputs=[(asset, cells[asset, key].fingerprint) for asset, key in inputs],
+        seed=seed_of(settings),
+    )
+    recorded = read_reference(root, link.name, partition)
+    made = _usable(artifact.find(artifact.folder_of(root, link.name, wanted)), inputs, cells)
+    state: State = "made" if made else "missing" if recorded is None else "outdated"
+    plain = {name: write_record(section) for name, section in settings.items()}
+    reasons: tuple[str, ...] = ()
+    if state == "outdated":
+        reasons = _reasons(link, artifact.find(artifact.folder_of(root, link.name, recorded or "")), plain, inputs, cells)
+    return Cell(
+        asset=link.name,
+        partition=partition,
+        snapshot=snapshot,
+        fingerprint=wanted,
+        settings=plain,
+        inputs=inputs,
+        state=state,
+        artifact=made,
+        is_recorded=recorded == wanted,
+        reasons=reasons,
+    )
+
+
+def seed_of(settings: Mapping[str, Any]) -> int:
+    """The seed of the section that has one; 0 for stages without randomness."""
+    return next((section.seed for section in settings.values() if hasattr(section, "seed")), 0)
+
+
+def _usable(found: Artifact | None, inputs: tuple[tuple[str, str], ...], cells: Mapping[tuple[str, str], Cell]) -> Artifact | None:
+    """The artifact, unless one of its inputs is gone or is not what it was made from."""
+    if found is None:
+        return None
+    recorded = [(item["asset"], item["digest"]) for item in found.record["inputs"]]
+    present = [(asset, cells[asset, key].artifact) for asset, key in inputs]
+    now = [(asset, made.digest if made else None) for asset, made in present]
+    return found if recorded == now else None
+
+
+def _reasons(
+    link: Link,
+    old: Artifact | None,
+    settings: dict[str, Any],
+    inputs: tuple[tuple[str, str], ...],
+    cells: Mapping[tuple[str, str], Cell],
+) -> tuple[str, ...]:
+    """Why the recorded artifact is not what is asked for, field by field."""
+    if old is None:
+        return ("the recorded artifact is gone",)
+    stage = link.how
+    record = old.record
+    lines = differences(record["settings"], json.loads(json.dumps(settings)))
+    lines += differences(record["libraries"], stage.library_versions(), "libraries")
+    if record["stage_version"] != stage.version:
+        lines.append(f"stage_version: {record['stage_version']} → {stage.version}")
+    before = [(item["asset"], item["partition"].partition("@")[2], item["fingerprint"]) for item in record["inputs"]]
+    now = [(asset, key.partition("@")[2], cells[asset, key].fingerprint) for asset, key in inputs]
+    for asset, snapshot, wanted in now:
+        if (asset, snapshot, wanted) not in before:
+            lines.append(f"input {asset}{f' of {snapshot}' if snapshot else ''} is another one")
+    for asset, snapshot, _ in before:
+        if (asset, snapshot) not in {(name, of) for name, of, _ in now}:
+            lines.append(f"input {asset}{f' of {snapshot}' if snapshot else ''} is no longer read")
+    return tuple(lines) or ("an input was made again with another result",)
+
+
+def cell_of(comparison: Comparison, asset: str, snapshot: str = "") -> Cell:
+    """The cell of an asset, by snapshot where it has them."""
+    link = CHAIN[asset]
+    return comparison.cells[asset, partition_key(comparison.recipe, snapshot if link.scope == "snapshot" else "")]

@@ -1,0 +1,117 @@
+"""The profile: where and how a recipe runs. Nothing in it may change what comes out.
+
+A profile is a YAML file. `default` is the size of every stage; `stages` names assets that differ, with only what differs.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from resources.compute.base import Backend
+
+SHIPPED = Path(__file__).parent / "profiles"
+
+
+class ProfileError(ValueError):
+    """What a person wrote in a profile is not usable; the message says file, field, value and what would be."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Size(_Record):
+    """How much of a machine one stage gets."""
+
+    backend: Literal["local", "slurm"] = "local"
+    workers: int = Field(default=0, ge=0, description="processes of a data stage; 0: one a core")
+    threads: int = Field(default=0, ge=0, description="threads of a training process; 0: one a core")
+    processes: int = Field(default=1, ge=1, description="training processes a node (torchrun)")
+    nodes: int = Field(default=1, ge=1)
+    gpus_per_node: int = Field(default=0, ge=0)
+    memory_gb: float = Field(default=0.0, ge=0, description="0: no limit is asked for")
+    hours: float = Field(default=24.0, gt=0, description="time limit where the scheduler wants one")
+    micro_batch_tokens: int = Field(default=0, ge=0, description="0: the whole global batch at once")
+    checkpoint_seconds: float = Field(default=60.0, gt=0)
+    compile: bool = False
+    retries: int = Field(default=1, ge=0, description="further attempts after a job ended without its artifact")
+    price_per_hour: float = Field(default=0.0, ge=0, description="in the unit of your bills, for one node")
+
+
+class SlurmSettings(_Record):
+    """How jobs are submitted to Slurm."""
+
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    python: str = Field(default="", description="interpreter on the nodes; empty: the one that runs Dagster")
+    environment: tuple[str, ...] = Field(default=(), description="names of variables that are passed on")
+    poll_seconds: float = Field(default=2.0, gt=0)
+
+
+class Profile(_Record):
+    """Where and how everything runs."""
+
+    name: str
+    description: str = ""
+    tracking_uri: str = Field(default="", description="MLflow; empty: sqlite under the root")
+    default: Size = Size()
+    stages: dict[str, dict[str, Any]] = {}
+    slurm: SlurmSettings = SlurmSettings()
+
+    def size_for(self, asset: str) -> Size:
+        """The size of the stage that makes `asset`, with 0 workers replaced by the machine's cores."""
+        size = Size(**{**self.default.model_dump(), **self.stages.get(asset, {})})
+        return size.model_copy(update={"workers": size.workers or available_cores()})
+
+    def backend_for(self, asset: str) -> Backend:
+        """The backend that runs the stage that makes `asset`."""
+        backend = self.size_for(asset).backend
+        if backend == "slurm":
+            from resources.compute.slurm import SlurmBackend
+
+            return SlurmBackend(self.slurm)
+        from resources.compute.local import LocalBackend
+
+        return LocalBackend()
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def load_profile(name_or_path: str) -> Profile:
+    """The profile given by a shipped name or a path. ProfileError says file, field, value and what is right."""
+    path = Path(name_or_path)
+    if path.suffix not in (".yaml", ".yml"):
+        path = SHIPPED / f"{name_or_path}.yaml"
+    if not path.is_file():
+        names = ", ".join(sorted(file.stem for file in SHIPPED.glob("*.yaml")))
+        raise ProfileError(f"no profile is called {name_or_path!r}; there are: {names}, or the path of a YAML file")
+    try:
+        data = yaml.safe_load(path.read_text("utf-8"))
+    except yaml.YAMLError as error:
+        raise ProfileError(f"{path.name}: not readable as YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(data, dict):
+        raise ProfileError(f"{path.name}: expected a mapping of fields, got {type(data).__name__}")
+    try:
+        profile = Profile(**data)
+        for asset in profile.stages:
+            profile.size_for(asset)
+    except ValidationError as error:
+        raise ProfileError(f"{path.name}: {_first_problem(error)}") from None
+    return profile
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"{where}: unknown field"
+    return f"{where}: {problem['msg']}, got {problem.get('input')!r}"
