@@ -17,6 +17,7 @@ from pathlib import Path
 from resources.compute.base import Handle, Status, Task, interpreter_argv
 
 PID_FILE, EXIT_FILE, LOG_FILE = "process.json", "exit.json", "log.txt"
+SUPERVISOR = Path(__file__).with_name("supervise.py")
 GRACE_SECONDS = 20.0
 
 
@@ -41,7 +42,7 @@ class LocalBackend:
         (folder / EXIT_FILE).unlink(missing_ok=True)
         with open(folder / LOG_FILE, "ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-S", __file__, str(folder), json.dumps(_commands(task))],
+                [sys.executable, "-I", "-S", str(SUPERVISOR), str(folder / EXIT_FILE), json.dumps(_commands(task))],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -162,21 +163,3 @@ def _write(path: Path, value: dict) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_text(json.dumps(value), "utf-8")
     os.replace(temporary, path)
-
-
-def _supervise(folder: Path, commands: list[list[str]]) -> int:
-    """Run the commands in order until one fails; leave the exit code. Signals reach the task through the group."""
-    code = 0
-    for command in commands:
-        process = subprocess.Popen(command)
-        for sign in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(sign, lambda *_: None)  # the task gets the group's signal itself; wait for what it does
-        code = process.wait()
-        if code != 0:
-            break
-    _write(folder / EXIT_FILE, {"exit_code": code})
-    return code
-
-
-if __name__ == "__main__":
-    sys.exit(min(abs(_supervise(Path(sys.argv[1]), json.loads(sys.argv[2]))), 255))
