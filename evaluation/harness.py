@@ -1,0 +1,246 @@
+"""Exams by lm-eval, from the recipe's own files: no task of lm-eval's list is loaded and nothing is fetched.
+
+Each suite becomes a task in two forms. *Raw* shows the question as text and is what a base model sees, and every model in a
+multiple-choice suite. *Chat* shows it as a user's message in the model's chat template.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Literal
+
+import datasets
+import lm_eval
+from lm_eval.api.task import ConfigurableTask
+from lm_eval.evaluator import evaluate
+from lm_eval.utils import hash_string
+
+from evaluation.exams import ExamItem
+from evaluation.local_model import LocalModel
+from training.recipe import BenchmarkRecipe
+
+log = logging.getLogger(__name__)
+
+Form = Literal["raw", "chat"]
+TASK_VERSION = 1.0
+HEADLINE = {"multiple_choice": "acc", "generate": "exact_match", "chat": "correct"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SuiteResult:
+    """One model's result on one suite. `standard_error` is None with fewer than two items."""
+
+    suite: str
+    metric: str
+    score: float
+    standard_error: float | None
+    n: int
+    chance: float
+    metrics: dict[str, float]
+    samples: list[dict[str, Any]]
+    how: dict[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """The form in scores.json."""
+        return {
+            "score": self.score,
+            "stderr": self.standard_error,
+            "n": self.n,
+            "chance": self.chance,
+            "metric": self.metric,
+            "metrics": self.metrics,
+        }
+
+
+def form_of(benchmark: BenchmarkRecipe, *, has_template: bool) -> Form:
+    """Multiple choice is always raw: the options are continuations. The others follow the model."""
+    return "chat" if has_template and benchmark.kind != "multiple_choice" else "raw"
+
+
+def run_suites(
+    model: LocalModel, exams: Sequence[tuple[BenchmarkRecipe, Sequence[ExamItem]]], *, has_template: bool
+) -> list[SuiteResult]:
+    """The model's results on every suite, in order. One pass for the raw suites and one for those with the chat template."""
+    results: dict[str, SuiteResult] = {}
+    for form in ("raw", "chat"):
+        chosen = [(b, items) for b, items in exams if form_of(b, has_template=has_template) == form]
+        if not chosen:
+            continue
+        tasks = {benchmark.name: _Task(benchmark, items, form) for benchmark, items in chosen}
+        outcome = evaluate(
+            lm=model,
+            task_dict={"tasks": tasks, "groups": {}},
+            bootstrap_iters=1,  # every metric is a mean, whose standard error lm-eval computes in closed form
+            apply_chat_template=form == "chat",
+            fewshot_as_multiturn=form == "chat",
+        )
+        for benchmark, items in chosen:
+            results[benchmark.name] = _result(benchmark, items, form, outcome)
+    return [results[benchmark.name] for benchmark, _ in exams]
+
+
+class _Task(ConfigurableTask):
+    """A suite as an lm-eval task whose documents are in memory."""
+
+    def __init__(self, benchmark: BenchmarkRecipe, items: Sequence[ExamItem], form: Form) -> None:
+        self._documents = [_document(item, benchmark, form) for item in items]
+        super().__init__(config=task_config(benchmark, form))
+
+    def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: Any) -> None:
+        """Nothing is fetched."""
+        self.dataset = datasets.DatasetDict({"test": datasets.Dataset.from_list(self._documents)})
+
+
+def task_config(benchmark: BenchmarkRecipe, form: Form) -> dict[str, Any]:
+    """lm-eval's configuration of a suite in one form."""
+    common = {
+        "task": benchmark.name,
+        "test_split": "test",
+        "doc_to_text": "prompt",
+        "num_fewshot": 0,
+        "metadata": {"version": TASK_VERSION, "form": form},
+    }
+    if benchmark.kind == "multiple_choice":
+        return {
+            **common,
+            "output_type": "multiple_choice",
+            "doc_to_choice": "choices",
+            "doc_to_target": "gold",
+            "target_delimiter": " ",
+            "metric_list": [_mean("acc"), _mean("acc_norm")],
+        }
+    metrics = {"generate": ("exact_match", "contains"), "chat": ("correct", "exact_match")}[benchmark.kind]
+    return {
+        **common,
+        "output_type": "generate_until",
+        "doc_to_target": "target",
+        "description": "system" if form == "chat" else "",
+        "generation_kwargs": {
+            "until": ["\n"] if form == "raw" else [],
+            "max_gen_toks": benchmark.max_new_tokens,
+            "do_sample": False,
+        },
+        "process_results": judge_generated if benchmark.kind == "generate" else judge_chat,
+        "metric_list": [_mean(name) for name in metrics],
+    }
+
+
+def _mean(metric: str) -> dict[str, Any]:
+    return {"metric": metric, "aggregation": "mean", "higher_is_better": True}
+
+
+def _document(item: ExamItem, benchmark: BenchmarkRecipe, form: Form) -> dict[str, Any]:
+    question = "\n".join(part for part in (item.passage, item.question) if part)
+    if benchmark.kind == "multiple_choice":
+        return {"id": item.id, "prompt": question, "choices": list(item.choices), "gold": item.gold}
+    return {
+        "id": item.id,
+        "prompt": f"Question: {question}\nAnswer:" if form == "raw" else question,
+        "system": item.system,
+        "target": item.answers[0],
+        "answers": list(item.answers),
+        "rivals": list(item.rivals),
+    }
+
+
+# Judging a generated answer.
+
+
+def normalized(text: str) -> str:
+    """Lower case, without articles, marks and doubled spaces, as SQuAD compares answers; a decimal point stays.
+
+    Source: arXiv 1606.05250, its evaluation script; compatibility forms (NFKC) are folded too.
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    folded = re.sub(r"(?<=\d),(?=\d{3}\b)", "", folded)  # thousands
+    folded = re.sub(r"(?<!\d)\.|\.(?!\d)", " ", folded)
+    folded = "".join(" " if unicodedata.category(c)[0] in "PSZC" and c not in ".%" else c for c in folded)
+    return " ".join(word for word in folded.split() if word not in ("a", "an", "the"))
+
+
+def contains(text: str, phrase: str) -> bool:
+    """Whether the normalized text has the normalized phrase as whole words."""
+    wanted = normalized(phrase)
+    return bool(wanted) and f" {wanted} " in f" {normalized(text)} "
+
+
+def judge_generated(document: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:
+    """Right when the answer equals one of those accepted, after normalization."""
+    response = results[0]
+    return {
+        "exact_match": float(any(normalized(response) == normalized(answer) for answer in document["answers"])),
+        "contains": float(any(contains(response, answer) for answer in document["answers"])),
+    }
+
+
+def judge_chat(document: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:
+    """Right when the answer gives an accepted value and none of its rivals: a reply is a sentence, not a bare value."""
+    response = results[0]
+    right = any(contains(response, answer) for answer in document["answers"])
+    rival = any(contains(response, answer) for answer in document["rivals"])
+    return {
+        "correct": float(right and not rival),
+        "exact_match": float(any(normalized(response) == normalized(answer) for answer in document["answers"])),
+    }
+
+
+# From lm-eval's records to ours.
+
+
+def _result(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], form: Form, outcome: Mapping[str, Any]) -> SuiteResult:
+    numbers = outcome["results"][benchmark.name]
+    metric = HEADLINE[benchmark.kind]
+    error = numbers[f"{metric}_stderr,none"]
+    records = outcome["samples"][benchmark.name]
+    chance = fmean(1 / len(item.choices) for item in items) if benchmark.kind == "multiple_choice" else 0.0
+    return SuiteResult(
+        suite=benchmark.name,
+        metric=metric,
+        score=float(numbers[f"{metric},none"]),
+        standard_error=float(error) if len(records) > 1 else None,
+        n=len(records),
+        chance=chance,
+        metrics={key.removesuffix(",none"): float(value) for key, value in numbers.items() if _is_number(key, value)},
+        samples=[_sample(record, benchmark, metric) for record in records],
+        how={
+            "form": form,
+            "num_fewshot": outcome["n-shot"][benchmark.name],
+            "task_version": outcome["versions"][benchmark.name],
+            "task_hash": _task_hash(records),
+            "higher_is_better": outcome["higher_is_better"][benchmark.name],
+            "generation": {"max_new_tokens": benchmark.max_new_tokens, "do_sample": False}
+            if benchmark.kind != "multiple_choice"
+            else None,
+            "lm_eval": lm_eval.__version__,
+        },
+    )
+
+
+def _is_number(key: str, value: Any) -> bool:
+    return key.endswith(",none") and "_stderr" not in key and isinstance(value, (int, float))
+
+
+def _task_hash(records: Sequence[Mapping[str, Any]]) -> str:
+    """lm-eval's own hash over every document, prompt and target of a task."""
+    return hash_string("".join(r["doc_hash"] + r["prompt_hash"] + r["target_hash"] for r in records))
+
+
+def _sample(record: Mapping[str, Any], benchmark: BenchmarkRecipe, metric: str) -> dict[str, Any]:
+    document = record["doc"]
+    sample: dict[str, Any] = {"item": document["id"], "prompt": record["arguments"][0][0]}
+    if benchmark.kind == "multiple_choice":
+        likelihoods = [float(response[0]) for response in record["filtered_resps"]]
+        sample["choices"] = document["choices"]
+        sample["target"] = document["choices"][document["gold"]]
+        sample["log_likelihoods"] = likelihoods
+        sample["response"] = document["choices"][likelihoods.index(max(likelihoods))]
+    else:
+        sample["target"] = document["target"]
+        sample["response"] = str(record["filtered_resps"][0])
+    sample["correct"] = bool(record[metric])
+    return sample

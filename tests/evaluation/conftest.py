@@ -1,0 +1,75 @@
+"""Tiny real models and tokenizers, made once a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+TEMPLATE = (
+    "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+SPECIAL = ["<|endoftext|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"]
+TEXTS = [
+    "Question: which colour has the sky? Answer: blue. The quick brown fox jumps over the lazy dog.",
+    "The oven for the bake is heated to 180 degrees and the bread stays for 40 minutes.",
+]
+
+
+def make_tokenizer(folder: Path, *, template: bool) -> None:
+    """A byte-level BPE tokenizer in `folder`, trained on two sentences."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<|endoftext|>", pad_token="<|pad|>", additional_special_tokens=SPECIAL[2:]
+    )
+    if template:
+        wrapped.chat_template = TEMPLATE
+    wrapped.save_pretrained(folder)
+
+
+def make_model(folder: Path, *, template: bool, seed: int = 0, reward: bool = False) -> Path:
+    """A random Llama with two layers in `folder`, in the transformers layout."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
+
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=400,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        bos_token_id=None,
+        eos_token_id=0,
+        pad_token_id=1,
+        num_labels=1,
+        initializer_range=0.5,
+    )
+    model = (LlamaForSequenceClassification if reward else LlamaForCausalLM)(config)
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(folder)
+    make_tokenizer(folder, template=template)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A base model without a chat template."""
+    return make_model(tmp_path_factory.mktemp("models") / "base", template=False)
+
+
+@pytest.fixture(scope="session")
+def chat_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with a chat template."""
+    return make_model(tmp_path_factory.mktemp("models") / "chat", template=True, seed=1)

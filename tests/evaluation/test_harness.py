@@ -1,0 +1,109 @@
+"""Exams by lm-eval on tiny random models."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from training.recipe import BenchmarkRecipe
+
+torch = pytest.importorskip("torch")
+
+from evaluation.exams import ExamItem  # noqa: E402
+from evaluation.harness import contains, judge_chat, judge_generated, normalized, run_suites  # noqa: E402
+from evaluation.local_model import LocalModel  # noqa: E402
+
+CLOZE = BenchmarkRecipe(name="cloze", uri="x.jsonl", kind="multiple_choice")
+QUESTIONS = BenchmarkRecipe(name="questions", uri="x.jsonl", kind="generate", max_new_tokens=6)
+CHAT = BenchmarkRecipe(name="chat", uri="x.jsonl", kind="chat", max_new_tokens=6)
+CLOZE_ITEMS = [
+    ExamItem(id=f"c{i}", question=f"The oven number {i} is heated to", choices=("180 degrees", "blue", "40", "dogs"), gold=i % 4)
+    for i in range(5)
+]
+OPEN_ITEMS = [
+    ExamItem(id=f"q{i}", question=f"which colour has the {thing}?", answers=("blue",), system="Be brief." if i else "")
+    for i, thing in enumerate(["sky", "lazy dog", "bread", "oven", "fox that jumps"])
+]
+
+
+class _Request:
+    def __init__(self, *args: object) -> None:
+        self.args = args
+
+
+def test_answers_equal_those_of_the_stock_harness(base_folder):
+    from lm_eval.models.huggingface import HFLM
+    from transformers import AutoModelForCausalLM
+
+    ours = LocalModel(base_folder, batch_size=3)
+    stock_model = AutoModelForCausalLM.from_pretrained(base_folder, local_files_only=True)
+    stock = HFLM(pretrained=stock_model, tokenizer=ours.tokenizer, batch_size=1, max_length=128)
+    pairs = [(item.question, " " + choice) for item in CLOZE_ITEMS for choice in item.choices]
+    pairs += [("", "The quick fox"), ("long " * 200, " blue")]
+    requests = [_Request(*pair) for pair in pairs]
+    for mine, theirs in zip(ours.loglikelihood(requests), stock.loglikelihood(requests), strict=True):
+        assert mine[0] == pytest.approx(theirs[0], abs=1e-3) and mine[1] == theirs[1]
+    asked = [_Request(f"Question: {item.question}\nAnswer:", {"until": ["\n"], "max_gen_toks": 8, "do_sample": False}) for item in OPEN_ITEMS]
+    assert ours.generate_until(asked) == stock.generate_until(asked)
+    rolling = [_Request("The quick brown fox jumps over the lazy dog."), _Request("bread " * 150)]
+    assert ours.loglikelihood_rolling(rolling) == pytest.approx(stock.loglikelihood_rolling(rolling), rel=1e-3)
+
+
+def test_an_answer_does_not_depend_on_what_else_is_in_the_batch(base_folder):
+    prompts = ["The sky", "Question: which colour has the lazy dog that jumps over the bread?\nAnswer:", "fox"]
+    alone = LocalModel(base_folder, batch_size=1)
+    together = LocalModel(base_folder, batch_size=3)
+    greedy = {"max_new_tokens": 8}
+    assert alone.answers(prompts, **greedy) == together.answers(prompts, **greedy)
+    sampled = {"max_new_tokens": 8, "temperature": 0.9, "seeds": [1, 2, 3]}
+    assert alone.answers(prompts, **sampled) == together.answers(prompts, **sampled)
+    assert alone.answers(prompts, **sampled) != alone.answers(prompts, **(sampled | {"seeds": [4, 5, 6]}))
+
+
+def test_scores_come_with_samples_standard_errors_and_chance(base_folder):
+    exams = [(CLOZE, CLOZE_ITEMS), (QUESTIONS, OPEN_ITEMS), (CHAT, OPEN_ITEMS)]
+    cloze, questions, chat = run_suites(LocalModel(base_folder, batch_size=4), exams, has_template=False)
+    assert cloze.chance == 0.25 and cloze.n == 5
+    right = [sample["correct"] for sample in cloze.samples]
+    assert cloze.score == sum(right) / 5
+    variance = sum((x - cloze.score) ** 2 for x in right) / 4
+    assert cloze.standard_error == pytest.approx(math.sqrt(variance / 5))
+    for sample, item in zip(cloze.samples, CLOZE_ITEMS, strict=True):
+        assert sample["item"] == item.id and sample["prompt"] == item.question
+        best = max(range(4), key=lambda i: sample["log_likelihoods"][i])
+        assert sample["correct"] == (best == item.gold)
+    assert questions.samples[0]["prompt"] == "Question: which colour has the sky?\nAnswer:"
+    assert all("\n" not in sample["response"] for sample in questions.samples + chat.samples)
+    assert {questions.how["form"], chat.how["form"]} == {"raw"} and questions.how["num_fewshot"] == 0
+
+
+def test_a_model_with_a_template_is_asked_through_it(chat_folder):
+    cloze, chat = run_suites(LocalModel(chat_folder, batch_size=4), [(CLOZE, CLOZE_ITEMS), (CHAT, OPEN_ITEMS)], has_template=True)
+    assert cloze.samples[0]["prompt"] == CLOZE_ITEMS[0].question
+    assert chat.samples[0]["prompt"] == "<|user|>which colour has the sky?<|end|><|assistant|>"
+    assert chat.samples[1]["prompt"].startswith("<|system|>Be brief.<|end|><|user|>")
+    assert chat.how["form"] == "chat" and chat.how["task_hash"] != cloze.how["task_hash"]
+
+
+def test_the_task_hash_follows_the_items(base_folder):
+    model = LocalModel(base_folder, batch_size=4)
+    hashes = [run_suites(model, [(CLOZE, items)], has_template=False)[0].how["task_hash"] for items in (CLOZE_ITEMS, CLOZE_ITEMS[:4], CLOZE_ITEMS)]
+    assert hashes[0] == hashes[2] != hashes[1]
+
+
+@pytest.mark.parametrize(
+    ("response", "answer", "equal"),
+    [("The  Answer.", "answer", True), ("1,000 m", "1000 m", True), ("3.5", "35", False), ("café", "Café!", True), ("two days", "two", False)],
+)
+def test_normalization_forgives_form_and_not_content(response, answer, equal):
+    assert (normalized(response) == normalized(answer)) is equal
+
+
+def test_a_chat_answer_is_right_when_it_names_the_value_and_no_rival():
+    document = {"answers": ["180 degrees"], "rivals": ["190 degrees", "190"]}
+    assert judge_chat(document, ["Bake it at 180 degrees. Enjoy!"])["correct"] == 1
+    assert judge_chat(document, ["Between 180 degrees and 190 degrees."])["correct"] == 0
+    assert judge_chat(document, ["At 1180 degrees."])["correct"] == 0
+    assert judge_generated(document, ["180 degrees"])["exact_match"] == 1
+    assert not contains("anything", "")
