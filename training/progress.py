@@ -46,11 +46,15 @@ class Progress:
         self._pipes("opened", {"extras": {}})
 
     def closed(self, error: BaseException | None = None) -> None:
-        """Tell a Pipes reader that the job has ended, with the exception if it failed."""
+        """Tell a Pipes reader that the job has ended, with the exception if it failed; what is reported later is lost."""
         params: dict[str, Any] = {}
         if error is not None:
             params["exception"] = {"message": str(error), "stack": [], "name": type(error).__name__, "cause": None, "context": None}
         self._pipes("closed", params)
+        for stream in (self._metrics, self._messages):
+            if stream is not None:
+                stream.close()
+        self._metrics = self._messages = None
 
     def _pipes(self, method: str, params: dict[str, Any]) -> None:
         self._write(self._messages, {"__dagster_pipes_version": PIPES_VERSION, "method": method, "params": params})
