@@ -280,7 +280,9 @@ class TextSourceRecipe:
     """Rows for post-training: a URI and how its columns become messages or preference pairs (`format`)."""
 
     uri: str
-    format: Literal["messages", "prompt_answer", "question_answer", "chosen_rejected", "hh", "dialogue_tree"] = "messages"
+    format: Literal[
+        "messages", "prompt_answer", "question_answer", "instances", "dialogue_tree", "chosen_rejected", "hh"
+    ] = "messages"
     prompt_field: str = "prompt"
     answer_field: str = "answer"
     limit: int = 0

@@ -1,0 +1,367 @@
+"""The chat template: how messages become tokens, which of them are trained, and how a model is talked to.
+
+The control tokens were fixed with the tokenizer; the template, which belongs to post-training, only arranges them:
+
+    <|system|>text<|end|><|user|>text<|end|><|assistant|>text<|end|>
+
+Training encodes the text of each message by itself with control tokens switched off, so whatever a row contains stays
+text. The jinja template in the model folder gives the same tokens to every other program; a rendered string cannot
+tell a control token from a look-alike in the text, so there a look-alike gets a space (`< |end|>`). No token stands
+before the first role, and the end of an assistant's turn is the end of the sequence (EOS) and is trained.
+
+`python -m training.posttrain.chat MODEL_DIR` talks to a model. Nothing heavy is imported until a model is loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from training.job import DataError, Gate
+from training.records import RecipeError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+Message = dict[str, str]
+
+TEMPLATE_FILE = "chat_template.jinja"
+END = "<|end|>"
+END_OF_TEXT = "<|endoftext|>"
+PAD = "<|pad|>"
+CONTROL_TOKENS = (END_OF_TEXT, PAD, "<|system|>", "<|user|>", "<|assistant|>", END)
+# What a tool answered comes from outside like a user's words and gets no more trust than they do.
+ROLE_TOKENS = {"system": "<|system|>", "user": "<|user|>", "assistant": "<|assistant|>", "tool": "<|user|>"}
+TOOL_PREFIX = "Tool result: "
+
+_TEMPLATE = """\
+{%- set system_prompt = SYSTEM_PROMPT -%}
+{%- macro plain(text) -%}{{ textREPLACEMENTS }}{%- endmacro -%}
+{%- if system_prompt and messages[0].role != "system" -%}<|system|>{{ plain(system_prompt) }}<|end|>{%- endif -%}
+{%- for message in messages -%}
+{%- if message.role == "assistant" -%}
+<|assistant|>{%- generation -%}{{ plain(message.content) }}<|end|>{%- endgeneration -%}
+{%- elif message.role == "tool" -%}<|user|>TOOL_PREFIX{{ plain(message.content) }}<|end|>
+{%- elif message.role in ["system", "user"] -%}<|{{ message.role }}|>{{ plain(message.content) }}<|end|>
+{%- else -%}{{ raise_exception("role " ~ message.role ~ " is not one of system, user, assistant, tool") }}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}<|assistant|>{%- endif -%}
+"""
+
+
+def template(name: str = "pedigree", system_prompt: str = "") -> str:
+    """The jinja text of the template called `name`, with the system prompt that conversations without one get."""
+    if name != "pedigree":
+        raise RecipeError(f"sft.chat_template: {name!r} is not one of 'pedigree'")
+    replacements = "".join(f" | replace({json.dumps(token)}, {json.dumps('< ' + token[1:])})" for token in CONTROL_TOKENS)
+    return (
+        _TEMPLATE.replace("SYSTEM_PROMPT", json.dumps(system_prompt, ensure_ascii=False))
+        .replace("REPLACEMENTS", replacements)
+        .replace("TOOL_PREFIX", TOOL_PREFIX)
+    )
+
+
+def system_prompt_of(template_text: str) -> str:
+    """The system prompt that a template made here carries. DataError for a template made elsewhere."""
+    first = re.match(r"\{%- set system_prompt = (\".*\") -%\}\n", template_text)
+    if first is None or template("pedigree", json.loads(first[1])) != template_text:
+        raise DataError(f"{TEMPLATE_FILE} is not a template of this project; its masks cannot be vouched for")
+    return json.loads(first[1])
+
+
+def template_digest(template_text: str) -> str:
+    """sha256 (hex) of the template's text: what evaluation and serving must find unchanged."""
+    return hashlib.sha256(template_text.encode("utf-8")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A conversation in tokens. `trained[i]` says whether token i was said by the assistant (its end included)."""
+
+    input_ids: list[int]
+    trained: list[bool]
+
+    @property
+    def labels(self) -> list[int]:
+        """The tokens to learn, -100 where there is nothing to learn."""
+        return [token if is_trained else -100 for token, is_trained in zip(self.input_ids, self.trained, strict=True)]
+
+
+class Chat:
+    """A tokenizer with the chat template: messages to tokens and back."""
+
+    def __init__(self, tokenizer_json: str, template_text: str) -> None:
+        from tokenizers import Tokenizer
+
+        self.template = template_text
+        self.system_prompt = system_prompt_of(template_text)
+        self._tokenizer: Tokenizer = Tokenizer.from_str(tokenizer_json)
+        # Text is only ever text: "<|end|>" typed by someone becomes its bytes.
+        self._tokenizer.encode_special_tokens = True
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self.ids = {token: self._tokenizer.token_to_id(token) for token in CONTROL_TOKENS}
+        missing = [token for token, number in self.ids.items() if number is None]
+        if missing:
+            raise DataError(f"the tokenizer lacks the control token {missing[0]}; tokenizer.special_tokens must name it")
+
+    @classmethod
+    def of(cls, model_folder: Path, template_text: str | None = None) -> Chat:
+        """The chat of a model folder; `template_text` where the model has no template of its own yet."""
+        if template_text is None:
+            path = model_folder / TEMPLATE_FILE
+            if not path.is_file():
+                raise DataError(f"{model_folder} has no {TEMPLATE_FILE}: a base model completes text, it does not chat")
+            template_text = path.read_text("utf-8")
+        return cls((model_folder / "tokenizer.json").read_text("utf-8"), template_text)
+
+    @property
+    def control_ids(self) -> frozenset[int]:
+        """The ids of all control tokens."""
+        return frozenset(self.ids.values())
+
+    @property
+    def end_id(self) -> int:
+        """The id of the end of a turn, which is EOS after post-training."""
+        return self.ids[END]
+
+    @property
+    def pad_id(self) -> int:
+        """The id that fills up a batch; never EOS, or the model would not learn to stop."""
+        return self.ids[PAD]
+
+    def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text; none of them is a control token."""
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def encode(self, conversations: Iterable[Sequence[Message]]) -> list[Encoded]:
+        """Each conversation in tokens, every turn whole."""
+        whole = [self._with_system_prompt(messages) for messages in conversations]
+        texts = iter(self.encode_texts([_spoken(message) for messages in whole for message in messages]))
+        return [self._joined(messages, texts) for messages in whole]
+
+    def encode_prompts(self, conversations: Iterable[Sequence[Message]]) -> list[list[int]]:
+        """Each conversation in tokens, followed by the start of the assistant's turn."""
+        return [[*encoded.input_ids, self.ids[ROLE_TOKENS["assistant"]]] for encoded in self.encode(conversations)]
+
+    def encode_answers(self, answers: Iterable[str]) -> list[list[int]]:
+        """What the assistant says after a prompt of `encode_prompts`: the text and the end of the turn."""
+        return [[*tokens, self.end_id] for tokens in self.encode_texts(list(answers))]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text up to the first control token."""
+        stop = next((i for i, token in enumerate(tokens) if token in self.control_ids), len(tokens))
+        return self._tokenizer.decode(list(tokens[:stop]), skip_special_tokens=False)
+
+    def _with_system_prompt(self, messages: Sequence[Message]) -> list[Message]:
+        if self.system_prompt and messages and messages[0]["role"] != "system":
+            return [{"role": "system", "content": self.system_prompt}, *messages]
+        return list(messages)
+
+    def _joined(self, messages: Sequence[Message], texts: Iterable[list[int]]) -> Encoded:
+        input_ids: list[int] = []
+        trained: list[bool] = []
+        # `messages` first: the texts of the next conversation must stay in the iterator.
+        for message, text in zip(messages, texts, strict=False):
+            input_ids += [self.ids[ROLE_TOKENS[message["role"]]], *text, self.end_id]
+            is_assistant = message["role"] == "assistant"
+            trained += [False, *[is_assistant] * (len(text) + 1)]
+        return Encoded(input_ids=input_ids, trained=trained)
+
+
+def _spoken(message: Message) -> str:
+    if message["role"] not in ROLE_TOKENS:
+        raise DataError(f"role {message['role']!r} is not one of {', '.join(ROLE_TOKENS)}")
+    return (TOOL_PREFIX if message["role"] == "tool" else "") + message["content"]
+
+
+def looks_like_control(messages: Iterable[Message]) -> bool:
+    """Whether a text in the conversation contains what looks like a control token."""
+    return any(token in message["content"] for message in messages for token in CONTROL_TOKENS)
+
+
+def template_gate(chat: Chat, tokenizer: Any, conversations: Sequence[Sequence[Message]], *, compared: int = 64) -> Gate:
+    """Whether pad, EOS, turns and masks of the encoded conversations are what the template says.
+
+    Every conversation: as many control tokens as its turns need, so no text made a turn; each assistant turn ends
+    with a trained EOS. The first `compared` ones without look-alikes: the same tokens and the same mask as the jinja
+    template gives through transformers (`tokenizer`), which was written apart from the encoder.
+    """
+    encoded = chat.encode(conversations)
+    turns = [len(chat._with_system_prompt(messages)) for messages in conversations]
+    spoken = [sum(message["role"] == "assistant" for message in messages) for messages in conversations]
+    made_turns = sum(
+        sum(token in chat.control_ids for token in item.input_ids) != 2 * number
+        for item, number in zip(encoded, turns, strict=True)
+    )
+    ends = [
+        sum(token == chat.end_id and is_trained for token, is_trained in zip(item.input_ids, item.trained, strict=True))
+        for item in encoded
+    ]
+    plain = [(messages, item) for messages, item in zip(conversations, encoded, strict=True) if not looks_like_control(messages)]
+    unlike = sum(not _same_as_jinja(tokenizer, messages, item) for messages, item in plain[:compared])
+    evidence = {
+        "pad_id": chat.pad_id,
+        "eos_id": tokenizer.eos_token_id,
+        "end_id": chat.end_id,
+        "tokenizer_adds_bos": bool(tokenizer("a")["input_ids"][:1] == [tokenizer.bos_token_id]),
+        "conversations": len(encoded),
+        "conversations_with_a_turn_made_by_text": made_turns,
+        "assistant_turns": sum(spoken),
+        "trained_ends": sum(ends),
+        "trained_tokens": sum(sum(item.trained) for item in encoded),
+        "compared_with_jinja": len(plain[:compared]),
+        "unlike_jinja": unlike,
+        "template_digest": template_digest(chat.template),
+    }
+    passed = (
+        chat.pad_id != tokenizer.eos_token_id == chat.end_id
+        and not evidence["tokenizer_adds_bos"]
+        and made_turns == unlike == 0
+        and ends == spoken
+        and sum(ends) > 0
+    )
+    return Gate(name="template", passed=passed, evidence=evidence)
+
+
+def _same_as_jinja(tokenizer: Any, messages: Sequence[Message], encoded: Encoded) -> bool:
+    rendered = tokenizer.apply_chat_template(list(messages), tokenize=True, return_dict=True, return_assistant_tokens_mask=True)
+    mask = [bool(bit) for bit in rendered["assistant_masks"]]
+    return list(rendered["input_ids"]) == encoded.input_ids and mask == encoded.trained
+
+
+# Talking
+
+
+class Assistant:
+    """A chat model in memory."""
+
+    def __init__(self, model_folder: Path) -> None:
+        from training.posttrain.models import load_model
+
+        self.chat = Chat.of(model_folder)
+        self.model = load_model(model_folder)
+        self.model.eval()
+
+    def answers(
+        self,
+        conversations: Sequence[Sequence[Message]],
+        *,
+        max_new_tokens: int = 64,
+        temperature: float = 0.0,
+        seed: int = 0,
+        batch_size: int = 64,
+    ) -> list[str]:
+        """One answer to each conversation; temperature 0 takes the likeliest token, else the seed decides.
+
+        Conversations are batched by length, and the order of the answers is that of the conversations.
+        """
+        tokens = self.answer_tokens(
+            self.chat.encode_prompts(conversations),
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            seed=seed,
+            batch_size=batch_size,
+        )
+        return [self.chat.decode(answer) for answer in tokens]
+
+    def answer_tokens(
+        self, prompts: Sequence[Sequence[int]], *, max_new_tokens: int, temperature: float, seed: int, batch_size: int = 64
+    ) -> list[list[int]]:
+        """The tokens generated after each prompt, up to and with the end of the turn where it came."""
+        import torch
+
+        from training.posttrain.models import left_padded
+
+        order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i]), i))
+        answers: list[list[int]] = [[] for _ in prompts]
+        sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {"do_sample": False}
+        with torch.random.fork_rng(), torch.inference_mode():
+            torch.manual_seed(seed)
+            for start in range(0, len(order), batch_size):
+                chosen = order[start : start + batch_size]
+                batch = left_padded([prompts[i] for i in chosen], self.chat.pad_id, self.model.device)
+                generated = self.model.generate(
+                    **batch,
+                    max_new_tokens=max_new_tokens,
+                    eos_token_id=[self.chat.end_id, self.chat.ids[END_OF_TEXT]],
+                    pad_token_id=self.chat.pad_id,
+                    **sampling,
+                )
+                for i, row in zip(chosen, generated[:, batch["input_ids"].shape[1] :].tolist(), strict=True):
+                    answers[i] = _until_end(row, self.chat)
+        return answers
+
+
+def _until_end(tokens: list[int], chat: Chat) -> list[int]:
+    stop = next((i for i, token in enumerate(tokens) if token in (chat.end_id, chat.ids[END_OF_TEXT], chat.pad_id)), None)
+    if stop is None:
+        return tokens
+    return tokens[:stop] if tokens[stop] == chat.pad_id else tokens[: stop + 1]
+
+
+def generate(model_folder: Path, conversations: Sequence[Sequence[Message]], **settings: Any) -> list[str]:
+    """One answer to each conversation by the model in a folder; `settings` are those of `Assistant.answers`."""
+    return Assistant(model_folder).answers(conversations, **settings)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Talk to a model: one answer with --prompt, else line by line until the input ends. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m training.posttrain.chat", description="Talk to a model.")
+    parser.add_argument("model", type=Path, help="a model folder, or the artifact folder that holds model/")
+    parser.add_argument("--prompt", help="ask this once and leave")
+    parser.add_argument("--system", default="", help="system message")
+    parser.add_argument("--max-new-tokens", type=int, default=64)
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 takes the likeliest token")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="print one JSON object an answer")
+    options = parser.parse_args(arguments)
+    folder = options.model / "model" if (options.model / "model").is_dir() else options.model
+    try:
+        if not (folder / "config.json").is_file():
+            raise DataError(f"{options.model}: no model here; config.json is missing")
+        Chat.of(folder)  # a refusal before anything heavy is imported
+        _talk(Assistant(folder), options)
+    except DataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print()
+    return 0
+
+
+def _talk(assistant: Assistant, options: argparse.Namespace) -> None:
+    messages: list[Message] = [{"role": "system", "content": options.system}] if options.system else []
+    questions = [options.prompt] if options.prompt is not None else _typed_lines(silent=options.json)
+    for question in questions:
+        messages.append({"role": "user", "content": question})
+        answer = assistant.answers(
+            [messages], max_new_tokens=options.max_new_tokens, temperature=options.temperature, seed=options.seed
+        )[0]
+        messages.append({"role": "assistant", "content": answer})
+        print(json.dumps({"prompt": question, "answer": answer}, ensure_ascii=False) if options.json else answer, flush=True)
+
+
+def _typed_lines(*, silent: bool) -> Iterable[str]:
+    if not silent and sys.stdin.isatty():
+        print("Ctrl-D leaves.", file=sys.stderr)
+    while True:
+        if not silent and sys.stdin.isatty():
+            print("> ", end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            return
+        if line.strip():
+            yield line.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,361 @@
+"""Rows of published files as conversations and as pairs of answers.
+
+A reader takes one record and gives messages, or raises Unusable with the reason that the counts will show. Roles come
+from the row's structure alone: nothing that a text contains makes a turn.
+
+Formats (`TextSourceRecipe.format`), with the published files they were checked on:
+
+messages         `messages` [{"role", "content"}] or `conversations` [{"from", "value"}] (Glaive, LLaMA-Factory)
+prompt_answer    one column asked, one answered (Dolly, P3)
+question_answer  the same under the names `question` and `answer` (GSM8K)
+instances        `instruction` with `instances` [{"input", "output"}] (Self-Instruct)
+dialogue_tree    trees of messages, nested (`prompt.replies`) or one message a row (`parent_id`) (OpenAssistant)
+chosen_rejected  `chosen` and `rejected` as text, message or messages, after `prompt` or `conversations` (LLaMA-Factory)
+hh               `chosen` and `rejected` as transcripts with "Human:" and "Assistant:" (Anthropic HH-RLHF)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from training.data.kitchen.world import KitchenWorld
+from training.data.sources import checksum_of, is_kitchen, read_rows
+from training.job import DataError, Job
+from training.posttrain.chat import Message
+from training.recipe import TextSourceRecipe
+from training.records import RecipeError
+
+Row = dict[str, Any]
+
+# What files wrote at the end of an answer to mark it; it says nothing and must not be learned as text.
+END_MARKERS = ("###eos_token###", "<|endoftext|>", "</s>", "<|im_end|>", "<|end|>")
+ROLES = {
+    "system": "system",
+    "user": "user",
+    "human": "user",
+    "prompter": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "bot": "assistant",
+    "tool": "tool",
+    "observation": "tool",
+    "function": "tool",
+    "function_call": "assistant",
+}
+TOOL_CALL_PREFIX = "Tool call: "
+_TRANSCRIPT_TURN = re.compile(r"\n\n(Human|Assistant):")
+
+
+class Unusable(ValueError):
+    """A row that cannot be used; the text is the reason, one of few, under which it is counted."""
+
+
+class Damaged(Unusable):
+    """A row that is not even of the form its format promises; it is quarantined, not dropped."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Record:
+    """One record of a source with what was made of it, or with the reason for which nothing was."""
+
+    id: str
+    row: Row
+    made: Any = None
+    reason: str = ""
+    is_damaged: bool = False
+
+
+def records(
+    sources: Sequence[TextSourceRecipe], readers: dict[str, Callable[[Row, TextSourceRecipe], Any]], job: Job, where: str
+) -> Iterator[tuple[TextSourceRecipe, Record]]:
+    """Every record of every source in the recipe's order, read by the reader of its format.
+
+    RecipeError for a source named twice or in a format that the stage has no reader for; DataError for a file that
+    changed since the job was written, and for a source without a single record.
+    """
+    world = job.settings_as(KitchenWorld, "kitchen") if "kitchen" in job.settings else None
+    names = [label(source.uri) for source in sources]
+    for i, source in enumerate(sources):
+        field = f"{where}.data[{i}]"
+        if names[i] in names[:i]:
+            raise RecipeError(f"{field}.uri: {source.uri!r} is named twice; rows would have the same ids")
+        if source.format not in readers:
+            raise RecipeError(f"{field}.format: {source.format!r} gives none; use one of {', '.join(readers)}")
+        _check_unchanged(source.uri, job)
+        found = False
+        for record in _read(source, readers[source.format], world):
+            found = True
+            yield source, record
+        if not found:
+            raise DataError(f"{source.uri}: no rows; {field} needs at least one")
+
+
+def label(uri: str) -> str:
+    """How a source is called in ids: the URI, or the file's name alone where it lies at a place of some machine."""
+    return uri if uri.startswith(("data://", "kitchen://")) else uri.rpartition("/")[2]
+
+
+def _check_unchanged(uri: str, job: Job) -> None:
+    expected = job.settings.get("data", {}).get(uri)
+    if expected and not is_kitchen(uri) and (found := checksum_of(uri)) != expected:
+        raise DataError(f"{uri}: sha256 {found[:12]}…, the job was written for {expected[:12]}…; run again to read what is there")
+
+
+def _read(source: TextSourceRecipe, reader: Callable[[Row, TextSourceRecipe], Any], world: KitchenWorld | None) -> Iterator[Record]:
+    rows: Iterable[Row] = read_rows(source.uri, world=world)
+    if source.format == "dialogue_tree":
+        rows = trees(rows)
+    for number, row in enumerate(islice(rows, source.limit or None)):
+        record_id = f"{label(source.uri)}#{number:07d}"
+        try:
+            yield Record(id=record_id, row=row, made=reader(row, source))
+        except Unusable as error:
+            yield Record(id=record_id, row=row, reason=str(error), is_damaged=isinstance(error, Damaged))
+
+
+def text_of(row: Row, field: str) -> str:
+    """A column's text without surrounding blanks. Unusable when it is missing, no text, or empty."""
+    value = row.get(field)
+    if value is None:
+        raise Unusable(f"missing_{field}")
+    if not isinstance(value, str):
+        raise Damaged(f"{field}_is_not_text")
+    if not value.strip():
+        raise Unusable(f"empty_{field}")
+    return value.strip()
+
+
+def without_end_marker(text: str) -> str:
+    """An answer without the marker that its file put at the end."""
+    for marker in END_MARKERS:
+        text = text.removesuffix(marker).rstrip()
+    if not text:
+        raise Unusable("empty_answer")
+    return text
+
+
+def said(role: str, text: str) -> Message:
+    """A message."""
+    return {"role": role, "content": text}
+
+
+def messages_of(values: Any) -> list[Message]:
+    """Messages from a list of {"role", "content"} or {"from", "value"}. Damaged when it is neither."""
+    if not isinstance(values, list) or not values:
+        raise Damaged("messages_are_not_a_list")
+    return [_message_of(value) for value in values]
+
+
+def _message_of(value: Any) -> Message:
+    if not isinstance(value, dict):
+        raise Damaged("message_is_not_an_object")
+    name = value.get("role", value.get("from"))
+    if name not in ROLES:
+        raise Damaged("unknown_role")
+    text = text_of({"content": value.get("content", value.get("value"))}, "content")
+    role = ROLES[name]
+    if name == "function_call":
+        text = TOOL_CALL_PREFIX + text
+    return said(role, without_end_marker(text) if role == "assistant" else text)
+
+
+def complete(messages: list[Message]) -> list[Message]:
+    """The messages up to the assistant's last; Unusable where nobody asked or nobody answered."""
+    while messages and messages[-1]["role"] != "assistant":
+        messages = messages[:-1]
+    if not messages:
+        raise Unusable("no_answer")
+    if not any(message["role"] == "user" for message in messages):
+        raise Unusable("no_question")
+    if any(message["role"] == "system" for message in messages[1:]):
+        raise Unusable("system_message_inside")
+    return messages
+
+
+# Conversations
+
+
+def read_messages(row: Row, source: TextSourceRecipe) -> list[Message]:
+    """A conversation written as messages; a column `tools` becomes part of the system message."""
+    messages = messages_of(row.get("messages", row.get("conversations")))
+    system = [row[field] for field in ("system",) if isinstance(row.get(field), str) and row[field].strip()]
+    tools = row.get("tools")
+    if tools:
+        system.append("Tools: " + (tools if isinstance(tools, str) else json.dumps(tools, ensure_ascii=False, sort_keys=True)))
+    if system and messages[0]["role"] == "system":
+        messages, system = messages[1:], [messages[0]["content"], *system]
+    return complete(([said("system", "\n".join(system))] if system else []) + messages)
+
+
+def read_prompt_answer(row: Row, source: TextSourceRecipe) -> list[Message]:
+    """One question and one answer, in the columns that the recipe names."""
+    question, answer = text_of(row, source.prompt_field), text_of(row, source.answer_field)
+    return [said("user", question), said("assistant", without_end_marker(answer))]
+
+
+def read_question_answer(row: Row, source: TextSourceRecipe) -> list[Message]:
+    """One question and one answer, in `question` and `answer`."""
+    return [said("user", text_of(row, "question")), said("assistant", without_end_marker(text_of(row, "answer")))]
+
+
+def read_instances(row: Row, source: TextSourceRecipe) -> list[Message]:
+    """An instruction with its first instance's input and output."""
+    instances = row.get("instances")
+    if not isinstance(instances, list) or not instances or not isinstance(instances[0], dict):
+        raise Damaged("instances_are_not_a_list")
+    question, given = text_of(row, "instruction"), instances[0].get("input") or ""
+    if not isinstance(given, str):
+        raise Damaged("input_is_not_text")
+    answer = text_of(instances[0], "output")
+    return [said("user", f"{question}\n\n{given.strip()}" if given.strip() else question), said("assistant", without_end_marker(answer))]
+
+
+def trees(rows: Iterable[Row]) -> Iterator[Row]:
+    """Message trees: nested ones as they are, rows of single messages joined by `parent_id`.
+
+    A tree of single messages stands where its first message stood; its parents may come later in the file.
+    """
+    flat: dict[str, Row] = {}
+    for row in rows:
+        if "message_id" not in row:
+            yield row
+            continue
+        flat[row["message_id"]] = {**row, "replies": []}
+    roots = []
+    for node in flat.values():
+        parent = flat.get(node.get("parent_id") or "")
+        (parent["replies"] if parent else roots).append(node)
+    yield from ({"prompt": root, "message_tree_id": root.get("message_tree_id")} for root in roots)
+
+
+def read_tree(row: Row, source: TextSourceRecipe) -> list[Message]:
+    """The conversation that follows the best-ranked reply at every turn."""
+    messages, node = [], _root_of(row)
+    while node is not None:
+        messages.append(_tree_message(node))
+        node = next(iter(_replies(node)), None)
+    return complete(messages)
+
+
+def _root_of(row: Row) -> Row:
+    root = row.get("prompt")
+    if not isinstance(root, dict):
+        raise Damaged("tree_has_no_prompt")
+    if root.get("parent_id"):
+        raise Unusable("tree_without_its_root")
+    return root
+
+
+def _replies(node: Row) -> list[Row]:
+    """A message's usable replies, best rank first, unranked ones after them in file order."""
+    replies = [reply for reply in node.get("replies") or [] if not reply.get("deleted") and reply.get("review_result") is not False]
+    return sorted(replies, key=lambda reply: (reply.get("rank") is None, reply.get("rank") or 0))
+
+
+def _tree_message(node: Row) -> Message:
+    return _message_of({"role": node.get("role"), "content": node.get("text")})
+
+
+# Pairs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pair:
+    """Two answers to one prompt, the first of them preferred."""
+
+    prompt: list[Message]
+    chosen: list[Message]
+    rejected: list[Message]
+
+
+def checked(pair: Pair) -> Pair:
+    """The pair, when it says something. Unusable for a prompt without a question, or for equal answers."""
+    if not any(message["role"] == "user" for message in pair.prompt):
+        raise Unusable("no_question")
+    if pair.prompt[-1]["role"] == "assistant":
+        raise Unusable("prompt_ends_with_an_answer")
+    for answer in (pair.chosen, pair.rejected):
+        if len(answer) != 1 or answer[0]["role"] != "assistant":
+            raise Unusable("answer_is_not_one_assistant_message")
+    if pair.chosen == pair.rejected:
+        raise Unusable("equal_answers")
+    return pair
+
+
+def read_chosen_rejected(row: Row, source: TextSourceRecipe) -> Pair:
+    """A prompt with two answers, each as text, as one message, or as a list of them."""
+    prompt = row.get(source.prompt_field, row.get("conversations", row.get("messages")))
+    chosen, rejected = (_answer_of(row, field) for field in ("chosen", "rejected"))
+    if prompt is None:
+        return checked(_split(chosen, rejected))
+    asked = [said("user", text_of({"prompt": prompt}, "prompt"))] if isinstance(prompt, str) else messages_of(prompt)
+    if isinstance(row.get("system"), str) and row["system"].strip():
+        asked = [said("system", row["system"].strip()), *asked]
+    return checked(Pair(prompt=asked, chosen=chosen, rejected=rejected))
+
+
+def _answer_of(row: Row, field: str) -> list[Message]:
+    value = row.get(field)
+    if value is None:
+        raise Unusable(f"missing_{field}")
+    if isinstance(value, str):
+        return [said("assistant", without_end_marker(text_of(row, field)))]
+    return messages_of(value if isinstance(value, list) else [value])
+
+
+def read_hh(row: Row, source: TextSourceRecipe) -> Pair:
+    """Two transcripts that share everything before the last answer."""
+    return checked(_split(transcript(row, "chosen"), transcript(row, "rejected")))
+
+
+def transcript(row: Row, field: str) -> list[Message]:
+    """The turns of a transcript. Only a blank line with the speaker's name and a colon begins one, as the file writes it."""
+    value = row.get(field)
+    if value is None:
+        raise Unusable(f"missing_{field}")
+    if not isinstance(value, str):
+        raise Damaged(f"{field}_is_not_text")
+    before, *parts = _TRANSCRIPT_TURN.split(value)
+    if before.strip() or not parts:
+        raise Damaged(f"{field}_is_not_a_transcript")
+    turns = []
+    for speaker, text in zip(parts[::2], parts[1::2], strict=True):
+        role = "user" if speaker == "Human" else "assistant"
+        if not text.strip():
+            raise Unusable("empty_turn")
+        turns.append(said(role, without_end_marker(text.strip()) if role == "assistant" else text.strip()))
+    return turns
+
+
+def _split(chosen: list[Message], rejected: list[Message]) -> Pair:
+    if not chosen or not rejected or chosen[:-1] != rejected[:-1]:
+        raise Unusable("prompts_differ")
+    return Pair(prompt=chosen[:-1], chosen=chosen[-1:], rejected=rejected[-1:])
+
+
+def read_ranked_tree(row: Row, source: TextSourceRecipe) -> Pair:
+    """The best and the worst ranked reply to the first question of a tree that has two of them."""
+    root = _root_of(row)
+    ranked = [reply for reply in _replies(root) if reply.get("rank") is not None]
+    if len(ranked) < 2:
+        raise Unusable("fewer_than_two_ranked_replies")
+    return checked(Pair(prompt=[_tree_message(root)], chosen=[_tree_message(ranked[0])], rejected=[_tree_message(ranked[-1])]))
+
+
+CONVERSATION_READERS: dict[str, Callable[[Row, TextSourceRecipe], list[Message]]] = {
+    "messages": read_messages,
+    "prompt_answer": read_prompt_answer,
+    "question_answer": read_question_answer,
+    "instances": read_instances,
+    "dialogue_tree": read_tree,
+}
+PAIR_READERS: dict[str, Callable[[Row, TextSourceRecipe], Pair]] = {
+    "chosen_rejected": read_chosen_rejected,
+    "hh": read_hh,
+    "dialogue_tree": read_ranked_tree,
+}

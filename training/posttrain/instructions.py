@@ -1,0 +1,49 @@
+"""Conversations to learn from: the recipe's sources as one file of messages, each row with its source and generator.
+
+`instructions.jsonl`: {"id", "messages": [{"role", "content"}], "source", "generator"}, in the recipe's order. What could
+not be used lies in `dropped.jsonl` and `quarantine.jsonl` with its reason.
+"""
+
+from __future__ import annotations
+
+from training.job import DataError, Job, Outcome, Work
+from training.posttrain.formats import CONVERSATION_READERS, PAIR_READERS, Row, label, records
+from training.posttrain.sorting import Sorter
+from training.recipe import SftRecipe, TextSourceRecipe
+
+FILE = "instructions.jsonl"
+
+
+def run(job: Job, work: Work) -> Outcome:
+    """Write the conversations of every source."""
+    sources = job.settings_as(SftRecipe, "sft").data
+    with Sorter(work.path, FILE) as sorter:
+        for source, record in records(sources, CONVERSATION_READERS | _CHOSEN_ANSWERS, job, "sft"):
+            if record.reason:
+                sorter.refuse(record)
+            else:
+                sorter.keep(
+                    {"id": record.id, "messages": record.made, "source": label(source.uri), "generator": generator_of(record.row, source)}
+                )
+    if not sorter.kept:
+        raise DataError(f"sft.data: none of {sorter.records_in} rows can be used; reasons: {sorter.reasons}")
+    turns = sorter.totals["turns"]
+    return Outcome(files=sorter.files, counts=sorter.counts, metrics={"conversations": sorter.kept, "turns": turns})
+
+
+def generator_of(row: Row, source: TextSourceRecipe) -> str:
+    """Who wrote the row's answers: what the row says, else what the recipe says, else empty."""
+    said = row.get("generator")
+    return said if isinstance(said, str) and said else source.generator
+
+
+def _chosen_answer(name: str):
+    def read(row: Row, source: TextSourceRecipe) -> list[dict[str, str]]:
+        pair = PAIR_READERS[name](row, source)
+        return pair.prompt + pair.chosen
+
+    return read
+
+
+# Of a pair the preferred answer is worth learning too.
+_CHOSEN_ANSWERS = {name: _chosen_answer(name) for name in ("chosen_rejected", "hh")}

@@ -1,0 +1,85 @@
+"""Models and tokenizers on disk and in batches: the transformers layout, safetensors and JSON only, nothing fetched."""
+
+from __future__ import annotations
+
+import os
+
+# Before transformers is imported anywhere in this process: a job never asks the network for a model, nor reports.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
+os.environ.setdefault("TQDM_DISABLE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+import shutil
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from training.posttrain.chat import END, END_OF_TEXT, PAD, Chat
+
+transformers_logging.disable_progress_bar()
+transformers_logging.set_verbosity_error()
+
+MODEL_FOLDER = "model"
+
+
+def device() -> torch.device:
+    """The accelerator of this process, or the CPU."""
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def load_model(folder: Path, *, reward: bool = False) -> Any:
+    """The language model (or the reward model) in a folder, in fp32: post-training keeps master weights."""
+    kind = AutoModelForSequenceClassification if reward else AutoModelForCausalLM
+    return kind.from_pretrained(folder, dtype=torch.float32, local_files_only=True, use_safetensors=True).to(device())
+
+
+def load_tokenizer(folder: Path, chat: Chat) -> Any:
+    """The tokenizer as transformers knows it, with the chat's template and EOS."""
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer.chat_template = chat.template
+    tokenizer.eos_token = END
+    tokenizer.pad_token = PAD
+    tokenizer.padding_side = "left"
+    return tokenizer
+
+
+def save_model(model: Any, tokenizer: Any, chat: Chat, folder: Path, *, generates: bool = True) -> list[str]:
+    """Write `model/` under `folder`, whole or not at all; the names of its files, relative to `folder`."""
+    model.config.eos_token_id = chat.end_id
+    model.config.pad_token_id = chat.pad_id
+    if generates:
+        from transformers import GenerationConfig
+
+        model.generation_config = GenerationConfig(
+            eos_token_id=[chat.end_id, chat.ids[END_OF_TEXT]], pad_token_id=chat.pad_id, do_sample=False
+        )
+    temporary = folder / f".{MODEL_FOLDER}.{uuid.uuid4().hex[:8]}.tmp"
+    model.save_pretrained(temporary)
+    tokenizer.save_pretrained(temporary)
+    target = folder / MODEL_FOLDER
+    shutil.rmtree(target, ignore_errors=True)
+    temporary.rename(target)
+    return sorted(str(path.relative_to(folder)) for path in target.rglob("*") if path.is_file())
+
+
+def right_padded(rows: Sequence[Sequence[int]], pad_id: int, on: torch.device) -> dict[str, torch.Tensor]:
+    """`input_ids` and `attention_mask` [rows, longest], filled up at the end."""
+    longest = max(map(len, rows))
+    ids = [[*row, *[pad_id] * (longest - len(row))] for row in rows]
+    mask = [[1] * len(row) + [0] * (longest - len(row)) for row in rows]
+    return {"input_ids": torch.tensor(ids, device=on), "attention_mask": torch.tensor(mask, device=on)}
+
+
+def left_padded(rows: Sequence[Sequence[int]], pad_id: int, on: torch.device) -> dict[str, torch.Tensor]:
+    """`input_ids` and `attention_mask` [rows, longest], filled up at the front: generation goes on at the end."""
+    longest = max(map(len, rows))
+    ids = [[*[pad_id] * (longest - len(row)), *row] for row in rows]
+    mask = [[0] * (longest - len(row)) + [1] * len(row) for row in rows]
+    return {"input_ids": torch.tensor(ids, device=on), "attention_mask": torch.tensor(mask, device=on)}

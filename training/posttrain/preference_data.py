@@ -1,0 +1,60 @@
+"""Pairs of answers to learn a preference from, as `train.jsonl` and `held_out.jsonl`.
+
+Rows: {"id", "prompt": messages, "chosen": messages, "rejected": messages, "source", "generator"}, and "answer" where the
+source says what a right answer contains. A prompt is held out or not by the hash of its messages, so that two pairs
+with one prompt are on one side, and neither order nor further rows move it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from training.artifact import digest_of
+from training.job import DataError, Job, Outcome, Work
+from training.posttrain.formats import PAIR_READERS, Pair, label, records
+from training.posttrain.instructions import generator_of
+from training.posttrain.sorting import Sorter
+from training.recipe import PreferencesRecipe
+
+TRAIN_FILE = "train.jsonl"
+HELD_OUT_FILE = "held_out.jsonl"
+
+
+def run(job: Job, work: Work) -> Outcome:
+    """Write the pairs of every source, the held-out ones apart."""
+    recipe = job.settings_as(PreferencesRecipe, "preferences")
+    held_out = 0
+    with Sorter(work.path, TRAIN_FILE, HELD_OUT_FILE) as sorter:
+        for source, record in records(recipe.data, PAIR_READERS, job, "preferences"):
+            if record.reason:
+                sorter.refuse(record)
+                continue
+            apart = is_held_out(record.made.prompt, recipe.held_out_fraction)
+            held_out += apart
+            row = _row(record.id, record.made, label(source.uri), generator_of(record.row, source), record.row.get("answer"))
+            sorter.keep(row, HELD_OUT_FILE if apart else TRAIN_FILE)
+    if not sorter.kept - held_out or not held_out:
+        raise DataError(
+            f"preferences: {sorter.kept - held_out} pairs to train on and {held_out} held out of {sorter.records_in} rows;"
+            f" both must be at least 1 (held_out_fraction={recipe.held_out_fraction}; rows not used: {sorter.reasons})"
+        )
+    return Outcome(
+        files=sorter.files, counts=sorter.counts, metrics={"train_pairs": sorter.kept - held_out, "held_out_pairs": held_out}
+    )
+
+
+def is_held_out(prompt: list[dict[str, str]], fraction: float) -> bool:
+    """Whether the prompt belongs to the held-out `fraction`, in [0, 1], by its hash."""
+    return int(digest_of(prompt)[:12], 16) / 16**12 < fraction
+
+
+def _row(id_: str, pair: Pair, source: str, generator: str, answer: Any) -> dict[str, Any]:
+    row = {
+        "id": id_,
+        "prompt": pair.prompt,
+        "chosen": pair.chosen,
+        "rejected": pair.rejected,
+        "source": source,
+        "generator": generator,
+    }
+    return row | ({"answer": answer} if isinstance(answer, str) and answer.strip() else {})

@@ -1,0 +1,77 @@
+"""Rows into their bucket: kept, dropped with a reason, or quarantined with a reason; every row in exactly one."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from training.artifact import written
+from training.job import Counts
+from training.posttrain.formats import Record
+
+DROPPED_FILE = "dropped.jsonl"
+QUARANTINE_FILE = "quarantine.jsonl"
+
+
+class Sorter:
+    """Writes kept rows to `files` and the others beside them; the files appear whole when it closes without an error."""
+
+    def __init__(self, folder: Path, *names: str) -> None:
+        self.files = (*names, DROPPED_FILE, QUARANTINE_FILE)
+        self.kept = 0
+        self.dropped: Counter[str] = Counter()
+        self.quarantined: Counter[str] = Counter()
+        self.totals: Counter[str] = Counter()
+        self._folder = folder
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Sorter:
+        self._streams = {name: self._stack.enter_context(written(self._folder / name, "w")) for name in self.files}
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    @property
+    def records_in(self) -> int:
+        """How many rows were sorted."""
+        return self.kept + self.dropped.total() + self.quarantined.total()
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """Why rows were not kept, and how many."""
+        return dict(sorted((self.dropped + self.quarantined).items()))
+
+    @property
+    def counts(self) -> Counts:
+        """Where every row went."""
+        return Counts(
+            records_in=self.records_in,
+            kept=self.kept,
+            dropped=dict(sorted(self.dropped.items())),
+            quarantined=dict(sorted(self.quarantined.items())),
+        )
+
+    def keep(self, row: dict[str, Any], file: str = "") -> None:
+        """Keep a row in `file` (the first one unless said)."""
+        self.kept += 1
+        self.totals["turns"] += len(row.get("messages", ()))
+        self._write(file or self.files[0], row)
+
+    def refuse(self, record: Record) -> None:
+        """Put a row aside with its reason."""
+        bucket, name = (self.quarantined, QUARANTINE_FILE) if record.is_damaged else (self.dropped, DROPPED_FILE)
+        bucket[record.reason] += 1
+        self._write(name, {"id": record.id, "reason": record.reason, "row": record.row})
+
+    def _write(self, name: str, row: dict[str, Any]) -> None:
+        self._streams[name].write(json.dumps(row, ensure_ascii=False, sort_keys=True, default=str) + "\n")
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file that a Sorter wrote."""
+    with open(path, encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
