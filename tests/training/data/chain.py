@@ -1,0 +1,120 @@
+"""Small committed artifacts for tests of data stages: documents made by hand, and stages run over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from training import artifact
+from training.data.documents import DocumentWriter, document_files, document_id, read_documents
+from training.job import InputArtifact, Job, RunSettings
+from training.records import write_record
+from training.runner import run_job
+from training.stages import STAGES
+
+
+def document(snapshot: str, warc_file: str, offset: int, text: str, **fields: Any) -> dict[str, Any]:
+    """One document row; `fields` replace the defaults."""
+    return {
+        "id": document_id(snapshot, warc_file, offset),
+        "text": text,
+        "url": f"https://example.test/{warc_file}/{offset}",
+        "snapshot": snapshot,
+        "warc_file": warc_file,
+        "warc_offset": offset,
+        "date": "2026-01-01T00:00:00Z",
+        "title": "",
+        "language": "en",
+        "language_score": 1.0,
+        "source": "web",
+    } | fields
+
+
+def documents(
+    root: Path, snapshot: str, files: Sequence[Sequence[str]], *, asset: str = "filtered_documents"
+) -> InputArtifact:
+    """A committed artifact whose document files hold the given texts, in order."""
+    rows = [
+        [document(snapshot, f"file-{number}.warc.gz", 100 * place, text) for place, text in enumerate(texts)]
+        for number, texts in enumerate(files)
+    ]
+    return documents_of(root, snapshot, rows, asset=asset)
+
+
+def documents_of(
+    root: Path, snapshot: str, files: Sequence[Sequence[Mapping[str, Any]]], *, asset: str = "filtered_documents"
+) -> InputArtifact:
+    """A committed artifact whose document files hold the given rows, in order."""
+    folder = root / asset / snapshot
+    names = [f"documents/{number:05d}.parquet" for number in range(len(files))]
+    for name, rows in zip(names, files, strict=True):
+        with DocumentWriter(folder / name) as writer:
+            for row in rows:
+                writer.write(row)
+    return committed(folder, asset, f"tiny@{snapshot}", names)
+
+
+def committed(folder: Path, asset: str, partition: str, names: Sequence[str]) -> InputArtifact:
+    """The files `names` in `folder`, made an artifact by hand."""
+    files = artifact.manifest(folder, names)
+    digest = artifact.digest_of_files(files)
+    fingerprint = artifact.digest_of([asset, partition, digest])[:32]
+    artifact.write_json(
+        folder / artifact.ARTIFACT_FILE,
+        {
+            "asset": asset,
+            "partition": partition,
+            "fingerprint": fingerprint,
+            "digest": digest,
+            "files": files,
+            "gates": [],
+        },
+    )
+    return InputArtifact(asset=asset, partition=partition, fingerprint=fingerprint, digest=digest, path=str(folder))
+
+
+def run(
+    root: Path,
+    stage: str,
+    asset: str,
+    partition: str,
+    settings: Mapping[str, Any],
+    inputs: Sequence[InputArtifact] = (),
+    *,
+    workers: int = 1,
+) -> InputArtifact:
+    """Run a stage as its job says and return what it committed. `settings` may hold records."""
+    plain = {name: write_record(value) for name, value in settings.items()}
+    fingerprint = artifact.fingerprint(
+        stage=stage,
+        version="1",
+        settings=plain,
+        libraries={},
+        inputs=[(item.asset, item.fingerprint) for item in inputs],
+        seed=0,
+    )
+    folder = artifact.folder_of(root, asset, fingerprint)
+    job = Job(
+        stage=stage,
+        asset=asset,
+        partition=partition,
+        recipe="tiny",
+        fingerprint=fingerprint,
+        stage_version="1",
+        settings=plain,
+        inputs=tuple(inputs),
+        output=str(folder),
+        run=RunSettings(workers=workers),
+    )
+    assert run_job(job, STAGES) == 0
+    made = artifact.find(folder)
+    assert made is not None
+    return InputArtifact(
+        asset=asset, partition=partition, fingerprint=fingerprint, digest=made.digest, path=str(folder)
+    )
+
+
+def rows(item: InputArtifact, folder: str = "documents") -> list[dict[str, Any]]:
+    """Every document row of an artifact."""
+    return [row for path in document_files(item, folder) for row in read_documents(path)]

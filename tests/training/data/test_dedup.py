@@ -1,0 +1,211 @@
+"""Deduplication: the rule, its independence of everything else, and recall on published truth."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.training.data import chain
+from training.data.ngrams import jaccard, ngram_set
+from training.job import DataError, InputArtifact
+from training.recipe import DedupRecipe
+
+# Eleven words once the hyphen separates two; seven 5-grams each, six shared: similarity 6/8.
+LEFT = "Bake the well-risen loaf until its crust sounds hollow below"
+RIGHT = "Bake the well-risen loaf until its crust sounds hollow inside"
+
+
+def deduplicated(
+    root: Path, snapshots: dict[str, list[list[str]]], recipe: DedupRecipe, *, workers: int = 1
+) -> list[InputArtifact]:
+    """The deduplicated artifact of each snapshot, each made from itself and the earlier ones."""
+    filtered, signed, made = [], [], []
+    for name, files in snapshots.items():
+        settings = {"dedup": recipe}
+        filtered.append(chain.documents(root, name, files))
+        signed.append(
+            chain.run(root, "sign", "document_signatures", f"tiny@{name}", settings, [filtered[-1]], workers=workers)
+        )
+        inputs = [*filtered, *signed]
+        made.append(
+            chain.run(root, "dedup", "deduplicated_documents", f"tiny@{name}", settings, inputs, workers=workers)
+        )
+    return made
+
+
+def removed(item: InputArtifact) -> dict[str, str]:
+    """Id → duplicate_of of the removed documents."""
+    return {row["id"]: row["duplicate_of"] for row in chain.rows(item, "dropped")}
+
+
+@pytest.mark.parametrize(("min_similarity", "merged"), [(0.7, True), (0.75, True), (0.8, False)])
+def test_a_pair_of_similarity_three_quarters_merges_only_at_or_below_it(tmp_path, min_similarity, merged):
+    recipe = DedupRecipe(min_similarity=min_similarity, buckets=64, hashes_per_bucket=1)
+    (made,) = deduplicated(tmp_path, {"one": [[LEFT, RIGHT]]}, recipe)
+    dropped = chain.rows(made, "dropped")
+    assert bool(dropped) is merged
+    if merged:
+        assert dropped[0]["similarity"] == 0.75 and dropped[0]["reason"] == "near_duplicate"
+
+
+def edited(text: str, generator: random.Random, changes: int) -> str:
+    spelled = text.split()
+    for _ in range(changes):
+        spelled[generator.randrange(len(spelled))] = generator.choice("pqrstuvw") * 3
+    return " ".join(spelled)
+
+
+def random_corpus(seed: int) -> dict[str, list[list[str]]]:
+    """Three snapshots of two files: edited copies, exact copies, equal words in other dress, texts without a word."""
+    generator = random.Random(seed)
+    bases = [" ".join(generator.choices([f"w{i}" for i in range(50)], k=60)) for _ in range(6)]
+    snapshots = {}
+    for name in ("one", "two", "three"):
+        texts = [edited(generator.choice(bases), generator, generator.randrange(5)) for _ in range(20)]
+        texts += [generator.choice(bases), generator.choice(bases).upper() + "!", "", "?!", "short text"]
+        generator.shuffle(texts)
+        snapshots[name] = [texts[:12], texts[12:]]
+    return snapshots
+
+
+def removed_by_rule(snapshots: dict[str, list[list[str]]], recipe: DedupRecipe) -> dict[str, tuple[str, str]]:
+    """Id → (duplicate_of, reason), by comparing every document with every earlier one."""
+    seen: list[tuple[str, str, np.ndarray]] = []
+    expected = {}
+    for name, files in snapshots.items():
+        for number, texts in enumerate(files):
+            for place, text in enumerate(texts):
+                key = chain.document(name, f"file-{number}.warc.gz", 100 * place, text)["id"]
+                ngrams = ngram_set(text, recipe.ngram_words)
+                exact = [other for other, words, _ in seen if words == text]
+                equal = [other for other, _, theirs in seen if len(ngrams) and np.array_equal(theirs, ngrams)]
+                near = [other for other, _, theirs in seen if jaccard(theirs, ngrams) >= recipe.min_similarity]
+                if exact:
+                    expected[key] = exact[0], "exact_duplicate"
+                elif equal or near:
+                    expected[key] = (equal or near)[0], "near_duplicate"
+                seen.append((key, text, ngrams))
+    return expected
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_removal_is_exactly_the_rule_written_out(tmp_path, seed):
+    recipe = DedupRecipe(buckets=64, hashes_per_bucket=1)  # a pair of similarity 0.7 is missed once in 10^33
+    snapshots = random_corpus(seed)
+    found = {}
+    for item in deduplicated(tmp_path, snapshots, recipe):
+        found |= {row["id"]: (row["duplicate_of"], row["reason"]) for row in chain.rows(item, "dropped")}
+    assert found == removed_by_rule(snapshots, recipe)
+    assert len(found) > 10
+
+
+def test_a_snapshot_does_not_change_when_a_newer_one_comes(tmp_path):
+    snapshots = random_corpus(9)
+    first_two = dict(list(snapshots.items())[:2])
+    before = [item.digest for item in deduplicated(tmp_path / "a", first_two, DedupRecipe())]
+    after = [item.digest for item in deduplicated(tmp_path / "b", snapshots, DedupRecipe())]
+    assert before == after[:2]
+
+
+def test_how_documents_lie_in_files_and_how_many_work_changes_nothing(tmp_path):
+    texts = [text for file in random_corpus(5)["one"] for text in file]
+    rows = [chain.document("one", "web.warc.gz", place, text) for place, text in enumerate(texts)]
+    found = []
+    for number, cuts in enumerate(([0, 25], [0, 3, 4, 20, 25], [0, 0, 25])):
+        root = tmp_path / str(number)
+        source = chain.documents_of(root, "one", [rows[start:end] for start, end in pairwise(cuts)])
+        settings = {"dedup": DedupRecipe()}
+        signed = chain.run(root, "sign", "document_signatures", "tiny@one", settings, [source], workers=1 + number % 2)
+        made = chain.run(root, "dedup", "deduplicated_documents", "tiny@one", settings, [source, signed])
+        found.append((removed(made), [row["id"] for row in chain.rows(made)]))
+    assert found[0] == found[1] == found[2]
+
+
+def test_every_document_is_kept_or_dropped_with_its_reason_and_canonical(tmp_path):
+    snapshots = {"one": [[LEFT, "other words entirely", LEFT]], "two": [["other words entirely", LEFT.upper(), "new"]]}
+    one, two = deduplicated(tmp_path, snapshots, DedupRecipe())
+    record = two.record()
+    assert record["counts"] == {
+        "in": 3,
+        "kept": 1,
+        "dropped": {"exact_duplicate": 1, "near_duplicate": 1},
+        "quarantined": {},
+    }
+    assert [row["text"] for row in chain.rows(two)] == ["new"]
+    assert removed(two) == {
+        "two/file-0.warc.gz/000000000000": "one/file-0.warc.gz/000000000100",
+        "two/file-0.warc.gz/000000000100": "one/file-0.warc.gz/000000000000",
+    }
+    assert record["metrics"]["removed_cross_snapshot"] == 2 and record["metrics"]["largest_cluster"] == 2
+    assert one.record()["metrics"]["removed_exact"] == 1
+
+
+def test_a_page_repeated_many_times_is_compared_once(tmp_path):
+    texts = [" ".join(f"w{i}" for i in range(30))] * 300
+    (made,) = deduplicated(tmp_path, {"one": [[f"{text}{'.' * i}" for i, text in enumerate(texts)]]}, DedupRecipe())
+    assert made.record()["metrics"]["removed_near"] == 299
+    assert set(removed(made).values()) == {"one/file-0.warc.gz/000000000000"}
+
+
+def test_losing_too_much_of_a_language_is_refused(tmp_path):
+    recipe = DedupRecipe(min_kept_fraction=0.5)
+    rows = [chain.document("one", "f", i, "always the same", language="de") for i in range(3)]
+    rows += [chain.document("one", "g", i, f"all of these {i} are of one kind {i}") for i in range(3)]
+    source = chain.documents_of(tmp_path, "one", [rows])
+    signed = chain.run(tmp_path, "sign", "document_signatures", "tiny@one", {"dedup": recipe}, [source])
+    made = chain.run(tmp_path, "dedup", "deduplicated_documents", "tiny@one", {"dedup": recipe}, [source, signed])
+    (gate,) = [gate for gate in made.record()["gates"] if gate["name"] == "survival"]
+    assert not gate["passed"] and gate["evidence"]["below"] == {"web/de": pytest.approx(1 / 3, abs=1e-6)}
+
+
+def test_switched_off_everything_passes_and_the_record_says_so(tmp_path):
+    (made,) = deduplicated(tmp_path, {"one": [[LEFT, LEFT]]}, DedupRecipe(enabled=False))
+    assert len(chain.rows(made)) == 2 and not chain.rows(made, "dropped")
+    assert "off" in made.record()["notes"]["deduplication"]
+
+
+def test_documents_out_of_order_are_refused(tmp_path):
+    rows = [chain.document("one", "f", 5, "first text"), chain.document("one", "f", 4, "second text")]
+    source = chain.documents_of(tmp_path, "one", [rows])
+    signed = chain.run(tmp_path, "sign", "document_signatures", "tiny@one", {"dedup": DedupRecipe()}, [source])
+    with pytest.raises(DataError, match="must ascend"):
+        chain.run(tmp_path, "dedup", "deduplicated_documents", "tiny@one", {"dedup": DedupRecipe()}, [source, signed])
+
+
+def test_a_snapshot_without_its_own_signatures_is_refused(tmp_path):
+    one = chain.documents(tmp_path, "one", [["text"]])
+    two = chain.documents(tmp_path, "two", [["text"]])
+    signed = chain.run(tmp_path, "sign", "document_signatures", "tiny@one", {"dedup": DedupRecipe()}, [one])
+    with pytest.raises(DataError, match="same snapshots"):
+        chain.run(tmp_path, "dedup", "deduplicated_documents", "tiny@two", {"dedup": DedupRecipe()}, [one, two, signed])
+
+
+def test_an_empty_snapshot_gives_empty_files(tmp_path):
+    (made,) = deduplicated(tmp_path, {"one": [[]]}, DedupRecipe())
+    assert made.record()["counts"]["in"] == 0 and chain.rows(made) == []
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("size", [100, 1000])
+def test_every_published_near_duplicate_is_found_and_nothing_else(tmp_path, size):
+    data = os.environ.get("PEDIGREE_DATA")
+    if not data:
+        pytest.skip("PEDIGREE_DATA is not set")
+    folder = Path(data, "dedup")
+    lines = gzip.decompress((folder / f"minhash_articles_{size}.train.gz").read_bytes()).decode().splitlines()
+    names, texts = zip(*(line.split(" ", 1) for line in lines), strict=True)
+    truth = {frozenset(line.split()) for line in (folder / f"minhash_articles_{size}.truth").read_text().splitlines()}
+    (made,) = deduplicated(tmp_path, {"one": [texts]}, DedupRecipe())
+    place = {
+        row["id"]: names[row["warc_offset"] // 100]
+        for folder in ("documents", "dropped")
+        for row in chain.rows(made, folder)
+    }
+    found = {frozenset((place[left], place[right])) for left, right in removed(made).items()}
+    assert found == {pair for pair in truth if pair}
