@@ -81,6 +81,15 @@ class QualityRecipe:
     held_out_fraction: float = 0.1
     min_auc: float = 0.6  # gate on held-out documents
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.ngram_order <= 6 or self.negatives < 1 or self.classifier_buckets < 2:
+            raise RecipeError(
+                f"quality: ngram_order={self.ngram_order} (1 to 6), negatives={self.negatives} (at least 1),"
+                f" classifier_buckets={self.classifier_buckets} (at least 2)"
+            )
+        if not 0 < self.held_out_fraction < 1:
+            raise RecipeError(f"quality.held_out_fraction={self.held_out_fraction}; it must lie between 0 and 1")
+
 
 FilterRule = Literal[
     "url", "language", "gopher_repetition", "gopher_quality", "c4", "fineweb", "classifier", "perplexity", "toxicity", "personal_data"
@@ -99,6 +108,12 @@ class FilterRecipe:
     min_language_score: float = 0.65
     blocked_domains: tuple[str, ...] = ()
     blocked_urls: tuple[str, ...] = ()
+    gopher_max_duplicate_lines: float = 0.3  # fractions of lines, paragraphs, characters; Gopher, table A1
+    gopher_max_duplicate_paragraphs: float = 0.3
+    gopher_max_duplicate_line_characters: float = 0.2
+    gopher_max_duplicate_paragraph_characters: float = 0.2
+    gopher_max_top_ngrams: tuple[float, ...] = (0.2, 0.18, 0.16)  # characters in the commonest 2-, 3-, 4-gram
+    gopher_max_duplicate_ngrams: tuple[float, ...] = (0.15, 0.14, 0.13, 0.12, 0.11, 0.1)  # in repeated 5- to 10-grams
     gopher_min_words: int = 50
     gopher_max_words: int = 100_000
     gopher_min_mean_word_length: float = 3.0
@@ -109,8 +124,11 @@ class FilterRecipe:
     gopher_min_alphabetic_fraction: float = 0.8
     gopher_min_stop_words: int = 2
     c4_min_sentences: int = 5
-    c4_min_words_per_line: int = -1  # -1: lines are not dropped for being short, as in FineWeb
-    c4_lines_end_with_punctuation: bool = False
+    c4_min_words_per_line: int = -1  # -1: no line is dropped for being short; C4 and FineWeb drop those under 3 words
+    c4_lines_end_with_punctuation: bool = False  # C4 drops all other lines; FineWeb does not
+    c4_drop_javascript_lines: bool = True
+    c4_drop_policy_lines: bool = True  # "terms of use", "uses cookies" …
+    c4_drop_curly_brackets: bool = True  # the whole page: false where code is wanted
     fineweb_min_line_punctuation: float = 0.12
     fineweb_max_short_lines: float = 0.67
     fineweb_max_duplicate_characters: float = 0.01
@@ -119,8 +137,27 @@ class FilterRecipe:
     max_perplexity: float = 0.0  # 0: buckets are recorded, nothing is dropped
     max_toxic_word_fraction: float = 0.02
     personal_data: tuple[str, ...] = ("email", "phone", "ip", "card", "iban", "api_key")
-    min_kept_fraction: float = 0.0  # gate: survival below this stops the chain
+    min_kept_fraction: float = 0.0  # gate: survival below this stops the chain, also of a language or a source
     max_kept_fraction: float = 1.0
+
+    def __post_init__(self) -> None:
+        if len(set(self.rules)) != len(self.rules):
+            raise RecipeError(f"filter.rules: {', '.join(self.rules)}; each rule at most once")
+        if (self.blocked_domains or self.blocked_urls) and "url" not in self.rules:
+            raise RecipeError("filter.blocked_domains, filter.blocked_urls: without effect; add 'url' to filter.rules")
+        known = ("email", "phone", "ip", "card", "iban", "api_key")
+        for kind in self.personal_data:
+            if kind not in known:
+                raise RecipeError(f"filter.personal_data: {kind!r} is not one of {', '.join(known)}")
+        if not 0 <= self.min_kept_fraction <= self.max_kept_fraction <= 1:
+            raise RecipeError(
+                f"filter: min_kept_fraction={self.min_kept_fraction}, max_kept_fraction={self.max_kept_fraction};"
+                " fractions from 0 to 1, the first not above the second"
+            )
+        if len(self.gopher_max_top_ngrams) > 3 or len(self.gopher_max_duplicate_ngrams) > 6:
+            raise RecipeError(
+                "filter: gopher_max_top_ngrams has at most 3 values (2- to 4-grams), gopher_max_duplicate_ngrams at most 6 (5- to 10-grams)"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

