@@ -1,0 +1,128 @@
+"""What answers are worth: the learned reward of every answer, and the true reward of sampled ones where it is known.
+
+A policy that only pleases the learned reward shows here: its learned reward rises and the true one does not.
+Standard library and the kitchen only; the learned rewards are computed elsewhere (evaluation.local_model).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+from typing import Any
+
+from training.data.kitchen.talk import true_reward
+from training.data.kitchen.world import KitchenWorld
+from training.data.sources import read_rows
+from training.job import DataError
+
+Message = dict[str, str]
+NORMAL_95 = 1.959964  # two-sided 95 % of a normal distribution
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answers:
+    """What one model said to the prompts of one suite. `suite` is empty for the sampled answers to alignment prompts."""
+
+    model: str
+    suite: str
+    prompts: list[list[Message]]
+    answers: list[str]
+    tokens: list[int] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+
+    @property
+    def conversations(self) -> list[list[Message]]:
+        """Each prompt with its answer."""
+        return [
+            [*prompt, {"role": "assistant", "content": answer}]
+            for prompt, answer in zip(self.prompts, self.answers, strict=True)
+        ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgement:
+    """`by_suite`: {model: {suite: mean learned reward}}; `alignment`: the sampled answers' rewards, empty without prompts."""
+
+    by_suite: dict[str, dict[str, dict[str, float]]]
+    alignment: dict[str, dict[str, float]]
+    alignment_samples: dict[str, list[dict[str, Any]]]
+
+    def metrics(self) -> dict[str, float]:
+        """Every number under a name for the tracker."""
+        numbers = {
+            f"{model}_{suite}_learned_reward": entry["mean"]
+            for model, suites in self.by_suite.items()
+            for suite, entry in suites.items()
+        }
+        return numbers | {f"{model}_{name}": value for model, entry in self.alignment.items() for name, value in entry.items()}
+
+
+def read_prompts(uri: str, world: KitchenWorld | None) -> list[dict[str, Any]]:
+    """Prompts as {"id", "messages", …}; none when `uri` is empty. A row has `messages` or a `prompt` (text or messages)."""
+    if not uri:
+        return []
+    prompts = [_prompt(row, number, uri) for number, row in enumerate(read_rows(uri, world=world))]
+    if not prompts:
+        raise DataError(f"{uri}: no prompt in it")
+    return prompts
+
+
+def _prompt(row: Mapping[str, Any], number: int, uri: str) -> dict[str, Any]:
+    asked = row.get("messages") or row.get("prompt")
+    if isinstance(asked, str):
+        asked = [{"role": "user", "content": asked}]
+    if not isinstance(asked, list) or not asked or asked[-1].get("role") != "user":
+        raise DataError(
+            f"{uri}: row {number}: needs `messages` that end with the user's turn, or a `prompt`; it has {', '.join(sorted(row))}"
+        )
+    return {"id": str(row.get("id", number)), "messages": [{"role": m["role"], "content": m["content"]} for m in asked]}
+
+
+def judge(groups: Sequence[Answers], learned: Sequence[float], world: KitchenWorld | None) -> Judgement:
+    """The means with their 95 % intervals. `learned` holds one value for each answer, group after group."""
+    values = iter(learned)
+    by_suite: dict[str, dict[str, dict[str, float]]] = {}
+    samples: dict[str, list[dict[str, Any]]] = {}
+    for group in groups:
+        given = [next(values) for _ in group.answers]
+        if group.suite:
+            mean, interval = mean_and_interval(given)
+            by_suite.setdefault(group.model, {})[group.suite] = {"mean": mean, "interval": interval, "n": len(given)}
+        else:
+            samples[group.model] = list(_judged(group, given, world))
+    return Judgement(by_suite=by_suite, alignment=summary(samples), alignment_samples=samples)
+
+
+def _judged(group: Answers, learned: Sequence[float], world: KitchenWorld | None) -> Iterator[dict[str, Any]]:
+    for i, (prompt, answer) in enumerate(zip(group.prompts, group.answers, strict=True)):
+        row = {"item": group.ids[i], "prompt": prompt, "answer": answer, "tokens": group.tokens[i], "learned_reward": learned[i]}
+        yield row | ({"true_reward": true_reward(prompt, answer, world)} if world is not None else {})
+
+
+def summary(samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, float]]:
+    """For each model the mean rewards, their 95 % half-widths and the mean length; under `gain` aligned less SFT, in pairs."""
+    result: dict[str, dict[str, float]] = {}
+    kinds = [kind for kind in ("true_reward", "learned_reward") if all(kind in row for rows in samples.values() for row in rows)]
+    for model, rows in samples.items():
+        entry = _means({kind: [row[kind] for row in rows] for kind in kinds})
+        result[model] = entry | {"mean_tokens": fmean(row["tokens"] for row in rows), "answers": len(rows)}
+    if {"sft", "aligned"} <= samples.keys():
+        pairs = list(zip(samples["aligned"], samples["sft"], strict=True))
+        result["gain"] = _means({kind: [after[kind] - before[kind] for after, before in pairs] for kind in kinds})
+    return result
+
+
+def _means(columns: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    entry: dict[str, float] = {}
+    for kind, values in columns.items():
+        entry[kind], entry[f"{kind}_interval"] = mean_and_interval(values)
+    return entry
+
+
+def mean_and_interval(values: Sequence[float]) -> tuple[float, float]:
+    """The mean and the half-width of its normal 95 % interval; a single value has none and gives 0."""
+    if len(values) < 2:
+        return fmean(values), 0.0
+    return fmean(values), NORMAL_95 * stdev(values) / math.sqrt(len(values))

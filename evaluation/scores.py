@@ -1,0 +1,209 @@
+"""Scores of the base, SFT and aligned model on every suite, and what the answers are worth to the learned and the true reward.
+
+`scores.json` is {model: {suite: {"score", "stderr", "n", "chance", …}}}; `harness.json` says how each number was made;
+`samples/<model>_<suite>.jsonl.zst` keeps every item with prompt, target, answer or log-likelihoods; `rewards.json` holds the
+learned reward of each suite's answers, `alignment.json` that of sampled answers to held-out prompts. Scores are of the digests that `harness.json` names, and of nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from training.artifact import write_json
+from training.data.documents import write_lines
+from training.data.kitchen.world import KitchenWorld
+from training.data.sources import is_kitchen
+from training.job import Gate, InputArtifact, Job, Outcome, Work
+from training.recipe import BenchmarkRecipe, EvaluationRecipe
+from training.records import RecipeError
+
+if TYPE_CHECKING:
+    from evaluation.alignment import Judgement
+    from evaluation.exams import ExamItem
+    from evaluation.harness import SuiteResult
+
+MODELS = {"base": "base_model", "sft": "sft_model", "aligned": "aligned_model"}
+MODEL_FOLDER = "model"
+Exams = Sequence[tuple[BenchmarkRecipe, "Sequence[ExamItem]"]]
+
+
+def run(job: Job, work: Work) -> Outcome:
+    """Every suite on every model; see the module."""
+    # First: this module keeps everything imported after it offline and quiet.
+    import training.posttrain.models  # noqa: F401 - for its effect
+    from evaluation.alignment import read_prompts
+    from evaluation.exams import read_exam
+
+    recipe = job.settings_as(EvaluationRecipe, "evaluation")
+    world = job.settings_as(KitchenWorld, "kitchen") if "kitchen" in job.settings else None
+    check_names(recipe.suites)
+    _use_threads(job.run.threads)
+    exams = [(benchmark, read_exam(benchmark, world)) for benchmark in recipe.suites]
+    prompts = read_prompts(recipe.alignment_prompts, world)
+    candidates = []
+    for step, (name, asset) in enumerate(MODELS.items(), start=1):
+        candidate = _sit(name, job.input_of(asset), exams, prompts, recipe)
+        work.progress.log(step=step, models=len(MODELS), **{f"{name}_{r.suite}": r.score for r in candidate.results})
+        candidates.append(candidate)
+    judgement = _judge(job.input_of("reward_model"), candidates, exams, prompts, recipe, world)
+    scores = {candidate.name: {r.suite: r.as_json() for r in candidate.results} for candidate in candidates}
+    return Outcome(
+        files=tuple(_write(work.path, candidates, scores, judgement)),
+        metrics={**metrics_of(scores), **judgement.metrics()},
+        gates=(completeness(scores, {benchmark.name: len(items) for benchmark, items in exams}),),
+        notes={"models": {candidate.name: candidate.identity for candidate in candidates}},
+    )
+
+
+def check_names(suites: Sequence[BenchmarkRecipe]) -> None:
+    """RecipeError unless there are suites and no two share a name: a name is a file and a metric."""
+    names = [suite.name for suite in suites]
+    if not names or len(set(names)) != len(names):
+        raise RecipeError(f"evaluation.suites: at least one is needed and names must differ, got {names}")
+
+
+def _use_threads(threads: int) -> None:
+    import torch
+
+    if threads:
+        torch.set_num_threads(threads)
+
+
+class _Candidate:
+    """What one model scored and said. Its weights are in memory only while it sits."""
+
+    def __init__(self, name: str, item: InputArtifact) -> None:
+        self.name = name
+        self.identity: dict[str, Any] = {"asset": item.asset, "fingerprint": item.fingerprint, "digest": item.digest}
+        self.results: list[SuiteResult] = []
+        self.answers: list[str] = []  # to the alignment prompts
+        self.answer_tokens: list[int] = []
+
+
+def _sit(
+    name: str, item: InputArtifact, exams: Exams, prompts: Sequence[Mapping[str, Any]], recipe: EvaluationRecipe
+) -> _Candidate:
+    """One model through every exam, and through the alignment prompts where it has a chat template."""
+    from evaluation.harness import run_suites
+    from evaluation.local_model import LocalModel, template_digest
+
+    candidate = _Candidate(name, item)
+    model = LocalModel(item.file(MODEL_FOLDER), batch_size=recipe.batch_size)
+    template = template_digest(model.tokenizer)
+    candidate.results = run_suites(model, exams, has_template=template is not None)
+    if prompts and template is not None:
+        candidate.answers = model.answers(
+            [model.apply_chat_template(list(prompt["messages"])) for prompt in prompts],
+            max_new_tokens=recipe.alignment_max_new_tokens,
+            temperature=recipe.alignment_temperature,
+            seeds=[recipe.seed * 1_000_003 + number for number in range(len(prompts))],
+        )
+        candidate.answer_tokens = [len(model.tok_encode(answer)) for answer in candidate.answers]
+    candidate.identity |= {
+        "chat_template_sha256": template,
+        "precision": str(model.model.dtype).removeprefix("torch."),
+        "max_length": model.max_length,
+        "truncated_prompts": model.truncated_prompts,
+    }
+    return candidate
+
+
+def _judge(
+    reward_model: InputArtifact,
+    candidates: Sequence[_Candidate],
+    exams: Exams,
+    prompts: Sequence[Mapping[str, Any]],
+    recipe: EvaluationRecipe,
+    world: KitchenWorld | None,
+) -> Judgement:
+    """The learned reward of every answer given through a chat template, and the true one where it is known."""
+    from evaluation.alignment import Answers, judge
+    from evaluation.local_model import rewards
+
+    items = {benchmark.name: exam for benchmark, exam in exams}
+    groups = []
+    for candidate in candidates:
+        for result in candidate.results:
+            if result.how["form"] == "chat":
+                said = [str(sample["response"]) for sample in result.samples]
+                asked = [item.messages for item in items[result.suite]]
+                groups.append(Answers(model=candidate.name, suite=result.suite, prompts=asked, answers=said))
+        if candidate.answers:
+            asked = [list(prompt["messages"]) for prompt in prompts]
+            groups.append(
+                Answers(
+                    model=candidate.name,
+                    suite="",
+                    prompts=asked,
+                    answers=candidate.answers,
+                    tokens=candidate.answer_tokens,
+                    ids=[str(prompt["id"]) for prompt in prompts],
+                )
+            )
+    conversations = [conversation for group in groups for conversation in group.conversations]
+    folder = reward_model.file(MODEL_FOLDER)
+    learned = rewards(folder, conversations, batch_size=recipe.batch_size) if conversations else []
+    return judge(groups, learned, world if is_kitchen(recipe.alignment_prompts) else None)
+
+
+def completeness(scores: Mapping[str, Mapping[str, Mapping[str, Any]]], items: Mapping[str, int]) -> Gate:
+    """Whether every model has a finite score between 0 and 1 on every item of every suite."""
+    problems = []
+    for model in MODELS:
+        for suite, expected in items.items():
+            entry = scores.get(model, {}).get(suite)
+            if entry is None:
+                problems.append(f"{model} has no score on {suite}")
+                continue
+            error = entry["stderr"]
+            if not math.isfinite(entry["score"]) or not 0 <= entry["score"] <= 1:
+                problems.append(f"{model} on {suite}: score {entry['score']} is not a number from 0 to 1")
+            if entry["n"] != expected:
+                problems.append(f"{model} on {suite}: {entry['n']} of {expected} items have a score")
+            if expected > 1 and (error is None or not math.isfinite(error)):
+                problems.append(f"{model} on {suite}: standard error {error} is not a number")
+    return Gate(name="scores_complete", passed=not problems, evidence={"suites": dict(items), "problems": problems})
+
+
+def metrics_of(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, float]:
+    """`<model>_<suite>` and its `_stderr`, as numbers for the tracker."""
+    metrics: dict[str, float] = {}
+    for model, suites in scores.items():
+        for suite, entry in suites.items():
+            metrics[f"{model}_{suite}"] = entry["score"]
+            if entry["stderr"] is not None:
+                metrics[f"{model}_{suite}_stderr"] = entry["stderr"]
+    return metrics
+
+
+def _write(folder: Path, candidates: Sequence[_Candidate], scores: Mapping[str, Any], judgement: Judgement) -> list[str]:
+    """The stage's files; their names."""
+    how = {
+        candidate.name: {**candidate.identity, "suites": {result.suite: result.how for result in candidate.results}}
+        for candidate in candidates
+    }
+    write_json(folder / "scores.json", scores)
+    write_json(folder / "harness.json", how)
+    write_json(folder / "rewards.json", judgement.by_suite)
+    files = ["scores.json", "harness.json", "rewards.json"]
+    for candidate in candidates:
+        for result in candidate.results:
+            name = sample_file(candidate.name, result.suite)
+            write_lines(folder / name, result.samples)
+            files.append(name)
+    if judgement.alignment:
+        write_json(folder / "alignment.json", judgement.alignment)
+        files.append("alignment.json")
+        for model, rows in judgement.alignment_samples.items():
+            name = f"samples/{model}_alignment_answers.jsonl.zst"
+            write_lines(folder / name, rows)
+            files.append(name)
+    return files
+
+
+def sample_file(model: str, suite: str) -> str:
+    """Where the kept samples of a model on a suite lie in the artifact."""
+    return f"samples/{model}_{suite}.jsonl.zst"
