@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 import dagster as dg
 from assets.chain import CHAIN, Link
-from assets.status import Cell, Comparison, compare, seed_of, write_reference
+from assets.status import Cell, Comparison, compare, write_reference
 from resources.compute.base import Handle, Status, Task
 from resources.profile import Profile, Size, load_profile
 from resources.tracking import Tracking
@@ -27,7 +26,7 @@ from training import artifact
 from training.artifact import Artifact
 from training.job import InputArtifact, Job, RunSettings, write_job
 from training.progress import MESSAGES_FILE, METRICS_FILE
-from training.recipe import Recipe, load_recipe, recipe_folders
+from training.recipe import Recipe, load_recipe, recipe_as_data, recipe_folders
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +65,14 @@ class Pipeline(dg.ConfigurableResource):
     def tracking(self) -> Tracking:
         """The MLflow side of this root."""
         return tracking_of(self.root_path, self.loaded_profile())
+
+
+def silent(kind: str, cell: Cell, values: dict[str, Any]) -> None:
+    """Announce nothing; a run without a terminal has the event log."""
+
+
+# Who hears `started`, `progress`, `made` and `reused` in this process: `pedigree run` shows them.
+announce: Callable[[str, Cell, dict[str, Any]], None] = silent
 
 
 def tracking_of(root: Path, profile: Profile) -> Tracking:
@@ -147,12 +154,16 @@ def make(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -
         )
     if cell.artifact is not None:
         write_reference(pipeline.root_path, cell.artifact, cell.partition)
+        announce("reused", cell, {})
         return Made(cell=cell, artifact=cell.artifact, reused=True, seconds=time.monotonic() - started)
     job = job_of(cell, comparison, pipeline.loaded_profile().size_for(cell.asset))
     _set_aside_outdated(Path(job.output))
     write_job(job, Path(job.output) / "job.json")
+    artifact.write_json(Path(job.output) / "recipe.json", recipe_as_data(comparison.recipe))
+    announce("started", cell, {})
     made, url = _run(job, cell, pipeline, watch)
     write_reference(pipeline.root_path, made, cell.partition)
+    announce("made", cell, made.record)
     return Made(cell=cell, artifact=made, reused=False, seconds=time.monotonic() - started, mlflow_url=url)
 
 
@@ -247,7 +258,7 @@ def _run(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch) -> tuple[Artifa
     status = Status(state="lost", reason="never submitted")
     try:
         for attempt in range(attempts):
-            status = _follow(backend, task, folder, run, watch)
+            status = _follow(backend, task, folder, run, watch, cell)
             made = artifact.find(folder)
             if made is not None:
                 run.finish("FINISHED")
@@ -262,7 +273,7 @@ def _run(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch) -> tuple[Artifa
     raise StageFailed(f"{cell.asset} [{cell.partition}]: {_explain(backend.log_tail(str(folder), 40), status)}", status.exit_code)
 
 
-def _follow(backend: Any, task: Task, folder: Path, run: Any, watch: Watch) -> Status:
+def _follow(backend: Any, task: Task, folder: Path, run: Any, watch: Watch, cell: Cell) -> Status:
     handle = _running(backend, task, folder)
     if handle is None:
         handle = backend.submit(task)
@@ -274,7 +285,7 @@ def _follow(backend: Any, task: Task, folder: Path, run: Any, watch: Watch) -> S
     try:
         while True:
             status = backend.poll(handle)
-            _forward(metrics, messages, run, watch)
+            _forward(metrics, messages, run, watch, cell)
             if status.is_over:
                 return status
             time.sleep(backend.poll_seconds)
@@ -293,10 +304,11 @@ def _running(backend: Any, task: Task, folder: Path) -> Handle | None:
     return handle
 
 
-def _forward(metrics: Tail, messages: Tail, run: Any, watch: Watch) -> None:
+def _forward(metrics: Tail, messages: Tail, run: Any, watch: Watch, cell: Cell) -> None:
     rows = [row for row in metrics.new_rows() if "sample" not in row]
     if rows:
         run.log_metrics(rows)
+        announce("progress", cell, rows[-1])
     for message in messages.new_rows():
         if message.get("method") == "log":
             watch.say(message["params"]["message"])

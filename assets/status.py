@@ -14,10 +14,11 @@ from typing import Any, Literal
 from assets.chain import CHAIN, Link, asked_settings, in_order, input_partitions, partition_key, partitions_of
 from training import artifact
 from training.artifact import Artifact
+from training.job import DataError
 from training.recipe import Recipe
 from training.records import differences, write_record
 
-State = Literal["made", "missing", "outdated"]
+State = Literal["made", "missing", "outdated", "unavailable"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,20 +88,52 @@ def write_reference(root: Path, made: Artifact, partition: str) -> None:
     artifact.write_json(target, {"fingerprint": made.fingerprint, "digest": made.digest})
 
 
-def compare(recipe: Recipe, root: Path) -> Comparison:
-    """Recipe against artifacts, for the whole chain."""
+def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Comparison:
+    """Recipe against artifacts, for the whole chain.
+
+    DataError when something that the recipe names is not there, before any work starts. With `skip_unavailable` its cell and
+    all that is made from it are `unavailable` instead: automation goes on with the rest and waits for it.
+    """
     cells: dict[tuple[str, str], Cell] = {}
     for link in in_order():
         for partition in partitions_of(link, recipe):
-            cell = _cell(link, recipe, partition, root, cells)
+            try:
+                cell = _cell(link, recipe, partition, root, cells)
+            except DataError as error:
+                if not skip_unavailable:
+                    raise
+                cell = _unavailable(link, recipe, partition, (str(error),))
             cells[cell.key] = cell
     return Comparison(recipe=recipe, root=root, cells=cells)
 
 
+def _unavailable(link: Link, recipe: Recipe, partition: str, reasons: tuple[str, ...]) -> Cell:
+    return Cell(
+        asset=link.name,
+        partition=partition,
+        snapshot=partition.partition("@")[2],
+        fingerprint="",
+        settings={},
+        inputs=_input_keys(link, recipe, partition),
+        state="unavailable",
+        artifact=None,
+        is_recorded=False,
+        reasons=reasons,
+    )
+
+
+def _input_keys(link: Link, recipe: Recipe, partition: str) -> tuple[tuple[str, str], ...]:
+    snapshot = partition.partition("@")[2]
+    return tuple((item.asset, key) for item in link.inputs for key in input_partitions(item, link, recipe, snapshot))
+
+
 def _cell(link: Link, recipe: Recipe, partition: str, root: Path, cells: Mapping[tuple[str, str], Cell]) -> Cell:
     snapshot = partition.partition("@")[2]
+    inputs = _input_keys(link, recipe, partition)
+    waiting = [asset for asset, key in inputs if cells[asset, key].state == "unavailable"]
+    if waiting:
+        return _unavailable(link, recipe, partition, (f"waits for {waiting[0]}",))
     settings = link.settings(recipe, snapshot)
-    inputs = tuple((item.asset, key) for item in link.inputs for key in input_partitions(item, link, recipe, snapshot))
     stage = link.how
     wanted = artifact.fingerprint(
         stage=stage.name,

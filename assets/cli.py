@@ -1,0 +1,243 @@
+"""The command line: what scripts and other people's tools rely on. The contract is in docs/command-line.md.
+
+Exit codes: 0 done (`run` to the end: promoted); 2 bad input, nothing started; 3 a gate refused, with its evidence; 1 anything else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from assets.run import BAD_INPUT, FAILED, OK, REFUSED, Report, keep_recipe, run_recipe
+from assets.status import Cell, compare
+from training.job import DataError
+from training.recipe import Recipe, load_recipe, recipe_as_data, recipe_folders
+from training.records import RecipeError
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="From raw crawl to an evaluated model, every weight traceable.")
+
+RecipeArgument = Annotated[str, typer.Argument(help="name of a recipe, or path of a YAML file")]
+RootOption = Annotated[Path, typer.Option("--root", help="where artifacts, Dagster instance and MLflow store live")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON object last on standard output")]
+ProfileOption = Annotated[str, typer.Option("--profile", help="name of a profile, or path of a YAML file")]
+DEFAULT_ROOT = Path("runs")
+
+
+def main() -> None:
+    """Entry point: what a person wrote wrongly is one sentence and exit code 2, not a traceback."""
+    os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    from resources.profile import ProfileError
+
+    try:
+        app()
+    except (RecipeError, DataError, ProfileError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        if "--json" in sys.argv:
+            print(json.dumps({"ok": False, "error": str(error)}))
+        sys.exit(BAD_INPUT)
+
+
+def read(recipe: str, root: Path) -> Recipe:
+    """The recipe as a command means it: the root's own recipes come first."""
+    return load_recipe(recipe, folders=(root.resolve() / "recipes", *recipe_folders()))
+
+
+@app.command()
+def run(
+    recipe: RecipeArgument,
+    profile: ProfileOption = "local",
+    root: RootOption = DEFAULT_ROOT,
+    snapshots: Annotated[str, typer.Option(help="comma-separated; only these snapshots' assets and what they need")] = "",
+    until: Annotated[str, typer.Option(help="stop after this asset")] = "",
+    json_: JsonOption = False,
+) -> None:
+    """Materialize what a recipe lacks, in order, through Dagster."""
+    report = _run(recipe, profile, root, snapshots, until)
+    _finish(report, json_)
+
+
+def _run(name: str, profile: str, root: Path, snapshots: str = "", until: str = "") -> Report:
+    from assets.chain import CHAIN
+    from assets.terminal import Display
+    from resources.profile import load_profile
+
+    root = root.resolve()
+    recipe = read(name, root)
+    load_profile(profile)
+    if until and until not in CHAIN:
+        raise RecipeError(f"--until {until!r}: no such asset; there are {', '.join(CHAIN)}")
+    chosen = tuple(part for part in snapshots.split(",") if part)
+    for one in chosen:
+        recipe.snapshot(one)
+    if name.endswith((".yaml", ".yml")):
+        keep_recipe(recipe, root)
+    with Display(recipe) as display:
+        return run_recipe(recipe, root, profile=profile, until=until or None, snapshots=chosen, announce=display.announce)
+
+
+def _finish(report: Report, json_: bool) -> None:
+    if report.error:
+        print(f"error: {report.error}", file=sys.stderr)
+    for refusal in report.refusals:
+        print(f"refused by gate {refusal['gate']} of {refusal['asset']} [{refusal['partition']}]:", file=sys.stderr)
+        print(json.dumps(refusal["evidence"], indent=1, ensure_ascii=False), file=sys.stderr)
+    if json_:
+        print(json.dumps(report.as_json(), ensure_ascii=False))
+    raise typer.Exit(report.exit_code)
+
+
+@app.command()
+def demo(root: RootOption = DEFAULT_ROOT, profile: ProfileOption = "local", recipe: Annotated[str, typer.Argument()] = "kitchen") -> None:
+    """Run the embedded default from its crawl to a promoted model and show the scoreboard."""
+    from assets.terminal import show_scoreboard
+
+    report = _run(recipe, profile, root)
+    show_scoreboard(compare(read(recipe, root), root.resolve()), report)
+    _finish(report, json_=False)
+
+
+@app.command()
+def show(recipe: RecipeArgument, root: RootOption = DEFAULT_ROOT, json_: JsonOption = False) -> None:
+    """Print the resolved recipe."""
+    data = recipe_as_data(read(recipe, root))
+    if json_:
+        print(json.dumps(data, ensure_ascii=False))
+        return
+    import yaml
+
+    print(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), end="")
+
+
+@app.command()
+def status(recipe: RecipeArgument, root: RootOption = DEFAULT_ROOT, json_: JsonOption = False) -> None:
+    """What is made, missing or outdated, and by which field."""
+    comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
+    if json_:
+        print(json.dumps({"recipe": comparison.recipe.name, "assets": _status_data(comparison.cells.values())}, ensure_ascii=False))
+        return
+    from assets.terminal import show_status
+
+    show_status(comparison)
+
+
+def _status_data(cells: Any) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for cell in cells:
+        result.setdefault(cell.asset, {})[cell.partition] = {
+            "state": cell.state,
+            "fingerprint": cell.fingerprint,
+            "recorded": cell.is_recorded,
+            "reasons": list(cell.reasons),
+            "refused_by": [gate["name"] for gate in cell.artifact.failed_gates] if cell.artifact else [],
+        }
+    return result
+
+
+@app.command()
+def why(
+    asset: Annotated[str, typer.Argument(help="name of an asset")],
+    recipe: RecipeArgument,
+    other: Annotated[str, typer.Argument(help="another recipe to compare with; empty: the recorded artifact")] = "",
+    root: RootOption = DEFAULT_ROOT,
+    json_: JsonOption = False,
+) -> None:
+    """Field by field, why an asset is outdated, or how two recipes' artifacts of it differ."""
+    from assets.why import explain
+
+    answer = explain(asset, read(recipe, root), read(other, root) if other else None, root.resolve())
+    if json_:
+        print(json.dumps(answer, ensure_ascii=False))
+        return
+    for entry in answer["partitions"]:
+        print(f"{answer['asset']} [{entry['partition']}]: {entry['state']}")
+        for line in entry["differences"]:
+            print(f"  {line}")
+
+
+@app.command()
+def verify(recipe: RecipeArgument, root: RootOption = DEFAULT_ROOT, json_: JsonOption = False) -> None:
+    """Read every file of a recipe's artifacts and compare it with its checksum; exit code 1 when one differs."""
+    from training.artifact import damaged_files
+
+    comparison = compare(read(recipe, root), root.resolve())
+    made = [cell for cell in comparison.cells.values() if cell.artifact is not None]
+    problems = [{"asset": cell.asset, "partition": cell.partition, "problem": line} for cell in made for line in damaged_files(cell.artifact)]  # type: ignore[arg-type]
+    if json_:
+        print(json.dumps({"recipe": comparison.recipe.name, "ok": not problems, "verified": len(made), "problems": problems}, ensure_ascii=False))
+    else:
+        for problem in problems:
+            print(f"{problem['asset']} [{problem['partition']}]: {problem['problem']}", file=sys.stderr)
+        print(f"{len(made)} artifacts read, {len(problems)} problems")
+    raise typer.Exit(FAILED if problems else OK)
+
+
+@app.command()
+def report(recipe: RecipeArgument, root: RootOption = DEFAULT_ROOT, output: Annotated[Path, typer.Option(help="file to write")] = Path("report.html"), json_: JsonOption = False) -> None:
+    """Write one self-contained HTML page of whatever the recipe has made so far, refused artifacts included."""
+    from evaluation.report import render_report
+
+    comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
+    made = [cell.artifact for cell in comparison.cells.values() if cell.artifact is not None]
+    if not made:
+        raise DataError(f"recipe {comparison.recipe.name} has made nothing under {root}; run it first")
+    output.write_text(render_report([(item.path, item.record) for item in made]), "utf-8")
+    print(json.dumps({"report": str(output)}) if json_ else f"wrote {output}")
+
+
+@app.command()
+def chat(
+    recipe: RecipeArgument = "kitchen",
+    root: RootOption = DEFAULT_ROOT,
+    asset: Annotated[str, typer.Option(help="sft_model or aligned_model")] = "aligned_model",
+    prompt: Annotated[str, typer.Option(help="ask once instead of in a loop")] = "",
+    json_: JsonOption = False,
+) -> None:
+    """Talk to a recipe's model."""
+    cell = _made(recipe, root, asset)
+    arguments = [sys.executable, "-m", "training.posttrain.chat", str(cell.artifact.path / "model")]  # type: ignore[union-attr]
+    arguments += ["--prompt", prompt] if prompt else []
+    raise typer.Exit(subprocess.run([*arguments, *(["--json"] if json_ else [])], check=False).returncode)
+
+
+def _made(recipe: str, root: Path, asset: str) -> Cell:
+    comparison = compare(read(recipe, root), root.resolve())
+    cell = comparison.cells.get((asset, comparison.recipe.name))
+    if cell is None or cell.artifact is None:
+        raise DataError(f"{asset} of recipe {comparison.recipe.name} is not made under {root}; `pedigree run {recipe}` makes it")
+    return cell
+
+
+@app.command()
+def dev(root: RootOption = DEFAULT_ROOT, profile: ProfileOption = "local", port: int = 3000, mlflow_port: int = 5000) -> None:
+    """Dagster UI and daemon on loopback, and MLflow, over the stores of one root."""
+    from assets.dev import serve
+
+    raise typer.Exit(serve(root.resolve(), profile, port, mlflow_port))
+
+
+def _not_yet(name: str, what: str) -> None:
+    def refuse(arguments: Annotated[list[str] | None, typer.Argument()] = None, json_: JsonOption = False) -> None:
+        del arguments
+        sentence = f"{name} is not built yet: it will {what}."
+        print(sentence, file=sys.stderr)
+        if json_:
+            print(json.dumps({"ok": False, "error": sentence}))
+        raise typer.Exit(FAILED)
+
+    refuse.__doc__ = f"Not built yet; will {what}."
+    app.command(name, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(refuse)
+
+
+_not_yet("trace", "name the documents behind a model version and step, and the models that saw a URL")
+_not_yet("takedown", "list what a withdrawn page affects, price the rebuild, and rebuild only that")
+_not_yet("plan", "price a run before it starts")
+_not_yet("compare", "compare the scores of several recipes with intervals")
+_not_yet("doctor", "check this machine and root for what commonly goes wrong")
+_not_yet("gc", "remove artifacts that nothing reaches")

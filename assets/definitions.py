@@ -1,0 +1,38 @@
+"""The code location: assets, checks, automation and resources. `defs` is what Dagster loads.
+
+The only module that reads the environment: PEDIGREE_ROOT (artifacts; default ./runs), PEDIGREE_PROFILE (default local),
+PEDIGREE_RECIPES (further folders of recipes).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import dagster as dg
+
+# Imported for their declarations.
+from assets import corpus, models, reports, tokens  # noqa: F401
+from assets.automation import automation
+from assets.declare import build
+from assets.partitions import Partitions, known_recipes
+from assets.stage import Pipeline
+from training.recipe import recipe_folders
+
+
+def definitions(root: Path, profile: str) -> dg.Definitions:
+    """Everything Dagster needs to know for one root and profile."""
+    recipes = known_recipes((root / "recipes", *recipe_folders()))
+    chain = build(Partitions(recipes))
+    sensors, schedules, jobs = automation(root)
+    return dg.Definitions(
+        assets=chain,
+        jobs=jobs,
+        sensors=sensors,
+        schedules=schedules,
+        resources={"pipeline": Pipeline(root=str(root), profile=profile)},
+        executor=dg.in_process_executor,
+    )
+
+
+defs = definitions(Path(os.environ.get("PEDIGREE_ROOT", "runs")).resolve(), os.environ.get("PEDIGREE_PROFILE", "local"))

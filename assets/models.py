@@ -1,0 +1,43 @@
+"""From tokens to an aligned model. The work is under `training/pretrain` and `training/posttrain`."""
+
+from __future__ import annotations
+
+import dagster as dg
+from assets.declare import chain_asset
+from assets.stage import Pipeline, materialize
+
+
+@chain_asset
+def base_model(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+    """The pretrained decoder in the transformers layout, with held-out bits per byte. Made by training.pretrain.stage."""
+    return materialize(context, pipeline)
+
+
+@chain_asset
+def instruction_data(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+    """Conversations for supervised fine-tuning, each with its source and generator. Made by training.posttrain.instructions."""
+    return materialize(context, pipeline)
+
+
+@chain_asset
+def sft_model(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+    """The base model fine-tuned on conversations, loss on assistant tokens only. Made by training.posttrain.sft."""
+    return materialize(context, pipeline)
+
+
+@chain_asset
+def preference_data(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+    """Prompts with a chosen and a rejected answer, each with its source. Made by training.posttrain.preference_data."""
+    return materialize(context, pipeline)
+
+
+@chain_asset
+def reward_model(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+    """A learned reward (Bradley-Terry on the preferences), with its accuracy on held-out pairs. Made by training.posttrain.reward."""
+    return materialize(context, pipeline)
+
+
+@chain_asset
+def aligned_model(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+    """The SFT model aligned by DPO, GRPO or RLOO, as the recipe says. Made by training.posttrain.align."""
+    return materialize(context, pipeline)

@@ -1,0 +1,63 @@
+"""Recipes and snapshots as partitions: keys and the mappings between them, from the recipes that exist.
+
+Keys are `recipe` and `recipe@snapshot`. Mappings are static, which the web server and the daemon understand; a product of two
+dimensions would list cells that no recipe names. Files are never partitions: ranks inside a stage shard them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import dagster as dg
+from assets.chain import CHAIN, Input, Link, input_partitions, partition_key, partitions_of
+from training.recipe import Recipe, load_recipe
+from training.records import RecipeError
+
+log = logging.getLogger(__name__)
+
+
+def known_recipes(folders: Iterable[Path]) -> dict[str, Recipe]:
+    """Every readable recipe of the folders by name; the first folder that has a name wins.
+
+    A broken file is reported in the log and left out: one person's mistake must not take the code location from everybody.
+    """
+    folders = tuple(folders)
+    found: dict[str, Recipe] = {}
+    for folder in folders:
+        for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else []:
+            try:
+                recipe = load_recipe(str(path), folders=folders)
+            except RecipeError as error:
+                log.warning("recipe left out: %s", error)
+                continue
+            found.setdefault(recipe.name, recipe)
+    return found
+
+
+class Partitions:
+    """The partition definitions and mappings of a set of recipes."""
+
+    def __init__(self, recipes: Mapping[str, Recipe]) -> None:
+        self._recipes = tuple(recipes.values())
+        self.by_snapshot = dg.StaticPartitionsDefinition(
+            [partition_key(recipe, snapshot.name) for recipe in self._recipes for snapshot in recipe.snapshots]
+        )
+        self.by_recipe = dg.StaticPartitionsDefinition([recipe.name for recipe in self._recipes])
+
+    def of(self, link: Link) -> dg.StaticPartitionsDefinition:
+        """The partitions of an asset."""
+        return self.by_snapshot if link.scope == "snapshot" else self.by_recipe
+
+    def dependency(self, item: Input, link: Link) -> dg.AssetDep:
+        """The dependency of `link` on one input, with the partitions it reads."""
+        if item.which == "same" and CHAIN[item.asset].scope == link.scope:
+            return dg.AssetDep(item.asset)
+        downstream: dict[str, set[str]] = {}
+        for recipe in self._recipes:
+            for key in partitions_of(link, recipe):
+                for upstream in input_partitions(item, link, recipe, key.partition("@")[2]):
+                    downstream.setdefault(upstream, set()).add(key)
+        mapping = {upstream: sorted(keys) for upstream, keys in downstream.items()}
+        return dg.AssetDep(item.asset, partition_mapping=dg.StaticPartitionMapping(mapping))

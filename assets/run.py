@@ -1,0 +1,246 @@
+"""Materialize what a recipe lacks, in order, through Dagster, in this process: what `pedigree run` does."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from assets.status import Cell, Comparison, compare
+from training import artifact
+from training.recipe import Recipe, recipe_as_data
+
+OK, FAILED, BAD_INPUT, REFUSED = 0, 1, 2, 3
+
+DAGSTER_YAML = """\
+# Made by pedigree. Local stores; nothing leaves this machine.
+telemetry:
+  enabled: false
+nux:
+  enabled: false
+run_monitoring:
+  enabled: true
+  free_slots_after_run_end_seconds: 300
+run_retries:
+  enabled: true
+  max_retries: 0                          # a run or backfill asks for more with the tag dagster/max_retries
+  retry_on_asset_or_op_failure: false     # a stage that failed by itself fails again; a killed run is worth another try
+concurrency:
+  pools:
+    granularity: op
+    default_limit: 1                      # one training job at a time on one machine
+retention:
+  schedule:
+    purge_after_days: 90
+  sensor:
+    purge_after_days: 30
+"""
+
+
+@dataclass(kw_only=True)
+class Report:
+    """What one `run` did, in the form of the command line's contract."""
+
+    recipe: str
+    exit_code: int = OK
+    promoted: bool = False
+    error: str = ""
+    refusals: list[dict[str, Any]] = field(default_factory=list)
+    assets: dict[str, dict[str, Any]] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that `--json` prints."""
+        return {
+            "recipe": self.recipe,
+            "ok": self.exit_code == OK,
+            "promoted": self.promoted,
+            "refusals": self.refusals,
+            "error": self.error,
+            "seconds": round(self.seconds, 3),
+            "assets": self.assets,
+        }
+
+
+Announce = Callable[[str, Cell, dict[str, Any]], None]
+
+
+def run_recipe(
+    recipe: Recipe, root: Path, *, profile: str, until: str | None, snapshots: tuple[str, ...], announce: Announce
+) -> Report:
+    """Make what is missing up to `until`; stops at the first refusal or failure. Bad input raises before anything starts."""
+    started = time.monotonic()
+    report = Report(recipe=recipe.name)
+    comparison = compare(recipe, root)
+    made_here: set[tuple[str, str]] = set()
+
+    def note(kind: str, cell: Cell, values: dict[str, Any]) -> None:
+        if kind == "made":
+            made_here.add(cell.key)
+        announce(kind, cell, values)
+
+    if _chosen(comparison, until, snapshots):
+        _materialize_all(recipe, root, profile, until, snapshots, note, report)
+    _fill(report, compare(recipe, root), made_here, until, snapshots)
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def keep_recipe(recipe: Recipe, root: Path) -> None:
+    """Keep a recipe that came from a path under the root, resolved, so that jobs and the UI on this root find it."""
+    import yaml
+
+    artifact.write_text(root / "recipes" / f"{recipe.name}.yaml", yaml.safe_dump(recipe_as_data(recipe), sort_keys=False, allow_unicode=True))
+
+
+def dagster_home(root: Path) -> Path:
+    """The folder of this root's Dagster instance, made when it is not there."""
+    home = root / "dagster"
+    if not (home / "dagster.yaml").exists():
+        artifact.write_text(home / "dagster.yaml", DAGSTER_YAML)
+    return home
+
+
+def _chosen(comparison: Comparison, until: str | None, snapshots: tuple[str, ...]) -> list[Cell]:
+    """What is left to do. With `snapshots`, only those of the partitioned assets, and what they need."""
+    cells = comparison.to_do(until)
+    if not snapshots:
+        return cells
+    for name in snapshots:
+        comparison.recipe.snapshot(name)
+    wanted = {cell.key for cell in cells if cell.snapshot in snapshots}
+    needed: set[tuple[str, str]] = set()
+    waiting = list(wanted)
+    while waiting:
+        for key in comparison.cells[waiting.pop()].inputs:
+            if key not in needed:
+                needed.add(key)
+                waiting.append(key)
+    return [cell for cell in cells if cell.key in wanted | needed]
+
+
+def _materialize_all(
+    recipe: Recipe, root: Path, profile: str, until: str | None, snapshots: tuple[str, ...], announce: Announce, report: Report
+) -> None:
+    # Dagster costs 2 s to import: a run that finds everything made does without it.
+    import dagster as dg
+    from assets import corpus, models, reports, stage, tokens  # noqa: F401
+    from assets.declare import build
+    from assets.partitions import Partitions
+
+    assets = {definition.key.path[-1]: definition for definition in build(Partitions({recipe.name: recipe}))}
+    pipeline = stage.Pipeline(root=str(root), profile=profile, cancels_on_interrupt=True)
+    launch = uuid.uuid4().hex
+    pipeline.tracking().launch(launch, recipe.name, artifact.digest_of(recipe_as_data(recipe)))
+    os.environ.setdefault("DAGSTER_HOME", str(dagster_home(root)))
+    stage.announce = announce
+    try:
+        with dg.DagsterInstance.from_config(str(dagster_home(root))) as instance:
+            for group in _groups(recipe, root, until, snapshots, report):
+                result = dg.materialize(
+                    [assets[cell.asset] for cell in group],
+                    partition_key=group[0].partition,
+                    instance=instance,
+                    resources={"pipeline": pipeline},
+                    tags={"pedigree/launch": launch, "pedigree/recipe": recipe.name},
+                    run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+                    raise_on_error=False,
+                )
+                if not result.success:
+                    _explain(result, report)
+    finally:
+        stage.announce = stage.silent
+        pipeline.tracking().finish_launch(launch, "FINISHED" if report.exit_code == OK else "FAILED")
+
+
+def _groups(recipe: Recipe, root: Path, until: str | None, snapshots: tuple[str, ...], report: Report) -> Iterator[list[Cell]]:
+    """Runs one after another: cells of one partition whose inputs are made, or are made earlier in the same run."""
+    attempted: set[tuple[str, str]] = set()
+    while report.exit_code == OK:
+        comparison = compare(recipe, root)
+        left = _chosen(comparison, until, snapshots)
+        group = _next_group(comparison, left)
+        refusal = _refusal(comparison, left)
+        if refusal is not None and not group:
+            report.refusals.append(refusal)
+            report.exit_code = REFUSED
+            return
+        if not group:
+            return
+        if attempted & {cell.key for cell in group}:
+            report.exit_code = report.exit_code or FAILED
+            report.error = report.error or f"{group[0].asset} [{group[0].partition}] was materialized and is still not made"
+            return
+        attempted |= {cell.key for cell in group}
+        yield group
+
+
+def _next_group(comparison: Comparison, left: list[Cell]) -> list[Cell]:
+    group: list[Cell] = []
+    inside: set[tuple[str, str]] = set()
+    undone = {cell.key for cell in comparison.to_do()}
+    for cell in left:
+        ready = all(key in inside or key not in undone for key in cell.inputs)
+        if ready and comparison.refused_by(cell) is None and (not group or cell.partition == group[0].partition):
+            group.append(cell)
+            inside.add(cell.key)
+    return group
+
+
+def _refusal(comparison: Comparison, left: list[Cell]) -> dict[str, Any] | None:
+    for cell in left:
+        refusing = comparison.refused_by(cell)
+        if refusing is not None:
+            return refusal_of(refusing)
+    return None
+
+
+def refusal_of(cell: Cell) -> dict[str, Any]:
+    """Gate, evidence, and where."""
+    assert cell.artifact is not None
+    gate = cell.artifact.failed_gates[0]
+    return {"gate": gate["name"], "evidence": gate["evidence"], "asset": cell.asset, "partition": cell.partition}
+
+
+def _explain(result: Any, report: Report) -> None:
+    """Turn a failed Dagster run into an exit code and a sentence."""
+    for event in result.all_events:
+        if event.is_step_failure:
+            data = event.step_failure_data
+            metadata = data.user_failure_data.metadata if data.user_failure_data else {}
+            code = metadata["exit_code"].value if "exit_code" in metadata else FAILED
+            description = data.user_failure_data.description if data.user_failure_data else ""
+            report.error = description or (data.error.message.strip() if data.error else "failed")
+            report.exit_code = code if code in (BAD_INPUT, REFUSED) else FAILED
+            return
+
+
+def _fill(report: Report, comparison: Comparison, made_here: set[tuple[str, str]], until: str | None, snapshots: tuple[str, ...]) -> None:
+    """Every cell that is made, and the verdict on the whole."""
+    for cell in comparison.cells.values():
+        if cell.artifact is not None and cell.is_recorded:
+            report.assets.setdefault(cell.asset, {})[cell.partition] = entry_of(cell, reused=cell.key not in made_here)
+    decision = comparison.cells["promoted_model", comparison.recipe.name].artifact
+    report.promoted = decision is not None and not decision.failed_gates
+    if report.exit_code == OK and not report.refusals and until is None and not snapshots and decision is not None and decision.failed_gates:
+        report.refusals.append(refusal_of(comparison.cells["promoted_model", comparison.recipe.name]))
+        report.exit_code = REFUSED
+
+
+def entry_of(cell: Cell, *, reused: bool) -> dict[str, Any]:
+    """One asset and partition in the contract's form."""
+    assert cell.artifact is not None
+    record = cell.artifact.record
+    return {
+        "fingerprint": cell.artifact.fingerprint,
+        "digest": cell.artifact.digest,
+        "uri": str(cell.artifact.path),
+        "reused": reused,
+        "seconds": record["seconds"],
+        "counts": record["counts"],
+        "metrics": record["metrics"],
+    }

@@ -1,0 +1,31 @@
+"""From documents to the order in which a model sees tokens. The work is under `training/data`."""
+
+from __future__ import annotations
+
+import dagster as dg
+from assets.declare import chain_asset
+from assets.stage import Pipeline, materialize
+
+
+@chain_asset
+def tokenizer(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+    """Byte-level BPE: vocabulary, merges and special tokens, with round trip and fertility. Made by training.data.tokenizer."""
+    return materialize(context, pipeline)
+
+
+@chain_asset
+def token_shards(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+    """Memory-mapped token files of one snapshot; the sidecar leads from every token to its document.
+
+    Made by training.data.tokenize.
+    """
+    return materialize(context, pipeline)
+
+
+@chain_asset
+def training_plan(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+    """The data order: mixture, epochs, held-out documents. Which tokens step n sees is a function of it.
+
+    Made by training.data.plan.
+    """
+    return materialize(context, pipeline)
