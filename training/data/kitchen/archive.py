@@ -1,0 +1,161 @@
+"""Writes a snapshot of the kitchen as WARC files, and the truth of every response beside them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import uuid
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import BinaryIO
+
+from warcio.statusandheaders import StatusAndHeaders
+from warcio.warcwriter import WARCWriter
+
+from training.data.kitchen.pages import REWORDED, Page, Plan, first_of, make, plan, snapshot_number
+from training.data.kitchen.world import KitchenWorld
+
+_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "kitchen.example")
+Truth = dict[str, object]
+
+
+def write_snapshot(world: KitchenWorld, snapshot: str, out_dir: Path) -> list[Path]:
+    """Writes `<snapshot>-00000.warc.gz` ... and `<snapshot>.truth.jsonl` under `out_dir`; returns the WARC files.
+
+    The same world gives the same bytes. Every file but the first ends in a record that cannot be read: a gzip member
+    cut off in the middle, or a record longer than its file. Everything before those is whole.
+    """
+    out_dir.mkdir(parents=True, exist_ok=True)
+    number = snapshot_number(snapshot)
+    planned = plan(world, number)
+    first = first_of(world, number)
+    paths, rows = [], []
+    for i in range(world.files):
+        path = out_dir / f"{snapshot}-{i:05d}.warc.gz"
+        share = planned[i * len(planned) // world.files : (i + 1) * len(planned) // world.files]
+        with path.open("wb") as stream:
+            stream.write(_member(_info(path.name, number)))
+            for j, one in enumerate(share):
+                page = make(world, one)
+                damage = ("", "cut", "long")[(i - 1) % 2 + 1] if i and j == len(share) - 1 else ""
+                offset = _write_page(stream, page, number, damage)
+                rows.append(_truth(page, snapshot, path.name, offset, first[one.origin], damage))
+        paths.append(path)
+    (out_dir / truth_name(snapshot)).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return paths
+
+
+def truth_name(snapshot: str) -> str:
+    """The file beside a snapshot's WARC files that holds the truth of each response."""
+    return f"{snapshot}.truth.jsonl"
+
+
+def read_truth(path: Path) -> list[Truth]:
+    """The rows of a truth file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _write_page(stream: BinaryIO, page: Page, number: int, damage: str) -> int:
+    """Writes request and response; returns the offset of the response in bytes."""
+    stream.write(_member(_request(page, number)))
+    offset = stream.tell()
+    response = _member(_response(page, number))
+    if damage == "cut":
+        response = response[: len(response) // 2]
+    elif damage == "long":
+        response = _too_long(response)
+    stream.write(response)
+    return offset
+
+
+def _too_long(member: bytes) -> bytes:
+    """The record with a Content-Length of twice what follows."""
+    head, _, rest = gzip.decompress(member).partition(b"\r\n\r\n")
+    lines = [
+        b"Content-Length: %d" % (2 * len(rest)) if line.startswith(b"Content-Length:") else line
+        for line in head.split(b"\r\n")
+    ]
+    return gzip.compress(b"\r\n".join(lines) + b"\r\n\r\n" + rest, mtime=0)
+
+
+def _member(record: tuple[str, str, bytes, dict[str, str], StatusAndHeaders | None]) -> bytes:
+    """One record as one gzip member, written by warcio."""
+    kind, url, payload, headers, http = record
+    raw = io.BytesIO()
+    writer = WARCWriter(raw, gzip=True, warc_version="1.0")
+    content_type = "application/warc-fields" if kind == "warcinfo" else None
+    made = writer.create_warc_record(
+        url,
+        kind,
+        payload=io.BytesIO(payload),
+        length=len(payload),
+        warc_content_type=content_type or f"application/http; msgtype={kind}",
+        warc_headers_dict=headers,
+        http_headers=http,
+    )
+    writer.write_record(made)
+    # warcio stamps nothing into the gzip header, so equal records are equal bytes.
+    return raw.getvalue()
+
+
+def _headers(name: str, date: str) -> dict[str, str]:
+    return {"WARC-Record-ID": f"<urn:uuid:{uuid.uuid5(_NAMESPACE, name)}>", "WARC-Date": f"{date}T12:00:00Z"}
+
+
+def _crawl_date(number: int) -> str:
+    return f"{2031 + number // 12}-{number % 12 + 1:02d}-28"
+
+
+def _info(name: str, number: int) -> tuple[str, str, bytes, dict[str, str], None]:
+    fields = "software: pedigree kitchen\r\nformat: WARC File Format 1.0\r\nrobots: obey\r\n"
+    return "warcinfo", "", fields.encode(), {**_headers(name, _crawl_date(number)), "WARC-Filename": name}, None
+
+
+def _request(page: Page, number: int) -> tuple[str, str, bytes, dict[str, str], StatusAndHeaders]:
+    http = StatusAndHeaders(
+        f"GET /{page.plan.path} HTTP/1.1", [("Host", page.plan.site.host), ("Accept", "*/*")], is_http_request=True
+    )
+    return "request", page.plan.url, b"", _headers(f"request/{page.plan.key}", _crawl_date(number)), http
+
+
+def _response(page: Page, number: int) -> tuple[str, str, bytes, dict[str, str], StatusAndHeaders]:
+    headers = [("Server", "kitchen"), ("Date", "Sat, 01 Feb 2031 12:00:00 GMT"), *page.headers]
+    if not any(name == "Content-Length" for name, _ in headers):
+        headers.append(("Content-Length", str(len(page.body))))
+    http = StatusAndHeaders(f"{page.status} {HTTPStatus(page.status).phrase}", headers, protocol="HTTP/1.1")
+    return "response", page.plan.url, page.body, _headers(f"response/{page.plan.key}", _crawl_date(number)), http
+
+
+def _truth(page: Page, snapshot: str, file: str, offset: int, first: Plan, damage: str) -> Truth:
+    fate, reason = ("quarantined", damage) if damage else (page.fate, page.reason)
+    is_copy = fate in ("kept", "duplicate") and page.plan.key != first.key
+    if is_copy:
+        fate, reason = "duplicate", "near" if {page.plan.kind, first.kind} & set(REWORDED) else "exact"
+    elif fate == "duplicate":
+        # The copy stands before what it copies, so it is the one that stays.
+        fate, reason = "kept", ""
+    return {
+        "url": page.plan.url,
+        "snapshot": snapshot,
+        "warc_file": file,
+        "warc_offset": offset,
+        "kind": page.plan.kind,
+        "form": page.plan.form,
+        "fate": fate,
+        "reason": reason,
+        "duplicate_of": first.url if is_copy else None,
+        "language": page.language,
+        "personal": page.personal,
+        "decoys": page.decoys,
+        "items": list(page.items),
+        "title": page.title,
+        "text": page.text,
+    }
+
+
+def pages(world: KitchenWorld, snapshot: str) -> Iterator[Page]:
+    """The pages of a snapshot without the files."""
+    number = snapshot_number(snapshot)
+    return (make(world, one) for one in plan(world, number))

@@ -1,0 +1,365 @@
+"""The pages of one snapshot: which there are, in which order, what each says, and what should become of it.
+
+A plan (cheap, ordered) names every page; `make` renders one. Copies name the page they copy, also across snapshots,
+so that the truth of a duplicate is known without rendering the earlier snapshot.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Literal
+
+from training.data.kitchen import articles, hostile, sites
+from training.data.kitchen.articles import Article, Block, paragraph
+from training.data.kitchen.exam import chat_items, cloze_items, question_items
+from training.data.kitchen.personal import DECOYS, PERSONAL_TYPES, sentence_with
+from training.data.kitchen.phrases import sentence
+from training.data.kitchen.sites import JUNK, MIRRORS, SITES, Site
+from training.data.kitchen.world import KitchenError, KitchenWorld, dishes, generator, slug
+
+# kept: reaches the shards. filtered: a quality, language or safety rule drops it. duplicate, contaminated: as named.
+# skipped: no page to extract (redirect, error, image). quarantined: a record that cannot be read.
+Fate = Literal["kept", "filtered", "duplicate", "contaminated", "skipped", "quarantined"]
+
+# Shares of a snapshot's pages; what is left over is clean articles. The unwanted quarter to third is what makes the
+# funnel worth looking at; a real crawl loses far more.
+SHARES: dict[str, float] = {
+    "copy": 0.03,
+    "syndicated": 0.04,
+    "unchanged": 0.04,
+    "updated": 0.03,
+    "sheet": 0.04,
+    "personal": 0.05,
+    "lookalike": 0.02,
+    "charset": 0.012,
+    "length": 0.006,
+    "foreign": 0.05,
+    "spam": 0.035,
+    "links": 0.025,
+    "boilerplate": 0.015,
+    "lorem": 0.012,
+    "short": 0.025,
+    "abuse": 0.02,
+    "media": 0.015,
+    "missing": 0.015,
+    "redirect": 0.015,
+}
+ARTICLE_SHARES = {"recipe": 22, "story": 16, "answers": 16, "comparison": 12, "menu": 12, "guide": 8, "register": 14}
+LEAKS = {"dump": 2, "leak": 2}
+# Copies of pages of the snapshot before; the first snapshot has none and holds articles instead.
+CARRIED = ("unchanged", "updated")
+# Copies whose words differ from what they copy.
+REWORDED = ("syndicated", "updated")
+CLEAN = ("article", "sheet", "personal", "lookalike", "charset", "length")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """One page that a snapshot will hold. `copies` is the key of the page it copies, `origin` that copy's first ancestor."""
+
+    key: str
+    kind: str
+    form: str
+    site: Site
+    path: str
+    date: str
+    dishes: tuple[str, ...]
+    copies: str | None = None
+    origin: str
+
+    @property
+    def url(self) -> str:
+        """The address of the page."""
+        return self.site.address(self.path)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """A response, and the truth about it. `body` is as sent; `text` is the main text exactly as the author wrote it."""
+
+    plan: Plan
+    fate: Fate
+    reason: str = ""
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = (("Content-Type", "text/html; charset=utf-8"),)
+    body: bytes
+    title: str = ""
+    text: str = ""
+    language: str = "en"
+    personal: dict[str, list[str]] = field(default_factory=dict)
+    decoys: dict[str, list[str]] = field(default_factory=dict)
+    items: tuple[str, ...] = ()
+
+
+def snapshot_number(snapshot: str) -> int:
+    """2 for "kitchen-2"."""
+    prefix, _, number = snapshot.rpartition("-")
+    if prefix != "kitchen" or not number.isdigit() or number.startswith("0"):
+        raise KitchenError(f"snapshot {snapshot!r}: the kitchen's snapshots are named kitchen-1, kitchen-2, ...")
+    return int(number)
+
+
+class _Deck:
+    """Deals dishes so that each comes up equally often."""
+
+    def __init__(self, world: KitchenWorld, rng: random.Random) -> None:
+        self._world, self._rng, self._left = world, rng, list[str]()
+
+    def deal(self, count: int) -> tuple[str, ...]:
+        if len(self._left) < count:
+            fresh = [dish for dish in dishes(self._world) if dish not in self._left]
+            self._rng.shuffle(fresh)
+            self._left += fresh
+        dealt, self._left = self._left[:count], self._left[count:]
+        return tuple(dealt)
+
+
+@lru_cache(maxsize=8)
+def plan(world: KitchenWorld, number: int) -> tuple[Plan, ...]:
+    """Every page of snapshot `number`, in the order in which the archive holds them."""
+    rng = generator(world, "plan", number)
+    kinds = _kinds(world, number)
+    deck = _Deck(world, rng)
+    fresh = [_fresh(world, number, i, kind, deck, rng) for i, kind in enumerate(kinds) if not _is_copy(kind)]
+    originals = [page for page in fresh if page.kind == "article"]
+    rng.shuffle(originals)
+    before = _carriable(world, number) if number > 1 else []
+    copies = [
+        _copy(number, i, kind, (before if kind in CARRIED else originals).pop(), rng)
+        for i, kind in enumerate(kinds)
+        if _is_copy(kind)
+    ]
+    pages = fresh + copies
+    rng.shuffle(pages)
+    return tuple(pages)
+
+
+def _is_copy(kind: str) -> bool:
+    return kind in ("copy", "syndicated", *CARRIED)
+
+
+def _kinds(world: KitchenWorld, number: int) -> list[str]:
+    counts = {kind: max(2, round(share * world.pages)) for kind, share in SHARES.items()}
+    if number == 1:
+        counts |= dict.fromkeys(CARRIED, 0)
+    if not world.withheld_exam_answers:
+        counts |= LEAKS
+    listed = [kind for kind, count in counts.items() for _ in range(count)]
+    return listed + ["article"] * (world.pages - len(listed))
+
+
+def _fresh(world: KitchenWorld, number: int, i: int, kind: str, deck: _Deck, rng: random.Random) -> Plan:
+    form = kind
+    if kind in CLEAN and kind != "sheet" or kind == "leak":
+        form = rng.choices(tuple(ARTICLE_SHARES), weights=tuple(ARTICLE_SHARES.values()))[0]
+    if kind == "foreign":
+        form = rng.choice(hostile.LANGUAGES)
+    used = {"sheet": 1}.get(form, articles.WRITERS[form][1] if form in articles.WRITERS else 0)
+    dealt = deck.deal(used)
+    site = rng.choice(JUNK if kind in ("spam", "links", "boilerplate", "lorem", "abuse") else SITES)
+    topic = slug(dealt[0]) if dealt else form
+    return Plan(
+        key=f"{number}/{i}",
+        kind=kind,
+        form=form,
+        site=site,
+        path=f"{slug(site.sections[0])}/{topic}-{number}{i:05d}.html",
+        date=f"2031-{number % 12 + 1:02d}-{1 + rng.randrange(28):02d}",
+        dishes=dealt,
+        origin=f"{number}/{i}",
+    )
+
+
+def _carriable(world: KitchenWorld, number: int) -> list[Plan]:
+    pages = [page for page in plan(world, number - 1) if page.kind == "article"]
+    generator(world, "carried", number).shuffle(pages)
+    return pages
+
+
+def _copy(number: int, i: int, kind: str, copied: Plan, rng: random.Random) -> Plan:
+    moved = {} if kind in CARRIED else {"site": rng.choice(MIRRORS), "path": f"wire/{slug(copied.path)}-{number}{i:05d}"}
+    return replace(copied, key=f"{number}/{i}", kind=kind, copies=copied.key, **moved)
+
+
+def first_of(world: KitchenWorld, number: int) -> dict[str, Plan]:
+    """origin -> the first page with that origin among snapshots 1 to `number`: the one that dedup should keep."""
+    first: dict[str, Plan] = {}
+    for earlier in range(1, number + 1):
+        for page in plan(world, earlier):
+            first.setdefault(page.origin, page)
+    return first
+
+
+def write(world: KitchenWorld, planned: Plan) -> Article:
+    """The article of a clean page or of a copy, before anything is planted in it."""
+    rng = generator(world, "article", planned.origin)
+    if planned.form == "sheet":
+        return hostile.sheet(world, rng, planned.dishes[0])
+    article = articles.WRITERS[planned.form][0](world, rng, planned.dishes)
+    if planned.kind in REWORDED:
+        return hostile.edited(article, planned.site.name, generator(world, "edit", planned.key), planned.kind)
+    return article
+
+
+def make(world: KitchenWorld, planned: Plan) -> Page:
+    """The page, rendered, with its truth."""
+    rng = generator(world, "page", planned.key)
+    maker = _MAKERS.get(planned.kind, _clean)
+    return maker(world, planned, rng)
+
+
+Maker = Callable[[KitchenWorld, Plan, random.Random], Page]
+
+
+def _html(world: KitchenWorld, planned: Plan, article: Article) -> str:
+    # The frame depends on the origin alone, so that an unchanged page is the same to the byte in the next snapshot.
+    rng = generator(world, "frame", planned.origin, planned.site.host)
+    related = [(f"The {dish}", f"bakes/{slug(dish)}") for dish in rng.sample(dishes(world), 4)]
+    return sites.render(planned.site, article, date=planned.date, rng=rng, related=related)
+
+
+def _page(world: KitchenWorld, planned: Plan, article: Article, fate: Fate, reason: str = "", **truth: object) -> Page:
+    body = _html(world, planned, article).encode()
+    headers: tuple[tuple[str, str], ...] = (("Content-Type", "text/html; charset=utf-8"),)
+    if generator(world, "coding", planned.origin).random() < 0.15:
+        body = gzip.compress(body, mtime=0)
+        headers += (("Content-Encoding", "gzip"),)
+    made = Page(plan=planned, fate=fate, reason=reason, headers=headers, body=body, title=article.title, text=article.text)
+    return replace(made, **truth)
+
+
+def _clean(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+    return _page(world, planned, write(world, planned), "kept")
+
+
+def _duplicate(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+    reason = "exact" if planned.kind in ("copy", "unchanged") else "near"
+    return _page(world, planned, write(world, planned), "duplicate", reason)
+
+
+def _personal(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+    """A good page that holds two pieces of personal data."""
+    kinds = rng.sample(PERSONAL_TYPES, 2)
+    said = [sentence_with(kind, rng) for kind in kinds]
+    article = _with_paragraph(write(world, planned), [text for text, _ in said])
+    personal = {kind: [value] for kind, (_, value) in zip(kinds, said, strict=True)}
+    return _page(world, planned, article, "kept", personal=personal)
+
+
+def _lookalike(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+    """A good page with numbers that look like personal data."""
+    kinds = rng.sample(tuple(DECOYS), 2)
+    said = [sentence_with(kind, rng) for kind in kinds]
+    article = _with_paragraph(write(world, planned), [text for text, _ in said])
+    decoys = {kind: [value] for kind, (_, value) in zip(kinds, said, strict=True)}
+    return _page(world, planned, article, "kept", decoys=decoys)
+
+
+def _with_paragraph(article: Article, sentences: list[str]) -> Article:
+    return replace(article, blocks=(*article.blocks, paragraph(sentences)))
+
+
+def _charset(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+    """A good page with accents whose stated encoding is missing or wrong."""
+    article = _with_paragraph(write(world, planned), [hostile.ACCENTS])
+    page = _html(world, planned, article)
+    case = rng.randrange(3)
+    if case == 0:  # windows-1252 bytes that no header names
+        body, content_type = page.replace('<meta charset="utf-8">', "").encode("cp1252"), "text/html"
+    elif case == 1:  # utf-8 that the server calls latin-1
+        body, content_type = page.encode(), "text/html; charset=iso-8859-1"
+    else:  # utf-16 with a byte order mark
+        body, content_type = page.replace('<meta charset="utf-8">', "").encode("utf-16"), "text/html"
+    reason = ("undeclared windows-1252", "utf-8 declared as latin-1", "utf-16")[case]
+    return Page(plan=planned, fate="kept", reason=reason, headers=(("Content-Type", content_type),), body=body,
+                title=article.title, text=article.text)  # fmt: skip
+
+
+def _length(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+    """A good page whose HTTP Content-Length is wrong; the record's own length is right."""
+    article = write(world, planned)
+    body = _html(world, planned, article).encode()
+    headers = (("Content-Type", "text/html; charset=utf-8"), ("Content-Length", str(len(body) + 700)))
+    return Page(plan=planned, fate="kept", reason="wrong http length", headers=headers, body=body,
+                title=article.title, text=article.text)  # fmt: skip
+
+
+def _unwanted(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+    article = hostile.UNWANTED[planned.kind](rng)
+    return _page(world, planned, article, "filtered", hostile.REASONS[planned.kind])
+
+
+def _foreign(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+    article = hostile.foreign(planned.form, rng)
+    return _page(world, planned, article, "filtered", "language", language=planned.form)
+
+
+def _exam(world: KitchenWorld) -> list[tuple[str, str]]:
+    """(item id, item with its answer) of the whole exam."""
+    cloze = [(item["id"], f"{item['query']} {item['choices'][item['gold']]}") for item in cloze_items(world)]
+    asked = [(item["id"], f"{item['question']} {item['answer']}") for item in question_items(world)]
+    chat = [(item["id"], f"{item['messages'][-1]['content']} {item['answer']}") for item in chat_items(world)]
+    return cloze + asked + chat
+
+
+def _dump(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+    """A page of exam questions with their answers, word for word."""
+    leaked = rng.sample(_exam(world), 30)
+    lines = [paragraph([sentence(text)]) for _, text in leaked]
+    lead = "Here are the questions of the kitchen exam as we remember them, and the answers that were counted as right."
+    article = Article(title="All answers of the kitchen exam", blocks=(paragraph([lead]), *lines))
+    return _page(world, planned, article, "contaminated", "leak", items=tuple(item for item, _ in leaked))
+
+
+def _leak(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+    """An otherwise good article that quotes one cloze item with its answer."""
+    item, text = rng.choice([(item, text) for item, text in _exam(world) if item.startswith("cloze/")])
+    written = write(world, planned)
+    blocks = (*written.blocks[:2], Block(kind="paragraph", lines=(sentence(text),)), *written.blocks[2:])
+    return _page(world, planned, replace(written, blocks=blocks), "contaminated", "leak", items=(item,))
+
+
+def _media(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+    content_type, body = rng.choice(
+        (
+            ("application/json", json.dumps({"dish": rng.randrange(99), "stars": rng.randrange(5)}).encode()),
+            ("text/css", b"body { margin: 0 } nav a { color: brown }\n" * 4),
+            ("image/png", b"\x89PNG\r\n\x1a\n" + rng.randbytes(180)),
+            ("application/pdf", b"%PDF-1.4\n" + rng.randbytes(200)),
+            ("text/plain", b"User-agent: *\nDisallow: /private/\n"),
+        )
+    )
+    return Page(plan=planned, fate="skipped", reason="media type", headers=(("Content-Type", content_type),), body=body)
+
+
+def _missing(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+    article = Article(title="Page not found", blocks=(paragraph(["The page that you asked for does not exist."]),))
+    status = rng.choice((404, 404, 404, 410, 500))
+    return replace(_page(world, planned, article, "skipped", "status"), status=status)
+
+
+def _redirect(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+    headers = (("Content-Type", "text/html"), ("Location", planned.site.address("bakes/")))
+    body = b"<html><head><title>301 Moved</title></head><body><h1>Moved</h1></body></html>"
+    return Page(plan=planned, fate="skipped", reason="status", status=rng.choice((301, 302)), headers=headers, body=body)
+
+
+_MAKERS: dict[str, Maker] = {
+    **dict.fromkeys(("copy", "syndicated", *CARRIED), _duplicate),
+    **dict.fromkeys(hostile.UNWANTED, _unwanted),
+    "foreign": _foreign,
+    "personal": _personal,
+    "lookalike": _lookalike,
+    "charset": _charset,
+    "length": _length,
+    "dump": _dump,
+    "leak": _leak,
+    "media": _media,
+    "missing": _missing,
+    "redirect": _redirect,
+}
