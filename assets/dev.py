@@ -1,0 +1,124 @@
+"""`pedigree dev`: the Dagster UI and daemon and the MLflow server over one root's stores, all on loopback.
+
+One parent owns the processes: when it ends, everything it started ends. It also watches the recipe folders, because
+partitions follow from recipes: a changed recipe reloads the code location, so that its snapshots can be backfilled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+from assets.run import FAILED, OK, dagster_home
+from resources.profile import load_profile
+from resources.tracking import server_command
+from training.recipe import recipe_folders
+
+LOOPBACK = "127.0.0.1"
+RELOAD = """mutation { reloadWorkspace { __typename ... on PythonError { message } } }"""
+
+
+def serve(root: Path, profile: str, port: int, mlflow_port: int) -> int:
+    """Run until interrupted. Returns the exit code; a port in use is said before anything starts."""
+    for wanted, option in ((port, "--port"), (mlflow_port, "--mlflow-port")):
+        if not is_free(wanted):
+            print(f"error: port {wanted} on {LOOPBACK} is in use; end what uses it, or give another with {option}", file=sys.stderr)
+            return FAILED
+    root.mkdir(parents=True, exist_ok=True)
+    processes = [_start(argv, env, cwd=dagster_home(root)) for argv, env in _commands(root, profile, port, mlflow_port)]
+    print(f"Dagster: http://{LOOPBACK}:{port}   MLflow: http://{LOOPBACK}:{mlflow_port}   root: {root}   (Ctrl-C ends both)", flush=True)
+    return _watch(processes, root, port)
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on this loopback port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def _commands(root: Path, profile: str, port: int, mlflow_port: int) -> list[tuple[list[str], dict[str, str]]]:
+    environment = {
+        "DAGSTER_HOME": str(dagster_home(root)),
+        "DAGSTER_DISABLE_TELEMETRY": "1",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "1",
+        "PEDIGREE_ROOT": str(root),
+        "PEDIGREE_PROFILE": profile,
+    }
+    dagster = [sys.executable, "-m", "dagster", "dev", "--module-name", "assets.definitions", "--host", LOOPBACK, "--port", str(port)]
+    mlflow, mlflow_environment = server_command(load_profile(profile).tracking_uri, root, mlflow_port)
+    return [(dagster, environment), (mlflow, {**environment, **mlflow_environment})]
+
+
+def _start(argv: list[str], environment: dict[str, str], *, cwd: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(argv, env={**os.environ, **environment}, cwd=cwd, start_new_session=True)
+
+
+def _watch(processes: list[subprocess.Popen[bytes]], root: Path, port: int) -> int:
+    stopping = False
+
+    def stop(*_: object) -> None:
+        nonlocal stopping
+        stopping = True
+
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(sign, stop)
+    seen, code = recipes_state(root), OK
+    while not stopping:
+        time.sleep(0.5)
+        ended = [process for process in processes if process.poll() is not None]
+        if ended:
+            print(f"error: {' '.join(map(str, ended[0].args[:4]))} ended with exit code {ended[0].returncode}", file=sys.stderr)  # type: ignore[index]
+            code = FAILED
+            break
+        if (now := recipes_state(root)) != seen:
+            seen = now
+            reload_definitions(port)
+    _end(processes)
+    return code
+
+
+def recipes_state(root: Path) -> tuple[tuple[str, int], ...]:
+    """File names and modification times of every recipe, cheap enough to look at twice a second."""
+    folders = (root / "recipes", *recipe_folders())
+    files = [file for folder in folders if folder.is_dir() for file in folder.glob("*.yaml")]
+    return tuple(sorted((str(file), file.stat().st_mtime_ns) for file in files))
+
+
+def reload_definitions(port: int) -> None:
+    """Ask the web server to load the code location again; the daemon follows."""
+    request = urllib.request.Request(
+        f"http://{LOOPBACK}:{port}/graphql",
+        data=json.dumps({"query": RELOAD}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            print(f"recipes changed; definitions loaded again ({response.status})", flush=True)
+    except OSError as error:
+        print(f"recipes changed, but the web server did not answer: {error}", file=sys.stderr)
+
+
+def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+    """End every process group; what does not listen within 10 s is killed."""
+    for sign, seconds in ((signal.SIGINT, 10.0), (signal.SIGKILL, 5.0)):
+        for process in processes:
+            try:
+                os.killpg(process.pid, sign)
+            except ProcessLookupError:
+                continue
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and any(process.poll() is None for process in processes):
+            time.sleep(0.1)

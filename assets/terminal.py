@@ -1,0 +1,116 @@
+"""What a person sees in a terminal: progress while a recipe runs, its status, the scoreboard at the end.
+
+Progress goes to standard error; a live display in a terminal, plain lines elsewhere.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from assets.run import Report
+from assets.status import Cell, Comparison
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from training.recipe import Recipe
+
+
+class Display:
+    """Shows each asset as it starts, moves and ends."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._console = Console(stderr=True)
+        self._recipe = recipe
+        self._status: Any = None
+        self._current: tuple[str, str] | None = None
+        self._started = time.monotonic()
+
+    def __enter__(self) -> Display:
+        if self._console.is_terminal:
+            self._status = self._console.status(f"{self._recipe.name}: comparing recipe and artifacts")
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def announce(self, kind: str, cell: Cell, values: dict[str, Any]) -> None:
+        """Show one event: `started`, `progress`, `made` or `reused`."""
+        name = f"{cell.asset} [{cell.partition}]"
+        if kind == "started":
+            self._say_now(f"{name} …")
+        elif kind == "progress":
+            self._show_progress(name, values)
+        else:
+            self._line(kind, name, cell, values)
+
+    def _say_now(self, text: str) -> None:
+        if self._status is not None:
+            self._status.update(Text(text))
+
+    def _show_progress(self, name: str, row: dict[str, Any]) -> None:
+        numbers = [f"{key} {_short(value)}" for key, value in row.items() if key not in ("time",) and isinstance(value, (int, float))]
+        self._say_now(f"{name} … {', '.join(numbers[:6])}")
+
+    def _line(self, kind: str, name: str, cell: Cell, record: dict[str, Any]) -> None:
+        record = record or (cell.artifact.record if cell.artifact else {})
+        elapsed = time.monotonic() - self._started
+        note = "reused" if kind == "reused" else f"{record.get('seconds', 0):.1f} s"
+        refused = [gate["name"] for gate in record.get("gates", []) if not gate["passed"]]
+        text = f"{elapsed:6.1f} s  {name}: {note}{_counts_note(record)}"
+        text += f"  REFUSED by gate {', '.join(refused)}" if refused else ""
+        self._console.print(Text(text, style="red" if refused else ""), highlight=False)
+        if not self._console.is_terminal:
+            sys.stderr.flush()
+
+
+def _counts_note(record: dict[str, Any]) -> str:
+    counts = record.get("counts")
+    return f", {counts['kept']:,} of {counts['in']:,} kept" if counts else ""
+
+
+def _short(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+STATE_STYLES = {"made": "green", "missing": "", "outdated": "yellow", "unavailable": "red"}
+
+
+def show_status(comparison: Comparison) -> None:
+    """A table of every cell, with the field that makes one outdated."""
+    table = Table(title=f"{comparison.recipe.name} under {comparison.root}")
+    for column in ("asset", "partition", "state", "why"):
+        table.add_column(column, overflow="fold")
+    for cell in comparison.cells.values():
+        state = cell.state if cell.is_recorded or cell.state != "made" else "made for another recipe"
+        refused = [f"gate {gate['name']} refused it" for gate in cell.artifact.failed_gates] if cell.artifact else []
+        why = Text("\n".join([*refused, *cell.reasons]))
+        table.add_row(cell.asset, cell.partition, Text(state, style=STATE_STYLES[cell.state]), why)
+    Console().print(table)
+
+
+def show_scoreboard(comparison: Comparison, report: Report) -> None:
+    """The whole run on one screen, from the artifacts alone."""
+    from evaluation.scoreboard import render, scoreboard
+
+    console = Console()
+    records = [(cell.artifact.path, cell.artifact.record) for cell in made_cells(comparison)]
+    if records:
+        render(scoreboard(records), console)
+    verdict = "promoted: the champion alias points to this model" if report.promoted else "not promoted"
+    console.print(f"\n[bold]{verdict}[/bold] after {report.seconds:.0f} s", highlight=False)
+    root = comparison.root
+    console.print(f"UI: make dev, then http://127.0.0.1:3000 · MLflow: http://127.0.0.1:5000 · artifacts: {root}", highlight=False, soft_wrap=True)
+    card = next((cell for cell in made_cells(comparison) if cell.asset == "model_card"), None)
+    if card is not None:
+        console.print(f"report: {card.artifact.path / 'report.html'}", highlight=False, soft_wrap=True)  # type: ignore[union-attr]
+    console.print(f"talk to it: .venv/bin/pedigree chat {comparison.recipe.name} --root {root}", highlight=False, soft_wrap=True)
+
+
+def made_cells(comparison: Comparison) -> Iterable[Cell]:
+    """The cells that have an artifact, in the chain's order."""
+    return [cell for cell in comparison.cells.values() if cell.artifact is not None]
