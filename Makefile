@@ -44,7 +44,8 @@ env: $(STAMP) ## make the environment in .venv (downloads about 2 GB once)
 # is installed without resolving, so nothing later can replace that build.
 $(STAMP): Makefile pyproject.toml requirements/lock.txt requirements/torch.txt requirements/uv.txt
 	@$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 13) else f"PYTHON={sys.executable} is {sys.version.split()[0]}; 3.11 to 3.13 is needed")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@# a venv without pip is what an interrupted or refused attempt leaves
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) -r requirements/torch.txt
 	$(UV) pip install --quiet --require-hashes --no-deps $(BUILD_HASHES) -r requirements/lock.txt
