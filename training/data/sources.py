@@ -34,8 +34,13 @@ def is_kitchen(uri: str) -> bool:
 
 
 def is_remote(location: str) -> bool:
-    """Whether a resolved location is an fsspec URL and not a path on this machine."""
+    """Whether a resolved location is a URL and not a path on this machine."""
     return "://" in location
+
+
+def is_http(location: str) -> bool:
+    """Whether a web server has it: what it lists is unknown, and it is asked politely."""
+    return location.startswith(("http://", "https://"))
 
 
 def resolve(uri: str) -> str:
@@ -66,15 +71,29 @@ def open_uri(uri: str) -> Iterator[BinaryIO]:
         with open(location, "rb") as stream:
             yield stream
         return
+    if is_http(location):
+        with _http_response("GET", location) as response:
+            yield response.raw
+        return
     import fsspec
 
     try:
-        opened = fsspec.open(location, "rb")
-        stream = opened.open()
+        stream = fsspec.open(location, "rb").open()
     except FileNotFoundError:
         raise DataError(f"{uri}: nothing is there") from None
     with stream:
         yield stream
+
+
+@contextmanager
+def _http_response(method: str, url: str) -> Iterator[Any]:
+    import requests
+
+    headers = {"Accept-Encoding": "identity"}
+    with requests.request(method, url, headers=headers, stream=True, allow_redirects=True, timeout=60) as response:
+        if response.status_code != 200:
+            raise DataError(f"{url}: HTTP {response.status_code} {response.reason}")
+        yield response
 
 
 def _check_file(uri: str, location: str) -> None:
@@ -111,8 +130,8 @@ def _expand_local(location: str, suffixes: Sequence[str]) -> list[str]:
 
 
 def _expand_remote(location: str, suffixes: Sequence[str]) -> list[str]:
-    if location.startswith(("http://", "https://")):
-        return [location]  # a web server lists nothing; what is not there is found out when it is read
+    if is_http(location):
+        return [location]  # what is not there is found out when it is read
     import fsspec
 
     filesystem, path = fsspec.core.url_to_fs(location)
@@ -154,6 +173,11 @@ def _checksum_of_remote(uri: str) -> str:
 def size_of(uri: str) -> int:
     """Size in bytes of the file behind a URI."""
     location = resolve(uri)
+    if is_http(location):
+        with _http_response("HEAD", location) as response:
+            if "Content-Length" not in response.headers:
+                raise DataError(f"{uri}: the server does not say how large it is")
+            return int(response.headers["Content-Length"])
     if is_remote(location):
         import fsspec
 
@@ -182,9 +206,9 @@ def read_rows(uri: str, *, world: KitchenWorld | None = None) -> Iterator[dict[s
         elif name.endswith(".json"):
             yield from _json_rows(stream, uri)
         elif name.endswith(".parquet"):
-            yield from _parquet_rows(stream, uri)
+            yield from _parquet_rows(_seekable(stream), uri)
         elif name.endswith(".zip"):
-            yield from _zip_rows(stream, uri)
+            yield from _zip_rows(_seekable(stream), uri)
         else:
             yield {"text": decoded(_whole(stream, uri)), "name": name}
 
@@ -195,6 +219,11 @@ def _kitchen_rows(uri: str, world: KitchenWorld | None) -> Iterator[dict[str, An
     from training.data import kitchen
 
     yield from kitchen.rows(uri.removeprefix("kitchen://"), world)
+
+
+def _seekable(stream: BinaryIO) -> BinaryIO:
+    """Parquet and zip are read from the end; what comes from a web server is held in memory for that."""
+    return stream if stream.seekable() else io.BytesIO(stream.read())
 
 
 def _row(value: Any, uri: str) -> dict[str, Any]:

@@ -1,0 +1,187 @@
+"""Files over HTTP, fetched politely: identified, few at a time, resumed where they broke off, waiting when told to.
+
+Common Crawl asks for this (https://commoncrawl.org/blog/oct-nov-2023-performance-issues): few connections, and backing
+off on 403, 429 and 503.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import logging
+import os
+import random
+import re
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import requests
+
+from training.job import DataError
+
+log = logging.getLogger(__name__)
+
+BLOCK_BYTES = 1 << 20
+TRY_AGAIN = frozenset({403, 408, 429, 500, 502, 503, 504})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manners:
+    """How a server is treated. Waits are in seconds and double from attempt to attempt, with jitter."""
+
+    connections: int = 4
+    attempts: int = 8
+    first_wait_seconds: float = 1.0
+    longest_wait_seconds: float = 120.0
+    longest_asked_wait_seconds: float = 3600.0  # of Retry-After; a server that asks for more is asked again after this
+    timeout_seconds: float = 60.0
+
+    @property
+    def user_agent(self) -> str:
+        """Who is asking."""
+        return f"pedigree/{version('pedigree')} (language model corpus builder; python-requests/{requests.__version__})"
+
+    def wait_seconds(self, attempt: int, asked_for: float | None) -> float:
+        """How long to wait after failed attempt `attempt` (from 0): what the server asked for, or longer each time."""
+        if asked_for is not None:
+            return min(asked_for, self.longest_asked_wait_seconds)
+        limit = min(self.longest_wait_seconds, self.first_wait_seconds * 2**attempt)
+        return limit * random.uniform(0.5, 1.0)  # so that many clients do not come back at once
+
+
+class _Again(Exception):
+    """Worth another attempt, after `wait_seconds` if the server said so."""
+
+    def __init__(self, what: str, wait_seconds: float | None = None) -> None:
+        super().__init__(what)
+        self.wait_seconds = wait_seconds
+
+
+def fetch_all(urls: Sequence[str], paths: Sequence[Path], scratch: Path, manners: Manners) -> None:
+    """Fetch each URL to the path beside it; those that are there are left alone. The first failure is raised."""
+    with ThreadPoolExecutor(manners.connections) as pool:
+        futures = [pool.submit(fetch, url, path, scratch, manners) for url, path in zip(urls, paths, strict=True)]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def fetch(url: str, path: Path, scratch: Path, manners: Manners) -> None:
+    """Fetch one file to `path`, which appears when it is whole.
+
+    What has arrived stays in `scratch` and is asked for no second time, not even by a later run. DataError when the
+    server has no such file or does not give it within the attempts.
+    """
+    if path.exists():
+        return
+    partial = scratch / f"{path.name}.part"
+    for attempt in range(manners.attempts):
+        try:
+            with requests.Session() as session:
+                session.headers.update({"User-Agent": manners.user_agent, "Accept-Encoding": "identity"})
+                _fetch_rest(session, url, partial, manners)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(partial, path)
+            _validator(partial).unlink(missing_ok=True)
+            return
+        except (_Again, requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
+            problem = str(error)
+            if attempt + 1 < manners.attempts:
+                seconds = manners.wait_seconds(attempt, getattr(error, "wait_seconds", None))
+                log.warning("%s: %s; attempt %d of %d in %.1f s", url, problem, attempt + 2, manners.attempts, seconds)
+                time.sleep(seconds)
+    raise DataError(f"{url}: not fetched in {manners.attempts} attempts; the last: {problem}")
+
+
+def _fetch_rest(session: requests.Session, url: str, partial: Path, manners: Manners) -> None:
+    """Append what is missing of `partial`, and check its size."""
+    have = partial.stat().st_size if partial.exists() else 0
+    headers = {}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+        if _validator(partial).exists():
+            headers["If-Range"] = _validator(partial).read_text("utf-8")
+    with _response(session, url, headers, manners) as response:
+        if response.status_code == 416:
+            _check_complete(response, partial, have)
+            return
+        _check_status(response, url)
+        appending = response.status_code == 206 and _range_start(response) == have
+        if response.status_code == 206 and not appending:
+            partial.unlink()
+            raise _Again("the server sent another part than was asked for")
+        if tag := response.headers.get("ETag"):
+            _validator(partial).write_text(tag, "utf-8")
+        _write(response, partial, "ab" if appending else "wb")
+        expected = response.headers.get("Content-Length")
+        got = partial.stat().st_size - (have if appending else 0)
+        if expected is not None and got != int(expected):
+            raise _Again(f"the connection ended after {got} of {expected} bytes")
+
+
+@contextmanager
+def _response(
+    session: requests.Session, url: str, headers: dict[str, str], manners: Manners
+) -> Iterator[requests.Response]:
+    with session.get(url, headers=headers, stream=True, timeout=manners.timeout_seconds) as response:
+        yield response
+
+
+def _write(response: requests.Response, partial: Path, mode: str) -> None:
+    import urllib3
+
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    with open(partial, mode) as stream:
+        try:
+            # `raw`, so that a server's Content-Encoding for a .gz file does not unpack it
+            while block := response.raw.read(BLOCK_BYTES, decode_content=False):
+                stream.write(block)
+        except urllib3.exceptions.HTTPError as error:
+            raise _Again(f"the connection broke: {error}") from None
+        finally:
+            stream.flush()
+            os.fsync(stream.fileno())
+
+
+def _check_status(response: requests.Response, url: str) -> None:
+    status = response.status_code
+    if status in TRY_AGAIN:
+        raise _Again(f"HTTP {status}", _retry_after(response))
+    if status not in (200, 206):
+        raise DataError(f"{url}: HTTP {status} {response.reason}; check the address")
+
+
+def _check_complete(response: requests.Response, partial: Path, have: int) -> None:
+    """416 to a request for more: either all of it is there, or what is there belongs to another file."""
+    total = re.fullmatch(r"bytes \*/(\d+)", response.headers.get("Content-Range", ""))
+    if not total or int(total[1]) != have:
+        partial.unlink()
+        raise _Again("what was fetched before is not a part of the file")
+
+
+def _range_start(response: requests.Response) -> int:
+    found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+    return int(found[1]) if found else -1
+
+
+def _retry_after(response: requests.Response) -> float | None:
+    """Seconds that the server asks to wait (RFC 9110, 10.2.3: a number or a date); None when it does not."""
+    value = response.headers.get("Retry-After", "").strip()
+    if value.isdigit():
+        return float(value)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return None
+
+
+def _validator(partial: Path) -> Path:
+    """Where a partial file's entity tag is kept, so that a changed file is fetched anew and not glued to the old."""
+    return partial.with_name(partial.name + ".etag")
