@@ -1,0 +1,158 @@
+"""Tiny real inputs for the trainer: a byte tokenizer, shards of made-up sentences, a plan, and jobs over them."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from training import artifact
+from training.data import plan as plan_stage
+from training.job import InputArtifact, Job, Outcome, RunSettings, Work
+from training.pretrain.batches import Plan, Shards, open_shards, read_plan
+from training.progress import Progress
+from training.recipe import MixtureRecipe, ModelRecipe, PretrainRecipe
+from training.records import write_record
+
+EOS = 0
+VOCABULARY = 258
+WORDS = "stir the warm soup slowly then add salt and serve it cold with bread or rice".split()
+
+MODEL = ModelRecipe(width=32, layers=2, heads=4, kv_heads=2, mlp_width=48, max_length=64)
+PRETRAIN = PretrainRecipe(
+    tokens=12 * 256, sequence_length=32, global_batch_tokens=256, learning_rate=1e-2, muon_learning_rate=0.02, seed=3
+)
+
+
+def sentence(seed: object, words: int = 12) -> str:
+    """Text that is the same for the same seed."""
+    chosen = random.Random(str(seed))
+    return " ".join(chosen.choice(WORDS) for _ in range(words))
+
+
+def commit(folder: Path, asset: str, files: list[str], **fields: Any) -> InputArtifact:
+    """Write the `artifact.json` of a made-up artifact and name it as an input."""
+    entries = artifact.manifest(folder, files)
+    record = {"asset": asset, "fingerprint": folder.name, "digest": artifact.digest_of_files(entries), "files": entries, "gates": []}
+    artifact.write_json(folder / artifact.ARTIFACT_FILE, record | fields)
+    return InputArtifact(
+        asset=asset, partition="tiny", fingerprint=folder.name, digest=record["digest"], path=str(folder)
+    )
+
+
+def make_tokenizer(folder: Path) -> InputArtifact:
+    """Bytes as tokens: id 0 ends a text, 1 pads, byte b is b + 2."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, decoders
+
+    folder.mkdir(parents=True, exist_ok=True)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {"<|endoftext|>": 0, "<|pad|>": 1} | {character: number + 2 for number, character in enumerate(alphabet)}
+    made = Tokenizer(models.BPE(vocabulary, []))
+    made.add_special_tokens(["<|endoftext|>", "<|pad|>"])
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    made.save(str(folder / "tokenizer.json"))
+    config = {"eos_token": "<|endoftext|>", "pad_token": "<|pad|>", "tokenizer_class": "PreTrainedTokenizerFast"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return commit(folder, "tokenizer", ["tokenizer.json", "tokenizer_config.json"])
+
+
+def make_shards(folder: Path, tokenizer: InputArtifact, texts: dict[str, list[str]], *, shard_documents: int = 20) -> InputArtifact:
+    """A `token_shards` artifact of the texts of each source."""
+    from tokenizers import Tokenizer
+
+    encoding = Tokenizer.from_file(str(tokenizer.file("tokenizer.json")))
+    (folder / "shards").mkdir(parents=True, exist_ok=True)
+    rows = [(f"{folder.name}/{source}/{number:05d}", source, text) for source, own in texts.items() for number, text in enumerate(own)]
+    files = ["shards.json"]
+    for shard, start in enumerate(range(0, len(rows), shard_documents)):
+        part = rows[start : start + shard_documents]
+        documents = [[*encoding.encode(text).ids, EOS] for _, _, text in part]
+        name = f"shards/{shard:05d}"
+        np.concatenate(documents).astype("<u2").tofile(folder / f"{name}.bin")
+        np.save(folder / f"{name}.offsets.npy", np.cumsum([0, *map(len, documents)]))
+        table = {
+            "id": [row[0] for row in part],
+            "source": [row[1] for row in part],
+            "tokens": [len(document) for document in documents],
+            "bytes": [len(row[2].encode()) for row in part],
+        }
+        pq.write_table(pa.table(table), folder / f"{name}.documents.parquet")
+        files += [f"{name}.bin", f"{name}.offsets.npy", f"{name}.documents.parquet"]
+    listing = {"tokenizer_digest": tokenizer.digest, "dtype": "uint16", "eos_id": EOS}
+    artifact.write_json(folder / "shards.json", listing)
+    return commit(folder, "token_shards", files)
+
+
+def work_in(folder: Path, *, enabled: bool = True) -> Work:
+    """A place to write, as the runner gives it."""
+    (folder / "scratch").mkdir(parents=True, exist_ok=True)
+    return Work(path=folder, scratch=folder / "scratch", progress=Progress(folder, enabled=enabled))
+
+
+def job_of(stage: str, settings: dict[str, Any], inputs: tuple[InputArtifact, ...], output: Path, **run: Any) -> Job:
+    """A job with the given settings and inputs."""
+    asset = {"plan": "training_plan", "pretrain": "base_model"}[stage]
+    return Job(
+        stage=stage,
+        asset=asset,
+        partition="tiny",
+        recipe="tiny",
+        fingerprint=output.name,
+        stage_version="1",
+        settings={name: write_record(section) for name, section in settings.items()},
+        inputs=inputs,
+        output=str(output),
+        run=RunSettings(**run),
+    )
+
+
+class TinyChain:
+    """Tokenizer, shards and plan under one folder."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        texts: dict[str, list[str]] | None = None,
+        mixture: MixtureRecipe | None = None,
+        pretrain: PretrainRecipe = PRETRAIN,
+    ) -> None:
+        self.root, self.pretrain = root, pretrain
+        texts = texts or {source: [sentence((source, number)) for number in range(60)] for source in ("books", "web")}
+        self.tokenizer = make_tokenizer(root / "tokenizer" / "t")
+        self.shards = make_shards(root / "token_shards" / "s", self.tokenizer, texts)
+        self.mixture = mixture or MixtureRecipe(weights=dict.fromkeys(texts, 1.0), held_out_fraction=0.1)
+        self.outcome = self.make_plan()
+        self.plan_artifact = commit(root / "training_plan" / "p", "training_plan", list(self.outcome.files))
+
+    def make_plan(self) -> Outcome:
+        """Run the plan stage."""
+        job = job_of(
+            "plan",
+            {"mixture": self.mixture, "pretrain": self.pretrain},
+            (self.shards, self.tokenizer),
+            self.root / "training_plan" / "p",
+        )
+        return plan_stage.run(job, work_in(self.root / "training_plan" / "p"))
+
+    @property
+    def plan(self) -> Plan:
+        return read_plan(Path(self.plan_artifact.path), digest=self.plan_artifact.digest)
+
+    def open_shards(self) -> Shards:
+        return open_shards(self.plan, {self.shards.fingerprint: self.shards}, verify=True)
+
+    def job(self, name: str = "m", *, model: ModelRecipe = MODEL, pretrain: PretrainRecipe | None = None, **run: Any) -> Job:
+        """The job that trains the base model."""
+        return job_of(
+            "pretrain",
+            {"model": model, "pretrain": pretrain or self.pretrain},
+            (self.plan_artifact, self.shards, self.tokenizer),
+            self.root / "base_model" / name,
+            **run,
+        )

@@ -1,0 +1,262 @@
+"""The training plan: which documents are trained on, in which shares, and which are held out.
+
+Reads the sidecars of the token shards and writes `plan.json` and two arrays; `training.pretrain.batches` says from these
+alone what each step sees.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from training.artifact import write_json, written
+from training.job import DataError, InputArtifact, Job, Outcome, RefusedInput, Work
+from training.pretrain import batches
+from training.pretrain.batches import TOKENS, PlannedShard, PlannedSource, PlanRecord
+from training.recipe import MixtureRecipe, PretrainRecipe
+from training.records import RecipeError, write_record
+
+# Half-life of repetition, in epochs beyond the first (Muennighoff et al., arXiv 2305.16264).
+REPETITION_DECAY = 15.4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Documents:
+    """The documents of all shards in shard order: the columns of `batches.COLUMNS`, their sources and whether held out."""
+
+    columns: np.ndarray
+    sources: np.ndarray
+    is_held_out: np.ndarray
+
+
+def run(job: Job, work: Work) -> Outcome:
+    """Make the plan of one recipe."""
+    mixture = job.settings_as(MixtureRecipe, "mixture")
+    pretrain = job.settings_as(PretrainRecipe, "pretrain")
+    tokenizer = job.input_of("tokenizer")
+    inputs = job.inputs_of("token_shards")
+    listings = [_listing(item, tokenizer) for item in inputs]
+    shards = tuple(shard for item in inputs for shard in _planned_shards(item))
+    documents = _read_documents(
+        shards, {item.fingerprint: item for item in inputs}, held_out_fraction=mixture.held_out_fraction
+    )
+    rows = pretrain.global_batch_tokens // pretrain.sequence_length
+    sources = plan_sources(
+        _sizes(documents), mixture, samples=pretrain.steps * rows, sequence_length=pretrain.sequence_length
+    )
+    record = PlanRecord(
+        seed=pretrain.seed,
+        sequence_length=pretrain.sequence_length,
+        global_batch_tokens=pretrain.global_batch_tokens,
+        steps=pretrain.steps,
+        tokenizer_digest=tokenizer.digest,
+        eos_id=_same(listings, "eos_id"),
+        dtype=_same(listings, "dtype"),
+        shards=shards,
+        sources=sources,
+    )
+    _write(work, record, documents)
+    return _outcome(record)
+
+
+def effective_tokens(unique: float, seen: float) -> float:
+    """Unique tokens that would teach as much as `seen` tokens drawn from `unique` ones.
+
+    D' = U + U · R* · (1 - exp(-R / R*)) with R = epochs beyond the first, R* = 15.4 (arXiv 2305.16264, equation 5).
+    """
+    repeats = max(0.0, seen / unique - 1)
+    return min(seen, unique) + unique * REPETITION_DECAY * (1 - exp(-repeats / REPETITION_DECAY))
+
+
+def is_held_out(document_id: str, fraction: float) -> bool:
+    """Whether a document is kept out of training: by its id alone, so for every seed, mixture and order of arrival."""
+    return int.from_bytes(hashlib.sha256(f"held_out/{document_id}".encode()).digest()[:8]) < fraction * 2**64
+
+
+def plan_sources(
+    sizes: Mapping[str, tuple[int, int, int, int]], mixture: MixtureRecipe, *, samples: int, sequence_length: int
+) -> tuple[PlannedSource, ...]:
+    """The sources with their quotas, which add up to `samples`.
+
+    `sizes` gives documents, tokens, held-out documents and held-out tokens of each label. RecipeError when a weight names no
+    source, a source has no weight, or a source would be read more than `max_epochs` times.
+    """
+    weights = _weights(sizes, mixture)
+    quotas = _quotas(weights, samples)
+    sources = []
+    first, held_first = 0, 0
+    for name in sorted(sizes):
+        documents, tokens, held_documents, held_tokens = sizes[name]
+        _check_epochs(name, available=tokens, wanted=quotas[name] * sequence_length, max_epochs=mixture.max_epochs)
+        sources.append(
+            PlannedSource(
+                name=name,
+                weight=weights[name],
+                samples=quotas[name],
+                first_row=first,
+                documents=documents,
+                tokens=tokens,
+                held_out_first_row=held_first,
+                held_out_documents=held_documents,
+                held_out_tokens=held_tokens,
+            )
+        )
+        first, held_first = first + documents, held_first + held_documents
+    return tuple(sources)
+
+
+def _weights(sizes: Mapping[str, tuple[int, int, int, int]], mixture: MixtureRecipe) -> dict[str, float]:
+    given = mixture.weights or {name: float(size[1]) for name, size in sizes.items()}
+    if set(given) != set(sizes):
+        raise RecipeError(
+            f"mixture.weights names {', '.join(sorted(given))}; the shards hold {', '.join(sorted(sizes))}."
+            " Give each source one weight; 0 leaves it out"
+        )
+    total = sum(given.values())
+    if total <= 0 or min(given.values()) < 0:
+        raise RecipeError(
+            f"mixture.weights={dict(sorted(given.items()))}; none may be negative and one must be above 0"
+        )
+    return {name: given[name] / total for name in sorted(given)}
+
+
+def _quotas(weights: Mapping[str, float], samples: int) -> dict[str, int]:
+    """Whole samples for each source by largest remainder."""
+    exact = {name: weight * samples for name, weight in weights.items()}
+    quotas = {name: int(value) for name, value in exact.items()}
+    by_remainder = sorted(exact, key=lambda name: (quotas[name] - exact[name], name))
+    for name in by_remainder[: samples - sum(quotas.values())]:
+        quotas[name] += 1
+    return quotas
+
+
+def _check_epochs(name: str, *, available: int, wanted: int, max_epochs: float) -> None:
+    if wanted == 0:
+        return
+    if available == 0:
+        raise RecipeError(f"mixture: source {name!r} has no training documents and should give {wanted} tokens")
+    if wanted > max_epochs * available:
+        worth = effective_tokens(available, wanted)
+        raise RecipeError(
+            f"mixture: source {name!r} should give {wanted:,} tokens and has {available:,}: {wanted / available:.2f} epochs,"
+            f" above max_epochs={max_epochs:g}. That many would be worth about {worth:,.0f} unique tokens. Lower"
+            f" pretrain.tokens or its weight, add documents, or raise mixture.max_epochs"
+        )
+
+
+def _listing(item: InputArtifact, tokenizer: InputArtifact) -> dict[str, Any]:
+    """An input's `shards.json`. RefusedInput when another tokenizer wrote it."""
+    listing = json.loads(item.file("shards.json").read_text("utf-8"))
+    if listing["tokenizer_digest"] != tokenizer.digest:
+        raise RefusedInput(
+            f"token_shards [{item.partition}] were made with tokenizer {listing['tokenizer_digest'][:12]}, the recipe's is"
+            f" {tokenizer.digest[:12]}; materialize token_shards again"
+        )
+    return listing
+
+
+def _same(listings: list[dict[str, Any]], field: str) -> Any:
+    values = {listing[field] for listing in listings}
+    if len(values) != 1:
+        raise DataError(f"token_shards: {field} must be one value for all snapshots, found {sorted(map(str, values))}")
+    return values.pop()
+
+
+def _planned_shards(item: InputArtifact) -> list[PlannedShard]:
+    """The token files of an input, in name order, as its manifest lists them."""
+    return [
+        PlannedShard(
+            partition=item.partition,
+            artifact=item.fingerprint,
+            digest=item.digest,
+            path=entry["path"],
+            bytes=entry["bytes"],
+            sha256=entry["sha256"],
+            documents=len(np.load(item.file(_beside(entry["path"], ".offsets.npy")), mmap_mode="r")) - 1,
+        )
+        for entry in sorted(item.record()["files"], key=lambda entry: entry["path"])
+        if entry["path"].endswith(".bin")
+    ]
+
+
+def _beside(path: str, suffix: str) -> str:
+    return path.removesuffix(".bin") + suffix
+
+
+def _read_documents(
+    shards: tuple[PlannedShard, ...], inputs: dict[str, InputArtifact], *, held_out_fraction: float
+) -> _Documents:
+    """Every document of every shard, ordered by source and then by id, so that the order of arrival does not matter."""
+    columns, ids, sources = [], [], []
+    for number, shard in enumerate(shards):
+        item = inputs[shard.artifact]
+        offsets = np.load(item.file(_beside(shard.path, ".offsets.npy")))
+        sidecar = pq.read_table(item.file(_beside(shard.path, ".documents.parquet")), columns=["id", "source", "bytes"])
+        if len(sidecar) != shard.documents:
+            raise DataError(
+                f"{item.file(shard.path)}: {shard.documents} documents, its sidecar has {len(sidecar)}; materialize token_shards again"
+            )
+        ids += sidecar["id"].to_pylist()
+        sources += sidecar["source"].to_pylist()
+        own = np.arange(shard.documents, dtype=np.int64)
+        columns.append(
+            np.stack(
+                [np.full_like(own, number), own, offsets[:-1], np.diff(offsets), sidecar["bytes"].to_numpy()], axis=1
+            )
+        )
+    if not ids:
+        raise DataError("token_shards: no documents; every snapshot of the recipe is empty")
+    held_out = np.array([is_held_out(id_, held_out_fraction) for id_ in ids])
+    order = np.array(sorted(range(len(ids)), key=lambda row: (sources[row], ids[row])))
+    return _Documents(
+        columns=np.concatenate(columns)[order], sources=np.array(sources)[order], is_held_out=held_out[order]
+    )
+
+
+def _sizes(documents: _Documents) -> dict[str, tuple[int, int, int, int]]:
+    """Documents, tokens, held-out documents and held-out tokens of each source."""
+    sizes = {}
+    for name in np.unique(documents.sources):
+        tokens = documents.columns[:, TOKENS] * (documents.sources == name)
+        trained = (documents.sources == name) & ~documents.is_held_out
+        held = (documents.sources == name) & documents.is_held_out
+        sizes[str(name)] = (int(trained.sum()), int(tokens[trained].sum()), int(held.sum()), int(tokens[held].sum()))
+    return sizes
+
+
+def _write(work: Work, record: PlanRecord, documents: _Documents) -> None:
+    for name, chosen in (
+        (batches.DOCUMENTS_FILE, ~documents.is_held_out),
+        (batches.HELD_OUT_FILE, documents.is_held_out),
+    ):
+        with written(work.path / name) as stream:
+            np.save(stream, documents.columns[chosen], allow_pickle=False)
+    write_json(work.path / batches.PLAN_FILE, write_record(record))
+
+
+def _outcome(record: PlanRecord) -> Outcome:
+    metrics: dict[str, float] = {
+        "steps": record.steps,
+        "tokens": record.steps * record.global_batch_tokens,
+        "available_tokens": sum(source.tokens for source in record.sources),
+        "held_out_tokens": sum(source.held_out_tokens for source in record.sources),
+    }
+    total = sum(source.samples for source in record.sources)
+    for source in record.sources:
+        seen = source.samples * record.sequence_length
+        metrics[f"share_{source.name}"] = source.samples / total
+        if source.tokens:
+            metrics[f"epochs_{source.name}"] = seen / source.tokens
+            metrics[f"effective_tokens_{source.name}"] = effective_tokens(source.tokens, seen)
+    empty = [source.name for source in record.sources if not source.held_out_documents]
+    notes = {"sources_without_held_out_documents": empty} if empty else {}
+    return Outcome(
+        files=(batches.PLAN_FILE, batches.DOCUMENTS_FILE, batches.HELD_OUT_FILE), metrics=metrics, notes=notes
+    )

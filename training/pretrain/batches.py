@@ -1,0 +1,283 @@
+"""Which tokens each training step sees: a pure function of the plan and the step.
+
+World size, micro-batch and worker count are not arguments, so they cannot change the answer. numpy and the standard library.
+
+A sample is one packed row. The samples of a source are its documents end to end in a seeded order, cut every
+`sequence_length` tokens; each epoch has its own order. Sources are interleaved evenly by exact integer quotas.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from training.artifact import sha256_of
+from training.job import InputArtifact, RefusedInput
+from training.pretrain.loss_mask import IGNORED
+from training.records import read_record
+
+PLAN_FILE = "plan.json"
+DOCUMENTS_FILE = "documents.npy"
+HELD_OUT_FILE = "held_out.npy"
+
+# Columns of both arrays, int64. `start` and `tokens` are in tokens, within the shard; `bytes` is the text's UTF-8 length.
+COLUMNS = ("shard", "document", "start", "tokens", "bytes")
+SHARD, DOCUMENT, START, TOKENS, BYTES = range(len(COLUMNS))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedShard:
+    """A token file that the plan was made from. `artifact` and `digest` are those of its `token_shards`."""
+
+    partition: str
+    artifact: str
+    digest: str
+    path: str
+    bytes: int
+    sha256: str
+    documents: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedSource:
+    """One label of the mixture: its share of the samples, and its rows in the two arrays."""
+
+    name: str
+    weight: float  # the share asked for, in [0, 1]
+    samples: int  # over the whole run
+    first_row: int
+    documents: int
+    tokens: int  # in one epoch
+    held_out_first_row: int
+    held_out_documents: int
+    held_out_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanRecord:
+    """What `plan.json` holds."""
+
+    seed: int
+    sequence_length: int
+    global_batch_tokens: int
+    steps: int
+    tokenizer_digest: str
+    eos_id: int
+    dtype: str
+    shards: tuple[PlannedShard, ...]
+    sources: tuple[PlannedSource, ...]
+
+    @property
+    def rows(self) -> int:
+        """Samples in one global batch."""
+        return self.global_batch_tokens // self.sequence_length
+
+
+class Segment(NamedTuple):
+    """A run of tokens of one document. `is_end` says that its last token is the document's last."""
+
+    shard: int
+    document: int
+    start: int
+    length: int
+    is_end: bool
+
+
+Sample = tuple[Segment, ...]
+
+
+class Plan:
+    """A plan with its arrays, and the document orders that were last asked for."""
+
+    def __init__(self, record: PlanRecord, documents: np.ndarray, held_out: np.ndarray, *, digest: str = "") -> None:
+        self.record = record
+        self.documents = documents
+        self.held_out = held_out
+        self.digest = digest
+        self._orders: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+
+    def order(self, source: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of `documents` in the order of that source's epoch, and the token position at which each ends."""
+        key = (source, epoch)
+        if key not in self._orders:
+            # Neighbouring steps ask for this epoch and, where a sample crosses into it, the next.
+            for old in [kept for kept in self._orders if kept[0] == source and kept[1] < epoch - 1]:
+                del self._orders[old]
+            chosen = self.record.sources[source]
+            rows = chosen.first_row + permutation(
+                chosen.documents, seed=self.record.seed, epoch=epoch, source=chosen.name
+            )
+            self._orders[key] = rows, np.cumsum(self.documents[rows, TOKENS])
+        return self._orders[key]
+
+
+def read_plan(folder: Path, *, digest: str = "") -> Plan:
+    """The plan in `folder`; its arrays stay on disk until they are touched."""
+    record = read_record(PlanRecord, json.loads((folder / PLAN_FILE).read_text("utf-8")), where="plan")
+    arrays = [np.load(folder / name, mmap_mode="r", allow_pickle=False) for name in (DOCUMENTS_FILE, HELD_OUT_FILE)]
+    return Plan(record, *arrays, digest=digest)
+
+
+def permutation(count: int, *, seed: int, epoch: int, source: str) -> np.ndarray:
+    """A shuffle of 0 … count - 1 that depends on nothing but its arguments.
+
+    Raw Philox output is sorted, because numpy promises that stream across versions and not that of `permutation`.
+    """
+    key = np.frombuffer(hashlib.sha256(f"{seed}/{epoch}/{source}".encode()).digest()[:16], dtype="<u8")
+    return np.argsort(np.random.Philox(key=key).random_raw(count), kind="stable")
+
+
+def index(plan: Plan, step: int) -> list[Sample]:
+    """The samples of global batch `step` (from 0), in order. IndexError past the plan's last step."""
+    record = plan.record
+    if not 0 <= step < record.steps:
+        raise IndexError(f"step {step}: the plan has steps 0 to {record.steps - 1}")
+    chosen = interleaved([source.samples for source in record.sources], first=step * record.rows, count=record.rows)
+    return [_sample(plan, source, number) for source, number in chosen]
+
+
+def documents_at(plan: Plan, step: int) -> list[tuple[int, int]]:
+    """(shard, document number within it) of every document with a token in that step, each once, sorted."""
+    return sorted({(segment.shard, segment.document) for sample in index(plan, step) for segment in sample})
+
+
+def trained_tokens(samples: Sequence[Sample]) -> int:
+    """Positions with a target: all but the last of each document, which nothing follows."""
+    return sum(segment.length - segment.is_end for sample in samples for segment in sample)
+
+
+def interleaved(quotas: Sequence[int], *, first: int, count: int) -> list[tuple[int, int]]:
+    """(source, its sample number) for `count` places from `first` of the even interleaving of the sources' quotas.
+
+    Sample k of a source with n samples stands at time (2k + 1) / 2n of the run; ties go to the earlier source. The places
+    before `first` are counted, not walked.
+    """
+    total = sum(quotas)
+    # A little before the place, so that rounding (half a sample a source) cannot overshoot it.
+    before = max(0, first - len(quotas))
+    numbers = [(2 * quota * before + total) // (2 * total) for quota in quotas]
+    waiting = [
+        (Fraction(2 * k + 1, 2 * quota), source)
+        for source, (k, quota) in enumerate(zip(numbers, quotas, strict=True))
+        if k < quota
+    ]
+    heapq.heapify(waiting)
+    chosen = []
+    for place in range(sum(numbers), first + count):
+        _, source = waiting[0]
+        if place >= first:
+            chosen.append((source, numbers[source]))
+        numbers[source] += 1
+        if numbers[source] < quotas[source]:
+            heapq.heapreplace(waiting, (Fraction(2 * numbers[source] + 1, 2 * quotas[source]), source))
+        else:
+            heapq.heappop(waiting)
+    return chosen
+
+
+def _sample(plan: Plan, source: int, number: int) -> Sample:
+    """The segments of a source's sample: exactly `sequence_length` tokens, across epochs where one ends in it."""
+    length = plan.record.sequence_length
+    epoch, position = divmod(number * length, plan.record.sources[source].tokens)
+    segments: list[Segment] = []
+    while length:
+        rows, ends = plan.order(source, epoch)
+        place = int(np.searchsorted(ends, position, side="right"))
+        while length and place < len(rows):
+            shard, document, start, tokens, _ = map(int, plan.documents[rows[place]])
+            skipped = position - (int(ends[place]) - tokens)
+            taken = min(length, tokens - skipped)
+            segments.append(Segment(shard, document, start + skipped, taken, skipped + taken == tokens))
+            length, position, place = length - taken, position + taken, place + 1
+        epoch, position = epoch + 1, 0
+    return tuple(segments)
+
+
+def held_out_samples(plan: Plan, source: int) -> list[Sample]:
+    """The held-out documents of a source in the plan's order, packed into rows; the last row may be short."""
+    chosen = plan.record.sources[source]
+    rows = plan.held_out[chosen.held_out_first_row : chosen.held_out_first_row + chosen.held_out_documents]
+    samples: list[Sample] = []
+    segments: list[Segment] = []
+    room = plan.record.sequence_length
+    for shard, document, start, tokens, _ in rows.tolist():
+        done = 0
+        while done < tokens:
+            taken = min(room, tokens - done)
+            segments.append(Segment(shard, document, start + done, taken, done + taken == tokens))
+            done, room = done + taken, room - taken
+            if room == 0:
+                samples.append(tuple(segments))
+                segments, room = [], plan.record.sequence_length
+    return [*samples, tuple(segments)] if segments else samples
+
+
+def held_out_bytes(plan: Plan, source: int) -> int:
+    """UTF-8 bytes of the held-out documents of a source."""
+    chosen = plan.record.sources[source]
+    return int(
+        plan.held_out[chosen.held_out_first_row : chosen.held_out_first_row + chosen.held_out_documents, BYTES].sum()
+    )
+
+
+class Shards:
+    """The plan's token files, memory-mapped."""
+
+    def __init__(self, files: Sequence[np.ndarray]) -> None:
+        self._files = files
+
+    def rows(self, samples: Sequence[Sample], *, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Tokens, targets and document numbers of packed rows: three int64 arrays `[samples, length]`.
+
+        The target of a position is the token that follows it in its document, IGNORED where none does. A short row ends in
+        token 0 without targets, as a document of its own.
+        """
+        tokens = np.zeros((len(samples), length), dtype=np.int64)
+        targets = np.full((len(samples), length), IGNORED, dtype=np.int64)
+        documents = np.full((len(samples), length), -1, dtype=np.int64)
+        for row, sample in enumerate(samples):
+            at = 0
+            for number, segment in enumerate(sample):
+                stop = at + segment.length
+                following = segment.length - segment.is_end
+                run = self._files[segment.shard][segment.start : segment.start + following + 1]
+                tokens[row, at:stop] = run[: segment.length]
+                targets[row, at : at + following] = run[1 : following + 1]
+                documents[row, at:stop] = number
+                at = stop
+        return tokens, targets, documents
+
+
+def open_shards(plan: Plan, inputs: Mapping[str, InputArtifact], *, verify: bool) -> Shards:
+    """The plan's shards from the `token_shards` artifacts, by fingerprint.
+
+    RefusedInput when one is missing, is not the one that the plan was made from, has another size or, when `verify`, another
+    checksum.
+    """
+    files = []
+    for shard in plan.record.shards:
+        item = inputs.get(shard.artifact)
+        if item is None or item.digest != shard.digest:
+            given = f"digest {item.digest[:12]}" if item else "none"
+            raise RefusedInput(
+                f"token_shards [{shard.partition}]: the plan was made from digest {shard.digest[:12]}, the job gives {given};"
+                " materialize training_plan again"
+            )
+        path = item.file(shard.path)
+        if not path.exists() or path.stat().st_size != shard.bytes:
+            given = f"{path.stat().st_size} bytes" if path.exists() else "no file"
+            raise RefusedInput(f"{path}: {given}, the plan says {shard.bytes} bytes; materialize token_shards again")
+        if verify and sha256_of(path) != shard.sha256:
+            raise RefusedInput(
+                f"{path}: its content differs from the checksum in the plan; materialize token_shards again"
+            )
+        files.append(np.memmap(path, dtype=np.dtype(plan.record.dtype).newbyteorder("<"), mode="r"))
+    return Shards(files)

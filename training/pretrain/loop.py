@@ -1,0 +1,345 @@
+"""The training loop: batches by the plan, gradients summed over micro-batches and processes, one update a step.
+
+The loss is the mean over all trained tokens of the global batch, whatever the world size and micro-batch. Weights, gradients
+and optimizer state are fp32; the passes run in the recipe's precision.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from training.job import RefusedInput
+from training.pretrain import checkpoint
+from training.pretrain.attention import document_mask, one_document
+from training.pretrain.batches import Plan, Sample, Shards, held_out_bytes, held_out_samples, index, trained_tokens
+from training.pretrain.loss import next_token_loss, token_losses
+from training.pretrain.model import Decoder
+from training.pretrain.optim import (
+    clip_gradients,
+    gradient_norm,
+    learning_rate_factor,
+    make_optimizers,
+    set_learning_rates,
+)
+from training.pretrain.parallel import World, micro_batches, sum_gradients
+from training.progress import Progress
+from training.recipe import PretrainRecipe
+from training.runner import StopRequested
+
+log = logging.getLogger(__name__)
+
+# How often a run is looked at. None of it changes the weights.
+LOGGED_STEPS = 200
+EVALUATIONS = 4
+TEXT_SAMPLES = 4
+LOSS_WINDOW = 10  # steps over which the loss at the end is averaged
+
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+class Diverged(RuntimeError):
+    """Too many steps in a row had a gradient that is not finite."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepReport:
+    """What one step did. `loss` is in nats per trained token; `stop` says that some process was asked to stop."""
+
+    loss: float
+    gradient_norm: float
+    learning_rate: float
+    is_skipped: bool
+    stop: bool
+
+
+@dataclass(kw_only=True, slots=True)
+class Position:
+    """Where a run stands: all that is not a tensor. Saved with every checkpoint."""
+
+    step: int = 0
+    skipped_in_a_row: int = 0
+    skipped_steps: list[int] = field(default_factory=list)
+    first_loss: float | None = None  # None before the first step
+    last_losses: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class Trainer:
+    """A model with its optimizers at a position in a plan."""
+
+    def __init__(
+        self,
+        model: Decoder,
+        recipe: PretrainRecipe,
+        plan: Plan,
+        shards: Shards,
+        world: World,
+        *,
+        micro_batch_tokens: int = 0,
+    ) -> None:
+        self.model = model.to(world.device)
+        self.recipe, self.plan, self.shards, self.world = recipe, plan, shards, world
+        self.dtype = DTYPES[recipe.precision]
+        self.optimizers = make_optimizers(model, recipe)
+        self.parameters = list(model.parameters())
+        self.position = Position()
+        self.passes = micro_batches(
+            plan.record.rows,
+            sequence_length=plan.record.sequence_length,
+            micro_batch_tokens=micro_batch_tokens,
+            world=world,
+        )
+        self.hidden: Callable[..., Tensor] = model  # a compiled form may stand in
+
+    def run_step(self, *, stop: bool = False) -> StepReport:
+        """Train on the global batch of the present step and move to the next. `stop` is told to the other processes."""
+        step = self.position.step
+        samples = index(self.plan, step)
+        scale = 1.0 / max(1, trained_tokens(samples))
+        for parameter in self.parameters:
+            parameter.grad = None
+        loss = torch.zeros((), device=self.world.device)
+        for rows in self.passes:
+            loss += self._backward([samples[row] for row in rows], scale=scale)
+        extras = torch.stack([loss, torch.tensor(float(stop), device=self.world.device)])
+        total_loss, stopping = sum_gradients(self.parameters, extras, self.world).tolist()
+        norm = gradient_norm(self.parameters).item()
+        factor = self._learning_rate_factor(step)
+        # The summed gradients are the same bits on every process, so all of them skip or none does.
+        is_skipped = not (math.isfinite(norm) and math.isfinite(total_loss))
+        if not is_skipped:
+            self._update(norm, factor)
+        self._advance(step, total_loss, is_skipped)
+        return StepReport(
+            loss=total_loss,
+            gradient_norm=norm,
+            learning_rate=factor * self.recipe.learning_rate,
+            is_skipped=is_skipped,
+            stop=stopping > 0,
+        )
+
+    def _backward(self, samples: list[Sample], *, scale: float) -> Tensor:
+        tokens, targets, documents = self._tensors(samples)
+        hidden = self.hidden(tokens, document_mask(documents, dtype=self.dtype), dtype=self.dtype)
+        head = self.model.head_weight.to(self.dtype)
+        loss = next_token_loss(hidden.flatten(0, 1), head, targets.flatten(), scale=scale)
+        loss.backward()
+        return loss.detach()
+
+    def _tensors(self, samples: list[Sample]) -> tuple[Tensor, Tensor, Tensor]:
+        arrays = self.shards.rows(samples, length=self.plan.record.sequence_length)
+        tokens, targets, documents = (
+            torch.from_numpy(array).to(self.world.device, non_blocking=True) for array in arrays
+        )
+        return tokens, targets, documents
+
+    def _learning_rate_factor(self, step: int) -> float:
+        recipe = self.recipe
+        return learning_rate_factor(
+            step,
+            steps=self.plan.record.steps,
+            schedule=recipe.schedule,
+            warmup_fraction=recipe.warmup_fraction,
+            decay_fraction=recipe.decay_fraction,
+            final_fraction=recipe.final_learning_rate_fraction,
+        )
+
+    def _update(self, norm: float, factor: float) -> None:
+        clip_gradients(self.parameters, norm=norm, limit=self.recipe.gradient_clip)
+        set_learning_rates(self.optimizers, self.recipe, factor)
+        for optimizer in self.optimizers.values():
+            optimizer.step()
+
+    def _advance(self, step: int, loss: float, is_skipped: bool) -> None:
+        position = self.position
+        position.step = step + 1
+        if is_skipped:
+            position.skipped_in_a_row += 1
+            position.skipped_steps.append(step)
+            if position.skipped_in_a_row > self.recipe.max_skipped_steps:
+                raise Diverged(
+                    f"steps {position.skipped_steps[-position.skipped_in_a_row :]} had a loss or gradient that is not finite, more"
+                    f" in a row than max_skipped_steps={self.recipe.max_skipped_steps}; lower the learning rate or look at the data"
+                )
+            return
+        position.skipped_in_a_row = 0
+        position.first_loss = loss if position.first_loss is None else position.first_loss
+        position.last_losses = [*position.last_losses, loss][-LOSS_WINDOW:]
+
+    # Saving and resuming
+
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint; the first process only."""
+        position = {name: getattr(self.position, name) for name in Position.__dataclass_fields__}
+        checkpoint.save(
+            folder,
+            step=self.position.step,
+            tensors=checkpoint.pack(self.model, self.optimizers),
+            state={"position": position, "plan_digest": self.plan.digest},
+        )
+
+    def resume(self, folder: Path) -> tuple[str, ...]:
+        """Go on from the newest whole checkpoint, if there is one; returns a line for each newer one that is broken.
+
+        RefusedInput when it belongs to another plan.
+        """
+        found = checkpoint.newest(folder)
+        if found is None:
+            return ()
+        if found.state["plan_digest"] != self.plan.digest:
+            raise RefusedInput(
+                f"{folder}: checkpoints of plan {found.state['plan_digest'][:12]}, the job's is {self.plan.digest[:12]};"
+                " remove the folder to start again from step 0"
+            )
+        checkpoint.unpack(found.tensors, self.model, self.optimizers)
+        self.position = Position(**found.state["position"])
+        log.info("resumed at step %d", self.position.step)
+        return found.broken
+
+    # Looking at it
+
+    @torch.no_grad()
+    def held_out_bits_per_byte(self) -> dict[str, float]:
+        """Bits per UTF-8 byte of each source's held-out documents, their end-of-text included.
+
+        The first token of a document has no context and is counted at log2(vocabulary) bits, so this is the length of a
+        real code. Contexts are cut at the row's length. Sources without held-out documents are left out.
+        """
+        result = {}
+        for number, source in enumerate(self.plan.record.sources):
+            samples = held_out_samples(self.plan, number)
+            if not samples:
+                continue
+            own = samples[self.world.rank :: self.world.size]
+            nats = self.world.sum(
+                torch.tensor([sum(self._nats(own[at : at + 16]) for at in range(0, len(own), 16))], dtype=torch.float64)
+            )
+            first_tokens = source.held_out_documents * math.log(self.model.config.vocab_size)
+            result[source.name] = (nats.item() + first_tokens) / math.log(2) / max(1, held_out_bytes(self.plan, number))
+        return result
+
+    def _nats(self, samples: list[Sample]) -> float:
+        tokens, targets, documents = self._tensors(samples)
+        hidden = self.model(tokens, document_mask(documents, dtype=self.dtype), dtype=self.dtype)
+        losses = token_losses(hidden.flatten(0, 1), self.model.head_weight.to(self.dtype), targets.flatten())
+        return losses.double().sum().item()
+
+    @torch.no_grad()
+    def continued(self, prompt: list[int], *, new_tokens: int, eos_id: int) -> list[int]:
+        """`prompt` followed by the model's most likely tokens, up to `new_tokens` or the end of the text."""
+        tokens = torch.tensor([prompt], device=self.world.device)
+        room = min(new_tokens, self.model.config.max_length - len(prompt))
+        for _ in range(room):
+            hidden = self.model(tokens, one_document(tokens, dtype=self.dtype), dtype=self.dtype)[:, -1]
+            following = (hidden @ self.model.head_weight.to(self.dtype).t()).argmax(dim=-1)
+            tokens = torch.cat((tokens, following[:, None]), dim=1)
+            if following.item() == eos_id:
+                break
+        return tokens[0].tolist()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Watch:
+    """Who is told what while a run goes on. `sample` gives a text at a step, or is None."""
+
+    progress: Progress
+    checkpoints: Path
+    checkpoint_seconds: float
+    sample: Callable[[Trainer], str] | None = None
+
+
+def train(trainer: Trainer, watch: Watch) -> None:
+    """Run the plan's remaining steps. StopRequested, with the state saved, when a signal asked for it."""
+    steps = trainer.plan.record.steps
+    saved = time.monotonic()
+    with _signals() as asked:
+        while trainer.position.step < steps:
+            started = time.monotonic()
+            report = trainer.run_step(stop=bool(asked))
+            trainer.position.seconds += time.monotonic() - started
+            step = trainer.position.step
+            _report(trainer, watch, report, seconds=time.monotonic() - started)
+            is_due = trainer.world.is_first and time.monotonic() - saved > watch.checkpoint_seconds
+            if step < steps and (is_due or (report.stop and trainer.world.is_first)):
+                trainer.save(watch.checkpoints)
+                saved = time.monotonic()
+            if report.stop and step < steps:
+                trainer.world.wait()
+                raise StopRequested(f"checkpoint of step {step} of {steps} saved; the same command goes on from there")
+
+
+def _report(trainer: Trainer, watch: Watch, report: StepReport, *, seconds: float) -> None:
+    """Write the step's numbers, when it is one of those that are written."""
+    steps, step = trainer.plan.record.steps, trainer.position.step
+    if _is_one_of(step, steps, EVALUATIONS) and step < steps:
+        for source, bits in trainer.held_out_bits_per_byte().items():
+            watch.progress.log(step=step, **{f"held_out_bits_per_byte_{source}": bits})
+    if not trainer.world.is_first:
+        return
+    if report.is_skipped:
+        watch.progress.message(
+            f"step {step - 1} skipped: loss {report.loss}, gradient norm {report.gradient_norm}", level="WARNING"
+        )
+    elif step == 1 or _is_one_of(step, steps, LOGGED_STEPS):
+        tokens = trainer.plan.record.global_batch_tokens
+        flops = trainer.model.config.training_flops_per_token(trainer.plan.record.sequence_length)
+        watch.progress.log(
+            step=step,
+            loss=report.loss,
+            gradient_norm=report.gradient_norm,
+            learning_rate=report.learning_rate,
+            tokens=step * tokens,
+            tokens_per_second=tokens / seconds,
+            teraflops_per_second=flops * tokens / seconds / 1e12,
+        )
+    if watch.sample is not None and _is_one_of(step, steps, TEXT_SAMPLES):
+        watch.progress.sample(step=step, text=watch.sample(trainer))
+
+
+def _is_one_of(step: int, steps: int, wanted: int) -> bool:
+    """Whether `step` is one of about `wanted` evenly spaced ones; the last always is."""
+    return step == steps or step % max(1, steps // wanted) == 0
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """A list that fills when SIGTERM or SIGUSR1 (Slurm's early warning) arrives; the old handlers come back after."""
+    asked: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+
+    previous: dict[int, Any] = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    try:
+        yield asked
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def keep_freed_memory() -> None:
+    """Ask glibc to reuse large freed blocks instead of giving them back: activations come and go by the megabyte.
+
+    Every page given back is zeroed again by the kernel at the next pass; keeping them was worth 8 % of a step. Does nothing
+    with another C library.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    trim_threshold, mmap_threshold = -1, -3  # malloc.h
+    mallopt(mmap_threshold, 32 * 2**20)  # the most that glibc accepts
+    mallopt(trim_threshold, 2**31 - 1)

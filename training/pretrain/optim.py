@@ -1,0 +1,194 @@
+"""Optimizers and the learning-rate schedule.
+
+Muon orthogonalizes the update of each weight matrix; embeddings, head and norms are AdamW's. Muon is written here although
+torch has one: matrices of one shape go through one batched product, and fused projections are taken apart first, so that
+what is orthogonalized is what transformers calls a matrix. On a single plain matrix it equals `torch.optim.Muon` (tested).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import cos, pi
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from training.pretrain.model import MLP, Attention, Decoder
+from training.recipe import PretrainRecipe
+
+Parts = Callable[[Tensor], Sequence[Tensor]]
+
+
+def learning_rate_factor(
+    step: int,
+    *,
+    steps: int,
+    schedule: Literal["cosine", "linear", "wsd"],
+    warmup_fraction: float,
+    decay_fraction: float,
+    final_fraction: float,
+) -> float:
+    """What the peak learning rate is multiplied by at `step` (from 0); a pure function, so resuming needs no state.
+
+    Linear warmup reaches 1 at the last warmup step. `cosine` and `linear` fall from there to `final_fraction` at the last
+    step; `wsd` stays at 1 and falls linearly over the last `decay_fraction` of all steps (arXiv 2404.06395).
+    """
+    warmup = round(warmup_fraction * steps)
+    if step < warmup:
+        return (step + 1) / warmup
+    decay = max(1, round(decay_fraction * steps)) if schedule == "wsd" else max(1, steps - warmup)
+    done = max(0, step + 1 - (steps - decay)) / decay  # above 0 to 1 over the fall
+    if schedule == "cosine":
+        return final_fraction + (1 - final_fraction) * (1 + cos(pi * done)) / 2
+    return 1 - (1 - final_fraction) * done
+
+
+def orthogonalize(matrices: Tensor, *, steps: int = 5) -> Tensor:
+    """Matrices `[N, R, C]` with R ≤ C, their singular values moved close to 1 (roughly 0.7 to 1.2).
+
+    Newton-Schulz iteration in bf16 with the quintic coefficients of Keller Jordan's Muon, as in torch.optim.Muon.
+    """
+    a, b, c = 3.4445, -4.7750, 2.0315
+    x = matrices.bfloat16()
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    for _ in range(steps):
+        gram = x @ x.transpose(1, 2)
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum whose update is orthogonalized, with decoupled weight decay.
+
+    `parts` says into which matrices a parameter falls. Each part's step is scaled by sqrt(max(1, rows / columns)), the
+    original adjustment.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[tuple[Tensor, Parts]],
+        *,
+        lr: float,
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+    ) -> None:
+        pairs = list(parameters)
+        super().__init__(
+            [parameter for parameter, _ in pairs], {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
+        )
+        self._parts = dict(pairs)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update every parameter that has a gradient."""
+        for group in self.param_groups:
+            updates = {p: self._momentum(p, group["momentum"]) for p in group["params"] if p.grad is not None}
+            _orthogonalize_in_place([part for p, update in updates.items() for part in self._parts[p](update)])
+            for parameter, update in updates.items():
+                parameter.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-group["lr"])
+
+    def _momentum(self, parameter: Tensor, momentum: float) -> Tensor:
+        """The Nesterov update before it is orthogonalized; advances the buffer."""
+        state = self.state[parameter]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(parameter)
+        buffer = state["momentum_buffer"]
+        buffer.lerp_(parameter.grad, 1 - momentum)
+        return parameter.grad.lerp(buffer, momentum)
+
+
+def _orthogonalize_in_place(parts: list[Tensor]) -> None:
+    """Replace each part (any view `[..., C]`, seen as a matrix `[R, C]`) by its orthogonalized, scaled self.
+
+    Tall matrices are turned, so that all of one shape up to turning share a batch.
+    """
+    batches: dict[tuple[int, int], list[tuple[Tensor, bool]]] = {}
+    for part in parts:
+        rows, columns = part.numel() // part.shape[-1], part.shape[-1]
+        batches.setdefault((min(rows, columns), max(rows, columns)), []).append((part, rows > columns))
+    for batch in batches.values():
+        stacked = torch.stack([_as_matrix(part, is_tall) for part, is_tall in batch])
+        for (part, is_tall), done in zip(batch, orthogonalize(stacked), strict=True):
+            rows, columns = part.numel() // part.shape[-1], part.shape[-1]
+            part.copy_((done.t() if is_tall else done).reshape(part.shape)).mul_(max(1.0, rows / columns) ** 0.5)
+
+
+def _as_matrix(part: Tensor, is_tall: bool) -> Tensor:
+    matrix = part.reshape(-1, part.shape[-1])
+    return matrix.t() if is_tall else matrix
+
+
+def whole(weight: Tensor) -> Sequence[Tensor]:
+    """A parameter that is one matrix."""
+    return (weight,)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryKeyValue:
+    """The query, key and value matrices inside the fused projection, as views."""
+
+    kv_heads: int
+    group: int
+
+    def __call__(self, weight: Tensor) -> Sequence[Tensor]:
+        heads = weight.view(self.kv_heads, self.group + 2, -1, weight.shape[-1])
+        return heads[:, : self.group], heads[:, self.group], heads[:, self.group + 1]
+
+
+def gate_and_up(weight: Tensor) -> Sequence[Tensor]:
+    """The gate and up matrices inside the fused projection, as views."""
+    return weight.chunk(2)
+
+
+def matrices_of(model: Decoder) -> list[tuple[Tensor, Parts]]:
+    """The weights that Muon trains, and the matrices in each."""
+    found: list[tuple[Tensor, Parts]] = []
+    for module in model.modules():
+        if isinstance(module, Attention):
+            found += [
+                (module.query_key_value, QueryKeyValue(module.config.kv_heads, module.config.group)),
+                (module.output, whole),
+            ]
+        elif isinstance(module, MLP):
+            found += [(module.gate_up, gate_and_up), (module.down, whole)]
+    return found
+
+
+def make_optimizers(model: Decoder, recipe: PretrainRecipe) -> dict[str, torch.optim.Optimizer]:
+    """The optimizers by name. Weights of two dimensions decay; norm gains do not."""
+    made: dict[str, torch.optim.Optimizer] = {}
+    muon = matrices_of(model) if recipe.optimizer == "muon" else []
+    if muon:
+        made["muon"] = Muon(muon, lr=recipe.muon_learning_rate, weight_decay=recipe.weight_decay)
+    taken = {id(parameter) for parameter, _ in muon}
+    rest = [parameter for parameter in model.parameters() if id(parameter) not in taken]
+    groups = [
+        {"params": [parameter for parameter in rest if parameter.dim() > 1], "weight_decay": recipe.weight_decay},
+        {"params": [parameter for parameter in rest if parameter.dim() <= 1], "weight_decay": 0.0},
+    ]
+    made["adamw"] = torch.optim.AdamW(
+        groups, lr=recipe.learning_rate, betas=(recipe.beta1, recipe.beta2), eps=1e-8, fused=True
+    )
+    return made
+
+
+def set_learning_rates(optimizers: dict[str, torch.optim.Optimizer], recipe: PretrainRecipe, factor: float) -> None:
+    """Give every group its peak rate times `factor`."""
+    for name, optimizer in optimizers.items():
+        for group in optimizer.param_groups:
+            group["lr"] = factor * (recipe.muon_learning_rate if name == "muon" else recipe.learning_rate)
+
+
+def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
+    """Euclidean norm over all gradients together; fp32 scalar."""
+    return torch.linalg.vector_norm(
+        torch.stack([torch.linalg.vector_norm(p.grad) for p in parameters if p.grad is not None])
+    )
+
+
+def clip_gradients(parameters: Iterable[Tensor], *, norm: float, limit: float) -> None:
+    """Scale every gradient so that their norm together, now `norm`, is at most `limit`. A limit of 0 leaves them."""
+    if limit and norm > limit:
+        torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], limit / norm)

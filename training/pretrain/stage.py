@@ -1,0 +1,229 @@
+"""The stage `base_model`: plan, shards and tokenizer in; a trained, exported and checked model out."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from training.job import Gate, Job, Outcome, RefusedInput, Work
+from training.pretrain import export
+from training.pretrain.batches import Plan, Shards, held_out_samples, index, open_shards, read_plan
+from training.pretrain.loop import Trainer, Watch, keep_freed_memory, train
+from training.pretrain.model import Decoder, ModelConfig, initialise
+from training.pretrain.parallel import joined_world
+from training.recipe import ModelRecipe, PretrainRecipe
+from training.records import RecipeError
+
+log = logging.getLogger(__name__)
+
+MODEL_FOLDER = "model"
+CHECKPOINTS_FOLDER = "checkpoints"
+PROMPT_TOKENS = 16
+SAMPLE_TOKENS = 48
+
+
+def run(job: Job, work: Work) -> Outcome:
+    """Train, export and check. Every process of a distributed job comes here; only the first one writes."""
+    export.require_transformers()
+    recipe = job.settings_as(PretrainRecipe, "pretrain")
+    plan, shards = _open_inputs(job, recipe)
+    _set_up_torch(job)
+    with joined_world() as world:
+        model = build_model(job.settings_as(ModelRecipe, "model"), recipe, _tokenizer_folder(job))
+        trainer = Trainer(model, recipe, plan, shards, world, micro_batch_tokens=job.run.micro_batch_tokens)
+        if job.run.compile:
+            trainer.hidden = torch.compile(model)
+        checkpoints = work.scratch / CHECKPOINTS_FOLDER
+        broken = trainer.resume(checkpoints)
+        for line in broken:
+            work.progress.message(f"a checkpoint is broken and was passed over: {line}", level="WARNING")
+        resumed_at = trainer.position.step
+        sample = _sampler(_tokenizer_folder(job), plan, shards) if world.is_first else None
+        if world.is_first and sample is None:
+            work.progress.message("no text samples: the package tokenizers is not installed, or nothing is held out")
+        train(
+            trainer,
+            Watch(
+                progress=work.progress,
+                checkpoints=checkpoints,
+                checkpoint_seconds=job.run.checkpoint_seconds,
+                sample=sample,
+            ),
+        )
+        bits = trainer.held_out_bits_per_byte()
+        if not world.is_first:
+            return Outcome(files=())
+        notes = _notes(trainer, broken, resumed_at)
+        return _finish(job, work, trainer, bits, notes)
+
+
+def model_config(recipe: ModelRecipe, *, vocab_size: int) -> ModelConfig:
+    """The recipe's shape over the tokenizer's vocabulary."""
+    return ModelConfig(
+        vocab_size=vocab_size,
+        width=recipe.width,
+        layers=recipe.layers,
+        heads=recipe.heads,
+        kv_heads=recipe.kv_heads,
+        mlp_width=recipe.mlp_width,
+        max_length=recipe.max_length,
+        rope_theta=recipe.rope_theta,
+        qk_norm=recipe.qk_norm,
+        tied=recipe.tied_embeddings,
+        norm_eps=recipe.norm_epsilon,
+    )
+
+
+def build_model(recipe: ModelRecipe, pretrain: PretrainRecipe, tokenizer: Path) -> Decoder:
+    """A freshly initialised model; the same bits on every process and device, as it is filled on the CPU from the seed."""
+    vocab_size = max(export.token_ids(tokenizer).values()) + 1
+    model = Decoder(model_config(recipe, vocab_size=vocab_size))
+    initialise(model, zero_outputs=pretrain.zero_init_outputs, generator=torch.Generator().manual_seed(pretrain.seed))
+    return model
+
+
+def _open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards]:
+    """Plan and shards, checked against each other, the tokenizer and the recipe."""
+    item, tokenizer = job.input_of("training_plan"), job.input_of("tokenizer")
+    plan = read_plan(Path(item.path), digest=item.digest)
+    record = plan.record
+    if record.tokenizer_digest != tokenizer.digest:
+        raise RefusedInput(
+            f"training_plan was made with tokenizer {record.tokenizer_digest[:12]}, the job gives {tokenizer.digest[:12]};"
+            " materialize token_shards and training_plan again"
+        )
+    asked = (recipe.seed, recipe.sequence_length, recipe.global_batch_tokens, recipe.steps)
+    planned = (record.seed, record.sequence_length, record.global_batch_tokens, record.steps)
+    if asked != planned:
+        raise RecipeError(
+            f"pretrain: (seed, sequence_length, global_batch_tokens, steps) are {asked}, the plan was made for {planned};"
+            " materialize training_plan again"
+        )
+    # Every process maps the same files; one reading of every byte a node is enough.
+    is_first_here = os.environ.get("LOCAL_RANK", "0") == "0"
+    return plan, open_shards(
+        plan, {one.fingerprint: one for one in job.inputs_of("token_shards")}, verify=is_first_here
+    )
+
+
+def _set_up_torch(job: Job) -> None:
+    keep_freed_memory()
+    if job.run.threads:
+        torch.set_num_threads(job.run.threads)
+
+
+def _tokenizer_folder(job: Job) -> Path:
+    return Path(job.input_of("tokenizer").path)
+
+
+def _sampler(tokenizer: Path, plan: Plan, shards: Shards) -> Callable[[Trainer], str] | None:
+    """Continues the start of a held-out document greedily; None where tokenizers is not installed or nothing is held out."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        return None
+    samples = [sample for number in range(len(plan.record.sources)) for sample in held_out_samples(plan, number)[:1]]
+    if not samples:
+        return None
+    encoding = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
+    tokens, _, _ = shards.rows(samples[:1], length=plan.record.sequence_length)
+    prompt = tokens[0, : min(PROMPT_TOKENS, samples[0][0].length - 1)].tolist()
+
+    def sample(trainer: Trainer) -> str:
+        text = trainer.continued(prompt, new_tokens=SAMPLE_TOKENS, eos_id=plan.record.eos_id)
+        return f"{encoding.decode(prompt)} ⟶ {encoding.decode(text[len(prompt) :])}"
+
+    return sample
+
+
+def _notes(trainer: Trainer, broken: tuple[str, ...], resumed_at: int) -> dict[str, Any]:
+    """Everything that did not go the plain way, and the number formats that were used."""
+    notes: dict[str, Any] = {
+        "dtypes": {
+            "weights": "float32",
+            "optimizer": "float32",
+            "gradients": "float32",
+            "passes": str(trainer.dtype).removeprefix("torch."),
+        },
+        "device": trainer.world.device.type,
+        "processes": trainer.world.size,
+        "threads": torch.get_num_threads(),
+        "passes_per_step": len(trainer.passes),
+        "torch": torch.__version__,
+    }
+    if resumed_at:
+        notes["resumed_at_step"] = resumed_at
+    if broken:
+        notes["broken_checkpoints"] = list(broken)
+    if trainer.position.skipped_steps:
+        notes["skipped_steps"] = trainer.position.skipped_steps
+    return notes
+
+
+def _finish(job: Job, work: Work, trainer: Trainer, bits: dict[str, float], notes: dict[str, Any]) -> Outcome:
+    """Export, judge and sum up."""
+    position, record = trainer.position, trainer.plan.record
+    folder = work.path / MODEL_FOLDER
+    names = export.write_model(trainer.model, folder, tokenizer=_tokenizer_folder(job), eos_id=record.eos_id)
+    tokens, _, _ = trainer._tensors(index(trainer.plan, 0)[:2])
+    comparison = export.compare(trainer.model, folder, tokens)
+    start = position.first_loss if position.first_loss is not None else math.nan
+    end = sum(position.last_losses) / max(1, len(position.last_losses)) if position.last_losses else math.nan
+    trained = position.step * record.global_batch_tokens
+    metrics = {
+        "parameters": trainer.model.config.parameter_count,
+        "steps": position.step,
+        "tokens": trained,
+        "loss_start": start,
+        "loss_end": end,
+        "tokens_per_second": trained / max(position.seconds, 1e-9),
+        "training_seconds": position.seconds,
+        "skipped_steps": len(position.skipped_steps),
+        **{f"held_out_bits_per_byte_{source}": value for source, value in bits.items()},
+    }
+    if bits:
+        metrics["held_out_bits_per_byte"] = _overall_bits_per_byte(trainer.plan, bits)
+    work.progress.log(
+        step=position.step, **{name: value for name, value in metrics.items() if name.startswith("held_out")}
+    )
+    return Outcome(
+        files=tuple(f"{MODEL_FOLDER}/{name}" for name in names),
+        metrics=metrics,
+        gates=(_loss_gate(start, end, trainer.recipe.min_loss_fall), _export_gate(comparison)),
+        notes=notes,
+    )
+
+
+def _overall_bits_per_byte(plan: Plan, bits: dict[str, float]) -> float:
+    """Over all held-out bytes together."""
+    from training.pretrain.batches import held_out_bytes
+
+    sizes = {source.name: held_out_bytes(plan, number) for number, source in enumerate(plan.record.sources)}
+    return sum(value * sizes[name] for name, value in bits.items()) / sum(sizes[name] for name in bits)
+
+
+def _loss_gate(start: float, end: float, min_fall: float) -> Gate:
+    """The loss is a number and fell by at least `min_fall` nats per token from the first step to the mean of the last ones."""
+    is_finite = math.isfinite(start) and math.isfinite(end)
+    evidence = {
+        "loss_start": start if is_finite else None,
+        "loss_end": end if is_finite else None,
+        "min_loss_fall": min_fall,
+    }
+    return Gate(name="loss_finite_and_falling", passed=is_finite and start - end >= min_fall, evidence=evidence)
+
+
+def _export_gate(comparison: export.Comparison) -> Gate:
+    evidence = {
+        "largest_difference": comparison.largest_difference,
+        "tolerance": export.TOLERANCE,
+        "differing_argmax": comparison.differing_argmax,
+        "positions": comparison.positions,
+    }
+    return Gate(name="export_equals_trainer", passed=comparison.is_equal, evidence=evidence)
