@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from evaluation.stages import STAGES as EVALUATION_STAGES
-from training.recipe import PretrainRecipe, Recipe
+from training.recipe import DecontaminateRecipe, PretrainRecipe, Recipe
 from training.records import differing_from_defaults, write_record
 from training.stages import STAGES as TRAINING_STAGES
 from training.stages import Stage
@@ -141,6 +141,12 @@ def _plan_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
     return {"mixture": recipe.mixture, "pretrain": batches}
 
 
+def _benchmark_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
+    """The index knows the items; what is done with the documents that hold them is a later stage's."""
+    del snapshot
+    return with_data(recipe, {"decontaminate": DecontaminateRecipe(benchmarks=recipe.decontaminate.benchmarks)})
+
+
 def _instruction_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
     del snapshot
     return with_data(recipe, {"sft": {"data": recipe.sft.data}})
@@ -232,7 +238,7 @@ CHAIN: dict[str, Link] = {
             kinds=("numpy", "parquet"),
             stage="benchmarks",
             scope="recipe",
-            settings=_sections("decontaminate"),
+            settings=_benchmark_settings,
         ),
         Link(
             name="decontaminated_documents",
