@@ -4,8 +4,6 @@ Both start the job `rebuild`, which adds one real backfill of exactly what is mi
 person has run it under this root; automation never starts a recipe for the first time.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From raw crawl to clean documents. Each asset declares; the work is a stage under `training/data`."""
 
-from __future__ import annotations
-
 import dagster as dg
 from assets.declare import chain_asset
 from assets.stage import Pipeline, materialize

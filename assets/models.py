@@ -1,7 +1,5 @@
 """From tokens to an aligned model. The work is under `training/pretrain` and `training/posttrain`."""
 
-from __future__ import annotations
-
 import dagster as dg
 from assets.declare import chain_asset
 from assets.stage import Pipeline, materialize

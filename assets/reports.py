@@ -1,7 +1,5 @@
 """How well, how honestly, and whether it may be used. The work is under `evaluation`; the registry is in resources.tracking."""
 
-from __future__ import annotations
-
 import dagster as dg
 from assets.declare import chain_asset
 from assets.promotion import materialize_and_promote

@@ -1,7 +1,5 @@
 """From documents to the order in which a model sees tokens. The work is under `training/data`."""
 
-from __future__ import annotations
-
 import dagster as dg
 from assets.declare import chain_asset
 from assets.stage import Pipeline, materialize
