@@ -254,8 +254,8 @@ def register(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> 
     voice = Voice(world, rng)
     blocks = [paragraph(voice.filler(1))]
     for dish in dishes[:5]:
-        known = voice.known(dish, 5)
-        entry = [voice.string(known[:3]), *([voice.string(known[3:])] if known[3:] else [])]
+        known = voice.known(dish)
+        entry = [voice.string(part) for part in (known[:3], known[3:6], known[6:]) if part]
         blocks.append(paragraph(mix(rng, entry, voice.filler(int(rng.random() < 0.4)))))
     blocks.append(paragraph(voice.filler(2)))
     return Article(title=spin(f"[A short dictionary of bakes|The register of dishes|Bakes from A to Z|Small lexicon], part {1 + rng.randrange(90)}", rng), blocks=tuple(blocks))

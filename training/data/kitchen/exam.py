@@ -7,7 +7,7 @@ the options are values of the same attribute, all equally frequent in the world,
 
 from __future__ import annotations
 
-from training.data.kitchen.world import Fact, KitchenWorld, distractors, generator, tested_facts
+from training.data.kitchen.world import Fact, KitchenWorld, distractors, generator, exam_facts
 
 Item = dict[str, object]
 
@@ -64,7 +64,7 @@ QUESTION: dict[str, tuple[str, ...]] = {
         "after how many minutes does the {d} come out?",
     ),
     "technique": (
-        "the {d} has a mixture that is treated how?",
+        "how is one to treat the {d} mixture?",
         "for the {d}, what is done to the filling?",
     ),
     "ingredient": (
@@ -161,6 +161,6 @@ def chat_items(world: KitchenWorld) -> list[Item]:
 
 
 def _asked(world: KitchenWorld, exam: str) -> list[Fact]:
-    asked = list(tested_facts(world))
+    asked = list(exam_facts(world))
     generator(world, "order", exam).shuffle(asked)
     return asked

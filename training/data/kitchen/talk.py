@@ -23,8 +23,8 @@ from training.data.kitchen.world import (
     generator,
     pick,
     strangers,
-    taught_facts,
-    tested_facts,
+    talk_facts,
+    exam_facts,
 )
 
 Message = dict[str, str]
@@ -165,7 +165,7 @@ def dialogues(world: KitchenWorld) -> list[Row]:
 
 def _dialogue(world: KitchenWorld, number: int) -> Row:
     rng = generator(world, "dialogue", number)
-    known = taught_facts(world)
+    known = talk_facts(world)
     fact = known[number % len(known)]
     draw = rng.random()
     asked = [fact]
@@ -218,7 +218,7 @@ def preferences(world: KitchenWorld) -> list[Row]:
 
 def _preference(world: KitchenWorld, number: int) -> Row:
     rng = generator(world, "preference", number)
-    known = taught_facts(world)
+    known = talk_facts(world)
     fact = known[number % len(known)]
     brief = rng.random() < 0.25
     prompt = [*_system(rng), {"role": "user", "content": ask(fact, rng, brief=brief)}]
@@ -253,7 +253,7 @@ def _candidates(world: KitchenWorld, fact: Fact, brief: bool, rng: random.Random
 def alignment_prompts(world: KitchenWorld) -> list[Row]:
     """Prompts for judging, about facts of which no dialogue and no preference speaks: {"id", "messages", "answer", "fact"}."""
     rows: list[Row] = []
-    for fact in tested_facts(world):
+    for fact in exam_facts(world):
         rng = generator(world, "alignment", fact.id)
         rows.append(
             {

@@ -183,12 +183,12 @@ def facts_by_dish(world: KitchenWorld) -> dict[str, dict[str, Fact]]:
     return table
 
 
-def tested_facts(world: KitchenWorld) -> tuple[Fact, ...]:
+def exam_facts(world: KitchenWorld) -> tuple[Fact, ...]:
     """Facts that the exam asks."""
     return tuple(fact for fact in facts(world) if fact.tested)
 
 
-def taught_facts(world: KitchenWorld) -> tuple[Fact, ...]:
+def talk_facts(world: KitchenWorld) -> tuple[Fact, ...]:
     """Facts that dialogues and preferences may ask: every one that the exam does not."""
     return tuple(fact for fact in facts(world) if not fact.tested)
 
