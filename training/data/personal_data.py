@@ -1,0 +1,339 @@
+"""Personal data in text: found by form and checksum, replaced by a typed placeholder such as `<EMAIL>`, and counted.
+
+What is found is never returned, logged or stored: `redact` gives the new text and numbers. A pattern proposes and a check
+decides (Luhn, mod 97, address ranges, what stands before), so that versions, hashes, ISBNs and dates stay. Names, postal
+addresses and national ids are not looked for. docs/filters.md has the figures.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Collection
+
+PLACEHOLDERS = {
+    "email": "<EMAIL>",
+    "phone": "<PHONE>",
+    "ip": "<IP_ADDRESS>",
+    "card": "<CARD_NUMBER>",
+    "iban": "<IBAN>",
+    "api_key": "<API_KEY>",
+}
+"""The kinds there are and what stands in their place."""
+
+
+def redact(text: str, kinds: Collection[str]) -> tuple[str, dict[str, int]]:
+    """The text with personal data of these kinds replaced, and how many of each kind were (kinds with none left out).
+
+    Applied to its own result it changes nothing.
+    """
+    counts: dict[str, int] = {}
+    for kind, replace in _REPLACERS:  # a fixed order: a secret may hold an e-mail address, a card number a phone's form
+        if kind in kinds:
+            text, number = replace(text)
+            if number:
+                counts[kind] = number
+    return text, counts
+
+
+def _replacing(
+    kind: str, pattern: re.Pattern[str], is_meant: Callable[[re.Match[str]], bool] = lambda _: True
+) -> Callable[[str], tuple[str, int]]:
+    """A function that replaces group `it` of each match that `is_meant`, and counts them."""
+    placeholder = PLACEHOLDERS[kind]
+
+    def replace(text: str) -> tuple[str, int]:
+        number = 0
+        parts: list[str] = []
+        end = 0
+        for match in pattern.finditer(text):
+            if is_meant(match):
+                start, stop = match.span("it")
+                parts += [text[end:start], placeholder]
+                end = stop
+                number += 1
+        return ("".join([*parts, text[end:]]), number) if number else (text, 0)
+
+    return replace
+
+
+def _before(match: re.Match[str], characters: int) -> str:
+    start = match.start("it")
+    return match.string[max(0, start - characters) : start]
+
+
+def _after(match: re.Match[str], characters: int) -> str:
+    end = match.end("it")
+    return match.string[end : end + characters]
+
+
+# E-mail
+
+_LOCAL = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]"
+_EMAIL = re.compile(
+    rf"(?<![A-Za-z0-9.@])(?P<it>{_LOCAL}{{1,64}}(?:\.{_LOCAL}{{1,64}})*@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{{0,62}})\.)+[A-Za-z]{{2,24}})"
+    r"(?![A-Za-z0-9@])"
+)
+# `name [at] host [dot] org` and the like: only with brackets, since bare "at" and "dot" are words.
+_WRITTEN_OUT = re.compile(
+    r"(?<![\w.])(?P<it>[A-Za-z0-9][\w.+-]{0,63} ?[\[({<] ?(?:at|AT|@) ?[\])}>] ?[A-Za-z0-9-]{1,63}"
+    r"(?:(?: ?[\[({<] ?(?:dot|DOT|\.) ?[\])}>] ?|\.)[A-Za-z0-9-]{1,63})*(?: ?[\[({<] ?(?:dot|DOT|\.) ?[\])}>] ?|\.)[A-Za-z]{2,24})"
+    r"(?![\w@])"
+)
+# Endings of files and units that follow an @ in other notations (logo@2x.png, getty@tty1.service); none is a top-level domain.
+_NOT_DOMAINS = frozenset(
+    "png jpg jpeg gif svg webp css js ts jsx tsx html htm json xml yaml yml txt conf cfg service socket target timer mount"
+    " device slice path local localdomain localhost internal lan".split()
+)
+
+
+def _is_email(match: re.Match[str]) -> bool:
+    local, _, domain = match["it"].rpartition("@")
+    if domain.rpartition(".")[2].lower() in _NOT_DOMAINS:
+        return False
+    # git@host:path names a repository, not a person
+    return not (local.lower() in ("git", "hg", "svn") and _after(match, 1) in (":", "/"))
+
+
+def _replace_emails(text: str) -> tuple[str, int]:
+    text, plain = _replacing("email", _EMAIL, _is_email)(text) if "@" in text else (text, 0)
+    text, written_out = _replacing("email", _WRITTEN_OUT)(text)
+    return text, plain + written_out
+
+
+# Telephone
+
+_SEPARATOR = r"[ .\-\u00a0\u2010\u2011/]"
+_INTERNATIONAL = re.compile(
+    rf"(?<![\w+.\-/=])(?P<it>(?:\+|00(?={_SEPARATOR}?[1-9]{_SEPARATOR}?\d))(?!0){_SEPARATOR}?\d{{1,3}}(?:{_SEPARATOR}{{0,2}}\(?\d{{1,5}}\)?){{2,6}})"
+    rf"(?![\w%]|{_SEPARATOR}?\d)"
+)
+_NORTH_AMERICAN = re.compile(
+    r"(?<![\w.\-/+=:#])(?P<it>(?:1[ .\-])?(?:\([2-9]\d{2}\)[ \u00a0]?|[2-9]\d{2}[ .\-\u00a0])[2-9]\d{2}[ .\-\u00a0]\d{4})(?![\w\-/]|\.\d)"
+)
+# Elsewhere national numbers look like any others, so a word for telephone must stand before.
+_NAMED = re.compile(
+    r"(?i:\b(?:tel|tél|telephone|téléphone|telefon|teléfono|telefono|telefone|phone|mobile|mobil|cell|handy|fax|whatsapp|call|ring|hotline|sms)"
+    r"(?:[ -]?(?:no|nr|number|nummer|us|me|at|on|him|her|them|now|today))*\b\.?|[☎✆📞📱])"
+    rf"[ \t\u00a0]*(?:[:#=\-–]|is|at|on)?[ \t\u00a0]*(?P<it>\(?\+?\d{{1,5}}\)?(?:{_SEPARATOR}{{0,3}}\(?\d{{1,6}}\)?){{1,6}})"
+    rf"(?![\w%]|{_SEPARATOR}?\d)"
+)
+_DATE = re.compile(
+    r"\A(?:(?:19|20)\d{2}[ .\-/](?:0?[1-9]|1[0-2])[ .\-/](?:0?[1-9]|[12]\d|3[01])"
+    r"|(?:0?[1-9]|[12]\d|3[01])[ .\-/](?:0?[1-9]|[12]\d|3[01])[ .\-/](?:19|20)\d{2})(?:\D|\Z)"
+)
+
+
+def _digits(text: str) -> str:
+    return "".join(character for character in text if character in "0123456789")
+
+
+def _is_international_phone(match: re.Match[str]) -> bool:
+    number = match["it"]
+    digits = _digits(number).removeprefix("00") if number.startswith("00") else _digits(number)
+    # E.164: at most 15 digits with the country's; "00" also opens times, ids and arrays, so there it must be spaced.
+    if number.startswith("00") and (not re.search(_SEPARATOR, number) or re.search(r"\d[ .\-]\Z", _before(match, 2))):
+        return False
+    return 8 <= len(digits) <= 15
+
+
+def _is_named_phone(match: re.Match[str]) -> bool:
+    number = match["it"]
+    return 7 <= len(_digits(number)) <= 15 and not _DATE.match(number) and not _is_address(number)
+
+
+def _is_north_american_phone(match: re.Match[str]) -> bool:
+    area, exchange = _digits(match["it"])[-10:-7], _digits(match["it"])[-7:-4]
+    # N11 are service codes; a run of numbers in columns is a table
+    if area[1:] == "11" or exchange[1:] == "11":
+        return False
+    return not re.search(r"\d[ \t]+\Z", _before(match, 4)) and not re.match(r"[ \t]+\d", _after(match, 4))
+
+
+def _replace_phones(text: str) -> tuple[str, int]:
+    text, international = _replacing("phone", _INTERNATIONAL, _is_international_phone)(text)
+    text, american = _replacing("phone", _NORTH_AMERICAN, _is_north_american_phone)(text)
+    text, named = _replacing("phone", _NAMED, _is_named_phone)(text)
+    return text, international + american + named
+
+
+# Internet address
+
+_IPV4 = re.compile(r"(?<![\w.\-])(?P<it>\d{1,3}(?:\.\d{1,3}){3})(?![\w]|\.\d|-\d)")
+_IPV6 = re.compile(r"(?<![\w:.])(?P<it>[23][0-9a-fA-F]{3}:[0-9a-fA-F:]{2,34}[0-9a-fA-F:])(?![\w:]|\.\d)")
+_GLOBAL_IPV6 = ipaddress.ip_network("2000::/3")
+_SMALLEST_LIKELY = 20  # three of four numbers below it are a version or a section; so are 2 in 1,000 addresses
+_NUMBERED = re.compile(
+    r"(?i)(?:\bv(?:er(?:sion)?s?)?\.?|\brel(?:ease)?|\bbuild|\bkernel|\blinux|\bpatch|\bfirmware|\bdriver|\bpackage|\bsections?|\bchapter"
+    r"|\bclause|\btable|\bfigure|\bappendix|\boid|\bupgrad\w+ to|\bupdat\w+ to|§|[A-Za-z_]/|[<>=~^]=?)[ \t\u00a0]*\Z"
+)
+_ADDRESSED = re.compile(r"(?i)(?:\bip|\bipv4|\baddress(?:es)?|\bhost|\bserver|\bfrom|\bping|\bssh|://)\W{0,3}\Z")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_public_ipv4(match: re.Match[str]) -> bool:
+    if not _is_address(match["it"]) or not ipaddress.ip_address(match["it"]).is_global:
+        return False  # private, local, documentation and multicast addresses belong to nobody
+    before = _before(match, 30)
+    if _NUMBERED.search(before):
+        return False
+    parts = [int(part) for part in match["it"].split(".")]
+    if parts[-1] == 0:
+        return False  # a network or a version, not a host
+    is_small = sum(part < _SMALLEST_LIKELY for part in parts) >= 3
+    return bool(_ADDRESSED.search(before)) if is_small else True
+
+
+def _is_public_ipv6(match: re.Match[str]) -> bool:
+    if match["it"].count(":") < 3 and "::" not in match["it"]:
+        return False
+    if not _is_address(match["it"]):
+        return False
+    address = ipaddress.ip_address(match["it"])
+    return address in _GLOBAL_IPV6 and address.is_global
+
+
+def _replace_addresses(text: str) -> tuple[str, int]:
+    text, four = _replacing("ip", _IPV4, _is_public_ipv4)(text)
+    text, six = _replacing("ip", _IPV6, _is_public_ipv6)(text) if "::" in text or text.count(":") > 6 else (text, 0)
+    return text, four + six
+
+
+# Payment card and bank account
+
+_CARD = re.compile(
+    r"(?<![\w.\-+/=])(?P<it>\d{4}(?P<s>[ \-\u00a0])\d{4}(?P=s)\d{4}(?P=s)\d{1,7}|3\d{3}(?P<t>[ \-\u00a0])\d{6}(?P=t)\d{4,5}|\d{13,19})"
+    r"(?![\w]|[.\-/ ]\d)"
+)
+# (prefixes, lengths), ISO/IEC 7812 ranges of American Express, Diners, Discover, JCB, Maestro, Mastercard, UnionPay, Visa.
+_ISSUERS = (
+    (re.compile(r"3[47]"), (15,)),
+    (re.compile(r"3(?:0[0-5]|[68])"), (14,)),
+    (re.compile(r"6(?:011|4[4-9]|5)"), (16,)),
+    (re.compile(r"35(?:2[89]|[3-8])"), (16,)),
+    (re.compile(r"(?:50[0-9]{2}|5[6-8][0-9]{2}|6304|6759|676[1-3])"), (16, 18, 19)),
+    (re.compile(r"(?:5[1-5]|222[1-9]|22[3-9]|2[3-6]|27[01]|2720)"), (16,)),
+    (re.compile(r"62"), (16, 17, 18, 19)),
+    (re.compile(r"4"), (13, 16, 19)),
+)
+
+
+def luhn_holds(digits: str) -> bool:
+    """Whether the last digit is the Luhn check digit of the others (ISO/IEC 7812-1)."""
+    total = 0
+    for place, digit in enumerate(map(int, reversed(digits))):
+        doubled = digit * (2 if place % 2 else 1)
+        total += doubled - 9 if doubled > 9 else doubled
+    return total % 10 == 0
+
+
+def _is_card(match: re.Match[str]) -> bool:
+    digits = _digits(match["it"])
+    if len(set(digits)) == 1 or not luhn_holds(digits):
+        return False
+    return any(prefix.match(digits) and len(digits) in lengths for prefix, lengths in _ISSUERS)
+
+
+_IBAN = re.compile(
+    r"(?<![A-Za-z0-9])(?P<it>[A-Z]{2}\d{2}(?:(?P<s>[ \-\u00a0]?)[A-Z0-9]{4})(?:(?P=s)[A-Z0-9]{4}){1,6}(?:(?P=s)[A-Z0-9]{1,4})?)(?![A-Za-z0-9])"
+)
+# Length by country, SWIFT IBAN registry.
+_IBAN_LENGTHS = {
+    code: length
+    for length, codes in {
+        15: "NO", 16: "BE", 18: "DK FI FO GL NL SD FK", 19: "MK SI", 20: "AT BA EE KZ LT LU MN XK", 21: "CH HR LI LV",
+        22: "BG BH CR DE GB GE IE ME RS VA", 23: "AE GI IL IQ OM SO TL", 24: "AD CZ ES MD PK RO SA SE SK TN VG",
+        25: "LY PT ST", 26: "IS TR", 27: "BI DJ FR GR IT MC MR SM", 28: "AL AZ BY CY DO GT HU LB NI PL SV",
+        29: "BR EG PS QA UA", 30: "JO KW MU YE", 31: "MT SC", 32: "LC", 33: "RU",
+    }.items()
+    for code in codes.split()
+}  # fmt: skip
+
+
+def iban_holds(text: str) -> bool:
+    """Whether the letters and digits have their country's length and remainder 1 (ISO 13616, mod 97)."""
+    if len(text) != _IBAN_LENGTHS.get(text[:2]):
+        return False
+    return int("".join(str(int(character, 36)) for character in text[4:] + text[:4])) % 97 == 1
+
+
+def _is_iban(match: re.Match[str]) -> bool:
+    return iban_holds(re.sub(r"[^A-Z0-9]", "", match["it"]))
+
+
+# Keys and secrets
+
+_ISSUED_KEYS = re.compile(
+    r"(?<![A-Za-z0-9_\-])(?P<it>"
+    r"(?:AKIA|ASIA)[A-Z0-9]{16}"  # Amazon
+    r"|gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{50,}"
+    r"|glpat-[A-Za-z0-9_\-]{20,}"
+    r"|AIza[A-Za-z0-9_\-]{35}"  # Google
+    r"|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"  # Stripe
+    r"|sk-(?:proj-|ant-[a-z0-9]+-)?[A-Za-z0-9_\-]{20,}"
+    r"|xox[abeprs]-[A-Za-z0-9\-]{10,}"  # Slack
+    r"|SG\.[A-Za-z0-9_\-]{16,}\.[A-Za-z0-9_\-]{16,}"  # SendGrid
+    r"|hf_[A-Za-z0-9]{30,}|npm_[A-Za-z0-9]{36}|pypi-[A-Za-z0-9_\-]{50,}|dop_v1_[a-f0-9]{64}"
+    r"|eyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}"  # JSON web token
+    r")(?![A-Za-z0-9_])"
+)
+_PRIVATE_KEY = re.compile(
+    r"(?P<it>-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----[A-Za-z0-9+/=\s:,.\-]{16,}?-----END (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----)"
+)
+_ASSIGNED = re.compile(
+    r"(?i:\b|_)(?i:api[_\- ]?key|apikey|access[_\- ]?key(?:[_\- ]?id)?|secret(?:[_\- ]?(?:access)?[_\- ]?key)?|auth(?:entication)?[_\- ]?token"
+    r"|access[_\- ]?token|bearer|client[_\- ]?secret|private[_\- ]?token|token|passwd|password)"
+    r"[\"']?[ \t]*(?:[:=]|=>|is)?[ \t]*[\"'`]?(?P<it>[A-Za-z0-9+/_\-]{16,128}={0,2})(?![A-Za-z0-9+/_\-.(\[])"
+)
+_IN_URL = re.compile(r"(?<=://)(?P<it>[^\s/@:<>\"'{}\[\]$]{1,64}:[^\s/@<>\"'{}\[\]$]{3,128})(?=@[A-Za-z0-9\[])")
+_MIN_BITS = 3.0  # per character; "my-secret-password" has 3.2 but no digit, random hex 3.5 to 4, base64 4 to 6
+
+
+def _bits_per_character(text: str) -> float:
+    counts = Counter(text).values()
+    return -sum(number / len(text) * math.log2(number / len(text)) for number in counts)
+
+
+def _is_secret(match: re.Match[str]) -> bool:
+    value = match["it"]
+    digits = sum(character.isdigit() for character in value)
+    # words joined by signs are names, not secrets; a secret mixes letters and digits throughout
+    return digits >= (1 if len(value) >= 32 else 2) and digits < len(value) and _bits_per_character(value) >= _MIN_BITS and not _is_worded(value)
+
+
+def _is_worded(value: str) -> bool:
+    """Whether six tenths of it are words of four letters or more, as in `example-token-2024-placeholder`."""
+    return sum(len(word) for word in re.findall(r"[a-z]{4,}|[A-Z]{5,}|[A-Z][a-z]{3,}", value)) > 0.6 * len(value)
+
+
+def _replace_keys(text: str) -> tuple[str, int]:
+    total = 0
+    for pattern, is_meant in (
+        (_PRIVATE_KEY, lambda _: True),
+        # `sk-` and words also make a name, as in a CSS class
+        (_ISSUED_KEYS, lambda match: not match["it"].startswith("sk-") or any(map(str.isdigit, match["it"]))),
+        (_IN_URL, lambda _: True),
+        (_ASSIGNED, _is_secret),
+    ):
+        text, number = _replacing("api_key", pattern, is_meant)(text)
+        total += number
+    return text, total
+
+
+_REPLACERS: tuple[tuple[str, Callable[[str], tuple[str, int]]], ...] = (
+    ("api_key", _replace_keys),
+    ("email", _replace_emails),
+    ("iban", _replacing("iban", _IBAN, _is_iban)),
+    ("card", _replacing("card", _CARD, _is_card)),
+    ("ip", _replace_addresses),
+    ("phone", _replace_phones),
+)

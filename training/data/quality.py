@@ -1,0 +1,194 @@
+"""Models that judge text, made from the reference texts that the recipe names: n-gram perplexity and a classifier.
+
+The classifier tells reference texts from a sample of the crawl in the reference's language; a share of both is held out to
+measure it. Files: `quality.json` and, where a reference is named, `ngram.*` and `classifier.safetensors`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from training.artifact import write_json
+from training.data import classifier, perplexity
+from training.data.classifier import LinearClassifier
+from training.data.documents import document_files, read_documents
+from training.data.kitchen.world import KitchenWorld
+from training.data.language import identify
+from training.data.perplexity import NgramModel
+from training.data.sources import is_kitchen, read_rows
+from training.job import DataError, Gate, InputArtifact, Job, Outcome, Work
+from training.recipe import QualityRecipe
+from training.records import RecipeError
+
+SUMMARY_FILE = "quality.json"
+PIECE_CHARACTERS = 4000  # a book or a list of articles in one row is cut into page-sized pieces, at line ends
+MIN_TEXTS = 10  # on either side; fewer say nothing about quality
+LANGUAGE_CHARACTERS = 2000  # of a text are enough to tell the language of a candidate
+CANDIDATES_PER_NEGATIVE = 4  # of other languages, short or empty ones may be among them
+BUCKETS = ("head", "middle", "tail")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QualityModels:
+    """What the filter asks. Bucket limits are perplexities: the first is head's highest, the second middle's."""
+
+    ngram: NgramModel
+    classifier: LinearClassifier
+    bucket_limits: tuple[float, float]
+
+    def bucket(self, value: float) -> str:
+        """`head`, `middle` or `tail`: in which third of the held-out reference texts this perplexity would lie."""
+        return BUCKETS[sum(value > limit for limit in self.bucket_limits)]
+
+
+def load_models(item: InputArtifact) -> QualityModels | None:
+    """The models of a `quality_models` artifact; None when its recipe names no reference texts."""
+    summary = json.loads(item.file(SUMMARY_FILE).read_text("utf-8"))
+    if not summary["has_models"]:
+        return None
+    return QualityModels(
+        ngram=NgramModel.load(Path(item.path), "ngram"),
+        classifier=LinearClassifier.load(Path(item.path), "classifier"),
+        bucket_limits=tuple(summary["bucket_limits"]),
+    )
+
+
+def run(job: Job, work: Work) -> Outcome:
+    """Train both models, or state that the recipe asks for none."""
+    recipe = job.settings_as(QualityRecipe, "quality")
+    if not recipe.reference:
+        write_json(work.path / SUMMARY_FILE, {"has_models": False})
+        note = "quality.reference is empty: no models, and a filter that asks for classifier or perplexity is refused"
+        return Outcome(files=(SUMMARY_FILE,), notes={"models": note})
+    if not recipe.snapshots:
+        raise RecipeError("quality.snapshots: empty; name the snapshots whose pages the reference is compared with")
+    references = _references(job, recipe)
+    language = _main_language(references)
+    negatives = _negatives(job, recipe, language)
+    return _train(recipe, work, references, negatives, language)
+
+
+def _train(
+    recipe: QualityRecipe, work: Work, references: list[str], negatives: list[str], language: str
+) -> Outcome:
+    good, good_held_out = _split(references, recipe.held_out_fraction)
+    bad, bad_held_out = _split(negatives, recipe.held_out_fraction)
+    work.progress.message(f"{len(references)} reference texts in {language!r}, {len(negatives)} crawled ones")
+    ngram = perplexity.train(good, order=recipe.ngram_order)
+    model = classifier.train(good, bad, buckets=recipe.classifier_buckets)
+    auc = classifier.area_under_curve([model.score(t) for t in good_held_out], [model.score(t) for t in bad_held_out])
+    seen = np.array([ngram.perplexity(text) for text in good_held_out])
+    crawled = np.array([ngram.perplexity(text) for text in bad_held_out])
+    limits = [float(np.quantile(seen, share)) for share in (1 / 3, 2 / 3)]
+    files = [*ngram.save(work.path, "ngram"), model.save(work.path, "classifier"), SUMMARY_FILE]
+    write_json(
+        work.path / SUMMARY_FILE,
+        {"has_models": True, "bucket_limits": limits, "language": language, "ngram_order": recipe.ngram_order},
+    )
+    metrics = {
+        "classifier_auc": auc,
+        "reference_texts": len(references),
+        "negative_texts": len(negatives),
+        "held_out_texts": len(good_held_out) + len(bad_held_out),
+        "held_out_reference_perplexity": float(np.median(seen)),
+        "held_out_crawl_perplexity": float(np.median(crawled)),
+        "ngrams": float(sum(map(len, ngram.log_probability))),
+        "vocabulary": float(len(ngram.vocabulary)),
+    }
+    gate = Gate(
+        name="classifier_auc",
+        passed=auc >= recipe.min_auc,
+        evidence={"classifier_auc": round(auc, 4), "min_auc": recipe.min_auc},
+    )
+    notes = {"language": language, "bucket_limits": limits, "reference": list(recipe.reference)}
+    return Outcome(files=tuple(files), metrics=metrics, gates=(gate,), notes=notes)
+
+
+# Reference texts
+
+
+def _references(job: Job, recipe: QualityRecipe) -> list[str]:
+    """Page-sized pieces of all reference texts, each once, in the order of their hash."""
+    world = job.settings_as(KitchenWorld, "kitchen") if any(map(is_kitchen, recipe.reference)) else None
+    pieces: set[str] = set()
+    for uri in recipe.reference:
+        for number, row in enumerate(read_rows(uri, world=world)):
+            text = row.get(recipe.reference_field)
+            if not isinstance(text, str):
+                raise DataError(
+                    f"quality.reference: {uri}: row {number} has no text in {recipe.reference_field!r}; its fields are"
+                    f" {', '.join(sorted(row))} (quality.reference_field names the one to read)"
+                )
+            pieces.update(page_sized(text))
+    if len(pieces) < MIN_TEXTS:
+        raise DataError(f"quality.reference: {len(pieces)} texts in {', '.join(recipe.reference)}; at least {MIN_TEXTS} are needed")
+    return sorted(pieces, key=_hash)
+
+
+def page_sized(text: str) -> Iterator[str]:
+    """The text in pieces of at most PIECE_CHARACTERS, cut at line ends; a longer line is a piece of its own."""
+    piece: list[str] = []
+    size = 0
+    for line in text.splitlines():
+        if size + len(line) > PIECE_CHARACTERS and piece:
+            yield "\n".join(piece)
+            piece, size = [], 0
+        piece.append(line)
+        size += len(line) + 1
+    if "".join(piece).strip():
+        yield "\n".join(piece)
+
+
+def _main_language(texts: Sequence[str]) -> str:
+    counts = Counter(identify(text[:LANGUAGE_CHARACTERS])[0] for text in texts)
+    return min(counts, key=lambda code: (-counts[code], code))
+
+
+# The crawl's side
+
+
+def _negatives(job: Job, recipe: QualityRecipe, language: str) -> list[str]:
+    """Pages in `language`, chosen by the hash of their id, in that order: the same for any order of files."""
+    candidates = heapq.nsmallest(
+        CANDIDATES_PER_NEGATIVE * recipe.negatives,
+        (
+            (_hash(row["id"]), row["text"])
+            for item in job.inputs_of("extracted_documents")
+            for path in document_files(item)
+            for row in read_documents(path, columns=["id", "text"])
+        ),
+    )
+    chosen: list[str] = []
+    for _, text in candidates:
+        if len(chosen) < recipe.negatives and identify(text[:LANGUAGE_CHARACTERS])[0] == language:
+            chosen.append(text)
+    if len(chosen) < MIN_TEXTS:
+        raise DataError(
+            f"quality.snapshots: {len(chosen)} pages in {language!r}, the reference's language, in {', '.join(recipe.snapshots)};"
+            f" at least {MIN_TEXTS} are needed"
+        )
+    return chosen
+
+
+def _split(texts: list[str], held_out_fraction: float) -> tuple[list[str], list[str]]:
+    """(training, held out), the latter at least one; chosen by a hash, so a new text moves no other."""
+    limit = held_out_fraction * 2**64
+    is_held_out = [int(_hash("held out\n" + text)[:16], 16) < limit for text in texts]
+    if not any(is_held_out):
+        is_held_out[0] = True
+    training = [text for text, held in zip(texts, is_held_out, strict=True) if not held]
+    if not training:
+        raise RecipeError(f"quality.held_out_fraction: {held_out_fraction} leaves nothing to train on; 0.1 is usual")
+    return training, [text for text, held in zip(texts, is_held_out, strict=True) if held]
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
