@@ -1,6 +1,8 @@
-"""Scheduled backfills: a sensor that notices new snapshots, a schedule that rebuilds on a cadence. Both are off by default.
+"""Scheduled backfills: a sensor that notices new snapshots, a schedule that rebuilds on a cadence. Both are off by
+default.
 
-Both start the job `rebuild`, which adds one real backfill of exactly what is missing or outdated. A recipe takes part once a
+Both start the job `rebuild`, which adds one real backfill of exactly what is missing or outdated. A recipe takes
+part once a
 person has run it under this root; automation never starts a recipe for the first time.
 """
 
@@ -9,12 +11,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import dagster as dg
-from assets.partitions import known_recipes
-from assets.status import Cell, Comparison, compare
 from dagster._core.definitions.assets.graph.asset_graph_subset import AssetGraphSubset
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.definitions.events import AssetKeyPartitionKey
 from dagster._core.execution.backfill import PartitionBackfill
+
+from assets.partitions import known_recipes
+from assets.status import Cell, Comparison, compare
 from training import artifact
 from training.recipe import Recipe, recipe_folders
 
@@ -24,7 +27,11 @@ SENSOR_SECONDS = 60
 
 def due(root: Path) -> list[Comparison]:
     """The recipes that were run under `root` before and now lack something that can be made."""
-    comparisons = [compare(recipe, root, skip_unavailable=True) for recipe in known_recipes((root / "recipes", *recipe_folders())).values() if was_run(recipe, root)]
+    comparisons = [
+        compare(recipe, root, skip_unavailable=True)
+        for recipe in known_recipes((root / "recipes", *recipe_folders())).values()
+        if was_run(recipe, root)
+    ]
     return [comparison for comparison in comparisons if cells_due(comparison)]
 
 
@@ -38,7 +45,11 @@ def cells_due(comparison: Comparison) -> list[Cell]:
     blocked: set[tuple[str, str]] = set()
     chosen = []
     for cell in comparison.to_do():
-        if comparison.refused_by(cell) is not None or any(key in blocked for key in cell.inputs) or cell.state == "unavailable":
+        if (
+            comparison.refused_by(cell) is not None
+            or any(key in blocked for key in cell.inputs)
+            or cell.state == "unavailable"
+        ):
             blocked.add(cell.key)
         else:
             chosen.append(cell)
@@ -47,13 +58,16 @@ def cells_due(comparison: Comparison) -> list[Cell]:
 
 def run_key(comparisons: Iterable[Comparison]) -> str:
     """The same for the same lack, so that a sensor asks once and not every minute."""
-    return artifact.digest_of([[cell.asset, cell.partition, cell.fingerprint] for one in comparisons for cell in cells_due(one)])
+    return artifact.digest_of(
+        [[cell.asset, cell.partition, cell.fingerprint] for one in comparisons for cell in cells_due(one)]
+    )
 
 
 def add_backfill(instance: dg.DagsterInstance, graph: BaseAssetGraph, comparison: Comparison, title: str) -> str:
     """Add a backfill of what the recipe lacks; the daemon runs it, in order. Returns its id.
 
-    There is no public way for a schedule to ask for a backfill (dagster#13852); this is what the web server's own mutation does.
+    There is no public way for a schedule to ask for a backfill (dagster#13852); this is what the web server's own
+    mutation does.
     """
     wanted: dict[dg.AssetKey, set[str]] = {}
     for cell in cells_due(comparison):
@@ -67,7 +81,9 @@ def add_backfill(instance: dg.DagsterInstance, graph: BaseAssetGraph, comparison
         dynamic_partitions_store=instance,
         asset_graph_subset=subset,
         title=title,
-        description=f"{sum(map(len, wanted.values()))} missing or outdated partitions of recipe {comparison.recipe.name}",
+        description=(
+            f"{sum(map(len, wanted.values()))} missing or outdated partitions of recipe {comparison.recipe.name}"
+        ),
         run_config=None,
     )
     instance.add_backfill(backfill)
@@ -81,10 +97,17 @@ def automation(root: Path) -> tuple[list[dg.SensorDefinition], list[dg.ScheduleD
     def add_missing_backfills(context: dg.OpExecutionContext) -> None:
         graph = context.repository_def.asset_graph
         for comparison in due(root):
-            backfill = add_backfill(context.instance, graph, comparison, title=f"{comparison.recipe.name}: what is missing")
-            context.log.info(f"added backfill {backfill} of {len(cells_due(comparison))} partitions of {comparison.recipe.name}")
+            backfill = add_backfill(
+                context.instance, graph, comparison, title=f"{comparison.recipe.name}: what is missing"
+            )
+            context.log.info(
+                f"added backfill {backfill} of {len(cells_due(comparison))} partitions of {comparison.recipe.name}"
+            )
 
-    @dg.job(description="Rebuild exactly what is missing or outdated, as one backfill a recipe.", tags={"pedigree/purpose": "rebuild"})
+    @dg.job(
+        description="Rebuild exactly what is missing or outdated, as one backfill a recipe.",
+        tags={"pedigree/purpose": "rebuild"},
+    )
     def rebuild() -> None:
         add_missing_backfills()
 

@@ -23,7 +23,8 @@ Which = Literal["same", "earlier", "every", "quality", "tokenizer"]
 class Input:
     """An upstream asset, and which of its partitions are read.
 
-    `same`: the same partition, or the recipe's. `earlier`: this snapshot and those before it. `every`: all snapshots of the
+    `same`: the same partition, or the recipe's. `earlier`: this snapshot and those before it. `every`: all
+    snapshots of the
     recipe. `quality`, `tokenizer`: the snapshots that the recipe names for them.
     """
 
@@ -64,7 +65,11 @@ def partition_key(recipe: Recipe, snapshot: str = "") -> str:
 
 def partitions_of(link: Link, recipe: Recipe) -> list[str]:
     """The partition keys that `recipe` has of an asset, in snapshot order."""
-    return [partition_key(recipe, snapshot.name) for snapshot in recipe.snapshots] if link.scope == "snapshot" else [recipe.name]
+    return (
+        [partition_key(recipe, snapshot.name) for snapshot in recipe.snapshots]
+        if link.scope == "snapshot"
+        else [recipe.name]
+    )
 
 
 def input_partitions(item: Input, link: Link, recipe: Recipe, snapshot: str) -> list[str]:
@@ -93,7 +98,8 @@ def _sections(*names: str) -> Callable[[Recipe, str], dict[str, Any]]:
 
 
 def with_data(recipe: Recipe, sections: dict[str, Any]) -> dict[str, Any]:
-    """`sections` with `kitchen` added when a `kitchen://` URI occurs in them, and `data` (URI: sha256) when files are named."""
+    """`sections` with `kitchen` added when a `kitchen://` URI occurs in them, and `data` (URI: sha256) when files
+    are named."""
     from training.data.sources import checksum_of
 
     uris = sorted(set(_uris(write_record(sections))))
@@ -165,7 +171,11 @@ _CONTEXT = {"promote": ("champion",)}
 
 def asked_settings(link: Link, settings: dict[str, Any]) -> dict[str, Any]:
     """The part of `settings` that the fingerprint covers: what differs from the defaults, less locations."""
-    asked = {name: differing_from_defaults(section) for name, section in settings.items() if name not in _CONTEXT.get(link.stage, ())}
+    asked = {
+        name: differing_from_defaults(section)
+        for name, section in settings.items()
+        if name not in _CONTEXT.get(link.stage, ())
+    }
     for section, field in _LOCATIONS.get(link.stage, ()):
         asked.get(section, {}).pop(field, None)
     return asked
@@ -229,7 +239,10 @@ CHAIN: dict[str, Link] = {
             stage="dedup",
             scope="snapshot",
             settings=_sections("dedup"),
-            inputs=(Input(asset="filtered_documents", which="earlier"), Input(asset="document_signatures", which="earlier")),
+            inputs=(
+                Input(asset="filtered_documents", which="earlier"),
+                Input(asset="document_signatures", which="earlier"),
+            ),
             gates=("counts_balance", "survival"),
         ),
         Link(
@@ -349,7 +362,12 @@ CHAIN: dict[str, Link] = {
             scope="recipe",
             package="evaluation",
             settings=_sections("evaluation"),
-            inputs=(Input(asset="base_model"), Input(asset="sft_model"), Input(asset="aligned_model"), Input(asset="reward_model")),
+            inputs=(
+                Input(asset="base_model"),
+                Input(asset="sft_model"),
+                Input(asset="aligned_model"),
+                Input(asset="reward_model"),
+            ),
             gates=("scores_complete",),
             pool="training",
         ),

@@ -1,6 +1,7 @@
 """The command line: what scripts and other people's tools rely on. The contract is in docs/command-line.md.
 
-Exit codes: 0 done (`run` to the end: promoted); 2 bad input, nothing started; 3 a gate refused, with its evidence; 1 anything else.
+Exit codes: 0 done (`run` to the end: promoted); 2 bad input, nothing started; 3 a gate refused, with its evidence;
+1 anything else.
 """
 
 from __future__ import annotations
@@ -14,13 +15,18 @@ from typing import Annotated, Any
 
 import typer
 
-from assets.run import BAD_INPUT, FAILED, OK, REFUSED, Report, keep_recipe, run_recipe
+from assets.run import BAD_INPUT, FAILED, OK, Report, keep_recipe, run_recipe
 from assets.status import Cell, compare
 from training.job import DataError
 from training.recipe import Recipe, load_recipe, recipe_as_data, recipe_folders
 from training.records import RecipeError
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="From raw crawl to an evaluated model, every weight traceable.")
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="From raw crawl to an evaluated model, every weight traceable.",
+)
 
 RecipeArgument = Annotated[str, typer.Argument(help="name of a recipe, or path of a YAML file")]
 RootOption = Annotated[Path, typer.Option("--root", help="where artifacts, Dagster instance and MLflow store live")]
@@ -54,7 +60,9 @@ def run(
     recipe: RecipeArgument,
     profile: ProfileOption = "local",
     root: RootOption = DEFAULT_ROOT,
-    snapshots: Annotated[str, typer.Option(help="comma-separated; only these snapshots' assets and what they need")] = "",
+    snapshots: Annotated[
+        str, typer.Option(help="comma-separated; only these snapshots' assets and what they need")
+    ] = "",
     until: Annotated[str, typer.Option(help="stop after this asset")] = "",
     json_: JsonOption = False,
 ) -> None:
@@ -79,7 +87,9 @@ def _run(name: str, profile: str, root: Path, snapshots: str = "", until: str = 
     if name.endswith((".yaml", ".yml")):
         keep_recipe(recipe, root)
     with Display(recipe) as display:
-        return run_recipe(recipe, root, profile=profile, until=until or None, snapshots=chosen, announce=display.announce)
+        return run_recipe(
+            recipe, root, profile=profile, until=until or None, snapshots=chosen, announce=display.announce
+        )
 
 
 def _finish(report: Report, json_: bool) -> None:
@@ -94,7 +104,11 @@ def _finish(report: Report, json_: bool) -> None:
 
 
 @app.command()
-def demo(root: RootOption = DEFAULT_ROOT, profile: ProfileOption = "local", recipe: Annotated[str, typer.Argument()] = "kitchen") -> None:
+def demo(
+    root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
+    recipe: Annotated[str, typer.Argument()] = "kitchen",
+) -> None:
     """Run the embedded default from its crawl to a promoted model and show the scoreboard."""
     from assets.terminal import show_scoreboard
 
@@ -120,7 +134,12 @@ def status(recipe: RecipeArgument, root: RootOption = DEFAULT_ROOT, json_: JsonO
     """What is made, missing or outdated, and by which field."""
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
     if json_:
-        print(json.dumps({"recipe": comparison.recipe.name, "assets": _status_data(comparison.cells.values())}, ensure_ascii=False))
+        print(
+            json.dumps(
+                {"recipe": comparison.recipe.name, "assets": _status_data(comparison.cells.values())},
+                ensure_ascii=False,
+            )
+        )
         return
     from assets.terminal import show_status
 
@@ -168,9 +187,18 @@ def verify(recipe: RecipeArgument, root: RootOption = DEFAULT_ROOT, json_: JsonO
 
     comparison = compare(read(recipe, root), root.resolve())
     made = [cell for cell in comparison.cells.values() if cell.artifact is not None]
-    problems = [{"asset": cell.asset, "partition": cell.partition, "problem": line} for cell in made for line in damaged_files(cell.artifact)]  # type: ignore[arg-type]
+    problems = [
+        {"asset": cell.asset, "partition": cell.partition, "problem": line}
+        for cell in made
+        for line in damaged_files(cell.artifact)
+    ]  # type: ignore[arg-type]
     if json_:
-        print(json.dumps({"recipe": comparison.recipe.name, "ok": not problems, "verified": len(made), "problems": problems}, ensure_ascii=False))
+        print(
+            json.dumps(
+                {"recipe": comparison.recipe.name, "ok": not problems, "verified": len(made), "problems": problems},
+                ensure_ascii=False,
+            )
+        )
     else:
         for problem in problems:
             print(f"{problem['asset']} [{problem['partition']}]: {problem['problem']}", file=sys.stderr)
@@ -179,7 +207,12 @@ def verify(recipe: RecipeArgument, root: RootOption = DEFAULT_ROOT, json_: JsonO
 
 
 @app.command()
-def report(recipe: RecipeArgument, root: RootOption = DEFAULT_ROOT, output: Annotated[Path, typer.Option(help="file to write")] = Path("report.html"), json_: JsonOption = False) -> None:
+def report(
+    recipe: RecipeArgument,
+    root: RootOption = DEFAULT_ROOT,
+    output: Annotated[Path, typer.Option(help="file to write")] = Path("report.html"),
+    json_: JsonOption = False,
+) -> None:
     """Write one self-contained HTML page of whatever the recipe has made so far, refused artifacts included."""
     from evaluation.report import render_report
 
@@ -210,12 +243,16 @@ def _made(recipe: str, root: Path, asset: str) -> Cell:
     comparison = compare(read(recipe, root), root.resolve())
     cell = comparison.cells.get((asset, comparison.recipe.name))
     if cell is None or cell.artifact is None:
-        raise DataError(f"{asset} of recipe {comparison.recipe.name} is not made under {root}; `pedigree run {recipe}` makes it")
+        raise DataError(
+            f"{asset} of recipe {comparison.recipe.name} is not made under {root}; `pedigree run {recipe}` makes it"
+        )
     return cell
 
 
 @app.command()
-def dev(root: RootOption = DEFAULT_ROOT, profile: ProfileOption = "local", port: int = 3000, mlflow_port: int = 5000) -> None:
+def dev(
+    root: RootOption = DEFAULT_ROOT, profile: ProfileOption = "local", port: int = 3000, mlflow_port: int = 5000
+) -> None:
     """Dagster UI and daemon on loopback, and MLflow, over the stores of one root."""
     from assets.dev import serve
 

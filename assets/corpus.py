@@ -1,13 +1,15 @@
 """From raw crawl to clean documents. Each asset declares; the work is a stage under `training/data`."""
 
 import dagster as dg
+
 from assets.declare import chain_asset
 from assets.stage import Pipeline, materialize
 
 
 @chain_asset
 def crawl_archives(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
-    """WARC files (or already extracted text) of one snapshot, with sizes and checksums. Made by training.data.archives."""
+    """WARC files (or already extracted text) of one snapshot, with sizes and checksums. Made by
+    training.data.archives."""
     return materialize(context, pipeline)
 
 

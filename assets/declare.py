@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import dagster as dg
+
 from assets.chain import CHAIN, Link
 from assets.partitions import Partitions
 

@@ -29,11 +29,18 @@ def serve(root: Path, profile: str, port: int, mlflow_port: int) -> int:
     """Run until interrupted. Returns the exit code; a port in use is said before anything starts."""
     for wanted, option in ((port, "--port"), (mlflow_port, "--mlflow-port")):
         if not is_free(wanted):
-            print(f"error: port {wanted} on {LOOPBACK} is in use; end what uses it, or give another with {option}", file=sys.stderr)
+            print(
+                f"error: port {wanted} on {LOOPBACK} is in use; end what uses it, or give another with {option}",
+                file=sys.stderr,
+            )
             return FAILED
     root.mkdir(parents=True, exist_ok=True)
     processes = [_start(argv, env, cwd=dagster_home(root)) for argv, env in _commands(root, profile, port, mlflow_port)]
-    print(f"Dagster: http://{LOOPBACK}:{port}   MLflow: http://{LOOPBACK}:{mlflow_port}   root: {root}   (Ctrl-C ends both)", flush=True)
+    print(
+        f"Dagster: http://{LOOPBACK}:{port}   MLflow: http://{LOOPBACK}:{mlflow_port}   root: {root}   "
+        "(Ctrl-C ends both)",
+        flush=True,
+    )
     return _watch(processes, root, port)
 
 
@@ -57,7 +64,18 @@ def _commands(root: Path, profile: str, port: int, mlflow_port: int) -> list[tup
         "PEDIGREE_ROOT": str(root),
         "PEDIGREE_PROFILE": profile,
     }
-    dagster = [sys.executable, "-m", "dagster", "dev", "--module-name", "assets.definitions", "--host", LOOPBACK, "--port", str(port)]
+    dagster = [
+        sys.executable,
+        "-m",
+        "dagster",
+        "dev",
+        "--module-name",
+        "assets.definitions",
+        "--host",
+        LOOPBACK,
+        "--port",
+        str(port),
+    ]
     mlflow, mlflow_environment = server_command(load_profile(profile).tracking_uri, root, mlflow_port)
     return [(dagster, environment), (mlflow, {**environment, **mlflow_environment})]
 
@@ -80,7 +98,10 @@ def _watch(processes: list[subprocess.Popen[bytes]], root: Path, port: int) -> i
         time.sleep(0.5)
         ended = [process for process in processes if process.poll() is not None]
         if ended:
-            print(f"error: {' '.join(map(str, ended[0].args[:4]))} ended with exit code {ended[0].returncode}", file=sys.stderr)  # type: ignore[index]
+            print(
+                f"error: {' '.join(map(str, ended[0].args[:4]))} ended with exit code {ended[0].returncode}",
+                file=sys.stderr,
+            )  # type: ignore[index]
             code = FAILED
             break
         if (now := recipes_state(root)) != seen:

@@ -1,19 +1,22 @@
 """From tokens to an aligned model. The work is under `training/pretrain` and `training/posttrain`."""
 
 import dagster as dg
+
 from assets.declare import chain_asset
 from assets.stage import Pipeline, materialize
 
 
 @chain_asset
 def base_model(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
-    """The pretrained decoder in the transformers layout, with held-out bits per byte. Made by training.pretrain.stage."""
+    """The pretrained decoder in the transformers layout, with held-out bits per byte. Made by
+    training.pretrain.stage."""
     return materialize(context, pipeline)
 
 
 @chain_asset
 def instruction_data(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
-    """Conversations for supervised fine-tuning, each with its source and generator. Made by training.posttrain.instructions."""
+    """Conversations for supervised fine-tuning, each with its source and generator. Made by
+    training.posttrain.instructions."""
     return materialize(context, pipeline)
 
 
@@ -31,7 +34,8 @@ def preference_data(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg
 
 @chain_asset
 def reward_model(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
-    """A learned reward (Bradley-Terry on the preferences), with its accuracy on held-out pairs. Made by training.posttrain.reward."""
+    """A learned reward (Bradley-Terry on the preferences), with its accuracy on held-out pairs. Made by
+    training.posttrain.reward."""
     return materialize(context, pipeline)
 
 

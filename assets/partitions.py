@@ -1,6 +1,7 @@
 """Recipes and snapshots as partitions: keys and the mappings between them, from the recipes that exist.
 
-Keys are `recipe` and `recipe@snapshot`. Mappings are static, which the web server and the daemon understand; a product of two
+Keys are `recipe` and `recipe@snapshot`. Mappings are static, which the web server and the daemon understand; a
+product of two
 dimensions would list cells that no recipe names. Files are never partitions: ranks inside a stage shard them.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import dagster as dg
+
 from assets.chain import CHAIN, Input, Link, input_partitions, partition_key, partitions_of
 from training.recipe import Recipe, load_recipe
 from training.records import RecipeError
@@ -21,7 +23,8 @@ log = logging.getLogger(__name__)
 def known_recipes(folders: Iterable[Path]) -> dict[str, Recipe]:
     """Every readable recipe of the folders by name; the first folder that has a name wins.
 
-    A broken file is reported in the log and left out: one person's mistake must not take the code location from everybody.
+    A broken file is reported in the log and left out: one person's mistake must not take the code location from
+    everybody.
     """
     folders = tuple(folders)
     found: dict[str, Recipe] = {}

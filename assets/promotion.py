@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import dagster as dg
+
 from assets.chain import CHAIN
 from assets.stage import Made, Pipeline, StageFailed, Watch, make, result_of
 from assets.status import Comparison, compare
@@ -31,7 +32,9 @@ def materialize_and_promote(context: dg.AssetExecutionContext, pipeline: Pipelin
     try:
         made = make(cell, comparison, pipeline, watch)
     except StageFailed as failure:
-        raise dg.Failure(description=str(failure), allow_retries=False, metadata={"exit_code": failure.exit_code or 1}) from None
+        raise dg.Failure(
+            description=str(failure), allow_retries=False, metadata={"exit_code": failure.exit_code or 1}
+        ) from None
     result = result_of(CHAIN["promoted_model"], made)
     version = promote(made, comparison, tracking, context.run_id)
     return dg.MaterializeResult(
@@ -52,7 +55,12 @@ def promote(made: Made, comparison: Comparison, tracking: Tracking, run_id: str)
     assert model is not None, "a decision has a model among its inputs"
     version = tracking.find_version(name, model.digest)
     if version is None:
-        version = tracking.register(name, str(model.path / "model"), run_key=f"aligned_model-{model.fingerprint[:16]}", tags=_tags(made, comparison, run_id))
+        version = tracking.register(
+            name,
+            str(model.path / "model"),
+            run_key=f"aligned_model-{model.fingerprint[:16]}",
+            tags=_tags(made, comparison, run_id),
+        )
     tracking.set_alias(name, CANDIDATE, version)
     promoted = is_promotable(made, comparison)
     if promoted:
@@ -74,9 +82,7 @@ def is_promotable(made: Made, comparison: Comparison) -> bool:
 def _tags(made: Made, comparison: Comparison, run_id: str) -> dict[str, str]:
     recipe = comparison.recipe
     decision = json.loads((made.artifact.path / "decision.json").read_text("utf-8"))
-    lineage = {
-        f"digest.{item['asset']}": item["digest"] for item in made.record["inputs"]
-    }
+    lineage = {f"digest.{item['asset']}": item["digest"] for item in made.record["inputs"]}
     scores = {f"eval.{suite}": str(score) for suite, score in decision.get("scores", {}).items()}
     return {
         "recipe": recipe.name,

@@ -72,7 +72,8 @@ Announce = Callable[[str, Cell, dict[str, Any]], None]
 def run_recipe(
     recipe: Recipe, root: Path, *, profile: str, until: str | None, snapshots: tuple[str, ...], announce: Announce
 ) -> Report:
-    """Make what is missing up to `until`; stops at the first refusal or failure. Bad input raises before anything starts."""
+    """Make what is missing up to `until`; stops at the first refusal or failure. Bad input raises before anything
+    starts."""
     started = time.monotonic()
     report = Report(recipe=recipe.name)
     comparison = compare(recipe, root)
@@ -94,7 +95,10 @@ def keep_recipe(recipe: Recipe, root: Path) -> None:
     """Keep a recipe that came from a path under the root, resolved, so that jobs and the UI on this root find it."""
     import yaml
 
-    artifact.write_text(root / "recipes" / f"{recipe.name}.yaml", yaml.safe_dump(recipe_as_data(recipe), sort_keys=False, allow_unicode=True))
+    artifact.write_text(
+        root / "recipes" / f"{recipe.name}.yaml",
+        yaml.safe_dump(recipe_as_data(recipe), sort_keys=False, allow_unicode=True),
+    )
 
 
 def dagster_home(root: Path) -> Path:
@@ -124,10 +128,17 @@ def _chosen(comparison: Comparison, until: str | None, snapshots: tuple[str, ...
 
 
 def _materialize_all(
-    recipe: Recipe, root: Path, profile: str, until: str | None, snapshots: tuple[str, ...], announce: Announce, report: Report
+    recipe: Recipe,
+    root: Path,
+    profile: str,
+    until: str | None,
+    snapshots: tuple[str, ...],
+    announce: Announce,
+    report: Report,
 ) -> None:
     # Dagster costs 2 s to import: a run that finds everything made does without it.
     import dagster as dg
+
     from assets import corpus, models, reports, stage, tokens  # noqa: F401
     from assets.declare import build
     from assets.partitions import Partitions
@@ -157,7 +168,9 @@ def _materialize_all(
         pipeline.tracking().finish_launch(launch, "FINISHED" if report.exit_code == OK else "FAILED")
 
 
-def _groups(recipe: Recipe, root: Path, until: str | None, snapshots: tuple[str, ...], report: Report) -> Iterator[list[Cell]]:
+def _groups(
+    recipe: Recipe, root: Path, until: str | None, snapshots: tuple[str, ...], report: Report
+) -> Iterator[list[Cell]]:
     """Runs one after another: cells of one partition whose inputs are made, or are made earlier in the same run."""
     attempted: set[tuple[str, str]] = set()
     while report.exit_code == OK:
@@ -173,7 +186,9 @@ def _groups(recipe: Recipe, root: Path, until: str | None, snapshots: tuple[str,
             return
         if attempted & {cell.key for cell in group}:
             report.exit_code = report.exit_code or FAILED
-            report.error = report.error or f"{group[0].asset} [{group[0].partition}] was materialized and is still not made"
+            report.error = (
+                report.error or f"{group[0].asset} [{group[0].partition}] was materialized and is still not made"
+            )
             return
         attempted |= {cell.key for cell in group}
         yield group
@@ -219,14 +234,27 @@ def _explain(result: Any, report: Report) -> None:
             return
 
 
-def _fill(report: Report, comparison: Comparison, made_here: set[tuple[str, str]], until: str | None, snapshots: tuple[str, ...]) -> None:
+def _fill(
+    report: Report,
+    comparison: Comparison,
+    made_here: set[tuple[str, str]],
+    until: str | None,
+    snapshots: tuple[str, ...],
+) -> None:
     """Every cell that is made, and the verdict on the whole."""
     for cell in comparison.cells.values():
         if cell.artifact is not None and cell.is_recorded:
             report.assets.setdefault(cell.asset, {})[cell.partition] = entry_of(cell, reused=cell.key not in made_here)
     decision = comparison.cells["promoted_model", comparison.recipe.name].artifact
     report.promoted = decision is not None and not decision.failed_gates
-    if report.exit_code == OK and not report.refusals and until is None and not snapshots and decision is not None and decision.failed_gates:
+    if (
+        report.exit_code == OK
+        and not report.refusals
+        and until is None
+        and not snapshots
+        and decision is not None
+        and decision.failed_gates
+    ):
         report.refusals.append(refusal_of(comparison.cells["promoted_model", comparison.recipe.name]))
         report.exit_code = REFUSED
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+
 from assets.chain import CHAIN, Link
 from assets.status import Cell, Comparison, compare, write_reference
 from resources.compute.base import Handle, Status, Task
@@ -43,7 +44,8 @@ class StageFailed(RuntimeError):
 
 
 class Pipeline(dg.ConfigurableResource):
-    """Where artifacts live and which profile runs them. `cancels_on_interrupt`: Ctrl-C in a terminal ends the jobs too."""
+    """Where artifacts live and which profile runs them. `cancels_on_interrupt`: Ctrl-C in a terminal ends the jobs
+    too."""
 
     root: str
     profile: str = "local"
@@ -113,7 +115,11 @@ def materialize(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.Mat
     try:
         made = make(cell, comparison, pipeline, watch)
     except StageFailed as failure:
-        raise dg.Failure(description=str(failure), allow_retries=failure.exit_code in (None, 1), metadata={"exit_code": failure.exit_code or 1}) from None
+        raise dg.Failure(
+            description=str(failure),
+            allow_retries=failure.exit_code in (None, 1),
+            metadata={"exit_code": failure.exit_code or 1},
+        ) from None
     return result_of(link, made)
 
 
@@ -149,7 +155,8 @@ def make(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -
     if refused is not None:
         gate = refused.artifact.failed_gates[0]  # type: ignore[union-attr]
         raise StageFailed(
-            f"{refused.asset} [{refused.partition}] was refused by its gate {gate['name']}: {artifact.canonical_json(gate['evidence'])}",
+            f"{refused.asset} [{refused.partition}] was refused by its gate {gate['name']}: "
+            f"{artifact.canonical_json(gate['evidence'])}",
             REFUSED_EXIT_CODE,
         )
     if cell.artifact is not None:
@@ -175,7 +182,11 @@ def job_of(cell: Cell, comparison: Comparison, size: Size) -> Job:
         made = comparison.cells[key].artifact
         if made is None:
             raise StageFailed(f"{key[0]} [{key[1]}] is not made; materialize it first", BAD_INPUT_EXIT_CODE)
-        inputs.append(InputArtifact(asset=key[0], partition=key[1], fingerprint=made.fingerprint, digest=made.digest, path=str(made.path)))
+        inputs.append(
+            InputArtifact(
+                asset=key[0], partition=key[1], fingerprint=made.fingerprint, digest=made.digest, path=str(made.path)
+            )
+        )
     return Job(
         stage=stage.name,
         asset=cell.asset,
@@ -209,7 +220,9 @@ def run_settings(size: Size) -> RunSettings:
 
 
 def _seed(settings: dict[str, Any]) -> int:
-    return next((section["seed"] for section in settings.values() if isinstance(section, dict) and "seed" in section), 0)
+    return next(
+        (section["seed"] for section in settings.values() if isinstance(section, dict) and "seed" in section), 0
+    )
 
 
 def _set_aside_outdated(folder: Path) -> None:
@@ -245,7 +258,18 @@ def _run(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch) -> tuple[Artifa
         fingerprint=cell.fingerprint,
         tags={"dagster/run_id": watch.run_id, "dagster/asset_key": cell.asset, "dagster/partition": cell.partition},
     )
-    run.log_inputs([{"asset": i.asset, "partition": i.partition, "fingerprint": i.fingerprint, "digest": i.digest, "path": i.path} for i in job.inputs])
+    run.log_inputs(
+        [
+            {
+                "asset": i.asset,
+                "partition": i.partition,
+                "fingerprint": i.fingerprint,
+                "digest": i.digest,
+                "path": i.path,
+            }
+            for i in job.inputs
+        ]
+    )
     task = Task(
         key=f"{cell.asset}-{cell.fingerprint[:16]}",
         argv=("-m", *CHAIN[cell.asset].argv, str(folder / "job.json")),
@@ -270,7 +294,9 @@ def _run(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch) -> tuple[Artifa
         run.finish("KILLED")
         raise
     run.finish("FAILED")
-    raise StageFailed(f"{cell.asset} [{cell.partition}]: {_explain(backend.log_tail(str(folder), 40), status)}", status.exit_code)
+    raise StageFailed(
+        f"{cell.asset} [{cell.partition}]: {_explain(backend.log_tail(str(folder), 40), status)}", status.exit_code
+    )
 
 
 def _follow(backend: Any, task: Task, folder: Path, run: Any, watch: Watch, cell: Cell) -> Status:
@@ -290,7 +316,8 @@ def _follow(backend: Any, task: Task, folder: Path, run: Any, watch: Watch, cell
                 return status
             time.sleep(backend.poll_seconds)
     except BaseException:
-        # Only a cancelled run ends its job. An orchestrator that is stopped or dies leaves it running, to be found again.
+        # Only a cancelled run ends its job. An orchestrator that is stopped or dies leaves it running, to be found
+        # again.
         if watch.is_canceling():
             backend.cancel(handle)
         raise
@@ -347,13 +374,19 @@ def _explain(tail: str, status: Status) -> str:
 
 def _environment() -> dict[str, str]:
     """Variables a job needs, by name: nothing else of the orchestrator's environment is promised to it."""
-    fixed = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "0"}
+    fixed = {
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONHASHSEED": "0",
+    }
     passed = {name: os.environ[name] for name in ("PEDIGREE_DATA",) if name in os.environ}
     return {**fixed, **passed}
 
 
 def _num_tasks(job: Job, size: Size) -> int:
-    """How many tasks a fan-out over nodes may use: 1 unless the stage works in ranks and the size names several nodes."""
+    """How many tasks a fan-out over nodes may use: 1 unless the stage works in ranks and the size names several
+    nodes."""
     del job
     return max(1, size.nodes) if size.nodes > 1 and size.processes <= 1 and size.gpus_per_node == 0 else 1
 
@@ -375,13 +408,19 @@ def _check(link: Link, made: Made, name: str) -> dg.AssetCheckResult:
     if verdict is None:
         return dg.AssetCheckResult(check_name=name, passed=True, metadata={"verdict": "not asked for by this recipe"})
     evidence = {key: _metadata_value(value) for key, value in verdict["evidence"].items()}
-    return dg.AssetCheckResult(check_name=name, passed=verdict["passed"], metadata=evidence, severity=dg.AssetCheckSeverity.ERROR)
+    return dg.AssetCheckResult(
+        check_name=name, passed=verdict["passed"], metadata=evidence, severity=dg.AssetCheckSeverity.ERROR
+    )
 
 
 def metadata_of(made: Made) -> dict[str, Any]:
     """Numbers first (Dagster plots them over time), then links."""
     record = made.record
-    values: dict[str, Any] = {"reused": made.reused, "fingerprint": made.artifact.fingerprint, "digest": made.artifact.digest}
+    values: dict[str, Any] = {
+        "reused": made.reused,
+        "fingerprint": made.artifact.fingerprint,
+        "digest": made.artifact.digest,
+    }
     values["seconds"] = float(record["seconds"])
     values["bytes"] = sum(entry["bytes"] for entry in record["files"])
     if record["counts"]:
@@ -400,7 +439,9 @@ def metadata_of(made: Made) -> dict[str, Any]:
 def _count_metadata(counts: dict[str, Any]) -> dict[str, Any]:
     dropped, quarantined = sum(counts["dropped"].values()), sum(counts["quarantined"].values())
     rows = [("in", counts["in"]), ("kept", counts["kept"])]
-    rows += [(f"dropped: {reason}", number) for reason, number in sorted(counts["dropped"].items(), key=lambda kv: -kv[1])]
+    rows += [
+        (f"dropped: {reason}", number) for reason, number in sorted(counts["dropped"].items(), key=lambda kv: -kv[1])
+    ]
     rows += [(f"quarantined: {reason}", number) for reason, number in sorted(counts["quarantined"].items())]
     table = "| records | number |\n|---|---|\n" + "\n".join(f"| {name} | {number} |" for name, number in rows)
     return {
@@ -417,5 +458,3 @@ def _metadata_value(value: Any) -> Any:
     if isinstance(value, (bool, int, float, str)):
         return value
     return dg.MetadataValue.json(value)
-
-

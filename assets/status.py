@@ -25,7 +25,8 @@ State = Literal["made", "missing", "outdated", "unavailable"]
 class Cell:
     """One asset of one partition: what is asked for, and what is there.
 
-    `artifact` is the one that answers exactly what is asked for; None when it must be made. `is_recorded` says whether the
+    `artifact` is the one that answers exactly what is asked for; None when it must be made. `is_recorded` says
+    whether the
     partition already points to it (it may have been made for another recipe). `reasons` are the differing fields of an
     outdated cell.
     """
@@ -58,7 +59,11 @@ class Comparison:
     def to_do(self, until: str | None = None) -> list[Cell]:
         """The cells that are not made and recorded, in order."""
         wanted = {link.name for link in in_order(until)}
-        return [cell for cell in self.cells.values() if cell.asset in wanted and not (cell.state == "made" and cell.is_recorded)]
+        return [
+            cell
+            for cell in self.cells.values()
+            if cell.asset in wanted and not (cell.state == "made" and cell.is_recorded)
+        ]
 
     def refused_by(self, cell: Cell) -> Cell | None:
         """The first input of `cell` whose gate failed; None when nothing stands in its way."""
@@ -91,7 +96,8 @@ def write_reference(root: Path, made: Artifact, partition: str) -> None:
 def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Comparison:
     """Recipe against artifacts, for the whole chain.
 
-    DataError when something that the recipe names is not there, before any work starts. With `skip_unavailable` its cell and
+    DataError when something that the recipe names is not there, before any work starts. With `skip_unavailable` its
+    cell and
     all that is made from it are `unavailable` instead: automation goes on with the rest and waits for it.
     """
     cells: dict[tuple[str, str], Cell] = {}
@@ -149,7 +155,9 @@ def _cell(link: Link, recipe: Recipe, partition: str, root: Path, cells: Mapping
     plain = {name: write_record(section) for name, section in settings.items()}
     reasons: tuple[str, ...] = ()
     if state == "outdated":
-        reasons = _reasons(link, artifact.find(artifact.folder_of(root, link.name, recorded or "")), plain, inputs, cells)
+        reasons = _reasons(
+            link, artifact.find(artifact.folder_of(root, link.name, recorded or "")), plain, inputs, cells
+        )
     return Cell(
         asset=link.name,
         partition=partition,
@@ -169,7 +177,9 @@ def seed_of(settings: Mapping[str, Any]) -> int:
     return next((section.seed for section in settings.values() if hasattr(section, "seed")), 0)
 
 
-def _usable(found: Artifact | None, inputs: tuple[tuple[str, str], ...], cells: Mapping[tuple[str, str], Cell]) -> Artifact | None:
+def _usable(
+    found: Artifact | None, inputs: tuple[tuple[str, str], ...], cells: Mapping[tuple[str, str], Cell]
+) -> Artifact | None:
     """The artifact, unless one of its inputs is gone or is not what it was made from."""
     if found is None:
         return None

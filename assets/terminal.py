@@ -10,11 +10,12 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from assets.run import Report
-from assets.status import Cell, Comparison
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from assets.run import Report
+from assets.status import Cell, Comparison
 from training.recipe import Recipe
 
 
@@ -53,7 +54,11 @@ class Display:
             self._status.update(Text(text))
 
     def _show_progress(self, name: str, row: dict[str, Any]) -> None:
-        numbers = [f"{key} {_short(value)}" for key, value in row.items() if key not in ("time",) and isinstance(value, (int, float))]
+        numbers = [
+            f"{key} {_short(value)}"
+            for key, value in row.items()
+            if key not in ("time",) and isinstance(value, (int, float))
+        ]
         self._say_now(f"{name} … {', '.join(numbers[:6])}")
 
     def _line(self, kind: str, name: str, cell: Cell, record: dict[str, Any]) -> None:
@@ -104,11 +109,17 @@ def show_scoreboard(comparison: Comparison, report: Report) -> None:
     verdict = "promoted: the champion alias points to this model" if report.promoted else "not promoted"
     console.print(f"\n[bold]{verdict}[/bold] after {report.seconds:.0f} s", highlight=False)
     root = comparison.root
-    console.print(f"UI: make dev, then http://127.0.0.1:3000 · MLflow: http://127.0.0.1:5000 · artifacts: {root}", highlight=False, soft_wrap=True)
+    console.print(
+        f"UI: make dev, then http://127.0.0.1:3000 · MLflow: http://127.0.0.1:5000 · artifacts: {root}",
+        highlight=False,
+        soft_wrap=True,
+    )
     card = next((cell for cell in made_cells(comparison) if cell.asset == "model_card"), None)
     if card is not None:
         console.print(f"report: {card.artifact.path / 'report.html'}", highlight=False, soft_wrap=True)  # type: ignore[union-attr]
-    console.print(f"talk to it: .venv/bin/pedigree chat {comparison.recipe.name} --root {root}", highlight=False, soft_wrap=True)
+    console.print(
+        f"talk to it: .venv/bin/pedigree chat {comparison.recipe.name} --root {root}", highlight=False, soft_wrap=True
+    )
 
 
 def made_cells(comparison: Comparison) -> Iterable[Cell]:

@@ -1,13 +1,15 @@
 """From documents to the order in which a model sees tokens. The work is under `training/data`."""
 
 import dagster as dg
+
 from assets.declare import chain_asset
 from assets.stage import Pipeline, materialize
 
 
 @chain_asset
 def tokenizer(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
-    """Byte-level BPE: vocabulary, merges and special tokens, with round trip and fertility. Made by training.data.tokenizer."""
+    """Byte-level BPE: vocabulary, merges and special tokens, with round trip and fertility. Made by
+    training.data.tokenizer."""
     return materialize(context, pipeline)
 
 

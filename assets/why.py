@@ -12,19 +12,24 @@ from training.records import RecipeError, differences
 
 
 def explain(asset: str, recipe: Recipe, other: Recipe | None, root: Path) -> dict[str, Any]:
-    """The differences of every partition of `asset`: against the recorded artifact, or against `other`'s by snapshot."""
+    """The differences of every partition of `asset`: against the recorded artifact, or against `other`'s by
+    snapshot."""
     if asset not in CHAIN:
         raise RecipeError(f"no asset is called {asset!r}; there are {', '.join(CHAIN)}")
     cells = [cell for cell in compare(recipe, root).cells.values() if cell.asset == asset]
     if other is None:
-        entries = [{"partition": cell.partition, "state": cell.state, "differences": list(cell.reasons)} for cell in cells]
+        entries = [
+            {"partition": cell.partition, "state": cell.state, "differences": list(cell.reasons)} for cell in cells
+        ]
         return {"asset": asset, "recipe": recipe.name, "partitions": entries}
     theirs = {cell.snapshot: cell for cell in compare(other, root).cells.values() if cell.asset == asset}
     entries = []
     for cell in cells:
         match = theirs.get(cell.snapshot)
         if match is None:
-            entries.append({"partition": cell.partition, "state": f"{other.name} has no such snapshot", "differences": []})
+            entries.append(
+                {"partition": cell.partition, "state": f"{other.name} has no such snapshot", "differences": []}
+            )
             continue
         same = cell.fingerprint == match.fingerprint
         lines = differences(match.settings, cell.settings)

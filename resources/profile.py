@@ -1,6 +1,7 @@
 """The profile: where and how a recipe runs. Nothing in it may change what comes out.
 
-A profile is a YAML file. `default` is the size of every stage; `stages` names assets that differ, with only what differs.
+A profile is a YAML file. `default` is the size of every stage; `stages` names assets that differ, with only what
+differs.
 """
 
 from __future__ import annotations

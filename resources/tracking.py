@@ -1,8 +1,11 @@
 """MLflow: runs, metrics, inputs and the model registry. The only module that imports mlflow, and only where it must.
 
-What a stage reports goes to a spool first: an append-only file under the root. One writer process replays it to MLflow, so a
-tracking server that is slow, down or not yet created never stops or slows a stage. Every line can be applied twice with the
-result of once (runs are found by their key, MLflow ignores equal metric rows), so a replay after a crash doubles nothing.
+What a stage reports goes to a spool first: an append-only file under the root. One writer process replays it to
+MLflow, so a
+tracking server that is slow, down or not yet created never stops or slows a stage. Every line can be applied twice
+with the
+result of once (runs are found by their key, MLflow ignores equal metric rows), so a replay after a crash doubles
+nothing.
 """
 
 from __future__ import annotations
@@ -51,13 +54,22 @@ class Tracking:
 
     def launch(self, launch_id: str, recipe_name: str, recipe_digest: str) -> None:
         """Open the parent run of one launch; again for the same launch changes nothing."""
-        self._spool({"do": "run", "run": f"launch-{launch_id}", "name": recipe_name, "tags": {"recipe": recipe_name, "recipe_digest": recipe_digest}})
+        self._spool(
+            {
+                "do": "run",
+                "run": f"launch-{launch_id}",
+                "name": recipe_name,
+                "tags": {"recipe": recipe_name, "recipe_digest": recipe_digest},
+            }
+        )
 
     def finish_launch(self, launch_id: str, status: RunStatus) -> None:
         """Close the parent run of a launch."""
         self._spool({"do": "finish", "run": f"launch-{launch_id}", "status": status})
 
-    def stage_run(self, launch_id: str, *, asset: str, partition: str, fingerprint: str, tags: dict[str, str]) -> StageRun:
+    def stage_run(
+        self, launch_id: str, *, asset: str, partition: str, fingerprint: str, tags: dict[str, str]
+    ) -> StageRun:
         """The run of one materialization, under its launch."""
         key = f"{asset}-{fingerprint[:16]}-{launch_id[:12]}"
         line = {"do": "run", "run": key, "name": f"{asset} [{partition}]", "parent": f"launch-{launch_id}"}
@@ -97,7 +109,10 @@ class Tracking:
         deadline = time.monotonic() + timeout_seconds
         while self.pending() > 0:
             if time.monotonic() > deadline:
-                raise TrackingError(f"MLflow at {self.uri} has not taken {self.pending()} bytes of reports in {timeout_seconds:.0f} s; they stay in {self._folder} and are sent when it answers")
+                raise TrackingError(
+                    f"MLflow at {self.uri} has not taken {self.pending()} bytes of reports in {timeout_seconds:.0f} s; "
+                    f"they stay in {self._folder} and are sent when it answers"
+                )
             self._start_writer()
             time.sleep(0.1)
 
@@ -134,7 +149,8 @@ class Tracking:
         return {"version": str(version.version), "tags": dict(version.tags)}
 
     def register(self, model_name: str, source_dir: str, *, run_key: str, tags: dict[str, str]) -> str:
-        """A new version of `model_name` whose files are those of `source_dir`: referenced where MLflow's database is used
+        """A new version of `model_name` whose files are those of `source_dir`: referenced where MLflow's database
+        is used
         directly, uploaded where a server stands between. Returns the version. Links version and run both ways.
         """
         self._require_name(model_name)
@@ -157,7 +173,12 @@ class Tracking:
 
     def _run_with_prefix(self, client: Any, run_key: str) -> str:
         experiment = client.get_experiment_by_name(EXPERIMENT)
-        found = client.search_runs([experiment.experiment_id], f"tags.`{KEY_TAG}` LIKE '{run_key}%'", max_results=1, order_by=["start_time DESC"])
+        found = client.search_runs(
+            [experiment.experiment_id],
+            f"tags.`{KEY_TAG}` LIKE '{run_key}%'",
+            max_results=1,
+            order_by=["start_time DESC"],
+        )
         if not found:
             raise TrackingError(f"MLflow at {self.uri} has no run whose key begins with {run_key}")
         return found[0].info.run_id
@@ -194,7 +215,9 @@ class StageRun:
 
     def log_params(self, params: dict[str, Any]) -> None:
         """Settings, as text."""
-        self._tracking._spool({"do": "params", "run": self.key, "params": {name: str(value)[:500] for name, value in params.items()}})
+        self._tracking._spool(
+            {"do": "params", "run": self.key, "params": {name: str(value)[:500] for name, value in params.items()}}
+        )
 
     def set_tags(self, tags: dict[str, str]) -> None:
         """Tags on the run."""
@@ -264,7 +287,9 @@ class Writer:
         tags = {**line["tags"], KEY_TAG: line["run"]}
         if line.get("parent") in runs:
             tags["mlflow.parentRunId"] = runs[line["parent"]]
-        run = self._client.create_run(self._experiment, start_time=int(line["time"] * 1000), tags=tags, run_name=line["name"])
+        run = self._client.create_run(
+            self._experiment, start_time=int(line["time"] * 1000), tags=tags, run_name=line["name"]
+        )
         return run.info.run_id
 
     def _log_metrics(self, run_id: str, rows: list[dict[str, Any]]) -> None:
@@ -288,7 +313,9 @@ class Writer:
                     name=f"{item['asset']} {item['partition']}",
                     digest=item["digest"][:36],  # MLflow keeps 36 characters
                     source_type="local",
-                    source=json.dumps({"uri": item["path"], "fingerprint": item["fingerprint"], "digest": item["digest"]}),
+                    source=json.dumps(
+                        {"uri": item["path"], "fingerprint": item["fingerprint"], "digest": item["digest"]}
+                    ),
                 ),
                 tags=[InputTag(key="mlflow.data.context", value=item["asset"])],
             )
@@ -334,7 +361,8 @@ def _write_applied(folder: Path, state: dict[str, Any]) -> None:
 
 @contextmanager
 def _writer_lock(folder: Path) -> Iterator[bool]:
-    """Whether this process is the one writer of the folder. The kernel releases it when the process ends, however it ends."""
+    """Whether this process is the one writer of the folder. The kernel releases it when the process ends, however
+    it ends."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / LOCK_FILE, "w", encoding="utf-8") as stream:
         try:
@@ -381,9 +409,18 @@ def _is_alive(pid: int) -> bool:
 def server_command(uri: str, root: Path, port: int) -> tuple[list[str], dict[str, str]]:
     """The MLflow server on loopback over the same store, and its environment."""
     argv = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    argv += ["--backend-store-uri", uri or default_uri(root), "--default-artifact-root", (root / "mlflow-artifacts").as_uri()]
+    argv += [
+        "--backend-store-uri",
+        uri or default_uri(root),
+        "--default-artifact-root",
+        (root / "mlflow-artifacts").as_uri(),
+    ]
     argv += ["--allowed-hosts", f"127.0.0.1:{port},localhost:{port}"]
-    return argv, {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
+    return argv, {
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "1",
+    }
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Artifacts: what a stage left behind, found by what was asked for and verified by what came out.
 
-`<root>/<asset>/<fingerprint>/artifact.json` is written last; a folder without it is unfinished. The *fingerprint* says what was
+`<root>/<asset>/<fingerprint>/artifact.json` is written last; a folder without it is unfinished. The *fingerprint*
+says what was
 asked for, the *digest* what came out. Standard library only.
 """
 
@@ -14,7 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -120,7 +121,8 @@ def find(folder: Path) -> Artifact | None:
 def manifest(folder: Path, files: Iterable[str]) -> list[dict[str, Any]]:
     """Path, size in bytes and sha256 of each of the folder's `files`, sorted by path."""
     return [
-        {"path": name, "bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)} for name in sorted(set(files))
+        {"path": name, "bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)}
+        for name in sorted(set(files))
     ]
 
 
@@ -147,18 +149,25 @@ def check_input(item: InputArtifact) -> Artifact:
     """The input as a usable artifact. RefusedInput says which gate, digest or file stands in the way."""
     artifact = find(Path(item.path))
     if artifact is None:
-        raise RefusedInput(f"{item.asset} [{item.partition}]: no finished artifact at {item.path}; materialize {item.asset} first")
+        raise RefusedInput(
+            f"{item.asset} [{item.partition}]: no finished artifact at {item.path}; materialize {item.asset} first"
+        )
     if artifact.digest != item.digest:
         raise RefusedInput(
-            f"{item.asset} [{item.partition}]: digest {artifact.digest[:12]} is not the {item.digest[:12]} that the job was"
+            f"{item.asset} [{item.partition}]: digest {artifact.digest[:12]} is not the {item.digest[:12]} that "
+            "the job was"
             " written for; run again so that the job names what is there now"
         )
     if artifact.failed_gates:
         gate = artifact.failed_gates[0]
-        raise RefusedInput(f"{item.asset} [{item.partition}]: gate {gate['name']} refused it: {canonical_json(gate['evidence'])}")
+        raise RefusedInput(
+            f"{item.asset} [{item.partition}]: gate {gate['name']} refused it: {canonical_json(gate['evidence'])}"
+        )
     problems = damaged_files(artifact)
     if problems:
-        raise RefusedInput(f"{item.asset} [{item.partition}]: {problems[0]}; remove the folder and materialize it again")
+        raise RefusedInput(
+            f"{item.asset} [{item.partition}]: {problems[0]}; remove the folder and materialize it again"
+        )
     return artifact
 
 
@@ -169,7 +178,8 @@ class LeaseHeld(RuntimeError):
 class Lease:
     """One writer per fingerprint. Taken over when its heartbeat is older than LEASE_SECONDS.
 
-    Each take-over raises the fencing token; a process that slept through its lease finds another token and may not commit.
+    Each take-over raises the fencing token; a process that slept through its lease finds another token and may not
+    commit.
     Works wherever rename is atomic.
     """
 
@@ -207,7 +217,7 @@ class Lease:
                 descriptor = os.open(guard, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
             except FileExistsError:
                 # A guard is held for microseconds; one left by a killed process is older than that.
-                with _suppress_missing():
+                with suppress(FileNotFoundError):
                     if time.time() - guard.stat().st_mtime > 2.0:
                         guard.unlink()
                 time.sleep(0.02)
@@ -248,11 +258,3 @@ class Lease:
             if not self.is_held:
                 return
             self._write()
-
-
-@contextmanager
-def _suppress_missing() -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError:
-        pass

@@ -20,7 +20,8 @@ MESSAGES_FILE = "messages.jsonl"
 class Progress:
     """Appends to `metrics.jsonl` and `messages.jsonl` in one folder; readers may follow both while the job runs.
 
-    A line is written with one `write` call and flushed, so a killed job leaves at most one torn last line, which readers
+    A line is written with one `write` call and flushed, so a killed job leaves at most one torn last line, which
+    readers
     skip.
     """
 
@@ -46,10 +47,17 @@ class Progress:
         self._pipes("opened", {"extras": {}})
 
     def closed(self, error: BaseException | None = None) -> None:
-        """Tell a Pipes reader that the job has ended, with the exception if it failed; what is reported later is lost."""
+        """Tell a Pipes reader that the job has ended, with the exception if it failed; what is reported later is
+        lost."""
         params: dict[str, Any] = {}
         if error is not None:
-            params["exception"] = {"message": str(error), "stack": [], "name": type(error).__name__, "cause": None, "context": None}
+            params["exception"] = {
+                "message": str(error),
+                "stack": [],
+                "name": type(error).__name__,
+                "cause": None,
+                "context": None,
+            }
         self._pipes("closed", params)
         for stream in (self._metrics, self._messages):
             if stream is not None:

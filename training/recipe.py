@@ -21,7 +21,9 @@ NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
 def check_name(name: str, what: str) -> None:
     """RecipeError unless `name` is 1 to 64 of a-z 0-9 . _ - : it becomes a partition key and a folder name."""
     if not 1 <= len(name) <= 64 or not set(name) <= NAME_CHARACTERS or name.startswith("."):
-        raise RecipeError(f"{what}: {name!r} must be 1 to 64 characters of a-z, 0-9, '.', '_', '-', not starting with '.'")
+        raise RecipeError(
+            f"{what}: {name!r} must be 1 to 64 characters of a-z, 0-9, '.', '_', '-', not starting with '.'"
+        )
 
 
 # Corpus
@@ -31,7 +33,8 @@ def check_name(name: str, what: str) -> None:
 class SnapshotRecipe:
     """One crawl snapshot, or one collection of already extracted text. It is a partition; its files are not.
 
-    `source` says what is read: `kitchen` (generated), `warc` (folder, glob or fsspec URLs), `parquet` or `jsonl` (already
+    `source` says what is read: `kitchen` (generated), `warc` (folder, glob or fsspec URLs), `parquet` or `jsonl`
+    (already
     extracted text), `commoncrawl` (`crawl` id and the WARC files numbered `first_file` … of its listing).
     """
 
@@ -49,7 +52,9 @@ class SnapshotRecipe:
     def __post_init__(self) -> None:
         check_name(self.name, "snapshots.name")
         if self.source in ("warc", "parquet", "jsonl") and not self.paths:
-            raise RecipeError(f"snapshots.{self.name}.paths: empty; source {self.source!r} needs at least one path, glob or URL")
+            raise RecipeError(
+                f"snapshots.{self.name}.paths: empty; source {self.source!r} needs at least one path, glob or URL"
+            )
         if self.source == "commoncrawl" and not self.crawl:
             raise RecipeError(f"snapshots.{self.name}.crawl: empty; name a crawl such as CC-MAIN-2024-22")
 
@@ -68,7 +73,8 @@ class ExtractRecipe:
 class QualityRecipe:
     """Models that judge text, trained by the pipeline on what the recipe names for them.
 
-    An n-gram model of the reference texts (perplexity) and a linear classifier of hashed word n-grams (reference against a
+    An n-gram model of the reference texts (perplexity) and a linear classifier of hashed word n-grams (reference
+    against a
     sample of `snapshots`).
     """
 
@@ -92,7 +98,16 @@ class QualityRecipe:
 
 
 FilterRule = Literal[
-    "url", "language", "gopher_repetition", "gopher_quality", "c4", "fineweb", "classifier", "perplexity", "toxicity", "personal_data"
+    "url",
+    "language",
+    "gopher_repetition",
+    "gopher_quality",
+    "c4",
+    "fineweb",
+    "classifier",
+    "perplexity",
+    "toxicity",
+    "personal_data",
 ]
 
 
@@ -156,15 +171,18 @@ class FilterRecipe:
             )
         if len(self.gopher_max_top_ngrams) > 3 or len(self.gopher_max_duplicate_ngrams) > 6:
             raise RecipeError(
-                "filter: gopher_max_top_ngrams has at most 3 values (2- to 4-grams), gopher_max_duplicate_ngrams at most 6 (5- to 10-grams)"
+                "filter: gopher_max_top_ngrams has at most 3 values (2- to 4-grams), gopher_max_duplicate_ngrams at "
+                "most 6 (5- to 10-grams)"
             )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DedupRecipe:
-    """Exact and near-duplicate removal; a document goes if and only if a verified near-duplicate with a smaller id exists.
+    """Exact and near-duplicate removal; a document goes if and only if a verified near-duplicate with a smaller id
+    exists.
 
-    Source: MinHash LSH; 5-word n-grams, 14 buckets of 8 hashes are FineWeb's (arXiv 2406.17557). Every candidate pair is verified.
+    Source: MinHash LSH; 5-word n-grams, 14 buckets of 8 hashes are FineWeb's (arXiv 2406.17557). Every candidate
+    pair is verified.
     """
 
     enabled: bool = True
@@ -177,7 +195,8 @@ class DedupRecipe:
     def __post_init__(self) -> None:
         if self.buckets < 1 or self.hashes_per_bucket < 1 or self.ngram_words < 1:
             raise RecipeError(
-                f"dedup: ngram_words={self.ngram_words}, buckets={self.buckets}, hashes_per_bucket={self.hashes_per_bucket};"
+                f"dedup: ngram_words={self.ngram_words}, buckets={self.buckets}, "
+                f"hashes_per_bucket={self.hashes_per_bucket};"
                 " each must be at least 1"
             )
 
@@ -218,7 +237,8 @@ class DecontaminateRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenizerRecipe:
-    """Byte-level BPE: vocabulary, merges and special tokens are fixed here; the chat template belongs to post-training."""
+    """Byte-level BPE: vocabulary, merges and special tokens are fixed here; the chat template belongs to
+    post-training."""
 
     snapshots: tuple[str, ...]
     vocabulary: int
@@ -230,7 +250,9 @@ class TokenizerRecipe:
     def __post_init__(self) -> None:
         smallest = 256 + len(self.special_tokens)
         if self.vocabulary < smallest:
-            raise RecipeError(f"tokenizer.vocabulary={self.vocabulary}; 256 bytes and the special tokens need at least {smallest}")
+            raise RecipeError(
+                f"tokenizer.vocabulary={self.vocabulary}; 256 bytes and the special tokens need at least {smallest}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -270,7 +292,8 @@ class ModelRecipe:
     def __post_init__(self) -> None:
         if self.width % self.heads or self.heads % self.kv_heads:
             raise RecipeError(
-                f"model: width={self.width} must be a multiple of heads={self.heads}, and heads of kv_heads={self.kv_heads}"
+                f"model: width={self.width} must be a multiple of heads={self.heads}, and heads of "
+                f"kv_heads={self.kv_heads}"
             )
 
 
@@ -301,7 +324,8 @@ class PretrainRecipe:
     def __post_init__(self) -> None:
         if self.global_batch_tokens % self.sequence_length:
             raise RecipeError(
-                f"pretrain.global_batch_tokens={self.global_batch_tokens} is not a multiple of sequence_length={self.sequence_length}"
+                f"pretrain.global_batch_tokens={self.global_batch_tokens} is not a multiple of "
+                f"sequence_length={self.sequence_length}"
             )
         if self.tokens < self.global_batch_tokens:
             raise RecipeError(f"pretrain.tokens={self.tokens} is less than one batch of {self.global_batch_tokens}")
@@ -448,13 +472,17 @@ class Recipe:
         names = [snapshot.name for snapshot in self.snapshots]
         if not names or len(set(names)) != len(names):
             raise RecipeError(f"snapshots: names must be present and different, got {names}")
-        for where, wanted in (("tokenizer.snapshots", self.tokenizer.snapshots), ("quality.snapshots", self.quality.snapshots)):
+        for where, wanted in (
+            ("tokenizer.snapshots", self.tokenizer.snapshots),
+            ("quality.snapshots", self.quality.snapshots),
+        ):
             for name in wanted:
                 if name not in names:
                     raise RecipeError(f"{where}: {name!r} is not a snapshot of this recipe; it has {', '.join(names)}")
         if self.pretrain.sequence_length > self.model.max_length:
             raise RecipeError(
-                f"pretrain.sequence_length={self.pretrain.sequence_length} is longer than model.max_length={self.model.max_length}"
+                f"pretrain.sequence_length={self.pretrain.sequence_length} is longer than "
+                f"model.max_length={self.model.max_length}"
             )
 
     def snapshot(self, name: str) -> SnapshotRecipe:
@@ -494,7 +522,8 @@ def find_recipe(name_or_path: str, folders: Iterable[Path] | None = None) -> Pat
 
 
 def load_recipe(name_or_path: str, folders: Iterable[Path] | None = None) -> Recipe:
-    """The recipe given by name or path, its `extends` resolved. RecipeError says file, field, value and what is right."""
+    """The recipe given by name or path, its `extends` resolved. RecipeError says file, field, value and what is
+    right."""
     path = find_recipe(name_or_path, folders)
     data = resolve_extends(path, folders)
     try:
@@ -513,7 +542,9 @@ def resolve_extends(path: Path, folders: Iterable[Path] | None = None) -> dict[s
     base_path = sibling if sibling.is_file() and sibling != path else find_recipe(str(base), folders)
     base_data = read_yaml(base_path)
     if "extends" in base_data:
-        raise RecipeError(f"{path.name}: extends {base!r}, which itself extends {base_data['extends']!r}; one base is the limit")
+        raise RecipeError(
+            f"{path.name}: extends {base!r}, which itself extends {base_data['extends']!r}; one base is the limit"
+        )
     return merged(base_data, data)
 
 

@@ -1,7 +1,8 @@
 """Run one job: verify its inputs, do the missing work, commit the artifact last.
 
 `python -m training job.json` and `python -m evaluation job.json` are this module with a table of stages.
-Exit codes: 0 committed (or already there), 2 bad input, 3 an input was refused by a gate or check, 75 stopped on request and
+Exit codes: 0 committed (or already there), 2 bad input, 3 an input was refused by a gate or check, 75 stopped on
+request and
 resumable (Slurm requeues), 1 anything else.
 """
 
@@ -43,7 +44,9 @@ def main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
     """Run the job file named on the command line; returns the exit code."""
     parser = argparse.ArgumentParser(description="Run one stage of a pipeline, as its job file says.")
     parser.add_argument("job", help="path of a job.json")
-    parser.add_argument("--ranks", default="", help="comma-separated ranks to run, committing nothing; or i/n for every n-th from i")
+    parser.add_argument(
+        "--ranks", default="", help="comma-separated ranks to run, committing nothing; or i/n for every n-th from i"
+    )
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
@@ -57,7 +60,11 @@ def main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
         return REQUEUE_EXIT_CODE
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            return _fail(1, f"disk full while writing {error.filename or 'an output file'}; nothing was committed. Free space and run again.")
+            return _fail(
+                1,
+                f"disk full while writing {error.filename or 'an output file'}; nothing was committed. Free space and "
+                "run again.",
+            )
         raise
 
 
@@ -114,7 +121,9 @@ def _run_stage(job: Job, stage: Stage, work: Work) -> Outcome:
     return module.run(job, work)
 
 
-def commit(job: Job, outcome: Outcome, folder: Path, lease: artifact.Lease, *, seconds: float, cpu_seconds: float) -> None:
+def commit(
+    job: Job, outcome: Outcome, folder: Path, lease: artifact.Lease, *, seconds: float, cpu_seconds: float
+) -> None:
     """Write `artifact.json`, which makes everything before it count."""
     files = artifact.manifest(folder, outcome.files)
     record = {
@@ -136,7 +145,11 @@ def commit(job: Job, outcome: Outcome, folder: Path, lease: artifact.Lease, *, s
         "notes": outcome.notes,
         "files": files,
         "seconds": round(seconds, 3),
-        "cost": {"wall_seconds": round(seconds, 3), "cpu_seconds": round(cpu_seconds, 3), "peak_memory_bytes": _peak_memory_bytes()},
+        "cost": {
+            "wall_seconds": round(seconds, 3),
+            "cpu_seconds": round(cpu_seconds, 3),
+            "peak_memory_bytes": _peak_memory_bytes(),
+        },
     }
     if not lease.is_held:
         raise artifact.LeaseHeld(f"{folder}: another process took this work over; nothing was committed here")
@@ -208,7 +221,10 @@ def finished_rank(folder: Path, rank: int) -> dict[str, Any] | None:
         mark = json.loads(_mark(folder, rank).read_text("utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
         return None
-    whole = all((folder / entry["path"]).exists() and artifact.sha256_of(folder / entry["path"]) == entry["sha256"] for entry in mark["files"])
+    whole = all(
+        (folder / entry["path"]).exists() and artifact.sha256_of(folder / entry["path"]) == entry["sha256"]
+        for entry in mark["files"]
+    )
     return mark["result"] if whole else None
 
 

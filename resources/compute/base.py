@@ -19,7 +19,8 @@ class Task:
     """One job to run.
 
     `key` is unique for what is made (asset and fingerprint); a backend never runs two tasks with one key at once.
-    `argv` is what comes after the interpreter. `folder` takes logs and exit status. With `num_tasks` > 1 that many ranges of
+    `argv` is what comes after the interpreter. `folder` takes logs and exit status. With `num_tasks` > 1 that many
+    ranges of
     ranks run first (`--ranks i/n` is added), then the plain command, which finishes.
     """
 

@@ -66,7 +66,11 @@ class LocalBackend:
         if identity is not None and _is_alive(identity):
             return Status(state="running")
         known = _read(Path(handle.folder) / EXIT_FILE)
-        return _ended(known["exit_code"]) if known else Status(state="lost", reason="its process is gone and left no exit code")
+        return (
+            _ended(known["exit_code"])
+            if known
+            else Status(state="lost", reason="its process is gone and left no exit code")
+        )
 
     def cancel(self, handle: Handle) -> None:
         """SIGTERM to the whole group, SIGKILL after a grace of 20 s."""
@@ -111,7 +115,9 @@ def tail(path: Path, lines: int) -> str:
 
 def _commands(task: Task) -> list[list[str]]:
     plain = interpreter_argv(task, sys.executable)
-    fan_out = [[*plain, "--ranks", f"{i}/{task.num_tasks}"] for i in range(task.num_tasks)] if task.num_tasks > 1 else []
+    fan_out = (
+        [[*plain, "--ranks", f"{i}/{task.num_tasks}"] for i in range(task.num_tasks)] if task.num_tasks > 1 else []
+    )
     return [*fan_out, plain]
 
 
@@ -124,7 +130,11 @@ def _ended(code: int) -> Status:
     if code == 0:
         return Status(state="succeeded", exit_code=0)
     if code in (-signal.SIGTERM, -signal.SIGKILL, -signal.SIGINT):
-        return Status(state="cancelled" if code != -signal.SIGKILL else "failed", reason=f"ended by {signal.Signals(-code).name}", exit_code=code)
+        return Status(
+            state="cancelled" if code != -signal.SIGKILL else "failed",
+            reason=f"ended by {signal.Signals(-code).name}",
+            exit_code=code,
+        )
     return Status(state="failed", reason=f"exit code {code}", exit_code=code)
 
 

@@ -1,6 +1,7 @@
 """Wait for a local task and leave its exit code, so that an orchestrator started later finds how it ended.
 
-Run by path with `python -I -S supervise.py EXIT_FILE COMMANDS`: it imports nothing of the project and starts in milliseconds.
+Run by path with `python -I -S supervise.py EXIT_FILE COMMANDS`: it imports nothing of the project and starts in
+milliseconds.
 """
 
 import json
