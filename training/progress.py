@@ -77,7 +77,7 @@ class Progress:
 def _open_lines(path: Path) -> TextIO:
     """Open for appending, first closing a torn last line that a killed job left."""
     torn = path.exists() and path.stat().st_size > 0 and not _ends_with_newline(path)
-    stream = open(path, "a", encoding="utf-8")
+    stream = open(path, "a", encoding="utf-8")  # noqa: SIM115 - lives as long as the job
     if torn:
         stream.write("\n")
     return stream

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+
+import pytest
+
+from training import artifact
+from training.job import InputArtifact, RefusedInput
+
+
+def commit(folder, *, gates=(), text="hello"):
+    """A tiny committed artifact."""
+    artifact.write_text(folder / "data.txt", text)
+    files = artifact.manifest(folder, ["data.txt"])
+    record = {
+        "asset": "a",
+        "fingerprint": "f",
+        "digest": artifact.digest_of_files(files),
+        "files": files,
+        "gates": list(gates),
+    }
+    artifact.write_json(folder / artifact.ARTIFACT_FILE, record)
+    return InputArtifact(asset="a", partition="p", fingerprint="f", digest=record["digest"], path=str(folder))
+
+
+def test_a_fingerprint_depends_on_everything_asked_for_and_on_nothing_else():
+    asked = {
+        "stage": "s",
+        "version": "1",
+        "settings": {"b": 1, "a": 2},
+        "libraries": {"x": "1"},
+        "inputs": [("i", "f")],
+        "seed": 0,
+    }
+    first = artifact.fingerprint(**asked)
+    assert artifact.fingerprint(**{**asked, "settings": {"a": 2, "b": 1}}) == first
+    for change in (
+        {"version": "2"},
+        {"settings": {"a": 2}},
+        {"libraries": {"x": "2"}},
+        {"inputs": [("i", "g")]},
+        {"seed": 1},
+    ):
+        assert artifact.fingerprint(**{**asked, **change}) != first
+
+
+def test_an_unfinished_folder_is_no_artifact(tmp_path):
+    artifact.write_text(tmp_path / "data.txt", "half")
+    assert artifact.find(tmp_path) is None
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
+    path = tmp_path / "file"
+    artifact.write_text(path, "old")
+    with pytest.raises(RuntimeError), artifact.written(path) as stream:
+        stream.write(b"new")
+        raise RuntimeError("killed")
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
+
+
+def test_a_sound_input_is_accepted(tmp_path):
+    assert artifact.check_input(commit(tmp_path)).fingerprint == "f"
+
+
+def test_an_input_with_a_failed_gate_is_refused_with_its_evidence(tmp_path):
+    item = commit(tmp_path, gates=[{"name": "clean", "passed": False, "evidence": {"url": "http://x"}}])
+    with pytest.raises(RefusedInput, match=r"gate clean refused it.*http://x"):
+        artifact.check_input(item)
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
+def test_a_damaged_input_is_refused_by_name(tmp_path, damage):
+    item = commit(tmp_path)
+    path = tmp_path / "data.txt"
+    {"flip": lambda: path.write_text("jello"), "truncate": lambda: path.write_text("hel"), "remove": path.unlink}[
+        damage
+    ]()
+    with pytest.raises(RefusedInput, match=r"data\.txt"):
+        artifact.check_input(item)
+
+
+def test_an_input_made_again_with_another_result_is_refused(tmp_path):
+    item = commit(tmp_path / "a")
+    commit(tmp_path / "a", text="other")
+    with pytest.raises(RefusedInput, match="is not the"):
+        artifact.check_input(item)
+
+
+def test_a_second_writer_is_turned_away_while_the_first_lives(tmp_path):
+    with artifact.Lease(tmp_path) as lease:
+        assert lease.is_held
+        with pytest.raises(artifact.LeaseHeld), artifact.Lease(tmp_path):
+            pass
+    with artifact.Lease(tmp_path) as after:
+        assert after.is_held
+
+
+def test_a_writer_that_slept_through_its_lease_may_not_commit(tmp_path, monkeypatch):
+    sleeper = artifact.Lease(tmp_path)
+    sleeper._take()
+    monkeypatch.setattr(artifact, "LEASE_SECONDS", 0.0)
+    with artifact.Lease(tmp_path) as successor:
+        assert successor.is_held and not sleeper.is_held
+
+
+def _hold(folder, ready):
+    lease = artifact.Lease(folder)
+    lease._take()
+    ready.set()
+    time.sleep(60)
+
+
+def test_the_lease_of_a_killed_process_is_free_at_once(tmp_path):
+    context = multiprocessing.get_context("fork")
+    ready = context.Event()
+    process = context.Process(target=_hold, args=(tmp_path, ready))
+    process.start()
+    assert ready.wait(10)
+    process.kill()
+    process.join()
+    with artifact.Lease(tmp_path) as lease:
+        assert lease.is_held
+
+
+def _race(folder, start, results):
+    start.wait()
+    try:
+        with artifact.Lease(folder) as lease:
+            time.sleep(0.2)
+            results.put(lease.is_held)
+    except artifact.LeaseHeld:
+        results.put(None)
+
+
+def test_of_several_writers_that_start_at_once_one_wins(tmp_path):
+    context = multiprocessing.get_context("fork")
+    start, results = context.Event(), context.Queue()
+    processes = [context.Process(target=_race, args=(tmp_path, start, results)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    start.set()
+    outcomes = [results.get(timeout=20) for _ in processes]
+    for process in processes:
+        process.join()
+    assert outcomes.count(True) == 1 and outcomes.count(None) == 3

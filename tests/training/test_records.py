@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+
+from training.records import RecipeError, differences, differing_from_defaults, read_record, write_record
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inner:
+    words: int = 5
+    share: float = 0.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outer:
+    name: str
+    kind: Literal["a", "b"] = "a"
+    inner: Inner = field(default_factory=Inner)
+    parts: tuple[Inner, ...] = ()
+    weights: dict[str, float] = field(default_factory=dict)
+
+
+FULL = {"name": "x", "kind": "b", "inner": {"words": 8}, "parts": [{"share": 1}], "weights": {"web": 2}}
+
+
+def test_what_is_written_reads_back_equal():
+    record = read_record(Outer, FULL)
+    assert read_record(Outer, write_record(record)) == record
+    assert record.parts[0].share == 1.0 and isinstance(record.weights["web"], float)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"name": "x", "nmae": 1}, "nmae: unknown field; known fields here: inner, kind, name, parts, weights"),
+        ({"name": "x", "inner": {"word": 1}}, "inner.word: unknown field"),
+        ({"name": "x", "parts": [{"words": "many"}]}, "parts[0].words: expected int, got 'many'"),
+        ({"name": "x", "kind": "c"}, "kind: 'c' is not one of 'a', 'b'"),
+        ({"name": "x", "inner": {"words": True}}, "inner.words: expected int, got True"),
+        ({}, "name: missing"),
+    ],
+)
+def test_a_mistake_is_said_with_its_place_and_what_would_be_right(data, said):
+    with pytest.raises(RecipeError) as error:
+        read_record(Outer, data)
+    assert said in str(error.value)
+
+
+def test_a_number_that_yaml_reads_as_text_is_a_number():
+    assert read_record(Inner, {"share": "3e-4"}).share == 3e-4
+
+
+def test_a_field_at_its_default_changes_no_identity():
+    assert differing_from_defaults(read_record(Outer, {"name": "x", "inner": {"words": 5}})) == {"name": "x"}
+    assert differing_from_defaults(read_record(Outer, {"name": "x", "inner": {"words": 6}})) == {
+        "name": "x",
+        "inner": {"words": 6},
+    }
+
+
+def test_differences_name_the_field_and_both_values():
+    assert differences({"a": {"b": 1, "c": 2}}, {"a": {"b": 3, "c": 2, "d": 4}}) == [
+        "a.b: 1 → 3",
+        "a.d: (not set) → 4",
+    ]

@@ -1,0 +1,174 @@
+"""The runner with real small stages, written as modules of their own so that worker processes import them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from training import artifact
+from training.job import InputArtifact, Job, RefusedInput, RunSettings
+from training.progress import read_metrics
+from training.runner import run_job
+from training.stages import Stage
+
+STAGE_MODULE = """
+import os, time
+from pathlib import Path
+from training.artifact import write_text
+from training.job import Counts, Gate, Outcome
+
+def num_ranks(job):
+    return job.settings["ranks"]
+
+def run_rank(job, work, rank):
+    name = f"part-{rank}.txt"
+    time.sleep(job.settings.get("seconds", 0))
+    if rank == job.settings.get("breaks_at") and not os.path.exists(job.settings["mended"]):
+        raise RuntimeError("broken rank")
+    with open(Path(job.output).parent / "log", "a") as log:
+        log.write(f"{rank}\\n")
+    write_text(work.path / name, f"rank {rank}\\n")
+    return {"files": [name], "counts": {"in": 2, "kept": 1, "dropped": {"short": 1}, "quarantined": {}}}
+
+def finish(job, work, ranks):
+    files = tuple(name for rank in ranks for name in rank["files"])
+    lost = job.settings.get("lost", 0)
+    counts = Counts(records_in=2 * len(ranks) + lost, kept=len(ranks), dropped={"short": len(ranks)})
+    return Outcome(files=files, counts=counts, metrics={"parts": len(ranks)}, gates=(Gate(name="fine", passed=True),))
+"""
+
+
+@pytest.fixture
+def stages(tmp_path, monkeypatch):
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    (folder / "toy_stage.py").write_text(STAGE_MODULE)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    yield {"toy": Stage(name="toy", version="1", modules=("toy_stage",))}
+    sys.modules.pop("toy_stage", None)
+
+
+def toy_job(tmp_path, *, workers=1, inputs=(), name="out", **settings):
+    return Job(
+        stage="toy",
+        asset="toys",
+        partition="r",
+        recipe="r",
+        fingerprint="f",
+        stage_version="1",
+        settings={"ranks": 3, "mended": str(tmp_path / "mended"), **settings},
+        inputs=inputs,
+        output=str(tmp_path / name / "f"),
+        run=RunSettings(workers=workers),
+    )
+
+
+def ranks_run(tmp_path, name="out"):
+    return sorted((tmp_path / name / "log").read_text().split())
+
+
+def test_a_job_ends_in_an_artifact_that_accounts_for_every_record(tmp_path, stages):
+    assert run_job(toy_job(tmp_path), stages) == 0
+    made = artifact.find(tmp_path / "out" / "f")
+    assert made.record["counts"] == {"in": 6, "kept": 3, "dropped": {"short": 3}, "quarantined": {}}
+    assert [gate["name"] for gate in made.record["gates"] if gate["passed"]] == ["fine", "counts_balance"]
+    assert artifact.damaged_files(made) == []
+
+
+def test_a_lost_record_fails_the_balance_gate(tmp_path, stages):
+    run_job(toy_job(tmp_path, lost=1), stages)
+    assert [gate["name"] for gate in artifact.find(tmp_path / "out" / "f").failed_gates] == ["counts_balance"]
+
+
+def test_the_number_of_workers_changes_nothing(tmp_path, stages):
+    run_job(toy_job(tmp_path, workers=1, name="one"), stages)
+    run_job(toy_job(tmp_path, workers=2, name="two"), stages)
+    assert artifact.find(tmp_path / "one" / "f").digest == artifact.find(tmp_path / "two" / "f").digest
+
+
+def test_finished_work_is_left_as_it_is(tmp_path, stages):
+    run_job(toy_job(tmp_path), stages)
+    run_job(toy_job(tmp_path), stages)
+    assert ranks_run(tmp_path) == ["0", "1", "2"]
+
+
+def test_after_a_failure_only_the_missing_ranks_run(tmp_path, stages):
+    with pytest.raises(RuntimeError, match="broken rank"):
+        run_job(toy_job(tmp_path, breaks_at=2), stages)
+    assert artifact.find(tmp_path / "out" / "f") is None
+    (tmp_path / "mended").touch()
+    run_job(toy_job(tmp_path, breaks_at=2), stages)
+    assert ranks_run(tmp_path) == ["0", "1", "2"]
+
+
+def test_a_finished_rank_whose_file_was_damaged_runs_again(tmp_path, stages):
+    with pytest.raises(RuntimeError):
+        run_job(toy_job(tmp_path, breaks_at=2), stages)
+    (tmp_path / "out" / "f" / "part-0.txt").write_text("damaged")
+    (tmp_path / "mended").touch()
+    run_job(toy_job(tmp_path, breaks_at=2), stages)
+    assert ranks_run(tmp_path) == ["0", "0", "1", "2"]
+    assert (tmp_path / "out" / "f" / "part-0.txt").read_text() == "rank 0\n"
+
+
+def test_array_tasks_do_their_ranks_and_the_plain_command_commits(tmp_path, stages):
+    for ranks in ("0/2", "1/2"):
+        run_job(toy_job(tmp_path), stages, ranks=ranks)
+        assert artifact.find(tmp_path / "out" / "f") is None
+    run_job(toy_job(tmp_path), stages)
+    assert ranks_run(tmp_path) == ["0", "1", "2"] and artifact.find(tmp_path / "out" / "f") is not None
+
+
+def test_an_input_that_is_not_there_is_refused_before_any_work(tmp_path, stages):
+    missing = InputArtifact(asset="x", partition="p", fingerprint="f", digest="d", path=str(tmp_path / "nothing"))
+    with pytest.raises(RefusedInput, match="materialize x first"):
+        run_job(toy_job(tmp_path, inputs=(missing,)), stages)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_job_killed_at_any_moment_gives_the_same_artifact_when_run_again(tmp_path, stages):
+    run_job(toy_job(tmp_path, name="reference", seconds=0.1), stages)
+    job_file = tmp_path / "job.json"
+    job = toy_job(tmp_path, name="killed", seconds=0.1)
+    from training.job import write_job
+
+    write_job(job, job_file)
+    script = textwrap.dedent(
+        """
+        import sys
+        from training.runner import main
+        from training.stages import Stage
+        sys.exit(main(sys.argv[1:], {"toy": Stage(name="toy", version="1", modules=("toy_stage",))}))
+        """
+    )
+    for delay in (0.35, 0.5, 0.65):
+        process = subprocess.Popen([sys.executable, "-c", script, str(job_file)], start_new_session=True)
+        time.sleep(delay)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert subprocess.run([sys.executable, "-c", script, str(job_file)], check=False).returncode == 0
+    killed, reference = (artifact.find(tmp_path / name / "f") for name in ("killed", "reference"))
+    assert killed.digest == reference.digest and killed.record["counts"] == reference.record["counts"]
+
+
+def test_what_a_person_did_wrong_is_one_sentence_and_exit_code_2(tmp_path, stages, capsys):
+    from training.runner import main
+
+    job_file = tmp_path / "job.json"
+    job_file.write_text(json.dumps({"stage": "toy", "colour": "red"}))
+    assert main([str(job_file)], stages) == 2
+    assert "colour: unknown field" in capsys.readouterr().err
+
+
+def test_metrics_of_a_killed_job_are_read_without_the_torn_line(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
+    assert read_metrics(path) == [{"step": 1, "loss": 2.0}]
