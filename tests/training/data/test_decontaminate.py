@@ -1,0 +1,195 @@
+"""Decontamination: what is found, what is not, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.training.data import chain
+from training.data.benchmarks import BenchmarkIndex, build_index, read_items
+from training.data.decontaminate import Hit, find_matches, scan
+from training.job import InputArtifact
+from training.recipe import BenchmarkRecipe, DecontaminateRecipe
+
+LONG = "Which of the rivers that cross the old town is the one with nine bridges?"
+ITEMS = [
+    {"id": "rivers", "question": LONG, "answer": "The Alder"},
+    {"id": "kettle", "question": "Who invented the whistling kettle?", "answer": "Harry Bramson"},
+]
+PAGE = "The town has much to see. {} That is all there is to say about the place, the guide wrote."
+
+
+def benchmark_of(folder: Path, rows: list[dict[str, Any]] = ITEMS, **fields: Any) -> BenchmarkRecipe:
+    path = folder / "exam.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return BenchmarkRecipe(**{"name": "exam", "uri": str(path), "kind": "generate"} | fields)
+
+
+def index_of(benchmark: BenchmarkRecipe) -> BenchmarkIndex:
+    return build_index([benchmark], [read_items(benchmark)])
+
+
+@pytest.fixture
+def index(tmp_path) -> BenchmarkIndex:
+    return index_of(benchmark_of(tmp_path))
+
+
+def test_the_span_is_the_longest_stretch_that_text_and_item_share(index):
+    text = PAGE.format(f"{LONG} The Alder, of course.")
+    (hit,) = scan(text, index)
+    assert text[hit.start : hit.end] == f"{LONG} The Alder"
+    assert hit == Hit(benchmark="exam", item="rivers", start=26, end=26 + len(LONG) + 10, words=17)
+
+
+@pytest.mark.parametrize("text", [LONG.upper(), LONG.replace(" ", "\n* "), LONG.replace("?", "…"), f"**{LONG}**"])
+def test_case_layout_and_punctuation_do_not_hide_an_item(index, text):
+    assert [hit.item for hit in scan(PAGE.format(text), index)] == ["rivers"]
+
+
+def test_one_changed_word_does_not_hide_a_long_item(index):
+    text = PAGE.format(LONG.replace("bridges", "brigdes"))
+    (hit,) = scan(text, index)
+    assert hit.words == 14 and text[hit.start : hit.end].endswith("with nine")
+
+
+def test_a_short_question_counts_only_with_its_answer_close_behind(index):
+    question = ITEMS[1]["question"]
+    assert scan(PAGE.format(question), index) == []
+    assert scan(PAGE.format(f"{question} Nobody knows. " + "More words. " * 20 + "Harry Bramson"), index) == []
+    (hit,) = scan(PAGE.format(f"{question} It was Harry Bramson."), index)
+    assert (hit.item, hit.words) == ("kettle", 5)
+
+
+def test_text_that_shares_only_words_is_clean(index):
+    assert scan(PAGE.format("Nine bridges cross the rivers of the old town: which one is the Alder?"), index) == []
+
+
+def test_a_passage_alone_is_no_leak_and_with_the_question_behind_it_is_one(tmp_path):
+    row = {
+        "question": "Where does it meet the sea?",
+        "answer": "no",
+        "passage": "The Alder runs past the mill and the abbey.",
+    }
+    index = index_of(benchmark_of(tmp_path, [row], passage_field="passage"))
+    assert scan(PAGE.format(row["passage"]), index) == []
+    assert scan(PAGE.format(f"{row['passage']} {row['question']}"), index) != []
+
+
+def test_a_common_phrase_proves_nothing_alone_but_is_part_of_a_longer_match(tmp_path):
+    index = index_of(benchmark_of(tmp_path))
+    phrase, text = "Which of the rivers that cross the old", PAGE.format(LONG)
+    (gram,) = find_matches(phrase, index)["gram"].tolist()
+    assert scan(phrase, index) and not scan(phrase, index, common=frozenset([gram]))
+    (hit,) = scan(text, index, common=frozenset([gram]))
+    assert text[hit.start : hit.end] == LONG.rstrip("?")
+
+
+def decontaminated(
+    root: Path, files: list[list[str]], recipe: DecontaminateRecipe, *, workers: int = 1
+) -> InputArtifact:
+    settings = {"decontaminate": recipe}
+    source = chain.documents(root, "one", files, asset="deduplicated_documents")
+    made = chain.run(root, "benchmarks", "benchmark_index", "tiny", settings)
+    inputs = [source, made]
+    return chain.run(root, "decontaminate", "decontaminated_documents", "tiny@one", settings, inputs, workers=workers)
+
+
+FILES = [[PAGE.format("Nothing."), PAGE.format(LONG)], [PAGE.format("Nothing else."), "short"]]
+
+
+def test_removed_documents_name_item_and_span(tmp_path):
+    made = decontaminated(tmp_path, FILES, DecontaminateRecipe(benchmarks=(benchmark_of(tmp_path),)))
+    (row,) = chain.rows(made, "dropped")
+    start, end = map(int, row["span"].split(":"))
+    assert (row["reason"], row["benchmark"], row["item"]) == ("contaminated", "exam", "rivers")
+    assert row["text"][start:end] == LONG.rstrip("?")
+    assert made.record()["counts"] == {"in": 4, "kept": 3, "dropped": {"contaminated": 1}, "quarantined": {}}
+    (hit,) = pq.read_table(Path(made.path, "hits.parquet")).to_pylist()
+    assert (hit["id"], hit["warc_offset"], hit["words"]) == (row["id"], 100, 15)
+
+
+def test_flagged_documents_stay_and_say_so(tmp_path):
+    recipe = DecontaminateRecipe(action="flag", benchmarks=(benchmark_of(tmp_path),))
+    made = decontaminated(tmp_path, FILES, recipe)
+    kept = chain.rows(made)
+    assert [row["flags"] for row in kept] == [None, ["contaminated"], None, None]
+    assert [row["item"] for row in kept] == [None, "rivers", None, None]
+
+
+def test_switched_off_everything_passes_and_hits_are_counted(tmp_path):
+    recipe = DecontaminateRecipe(action="off", benchmarks=(benchmark_of(tmp_path),))
+    record = decontaminated(tmp_path, FILES, recipe).record()
+    assert record["counts"]["kept"] == 4 and record["metrics"]["contaminated_found"] == 1
+    assert "off" in record["notes"]["decontamination"]
+
+
+PHRASE = "which of the rivers that cross the old"
+
+
+@pytest.mark.parametrize("files", [[5], [2, 3], [1, 1, 1, 1, 1], [0, 4, 1]])
+def test_a_phrase_in_too_many_documents_of_the_snapshot_is_no_leak_however_they_lie_in_files(tmp_path, files):
+    texts = [f"Page {i}: {PHRASE} road {i} is best?" for i in range(5)]
+    rows = [chain.document("one", "f", i, text) for i, text in enumerate(texts)]
+    cuts = [sum(files[:i]) for i in range(len(files) + 1)]
+    source = chain.documents_of(tmp_path, "one", [rows[a:b] for a, b in pairwise(cuts)], asset="deduplicated_documents")
+    kept = {}
+    for limit in (4, 5):
+        settings = {
+            "decontaminate": DecontaminateRecipe(benchmarks=(benchmark_of(tmp_path),), max_document_frequency=limit)
+        }
+        index = chain.run(tmp_path, "benchmarks", "benchmark_index", "tiny", settings)
+        made = chain.run(tmp_path, "decontaminate", "decontaminated_documents", "tiny@one", settings, [source, index])
+        kept[limit] = [row["text"] for row in chain.rows(made)]
+        assert made.record()["counts"]["in"] == 5
+    assert kept == {4: texts, 5: []}
+
+
+def test_two_workers_write_the_same_bytes(tmp_path):
+    recipe = DecontaminateRecipe(benchmarks=(benchmark_of(tmp_path),))
+    assert len({decontaminated(tmp_path / str(n), FILES, recipe, workers=n).digest for n in (1, 2)}) == 1
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("ngram_words", [5, 8, 13])
+@pytest.mark.parametrize(
+    ("reference", "fields"),
+    [
+        ("question_answer", {}),
+        ("question", {"answer_field": ""}),
+        ("passage_question_answer", {"passage_field": "passage"}),
+    ],
+)
+def test_published_fixtures_are_all_found_and_clean_ones_are_clean(reference, fields, ngram_words):
+    data = os.environ.get("PEDIGREE_DATA")
+    if not data:
+        pytest.skip("PEDIGREE_DATA is not set")
+    index = index_of(
+        BenchmarkRecipe(
+            name="decon",
+            uri=f"data://contamination/decon/reference/{reference}_reference.jsonl",
+            kind="generate",
+            id_field="doc_id",
+            ngram_words=ngram_words,
+            **fields,
+        )
+    )
+    found = {
+        path.stem: [
+            {hit.item for hit in scan(json.loads(line)["text"], index)} for line in path.read_text().splitlines()
+        ]
+        for path in Path(data, "contamination", "decon", "training").glob("*.jsonl")
+    }
+    assert not any(found.pop("clean")) and not any(found.pop("demo"))
+    several = found.pop("contaminated_multiple_in_one")[0]
+    # A question of ten words has no 13-gram without an answer; Eiffel, the crust and the equation are planted.
+    assert several >= ({"101", "102", "103"} if reference != "question" else {"101", "102"})
+    if (reference, ngram_words) == ("passage_question_answer", 13):
+        # Without its passage the question has seven words; with one of them misspelt no 13-gram is left.
+        assert found.pop("contaminated_single_edit") == [set()]
+    assert all("101" in items for places in found.values() for items in places)

@@ -1,0 +1,308 @@
+"""Stage `decontaminate`: which documents hold items of the recipe's exams, and what becomes of them.
+
+A document holds an item when they share an n-gram of the index (training.data.benchmarks). An n-gram that stands in
+more than `max_document_frequency` documents of the snapshot is a common phrase and proves nothing alone. That number is
+of the whole snapshot: each rank judges by what it has seen and keeps what it found in a private file; `finish` adds up
+the counts and writes again those files in which a verdict changes.
+
+`hits.parquet` lists every item found: document, benchmark, item, `start` and `end` (characters of the document's text),
+`words`, and the shared `text`. A removed or flagged document carries its longest hit; `span` is `start:end`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from training.artifact import SCRATCH_FOLDER, written
+from training.data.benchmarks import WITH_ANSWER, BenchmarkIndex, load_index
+from training.data.documents import DocumentWriter, document_files, extra_columns, read_documents
+from training.data.ngrams import Hashes, ngram_hashes, word_hashes, words_with_spans
+from training.job import Counts, Job, Outcome, Work
+from training.recipe import DecontaminateRecipe
+from training.runner import total_counts
+
+log = logging.getLogger(__name__)
+
+HITS_FILE: Final = "hits.parquet"
+CONTAMINATED: Final = "contaminated"
+# A short question proves something when its answer begins within this many words behind it.
+ANSWER_WINDOW: Final = 20
+SAMPLE_HITS: Final = 20
+
+_MATCH = np.dtype(
+    [
+        ("row", np.int32),  # of the document in its file
+        ("item", np.int32),
+        ("gram", np.int64),  # the n-gram's number in the index, over all lengths
+        ("words", np.int32),
+        ("proves", np.bool_),  # false: counted as a phrase, but a short question without its answer
+        ("position", np.int32),  # of its first word
+        ("start", np.int32),  # characters
+        ("end", np.int32),
+    ]
+)
+_HIT_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("url", pa.string()),
+        ("snapshot", pa.string()),
+        ("warc_file", pa.string()),
+        ("warc_offset", pa.int64()),
+        ("benchmark", pa.string()),
+        ("item", pa.string()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("words", pa.int32()),
+        ("text", pa.string()),
+    ]
+)
+
+Matches = npt.NDArray[np.void]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hit:
+    """An item found in a text: the longest stretch they share, in characters [start, end) and in words."""
+
+    benchmark: str
+    item: str
+    start: int
+    end: int
+    words: int
+
+
+def scan(text: str, index: BenchmarkIndex, *, common: frozenset[int] = frozenset()) -> list[Hit]:
+    """The items that a text holds, the longest stretch first.
+
+    `common` are numbers of n-grams that prove nothing alone (`Matches["gram"]`).
+    """
+    return judge(find_matches(text, index), index, common)
+
+
+# Scanning
+
+
+def find_matches(text: str, index: BenchmarkIndex, row: int = 0) -> Matches:
+    """Every place where an indexed n-gram stands in a text."""
+    hashes = word_hashes(text)
+    found: list[tuple[Any, ...]] = []
+    spans = None
+    first_gram = 0
+    for length, grams in index.grams.items():
+        places, rows = grams.first_rows(ngram_hashes(hashes, length))
+        for position, gram in zip(places.tolist(), rows.tolist(), strict=True):
+            spans = words_with_spans(text)[1] if spans is None else spans
+            start, end = int(spans[position, 0]), int(spans[position + length - 1, 1])
+            last = int(np.searchsorted(grams.hashes, grams.hashes[gram], "right"))
+            for entry in range(gram, last):
+                item = int(grams.items[entry])
+                proves = grams.kinds[entry] != WITH_ANSWER or _answered(index, item, hashes, position + length)
+                found.append((row, item, first_gram + gram, length, proves, position, start, end))
+        first_gram += len(grams.hashes)
+    return np.array(found, _MATCH)
+
+
+def _answered(index: BenchmarkIndex, item: int, hashes: Hashes, behind: int) -> bool:
+    """Whether the item's answer begins soon behind its question; true when the item has none."""
+    answer = index.answers.get(item)
+    if answer is None:
+        return True
+    window = hashes[behind : behind + ANSWER_WINDOW + len(answer)]
+    starts = range(len(window) - len(answer) + 1)
+    return any(np.array_equal(window[start : start + len(answer)], answer) for start in starts)
+
+
+def judge(matches: Matches, index: BenchmarkIndex, common: frozenset[int]) -> list[Hit]:
+    """The items that one document's matches prove, the longest stretch first, then in the index's order."""
+    hits: list[tuple[int, int, Hit]] = []
+    ordered = np.sort(matches, order=["item", "words", "position"])
+    for item, some in groupby(ordered.tolist(), key=lambda match: match[1]):
+        stretches = [stretch for stretch in _stretches(some, common) if stretch is not None]
+        if stretches:
+            words, start, end = max(stretches, key=lambda stretch: (stretch[0], -stretch[1]))
+            benchmark, name = index.names[item]
+            hits.append((-words, item, Hit(benchmark=benchmark, item=name, start=start, end=end, words=words)))
+    return [hit for _, _, hit in sorted(hits, key=lambda entry: entry[:2])]
+
+
+def _stretches(matches: Iterator[tuple[Any, ...]], common: frozenset[int]) -> Iterator[tuple[int, int, int] | None]:
+    """(words, start, end) of each run of neighbouring matches of one item that proves something, else None."""
+    run: list[tuple[Any, ...]] = []
+    for match in matches:
+        if run and (match[3] != run[-1][3] or match[5] > run[-1][5] + 1):
+            yield _stretch(run, common)
+            run = []
+        run.append(match)
+    yield _stretch(run, common)
+
+
+def _stretch(run: list[tuple[Any, ...]], common: frozenset[int]) -> tuple[int, int, int] | None:
+    if not any(proves and gram not in common for _, _, gram, _, proves, *_ in run):
+        return None
+    return run[-1][5] + run[-1][3] - run[0][5], run[0][6], run[-1][7]
+
+
+# The stage
+
+
+def num_ranks(job: Job) -> int:
+    """One rank a document file."""
+    return len(document_files(job.input_of("deduplicated_documents")))
+
+
+def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
+    """Scan one file, and place its documents by what this file alone shows of common phrases."""
+    recipe, index = _recipe(job), _index(job.input_of("benchmark_index").path)
+    path = document_files(job.input_of("deduplicated_documents"))[rank]
+    parts = [np.empty(0, _MATCH)]
+    for row, document in enumerate(read_documents(path, ["text"])):
+        parts.append(find_matches(document["text"], index, row))
+    matches = np.concatenate(parts)
+    matches_file = f"{SCRATCH_FOLDER}/matches-{rank:05d}.npy"
+    with written(work.path / matches_file) as stream:
+        np.save(stream, matches, allow_pickle=False)
+    hits = _hits_by_row(matches, index, _common(_frequencies(matches), recipe))
+    result = _place(path, hits, recipe, work.path, rank)
+    return {**result, "files": [*result["files"], matches_file], "verdicts": _verdicts(hits)}
+
+
+def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
+    """Count phrases over the whole snapshot, mend the verdicts that this changes, list the hits."""
+    recipe, index = _recipe(job), _index(job.input_of("benchmark_index").path)
+    paths = document_files(job.input_of("deduplicated_documents"))
+    matches = [np.load(work.scratch / f"matches-{rank:05d}.npy", allow_pickle=False) for rank in range(len(ranks))]
+    frequencies = sum((_frequencies(some) for some in matches), Counter())
+    common = _common(frequencies, recipe)
+    placed, listed = [], []
+    for rank, (path, result, some) in enumerate(zip(paths, ranks, matches, strict=True)):
+        hits = _hits_by_row(some, index, common)
+        changed = _verdicts(hits) != result["verdicts"]
+        placed.append(_place(path, hits, recipe, work.path, rank) if changed else result)
+        listed += _listed(path, hits)
+        work.progress.log(step=rank + 1, contaminated_found=len({row["id"] for row in listed}))
+    with written(work.path / HITS_FILE) as stream:
+        pq.write_table(pa.Table.from_pylist(listed, schema=_HIT_SCHEMA), stream, compression="zstd")
+    names = [name for result in placed for name in result["files"] if not name.startswith(SCRATCH_FOLDER)]
+    return Outcome(
+        files=(*names, HITS_FILE),
+        counts=total_counts(placed),
+        metrics=_metrics(listed, index, common),
+        notes=_notes(recipe, listed),
+    )
+
+
+def _recipe(job: Job) -> DecontaminateRecipe:
+    return job.settings_as(DecontaminateRecipe, "decontaminate")
+
+
+@lru_cache(maxsize=1)
+def _index(folder: str) -> BenchmarkIndex:
+    return load_index(Path(folder))
+
+
+def _frequencies(matches: Matches) -> Counter[int]:
+    """In how many documents each n-gram stands."""
+    pairs = np.unique(np.stack([matches["gram"], matches["row"]]), axis=1)
+    grams, documents = np.unique(pairs[0], return_counts=True)
+    return Counter(dict(zip(grams.tolist(), documents.tolist(), strict=True)))
+
+
+def _common(frequencies: Mapping[int, int], recipe: DecontaminateRecipe) -> frozenset[int]:
+    return frozenset(gram for gram, number in frequencies.items() if number > recipe.max_document_frequency)
+
+
+def _hits_by_row(matches: Matches, index: BenchmarkIndex, common: frozenset[int]) -> dict[int, list[Hit]]:
+    """The hits of each document that has one, by its row."""
+    rows, starts = np.unique(matches["row"], return_index=True)
+    ends = np.append(starts, len(matches))[1:]
+    judged = {
+        int(row): judge(matches[start:end], index, common) for row, start, end in zip(rows, starts, ends, strict=True)
+    }
+    return {row: hits for row, hits in judged.items() if hits}
+
+
+def _place(
+    path: Path, hits: Mapping[int, list[Hit]], recipe: DecontaminateRecipe, folder: Path, rank: int
+) -> dict[str, Any]:
+    """Write the kept and the dropped documents of one file."""
+    extra = extra_columns(path)
+    marks = ("benchmark", "item", "span")
+    flags = (*marks, *(() if "flags" in extra else ("flags",)))
+    names = f"documents/{rank:05d}.parquet", f"dropped/{rank:05d}.parquet"
+    total = 0
+    with (
+        DocumentWriter(folder / names[0], (*extra, *(flags if recipe.action == "flag" else ()))) as kept,
+        DocumentWriter(folder / names[1], (*extra, "reason", *marks)) as dropped,
+    ):
+        for row, document in enumerate(read_documents(path)):
+            total += 1
+            found = hits.get(row)
+            if not found or recipe.action == "off":
+                kept.write(document)
+            elif recipe.action == "flag":
+                kept.write({**document, **_marks(found[0]), "flags": [*(document.get("flags") or []), CONTAMINATED]})
+            else:
+                dropped.write({**document, **_marks(found[0]), "reason": CONTAMINATED})
+    reasons = {CONTAMINATED: dropped.num_documents} if dropped.num_documents else {}
+    counts = Counts(records_in=total, kept=kept.num_documents, dropped=reasons)
+    return {"files": list(names), "counts": counts.as_json()}
+
+
+def _verdicts(hits: Mapping[int, list[Hit]]) -> list[list[Any]]:
+    """What of the hits stands in the documents' files, as plain data."""
+    return [[row, *_marks(hits[row][0]).values()] for row in sorted(hits)]
+
+
+def _marks(hit: Hit) -> dict[str, str]:
+    return {"benchmark": hit.benchmark, "item": hit.item, "span": f"{hit.start}:{hit.end}"}
+
+
+def _listed(path: Path, hits: Mapping[int, list[Hit]]) -> list[dict[str, Any]]:
+    """The rows of `hits.parquet` for one file."""
+    if not hits:
+        return []
+    columns = ["id", "url", "snapshot", "warc_file", "warc_offset", "text"]
+    listed = []
+    for row, document in enumerate(read_documents(path, columns)):
+        for hit in hits.get(row, ()):
+            found = {
+                "benchmark": hit.benchmark,
+                "item": hit.item,
+                "start": hit.start,
+                "end": hit.end,
+                "words": hit.words,
+            }
+            listed.append({**document, **found, "text": document["text"][hit.start : hit.end]})
+    return listed
+
+
+def _metrics(listed: list[dict[str, Any]], index: BenchmarkIndex, common: frozenset[int]) -> dict[str, float]:
+    items = {(row["benchmark"], row["item"]) for row in listed}
+    per_benchmark = Counter(benchmark for benchmark, _ in items)
+    return {
+        "contaminated_found": len({row["id"] for row in listed}),
+        "items_found": len(items),
+        "common_ngrams": len(common),
+        **{f"items_found_{name}": per_benchmark[name] for name in sorted({name for name, _ in index.names})},
+    }
+
+
+def _notes(recipe: DecontaminateRecipe, listed: list[dict[str, Any]]) -> dict[str, Any]:
+    longest = sorted(listed, key=lambda row: (-row["words"], row["id"], row["benchmark"], row["item"]))[:SAMPLE_HITS]
+    shown = ("id", "url", "benchmark", "item", "words", "text")
+    notes: dict[str, Any] = {"longest_hits": [{name: row[name] for name in shown} for row in longest]}
+    if recipe.action == "off":
+        notes["decontamination"] = "off: decontaminate.action is off, every document passed; hits are counted"
+    return notes
