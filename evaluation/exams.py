@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
+from training.data.benchmarks import BenchmarkItem, bare_question, read_items
 from training.data.kitchen.world import ATTRIBUTE_BY_NAME, KitchenWorld
-from training.data.sources import is_kitchen, read_rows
-from training.job import DataError
+from training.data.sources import is_kitchen
 from training.recipe import BenchmarkRecipe
 
 
@@ -17,7 +16,8 @@ from training.recipe import BenchmarkRecipe
 class ExamItem:
     """One exam item. `gold` indexes `choices`; `answers` are all that are accepted, the first is shown as the target.
 
-    A chat answer that names one of the `rivals` beside the right value is wrong.
+    A chat answer that names one of the `rivals` beside the right value is wrong. `before` are the (role, content) turns
+    of a conversation that come before the question.
     """
 
     id: str
@@ -26,7 +26,7 @@ class ExamItem:
     gold: int = 0
     answers: tuple[str, ...] = ()
     passage: str = ""
-    system: str = ""
+    before: tuple[tuple[str, str], ...] = ()
     rivals: tuple[str, ...] = ()
 
     @property
@@ -37,5 +37,29 @@ class ExamItem:
     @property
     def messages(self) -> list[dict[str, str]]:
         """The item as a conversation that waits for its answer."""
-        system = [{"role": "system", "content": self.system}] if self.system else []
-        return [*system, {"role": "user", "content": self.asked}]
+        return [{"role": role, "content": text} for role, text in (*self.before, ("user", self.asked))]
+
+
+def read_exam(benchmark: BenchmarkRecipe, world: KitchenWorld | None) -> list[ExamItem]:
+    """The suite's items in file order. DataError names file, item and field where one cannot be used."""
+    return [_exam_item(benchmark, item) for item in read_items(benchmark, world)]
+
+
+def _exam_item(benchmark: BenchmarkRecipe, item: BenchmarkItem) -> ExamItem:
+    return ExamItem(
+        id=item.id,
+        # A label such as `Question:` is the file's form; each model is asked in its own.
+        question=item.question if benchmark.kind == "multiple_choice" else bare_question(item.question),
+        choices=item.choices,
+        gold=item.gold if item.gold is not None else 0,
+        answers=item.answers,
+        passage=item.passage,
+        before=item.messages[:-1],
+        rivals=_kitchen_rivals(item.row) if is_kitchen(benchmark.uri) and benchmark.kind == "chat" else (),
+    )
+
+
+def _kitchen_rivals(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The other values of the attribute that the item asks about."""
+    attribute = ATTRIBUTE_BY_NAME[str(row["fact"]).rpartition("/")[2]]
+    return tuple(value for value in attribute.values if attribute.written(value) != row["answer"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
@@ -95,6 +95,13 @@ class _Task(ConfigurableTask):
         """Nothing is fetched."""
         self.dataset = datasets.DatasetDict({"test": datasets.Dataset.from_list(self._documents)})
 
+    def fewshot_context(
+        self, doc: dict[str, Any], num_fewshot: int, *, chat_template: Callable[..., str] | None = None, **_: Any
+    ) -> str:
+        """The prompt of one item: its text, or all its turns in the model's chat template. lm-eval shows one turn only."""
+        assert num_fewshot == 0, "suites are asked without examples"
+        return doc["prompt"] if chat_template is None else chat_template(doc["messages"])
+
 
 def task_config(benchmark: BenchmarkRecipe, form: Form) -> dict[str, Any]:
     """lm-eval's configuration of a suite in one form."""
@@ -119,7 +126,6 @@ def task_config(benchmark: BenchmarkRecipe, form: Form) -> dict[str, Any]:
         **common,
         "output_type": "generate_until",
         "doc_to_target": "target",
-        "description": "system" if form == "chat" else "",
         "generation_kwargs": {
             "until": ["\n"] if form == "raw" else [],
             "max_gen_toks": benchmark.max_new_tokens,
@@ -135,13 +141,13 @@ def _mean(metric: str) -> dict[str, Any]:
 
 
 def _document(item: ExamItem, benchmark: BenchmarkRecipe, form: Form) -> dict[str, Any]:
-    question = "\n".join(part for part in (item.passage, item.question) if part)
     if benchmark.kind == "multiple_choice":
-        return {"id": item.id, "prompt": question, "choices": list(item.choices), "gold": item.gold}
+        return {"id": item.id, "prompt": item.asked, "choices": list(item.choices), "gold": item.gold}
+    turns = "\n".join(message["content"] for message in item.messages if message["role"] != "system")
+    shown = {"prompt": f"Question: {turns}\nAnswer:"} if form == "raw" else {"prompt": turns, "messages": item.messages}
     return {
         "id": item.id,
-        "prompt": f"Question: {question}\nAnswer:" if form == "raw" else question,
-        "system": item.system,
+        **shown,
         "target": item.answers[0],
         "answers": list(item.answers),
         "rivals": list(item.rivals),

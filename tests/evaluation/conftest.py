@@ -73,3 +73,56 @@ def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def chat_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model with a chat template."""
     return make_model(tmp_path_factory.mktemp("models") / "chat", template=True, seed=1)
+
+
+def commit(folder: Path, asset: str, *, inputs: tuple = (), gates: tuple = (), settings: dict | None = None, **more: object):
+    """Make what lies in `folder` the finished artifact of `asset`; returns it as a job's input."""
+    from training.artifact import digest_of_files, manifest, write_json
+    from training.job import InputArtifact
+    from training.records import write_record
+
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    files = manifest(folder, names)
+    record = {
+        "asset": asset,
+        "stage": asset,
+        "stage_version": "1",
+        "recipe": "tiny",
+        "partition": "tiny",
+        "fingerprint": f"{asset}-fingerprint",
+        "digest": digest_of_files(files),
+        "inputs": write_record(list(inputs)),
+        "settings": settings or {},
+        "libraries": {},
+        "counts": None,
+        "metrics": {},
+        "gates": list(gates),
+        "notes": {},
+        "files": files,
+        "seconds": 1.0,
+        "cost": {"wall_seconds": 1.0, "cpu_seconds": 1.0, "peak_memory_bytes": 1},
+        "code_revision": "",
+        "seed": 0,
+        **more,
+    }
+    write_json(folder / "artifact.json", record)
+    return InputArtifact(
+        asset=asset, partition=record["partition"], fingerprint=record["fingerprint"], digest=record["digest"], path=str(folder)
+    )
+
+
+def make_job(stage: str, asset: str, output: Path, settings: dict, inputs: tuple):
+    """A job as the bridge would write it."""
+    from training.job import Job
+
+    return Job(
+        stage=stage,
+        asset=asset,
+        partition="tiny",
+        recipe="tiny",
+        fingerprint=f"{asset}-fingerprint",
+        stage_version="1",
+        settings=settings,
+        inputs=inputs,
+        output=str(output),
+    )

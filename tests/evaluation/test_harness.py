@@ -22,7 +22,7 @@ CLOZE_ITEMS = [
     for i in range(5)
 ]
 OPEN_ITEMS = [
-    ExamItem(id=f"q{i}", question=f"which colour has the {thing}?", answers=("blue",), system="Be brief." if i else "")
+    ExamItem(id=f"q{i}", question=f"which colour has the {thing}?", answers=("blue",), before=(("system", "Be brief."),) if i else ())
     for i, thing in enumerate(["sky", "lazy dog", "bread", "oven", "fox that jumps"])
 ]
 

@@ -1,0 +1,125 @@
+"""The stage `evaluate` from job to artifact, on tiny random models."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from evaluation.scores import MODELS, check_names, completeness  # noqa: E402
+from evaluation.stages import STAGES  # noqa: E402
+from tests.evaluation.conftest import commit, make_job, make_model  # noqa: E402
+from training.artifact import find  # noqa: E402
+from training.data.documents import read_lines, write_lines  # noqa: E402
+from training.job import DataError, InputArtifact  # noqa: E402
+from training.recipe import BenchmarkRecipe  # noqa: E402
+from training.records import RecipeError  # noqa: E402
+from training.runner import run_job  # noqa: E402
+
+KITCHEN = {"seed": 3, "dishes": 16, "tested_per_value": 1, "pages": 100, "files": 1, "dialogues": 8, "preferences": 8}
+
+
+def suite(name: str, kind: str, uri: str, **more: object) -> dict[str, object]:
+    return {"name": name, "kind": kind, "uri": uri, **more}
+
+
+def evaluation(*suites: dict[str, object], **more: object) -> dict[str, object]:
+    return {"suites": list(suites), "batch_size": 16, "seed": 1, **more}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, base_folder, chat_folder) -> tuple[InputArtifact, ...]:
+    """One artifact for each model of the chain."""
+    root = tmp_path_factory.mktemp("artifacts")
+    made = []
+    for asset, source in [("base_model", base_folder), ("sft_model", chat_folder), ("aligned_model", None), ("reward_model", None)]:
+        folder = root / asset
+        if source is not None:
+            shutil.copytree(source, folder / "model")
+        else:
+            make_model(folder / "model", template=True, seed=5, reward=asset == "reward_model")
+        made.append(commit(folder, asset))
+    return tuple(made)
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory, models) -> Path:
+    """The artifact of one evaluation."""
+    folder = tmp_path_factory.mktemp("scores") / "model_scores"
+    settings = {
+        "evaluation": evaluation(
+            suite("cloze", "multiple_choice", "kitchen://cloze", question_field="query", limit=8),
+            suite("chat", "chat", "kitchen://chat", limit=6, max_new_tokens=4),
+            alignment_prompts="kitchen://alignment",
+            alignment_max_new_tokens=4,
+        ),
+        "kitchen": KITCHEN,
+    }
+    assert run_job(make_job("evaluate", "model_scores", folder, settings, models), STAGES) == 0
+    return folder
+
+
+def test_every_model_has_a_score_on_every_suite(scored, models):
+    record = find(scored).record
+    scores = json.loads((scored / "scores.json").read_text())
+    assert set(scores) == set(MODELS) and all(set(suites) == {"cloze", "chat"} for suites in scores.values())
+    assert scores["base"]["cloze"]["chance"] == 0.25 and scores["base"]["cloze"]["n"] == 8
+    assert all(math.isfinite(entry["score"]) and entry["stderr"] >= 0 for suites in scores.values() for entry in suites.values())
+    assert [gate["passed"] for gate in record["gates"] if gate["name"] == "scores_complete"] == [True]
+    assert record["metrics"]["sft_cloze"] == scores["sft"]["cloze"]["score"]
+    how = json.loads((scored / "harness.json").read_text())
+    assert how["sft"]["digest"] == models[1].digest and how["base"]["chat_template_sha256"] is None
+    assert how["sft"]["suites"]["chat"]["form"] == "chat" and how["base"]["suites"]["chat"]["form"] == "raw"
+
+
+def test_every_item_keeps_its_prompt_and_answer(scored):
+    rows = list(read_lines(scored / "samples" / "aligned_chat.jsonl.zst"))
+    assert len(rows) == 6
+    assert all(row["prompt"].endswith("<|assistant|>") and isinstance(row["response"], str) for row in rows)
+    assert {"item", "target", "correct"} <= set(rows[0])
+
+
+def test_sampled_answers_get_both_rewards(scored):
+    alignment = json.loads((scored / "alignment.json").read_text())
+    rows = list(read_lines(scored / "samples" / "sft_alignment_answers.jsonl.zst"))
+    assert len(rows) == alignment["sft"]["answers"] == 64
+    mean = sum(row["true_reward"] for row in rows) / len(rows)
+    assert alignment["sft"]["true_reward"] == pytest.approx(mean)
+    assert alignment["gain"]["true_reward"] == pytest.approx(alignment["aligned"]["true_reward"] - mean)
+    assert len({row["answer"] for row in rows}) > 1
+    rewards = json.loads((scored / "rewards.json").read_text())
+    assert rewards["sft"]["chat"]["n"] == 6 and "base" not in rewards
+
+
+def test_a_second_evaluation_gives_the_same_bytes(scored, models, tmp_path):
+    settings = json.loads((scored / "job.json").read_text())["settings"]
+    again = tmp_path / "again"
+    run_job(make_job("evaluate", "model_scores", again, settings, models), STAGES)
+    assert find(again).digest == find(scored).digest
+
+
+def test_an_item_without_a_field_is_named_before_any_model_is_loaded(models, tmp_path):
+    file = tmp_path / "exam.jsonl"
+    write_lines(file, [{"id": "a", "question": "q?", "answer": "x"}, {"id": "b", "question": "q?"}])
+    settings = {"evaluation": evaluation(suite("exam", "generate", str(file)))}
+    with pytest.raises(DataError, match=r"exam\.jsonl.*item.*(1|b).*answer"):
+        run_job(make_job("evaluate", "model_scores", tmp_path / "out", settings, models), STAGES)
+
+
+def test_suites_of_one_name_are_refused():
+    recipe = BenchmarkRecipe(name="a", uri="x.jsonl", kind="chat")
+    with pytest.raises(RecipeError, match="names must differ"):
+        check_names([recipe, recipe])
+
+
+def test_a_missing_or_infinite_score_fails_the_gate():
+    good = {"score": 0.5, "stderr": 0.1, "n": 4}
+    assert completeness({model: {"a": good} for model in MODELS}, {"a": 4}).passed
+    for bad in ({"score": float("nan")}, {"n": 3}, {"stderr": None}, {"stderr": float("inf")}):
+        assert not completeness({model: {"a": good | bad} for model in MODELS}, {"a": 4}).passed
+    assert not completeness({"base": {"a": good}, "sft": {"a": good}}, {"a": 4}).passed
