@@ -1,0 +1,188 @@
+"""The stage `contamination`: planted leaks in pages, instructions and preferences, and the refusal that follows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from evaluation.contamination import SHOWN_FINDINGS, verdict
+from evaluation.stages import STAGES
+from tests.evaluation.conftest import commit, make_job
+from training.artifact import find
+from training.data.documents import DocumentWriter, read_lines, write_lines
+from training.job import InputArtifact, RefusedInput, write_job
+from training.runner import main, run_job
+
+ITEMS = [
+    {
+        "id": f"item-{i}",
+        "question": f"In which month does the market of {town} sell the first {fruit} of the year?",
+        "answer": month,
+    }
+    for i, (town, fruit, month) in enumerate(
+        [("Bremholt", "pears", "July"), ("Norvane", "plums", "August"), ("Tessara", "quinces", "October"), ("Ulmland", "figs", "May")]
+    )
+]
+LEAK = [f"{item['question']} It is {item['answer']}." for item in ITEMS]
+FILLER = "The kitchen was warm, and nobody spoke of anything in particular that day. " * 5
+
+
+def document(number: int, text: str) -> dict[str, object]:
+    return {
+        "id": f"s1/pages.warc.gz/{number:012d}",
+        "text": text,
+        "url": f"http://site.test/{number}",
+        "snapshot": "s1",
+        "warc_file": "pages.warc.gz",
+        "warc_offset": number,
+        "source": "web",
+    }
+
+
+def turn(role: str, content: str) -> list[dict[str, str]]:
+    return [{"role": role, "content": content}]
+
+
+def corpus(root: Path, texts: list[str], *, sharded: list[str] | None = None) -> tuple[InputArtifact, InputArtifact]:
+    """Documents in two files, and shards that say they hold the documents `sharded` (all by default)."""
+    rows = [document(i * 100, text) for i, text in enumerate(texts)]
+    for number, part in enumerate((rows[::2], rows[1::2])):
+        with DocumentWriter(root / "documents" / "documents" / f"{number:05d}.parquet") as writer:
+            for row in part:
+                writer.write(row)
+    ids = sharded if sharded is not None else [row["id"] for row in rows]
+    (root / "shards" / "shards").mkdir(parents=True)
+    pq.write_table(pa.table({"id": ids}), root / "shards" / "shards" / "00000.documents.parquet")
+    return commit(root / "documents", "decontaminated_documents"), commit(root / "shards", "token_shards")
+
+
+def rows_of(root: Path, instructions: list[str], preferences: list[tuple[str, str, str]]) -> tuple[InputArtifact, InputArtifact]:
+    write_lines(
+        root / "instructions" / "instructions.jsonl",
+        [
+            {"id": f"sft-{i}", "messages": turn("user", "Tell me.") + turn("assistant", text), "source": "x", "generator": "g"}
+            for i, text in enumerate(instructions)
+        ],
+    )
+    write_lines(
+        root / "preferences" / "train.jsonl",
+        [
+            {"id": f"pair-{i}", "prompt": turn("user", p), "chosen": turn("assistant", c), "rejected": turn("assistant", r), "source": "y"}
+            for i, (p, c, r) in enumerate(preferences)
+        ],
+    )
+    write_lines(root / "preferences" / "held_out.jsonl", [{"id": "apart", "prompt": turn("user", LEAK[3]), "chosen": [], "rejected": []}])
+    return commit(root / "instructions", "instruction_data"), commit(root / "preferences", "preference_data")
+
+
+def scores(root: Path) -> InputArtifact:
+    """Kept samples in which every model knows the even items."""
+    for model in ("base", "sft", "aligned"):
+        rows = [{"item": item["id"], "correct": i % 2 == 0} for i, item in enumerate(ITEMS)]
+        write_lines(root / "scores" / "samples" / f"{model}_market.jsonl.zst", rows)
+    (root / "scores" / "scores.json").write_text(json.dumps({"aligned": {"market": {"score": 0.5, "stderr": 0.2, "n": 4}}}))
+    return commit(root / "scores", "model_scores")
+
+
+def contaminated_job(root: Path, texts: list[str], *, most: float = 0.0, sft: list[str] = (), pairs: list = (), **more: object):
+    exam = root / "exam.jsonl"
+    write_lines(exam, ITEMS)
+    suite = {"name": "market", "uri": str(exam), "kind": "generate", "ngram_words": 8}
+    settings = {"evaluation": {"suites": [suite], "max_contaminated_fraction": most}}
+    inputs = (*corpus(root, texts, **more), *rows_of(root, list(sft) or [FILLER], list(pairs) or [(FILLER, "a", "b")]), scores(root))
+    return make_job("contamination", "contamination_report", root / "report", settings, inputs)
+
+
+def report_of(job) -> tuple[dict, list[dict], dict]:
+    run_job(job, STAGES)
+    folder = Path(job.output)
+    gate = next(gate for gate in find(folder).record["gates"] if gate["name"] == "contamination")
+    return json.loads((folder / "contamination.json").read_text()), list(read_lines(folder / "findings.jsonl")), gate
+
+
+def test_a_planted_page_is_named_with_its_warc_record(tmp_path):
+    texts = [FILLER, FILLER + LEAK[2] + FILLER, FILLER]
+    report, findings, gate = report_of(contaminated_job(tmp_path, texts))
+    assert not gate["passed"] and report["verdict"] == "contaminated"
+    (found,) = gate["evidence"]["findings"]
+    assert (found["benchmark"], found["item"], found["url"]) == ("market", "item-2", "http://site.test/100")
+    assert (found["warc_file"], found["warc_offset"], found["where"]) == ("pages.warc.gz", 100, "pretraining")
+    (finding,) = findings
+    start, end = finding["span"]
+    assert texts[1][start:end] == finding["text"] and "market of Tessara" in finding["text"]
+    assert report["suites"]["market"]["found_fraction"] == 0.25
+
+
+def test_rows_learned_after_pretraining_are_read_too(tmp_path):
+    job = contaminated_job(tmp_path, [FILLER], sft=[FILLER, LEAK[0]], pairs=[(ITEMS[1]["question"], "May", "August")])
+    report, findings, gate = report_of(job)
+    assert report["suites"]["market"]["found"] == {"pretraining": [], "instructions": ["item-0"], "preferences": ["item-1"]}
+    assert [(f["where"], f["row"], f.get("side")) for f in findings] == [
+        ("instructions", "sft-1", None),
+        ("preferences", "pair-0", "rejected"),
+    ]
+    assert not gate["passed"]
+
+
+def test_held_out_pairs_and_near_misses_are_not_leaks(tmp_path):
+    near = [item["question"] for item in ITEMS] + ["the first pears of the year? July", " ".join(i["answer"] for i in ITEMS)]
+    report, findings, gate = report_of(contaminated_job(tmp_path, near, sft=near))
+    assert gate["passed"] and not findings and report["verdict"] == "clean"
+    assert report["scanned"]["texts"] == {"pretraining": 6, "instructions": 6, "preferences": 2}
+
+
+def test_clean_and_found_items_are_scored_apart(tmp_path):
+    report, _, _ = report_of(contaminated_job(tmp_path, [LEAK[0], LEAK[2], LEAK[1]]))
+    aligned = report["suites"]["market"]["scores"]["aligned"]
+    assert aligned["found"]["score"] == pytest.approx(2 / 3) and aligned["found"]["n"] == 3
+    assert aligned["clean"] == {"score": 0.0, "stderr": None, "n": 1}
+
+
+def test_the_allowed_fraction_is_the_recipes(tmp_path):
+    assert report_of(contaminated_job(tmp_path / "a", [LEAK[0]], most=0.25))[2]["passed"]
+    assert not report_of(contaminated_job(tmp_path / "b", [LEAK[0], LEAK[1]], most=0.25))[2]["passed"]
+
+
+def test_a_shard_with_an_unread_document_fails_the_gate(tmp_path):
+    report, _, gate = report_of(contaminated_job(tmp_path, [FILLER], sharded=["s1/pages.warc.gz/000000000000", "s1/elsewhere/0"]))
+    assert report["unscanned_documents"] == 1 and not gate["passed"]
+
+
+def test_the_report_does_not_depend_on_workers(tmp_path):
+    from dataclasses import replace
+
+    texts = [LEAK[1], FILLER, LEAK[0], FILLER + LEAK[0]]
+    one = contaminated_job(tmp_path / "x", texts)
+    run_job(one, STAGES)
+    two = replace(one, output=str(tmp_path / "two"), run=replace(one.run, workers=2))
+    run_job(two, STAGES)
+    assert find(Path(one.output)).digest == find(Path(two.output)).digest
+
+
+def test_a_promotion_is_refused_with_the_leak_in_the_message(tmp_path, capsys):
+    job = contaminated_job(tmp_path, [FILLER, LEAK[3]])
+    run_job(job, STAGES)
+    record = find(Path(job.output)).record
+    refused = InputArtifact(
+        asset="contamination_report", partition="tiny", fingerprint="f", digest=record["digest"], path=str(tmp_path / "report")
+    )
+    promote = make_job("promote", "promoted_model", tmp_path / "promoted", {"promote": {"model_name": "m"}}, (refused,))
+    with pytest.raises(RefusedInput):
+        run_job(promote, STAGES)
+    write_job(promote, tmp_path / "job.json")
+    assert main([str(tmp_path / "job.json")], STAGES) == 3
+    message = capsys.readouterr().err
+    for part in ("item-3", "http://site.test/100", "pages.warc.gz", '"warc_offset":100'):
+        assert part in message
+
+
+def test_the_evidence_is_short_and_names_different_items():
+    suites = {"market": {"found_fraction": 1.0}}
+    findings = [{"benchmark": "market", "item": f"item-{i % 3}", "where": "pretraining", "url": f"u{i}"} for i in range(30)]
+    gate = verdict({"suites": suites, "unscanned_documents": 0}, findings, 0.5)
+    shown = gate.evidence["findings"]
+    assert len(shown) == SHOWN_FINDINGS and {finding["item"] for finding in shown[:3]} == {"item-0", "item-1", "item-2"}
