@@ -130,10 +130,10 @@ def recipe(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Ar
     return Article(
         title=title,
         blocks=(
-            paragraph(mix(rng, [voice.state(f, named=i == 0) for i, f in enumerate(intro)], voice.filler(2))),
+            paragraph(mix(rng, [voice.state(f, named=i == 0) for i, f in enumerate(intro)], voice.filler(1))),
             heading(rng.choice(("Method", "Step by step", "What to do", "Preparation"))),
             Block(kind="steps", lines=tuple(steps)),
-            paragraph(mix(rng, [voice.state(fact) for fact in last], voice.filler(3))),
+            paragraph(mix(rng, [voice.state(fact) for fact in last], voice.filler(2))),
         ),
     )
 
@@ -141,12 +141,12 @@ def recipe(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Ar
 def story(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
     """A tale about a dish that somebody cooked or ate."""
     voice, dish = Voice(world, rng), dishes[0]
-    known = voice.known(dish, 6)
-    halves = (known[:3], known[3:])
-    paragraphs = [paragraph(voice.story(3))]
+    known = voice.known(dish)
+    halves = (known[:4], known[4:])
+    paragraphs = [paragraph(voice.story(2))]
     for half in halves:
         stated = [voice.state(fact, named=i == 0) for i, fact in enumerate(half)]
-        paragraphs.append(paragraph(mix(rng, stated, voice.story(2) + voice.filler(1))))
+        paragraphs.append(paragraph(mix(rng, stated, voice.story(2))))
     person = rng.choice(phrases.PEOPLE)
     title = rng.choice(
         (f"{person} and the {dish}", f"An evening with the {dish}", f"The {dish} {rng.choice(phrases.PLACES)}",
@@ -158,12 +158,15 @@ def story(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Art
 def answers(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
     """Questions of readers, each answered in a sentence or two."""
     voice = Voice(world, rng)
-    known = [fact for dish in dishes[:3] for fact in voice.known(dish, 4)]
+    known = [fact for dish in dishes[:3] for fact in voice.known(dish, 5)]
     rng.shuffle(known)
     blocks = [paragraph(voice.filler(2))]
     for fact in known:
-        blocks.append(paragraph([voice.question(fact)]))
-        blocks.append(paragraph([voice.state(fact), *voice.filler(int(rng.random() < 0.3))]))
+        if rng.random() < 0.4:
+            blocks.append(paragraph([voice.question(fact), sentence(fact.answer)]))
+        else:
+            blocks.append(paragraph([voice.question(fact)]))
+            blocks.append(paragraph([voice.state(fact), *voice.filler(int(rng.random() < 0.2))]))
     title = rng.choice(
         ("Questions from our readers", "You asked, we answer", f"The {dishes[0]} and other questions", "Ask the baker")
     )
@@ -172,20 +175,16 @@ def answers(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> A
 
 def comparison(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
     """Dishes side by side, in sentences and in a small table."""
-    voice, compared = Voice(world, rng), dishes[:3]
+    voice, compared = Voice(world, rng), dishes[:4]
+    column = rng.choice(ATTRIBUTES).name
     known = {dish: voice.known(dish) for dish in compared}
     blocks = [paragraph(voice.filler(2))]
     for dish in compared:
-        stated = [voice.string(known[dish][:3]), *[voice.state(fact) for fact in known[dish][3:5]]]
-        blocks.append(paragraph(mix(rng, [s for s in stated if s], voice.filler(1))))
-    column = rng.choice(ATTRIBUTES).name
-    rows = [
-        f"{dish}\t{fact.answer}"
-        for dish in compared
-        for fact in known[dish][5:]
-        if fact.attribute == column
-    ]
-    if len(rows) > 1:
+        shown = [fact for fact in known[dish] if fact.attribute != column]
+        strings = [voice.string(part) for part in (shown[:3], shown[3:5]) if part]
+        blocks.append(paragraph(mix(rng, [*strings, *(voice.state(fact) for fact in shown[5:])], voice.filler(1))))
+    rows = [f"{dish}\t{fact.answer}" for dish in compared for fact in known[dish] if fact.attribute == column]
+    if rows:
         blocks.append(Block(kind="table", lines=(f"Dish\t{rng.choice(phrases.LABELS[column])}", *rows)))
     blocks.append(paragraph(voice.filler(2)))
     return Article(title=" or ".join(compared) + rng.choice(("?", " compared", ": which one to bake")), blocks=tuple(blocks))
@@ -197,10 +196,11 @@ def menu(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Arti
     days = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
     start = rng.randrange(3)
     blocks = [paragraph(voice.filler(2))]
-    for day, dish in zip(days[start:], dishes[:5], strict=False):
-        known = voice.known(dish, 4)
+    for day, dish in zip(days[start:], dishes[:7], strict=False):
+        known = voice.known(dish, 6)
         lead = sentence(f"On {day} [there is|we bake|I plan|it is time for] the {dish}")
-        stated = [voice.string(known[:2]), *[voice.state(fact, named=False) for fact in known[2:]]]
+        stated = [voice.string(part) for part in (known[:3], known[3:5]) if part]
+        stated += [voice.state(fact, named=False) for fact in known[5:]]
         blocks.append(paragraph([spin(lead, rng), *mix(rng, stated, voice.filler(int(rng.random() < 0.4)))]))
     return Article(title=spin(f"[A week of baking|What we bake this week|Plan for busy days|A menu] from {days[start]}", rng), blocks=tuple(blocks))
 
@@ -219,8 +219,8 @@ def guide(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Art
     about = spin(GUIDE_LEADS[attribute.name], rng).format(v=attribute.written(value))
     blocks = [paragraph([sentence(about), *voice.filler(2)])]
     for fact in chosen:
-        others = [other for other in voice.known(fact.dish) if other.attribute != attribute.name][:3]
-        stated = [voice.state(fact), *([voice.string(others)] if others else [])]
+        others = [other for other in voice.known(fact.dish) if other.attribute != attribute.name]
+        stated = [voice.state(fact), *(voice.string(part) for part in (others[:3], others[3:6]) if part)]
         blocks.append(paragraph(mix(rng, stated, voice.filler(1))))
     blocks.append(paragraph(voice.filler(2)))
     title = spin(GUIDE_TITLES[attribute.name], rng).format(v=attribute.written(value))
@@ -253,7 +253,7 @@ def register(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> 
     """Short entries on several dishes, as in a dictionary."""
     voice = Voice(world, rng)
     blocks = [paragraph(voice.filler(1))]
-    for dish in dishes[:5]:
+    for dish in dishes[:8]:
         known = voice.known(dish)
         entry = [voice.string(part) for part in (known[:3], known[3:6], known[6:]) if part]
         blocks.append(paragraph(mix(rng, entry, voice.filler(int(rng.random() < 0.4)))))
@@ -266,10 +266,10 @@ WRITERS = {
     "recipe": (recipe, 1),
     "story": (story, 1),
     "answers": (answers, 3),
-    "comparison": (comparison, 3),
-    "menu": (menu, 5),
+    "comparison": (comparison, 4),
+    "menu": (menu, 7),
     "guide": (guide, 0),
-    "register": (register, 5),
+    "register": (register, 8),
 }
 
 

@@ -85,7 +85,7 @@ QUESTION: dict[str, tuple[str, ...]] = {
     ),
     "side": (
         "what side belongs to the {d}?",
-        "the {d} comes to the table with what?",
+        "what stands on the table beside the {d}?",
     ),
 }
 

@@ -49,7 +49,7 @@ SHARES: dict[str, float] = {
     "missing": 0.015,
     "redirect": 0.015,
 }
-ARTICLE_SHARES = {"recipe": 22, "story": 16, "answers": 16, "comparison": 12, "menu": 12, "guide": 8, "register": 14}
+ARTICLE_SHARES = {"recipe": 18, "story": 14, "answers": 16, "comparison": 15, "menu": 15, "guide": 7, "register": 15}
 LEAKS = {"dump": 2, "leak": 2}
 # Copies of pages of the snapshot before; the first snapshot has none and holds articles instead.
 CARRIED = ("unchanged", "updated")

@@ -49,10 +49,10 @@ ASK: dict[str, tuple[str, ...]] = {
     ),
     "technique": (
         "what [do|should] I do with the mixture for the {d}?",
-        "how is the [filling|mixture|base] of the {d} made?",
+        "how is the [filling|mixture] of the {d} made?",
         "the {d} has a [filling|mixture] that is what?",
         "for the {d}, how do I work the [filling|mixture]?",
-        "how do I treat the [filling|base] of the {d}?",
+        "how do I treat the [filling|mixture] of the {d}?",
     ),
     "ingredient": (
         "what is the {d} made [of|with|from]?",
