@@ -15,7 +15,7 @@ from training import artifact
 from training.data import plan as plan_stage
 from training.job import InputArtifact, Job, Outcome, RunSettings, Work
 from training.pretrain.batches import Plan, Shards, open_shards, read_plan
-from training.progress import Progress
+from training.progress import METRICS_FILE, Progress
 from training.recipe import MixtureRecipe, ModelRecipe, PretrainRecipe
 from training.records import write_record
 
@@ -38,7 +38,13 @@ def sentence(seed: object, words: int = 12) -> str:
 def commit(folder: Path, asset: str, files: list[str], **fields: Any) -> InputArtifact:
     """Write the `artifact.json` of a made-up artifact and name it as an input."""
     entries = artifact.manifest(folder, files)
-    record = {"asset": asset, "fingerprint": folder.name, "digest": artifact.digest_of_files(entries), "files": entries, "gates": []}
+    record = {
+        "asset": asset,
+        "fingerprint": folder.name,
+        "digest": artifact.digest_of_files(entries),
+        "files": entries,
+        "gates": [],
+    }
     artifact.write_json(folder / artifact.ARTIFACT_FILE, record | fields)
     return InputArtifact(
         asset=asset, partition="tiny", fingerprint=folder.name, digest=record["digest"], path=str(folder)
@@ -51,7 +57,9 @@ def make_tokenizer(folder: Path) -> InputArtifact:
 
     folder.mkdir(parents=True, exist_ok=True)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {"<|endoftext|>": 0, "<|pad|>": 1} | {character: number + 2 for number, character in enumerate(alphabet)}
+    vocabulary = {"<|endoftext|>": 0, "<|pad|>": 1} | {
+        character: number + 2 for number, character in enumerate(alphabet)
+    }
     made = Tokenizer(models.BPE(vocabulary, []))
     made.add_special_tokens(["<|endoftext|>", "<|pad|>"])
     made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
@@ -61,13 +69,19 @@ def make_tokenizer(folder: Path) -> InputArtifact:
     return commit(folder, "tokenizer", ["tokenizer.json", "tokenizer_config.json"])
 
 
-def make_shards(folder: Path, tokenizer: InputArtifact, texts: dict[str, list[str]], *, shard_documents: int = 20) -> InputArtifact:
+def make_shards(
+    folder: Path, tokenizer: InputArtifact, texts: dict[str, list[str]], *, shard_documents: int = 20
+) -> InputArtifact:
     """A `token_shards` artifact of the texts of each source."""
     from tokenizers import Tokenizer
 
     encoding = Tokenizer.from_file(str(tokenizer.file("tokenizer.json")))
     (folder / "shards").mkdir(parents=True, exist_ok=True)
-    rows = [(f"{folder.name}/{source}/{number:05d}", source, text) for source, own in texts.items() for number, text in enumerate(own)]
+    rows = [
+        (f"{folder.name}/{source}/{number:05d}", source, text)
+        for source, own in texts.items()
+        for number, text in enumerate(own)
+    ]
     files = ["shards.json"]
     for shard, start in enumerate(range(0, len(rows), shard_documents)):
         part = rows[start : start + shard_documents]
@@ -88,10 +102,31 @@ def make_shards(folder: Path, tokenizer: InputArtifact, texts: dict[str, list[st
     return commit(folder, "token_shards", files)
 
 
-def work_in(folder: Path, *, enabled: bool = True) -> Work:
+class _EachLine:
+    """A stream that is open only while a line is written, so that no test leaves one behind."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, text: str) -> None:
+        with open(self._path, "a", encoding="utf-8") as stream:
+            stream.write(text)
+
+    def flush(self) -> None:
+        pass
+
+
+def progress_in(folder: Path) -> Progress:
+    """What a stage reports to."""
+    progress = Progress(folder, enabled=False)
+    progress._metrics = _EachLine(folder / METRICS_FILE)  # type: ignore[assignment]
+    return progress
+
+
+def work_in(folder: Path) -> Work:
     """A place to write, as the runner gives it."""
     (folder / "scratch").mkdir(parents=True, exist_ok=True)
-    return Work(path=folder, scratch=folder / "scratch", progress=Progress(folder, enabled=enabled))
+    return Work(path=folder, scratch=folder / "scratch", progress=progress_in(folder))
 
 
 def job_of(stage: str, settings: dict[str, Any], inputs: tuple[InputArtifact, ...], output: Path, **run: Any) -> Job:
@@ -147,7 +182,9 @@ class TinyChain:
     def open_shards(self) -> Shards:
         return open_shards(self.plan, {self.shards.fingerprint: self.shards}, verify=True)
 
-    def job(self, name: str = "m", *, model: ModelRecipe = MODEL, pretrain: PretrainRecipe | None = None, **run: Any) -> Job:
+    def job(
+        self, name: str = "m", *, model: ModelRecipe = MODEL, pretrain: PretrainRecipe | None = None, **run: Any
+    ) -> Job:
         """The job that trains the base model."""
         return job_of(
             "pretrain",

@@ -1,0 +1,209 @@
+"""The order of the data: pure, complete, and refused when the files are not those of the plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from tests.training.pretrain import tiny
+from training.data.plan import effective_tokens, is_held_out
+from training.job import RefusedInput
+from training.pretrain import batches
+from training.pretrain.loss_mask import IGNORED
+from training.pretrain.parallel import World, accumulation_steps, micro_batches
+from training.recipe import MixtureRecipe
+from training.records import RecipeError
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory):
+    return tiny.TinyChain(tmp_path_factory.mktemp("chain"))
+
+
+def long_plan(chain, *, epochs=3):
+    """The chain's plan, long enough for several epochs of each source."""
+    record = chain.plan.record
+    samples = [-(-epochs * source.tokens // record.sequence_length) for source in record.sources]
+    steps = sum(samples) // record.rows + 1
+    samples[0] += steps * record.rows - sum(samples)
+    sources = tuple(
+        batches.PlannedSource(**{name: getattr(source, name) for name in source.__slots__} | {"samples": count})
+        for source, count in zip(record.sources, samples, strict=True)
+    )
+    fields = {name: getattr(record, name) for name in record.__slots__} | {"sources": sources, "steps": steps}
+    return batches.Plan(batches.PlanRecord(**fields), chain.plan.documents, chain.plan.held_out)
+
+
+def test_a_batch_is_the_same_whatever_was_asked_before(chain):
+    fresh = [batches.index(chain.plan, step) for step in range(12)]
+    backwards = chain.plan
+    assert [batches.index(backwards, step) for step in reversed(range(12))] == fresh[::-1]
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+@pytest.mark.parametrize("micro_batch_tokens", [0, 32])
+def test_processes_and_micro_batches_share_out_every_row_once(size, micro_batch_tokens):
+    rows = [
+        row
+        for rank in range(size)
+        for part in micro_batches(
+            8,
+            sequence_length=32,
+            micro_batch_tokens=micro_batch_tokens,
+            world=World(rank=rank, size=size, device=None),
+        )
+        for row in part
+    ]
+    assert sorted(rows) == list(range(8))
+
+
+def test_every_sample_has_exactly_the_rows_length(chain):
+    plan = long_plan(chain)
+    for step in range(plan.record.steps):
+        assert all(sum(segment.length for segment in sample) == 32 for sample in batches.index(plan, step))
+
+
+def test_every_token_of_an_epoch_is_seen_once_before_the_next(chain):
+    plan = long_plan(chain)
+    for number, source in enumerate(plan.record.sources):
+        stream = [segment for k in range(3 * source.tokens // 32) for segment in batches._sample(plan, number, k)]
+        at, seen = 0, Counter()
+        for segment in stream:
+            for position in range(segment.start, segment.start + segment.length):
+                seen[at // source.tokens, segment.shard, position] += 1
+                at += 1
+        assert set(seen.values()) == {1}
+        assert sum(1 for epoch, *_ in seen if epoch == 0) == source.tokens
+
+
+def test_epochs_are_shuffled_anew_and_sources_differently():
+    orders = [
+        batches.permutation(50, seed=1, epoch=epoch, source=source).tolist()
+        for epoch in (0, 1)
+        for source in ("a", "b")
+    ]
+    assert all(sorted(order) == list(range(50)) for order in orders)
+    assert len({tuple(order) for order in orders}) == 4
+
+
+def test_the_order_of_an_epoch_is_fixed_for_all_time():
+    assert batches.permutation(8, seed=1, epoch=0, source="web").tolist() == [4, 5, 0, 3, 1, 6, 2, 7]
+
+
+@pytest.mark.parametrize("quotas", [(5, 3, 0, 11), (1,), (7, 7), (100, 1)])
+def test_interleaving_equals_sorting_all_samples_by_time(quotas):
+    times = sorted((Fraction(2 * k + 1, 2 * n), source, k) for source, n in enumerate(quotas) for k in range(n))
+    expected = [(source, k) for _, source, k in times]
+    for first in range(len(expected)):
+        count = min(4, len(expected) - first)
+        assert batches.interleaved(quotas, first=first, count=count) == expected[first : first + count]
+
+
+def test_rows_hold_the_documents_and_never_predict_across_their_ends(chain):
+    plan, shards = chain.plan, chain.open_shards()
+    samples = batches.index(plan, 3)
+    tokens, targets, documents = shards.rows(samples, length=32)
+    same = documents[:, :-1] == documents[:, 1:]
+    assert (targets[:, :-1][same] == tokens[:, 1:][same]).all()
+    assert (targets[tokens == tiny.EOS] == IGNORED).all()
+    assert (targets != IGNORED).sum() == batches.trained_tokens(samples)
+
+
+def test_lineage_names_the_documents_of_a_step(chain):
+    plan = chain.plan
+    named = batches.documents_at(plan, 0)
+    assert named == sorted(set(named)) and set(named) <= {tuple(row) for row in plan.documents[:, :2].tolist()}
+
+
+def test_held_out_documents_are_chosen_by_id_and_never_trained_on(chain):
+    plan = chain.plan
+    assert len(plan.held_out) > 0 and len(plan.held_out) + len(plan.documents) == 120
+    trained = {tuple(row) for row in plan.documents[:, :2].tolist()}
+    assert not trained & {tuple(row) for row in plan.held_out[:, :2].tolist()}
+    assert sum(is_held_out(f"s/{i}", 0.2) for i in range(5000)) == pytest.approx(1000, rel=0.1)
+    assert all(is_held_out(f"s/{i}", 0.3) for i in range(500) if is_held_out(f"s/{i}", 0.2))
+
+
+def test_held_out_rows_hold_every_held_out_token_once(chain):
+    plan = chain.plan
+    for number, source in enumerate(plan.record.sources):
+        samples = batches.held_out_samples(plan, number)
+        assert sum(segment.length for sample in samples for segment in sample) == source.held_out_tokens
+
+
+def test_shares_follow_the_weights(tmp_path):
+    chain = tiny.TinyChain(tmp_path, mixture=MixtureRecipe(weights={"books": 3, "web": 1}, held_out_fraction=0.1))
+    assert chain.outcome.metrics["share_books"] == 0.75
+    taken = [source for step in range(12) for source, _ in batches.interleaved([72, 24], first=step * 8, count=8)]
+    assert Counter(taken) == {0: 72, 1: 24}
+
+
+def test_too_many_epochs_are_refused_with_what_is_there_and_what_it_would_be_worth(tmp_path):
+    with pytest.raises(
+        RecipeError, match=r"'books' should give 1,5\d\d tokens and has 3,.*above max_epochs=0.1.*worth"
+    ):
+        tiny.TinyChain(tmp_path, mixture=MixtureRecipe(weights={"books": 1, "web": 1}, max_epochs=0.1))
+
+
+def test_a_weight_without_a_source_is_refused(tmp_path):
+    with pytest.raises(RecipeError, match="names books, news; the shards hold books, web"):
+        tiny.TinyChain(tmp_path, mixture=MixtureRecipe(weights={"books": 1, "news": 1}))
+
+
+def test_repeated_tokens_are_worth_less_and_less():
+    assert effective_tokens(100, 50) == 50 and effective_tokens(100, 100) == 100
+    assert effective_tokens(100, 400) == pytest.approx(100 + 100 * 15.4 * (1 - np.exp(-3 / 15.4)))
+
+
+def test_the_plan_does_not_depend_on_the_order_of_arrival(tmp_path):
+    texts = {source: [tiny.sentence((source, number)) for number in range(40)] for source in ("books", "web")}
+    turned = dict(reversed(texts.items()))
+    mixture = MixtureRecipe(weights={"books": 1.0, "web": 1.0}, held_out_fraction=0.1)
+    plans = []
+    for name, given in (("a", texts), ("b", turned)):
+        chain = tiny.TinyChain(tmp_path / name, texts=given, mixture=mixture)
+        tokens, _, _ = chain.open_shards().rows(batches.index(chain.plan, 2), length=32)
+        plans.append(tokens.tolist())
+    assert plans[0] == plans[1]
+
+
+def test_a_flipped_byte_is_refused(tmp_path):
+    chain = tiny.TinyChain(tmp_path)
+    path = chain.shards.file("shards/00001.bin")
+    content = bytearray(path.read_bytes())
+    content[17] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(RefusedInput, match=r"00001.bin: its content differs"):
+        chain.open_shards()
+
+
+def test_a_short_shard_is_refused(tmp_path):
+    chain = tiny.TinyChain(tmp_path)
+    path = chain.shards.file("shards/00001.bin")
+    path.write_bytes(path.read_bytes()[:-2])
+    with pytest.raises(RefusedInput, match=r"00001.bin: \d+ bytes, the plan says \d+"):
+        chain.open_shards()
+
+
+def test_shards_of_another_tokenizer_are_refused(tmp_path):
+    chain = tiny.TinyChain(tmp_path)
+    chain.tokenizer = tiny.InputArtifact(
+        asset="tokenizer", partition="tiny", fingerprint="x", digest="f" * 64, path=chain.tokenizer.path
+    )
+    with pytest.raises(RefusedInput, match="made with tokenizer .* the recipe's is ffff"):
+        chain.make_plan()
+
+
+@pytest.mark.parametrize("data_parallel", [1, 8, 1024])
+def test_the_same_recipe_spreads_over_any_machine(data_parallel):
+    steps = accumulation_steps(global_batch_tokens=2**22, micro_batch_tokens=4096, data_parallel=data_parallel)
+    assert steps * 4096 * data_parallel == 2**22
+
+
+@pytest.mark.parametrize(("micro", "data_parallel"), [(4096, 3), (3000, 1), (2**23, 1), (0, 1)])
+def test_a_batch_that_does_not_divide_is_refused(micro, data_parallel):
+    with pytest.raises(RecipeError, match="micro_batch_tokens"):
+        accumulation_steps(global_batch_tokens=2**22, micro_batch_tokens=micro, data_parallel=data_parallel)

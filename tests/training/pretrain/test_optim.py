@@ -1,0 +1,128 @@
+"""Schedules at their corners; optimizers against torch's and against reference weights."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.training.pretrain import tiny
+from training.pretrain.model import Decoder, ModelConfig, initialise
+from training.pretrain.optim import (
+    Muon,
+    clip_gradients,
+    gradient_norm,
+    learning_rate_factor,
+    make_optimizers,
+    matrices_of,
+    orthogonalize,
+    whole,
+)
+
+CONFIG = ModelConfig(vocab_size=50, width=32, layers=2, heads=4, kv_heads=2, mlp_width=48, max_length=64)
+
+
+def factors(schedule: str, steps: int = 100) -> list[float]:
+    return [
+        learning_rate_factor(
+            step, steps=steps, schedule=schedule, warmup_fraction=0.1, decay_fraction=0.2, final_fraction=0.1
+        )
+        for step in range(steps)
+    ]
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "wsd"])
+def test_every_schedule_warms_up_to_one_and_ends_at_its_final_fraction(schedule):
+    rates = factors(schedule)
+    assert rates[0] == pytest.approx(0.1) and rates[9] == 1.0 and rates[-1] == pytest.approx(0.1)
+    assert rates[:10] == sorted(rates[:10]) and rates[9:] == sorted(rates[9:], reverse=True)
+
+
+def test_middles_of_the_schedules():
+    assert factors("cosine")[54] == pytest.approx(0.55)
+    assert factors("linear")[54] == pytest.approx(0.55)
+    assert factors("wsd")[79] == 1.0 and factors("wsd")[89] == pytest.approx(0.55)
+
+
+def test_muon_equals_torch_on_plain_matrices():
+    if not hasattr(torch.optim, "Muon"):
+        pytest.skip("this torch has no Muon")
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(16, 40), (40, 16), (16, 40)]
+    ours = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
+    theirs = [torch.nn.Parameter(parameter.detach().clone()) for parameter in ours]
+    optimizers = [Muon([(parameter, whole) for parameter in ours], lr=0.02, weight_decay=0.1)]
+    optimizers.append(torch.optim.Muon(theirs, lr=0.02, weight_decay=0.1))
+    for _ in range(3):
+        for one, other in zip(ours, theirs, strict=True):
+            one.grad = torch.randn(one.shape, generator=generator)
+            other.grad = one.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    for one, other in zip(ours, theirs, strict=True):
+        # bf16 products of one batch and of single matrices round differently.
+        assert torch.allclose(one, other, atol=2e-3)
+
+
+def test_orthogonalizing_moves_singular_values_near_one():
+    singular = torch.linalg.svdvals(
+        orthogonalize(torch.randn(3, 16, 64, generator=torch.Generator().manual_seed(0))).float()
+    )
+    assert singular.min() > 0.6 and singular.max() < 1.3
+
+
+def test_fused_projections_are_orthogonalized_as_separate_matrices():
+    model = Decoder(CONFIG)
+    counts = sorted(
+        tuple(part.reshape(-1, part.shape[-1]).shape) for p, parts in matrices_of(model) for part in parts(p)
+    )
+    assert counts == sorted([(32, 32), (16, 32), (16, 32), (32, 32), (48, 32), (48, 32), (32, 48)] * 2)
+
+
+def test_norm_gains_do_not_decay_and_every_weight_has_one_optimizer():
+    model = Decoder(CONFIG)
+    recipe = tiny.PretrainRecipe(tokens=256, sequence_length=32, global_batch_tokens=256, optimizer="muon")
+    optimizers = make_optimizers(model, recipe)
+    held = [p for optimizer in optimizers.values() for group in optimizer.param_groups for p in group["params"]]
+    assert len(held) == len({id(p) for p in held}) == len(list(model.parameters()))
+    undecayed = [p for group in optimizers["adamw"].param_groups if group["weight_decay"] == 0 for p in group["params"]]
+    assert {id(p) for p in undecayed} == {id(p) for p in model.parameters() if p.dim() == 1}
+
+
+def test_clipping_is_by_the_norm_of_all_gradients_together():
+    parameters = [torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(1))]
+    parameters[0].grad, parameters[1].grad = torch.tensor([2.0, 2.0]), torch.tensor([1.0])
+    norm = gradient_norm(parameters).item()
+    assert norm == pytest.approx(3.0)
+    clip_gradients(parameters, norm=norm, limit=1.5)
+    assert gradient_norm(parameters).item() == pytest.approx(1.5)
+    clip_gradients(parameters, norm=1.5, limit=0.0)
+    assert gradient_norm(parameters).item() == pytest.approx(1.5)
+
+
+@pytest.mark.data
+def test_adamw_equals_the_reference_weights():
+    if "PEDIGREE_DATA" not in os.environ:
+        pytest.skip("PEDIGREE_DATA is not set")
+    expected = np.load(Path(os.environ["PEDIGREE_DATA"], "oracles", "nn_snapshots", "test_adamw.npz"))["array"]
+    torch.manual_seed(42)
+    layer = torch.nn.Linear(3, 2, bias=False)
+    optimizer = torch.optim.AdamW(
+        layer.parameters(), lr=1e-3, weight_decay=0.01, betas=(0.9, 0.999), eps=1e-8, fused=True
+    )
+    for _ in range(1000):
+        optimizer.zero_grad()
+        x = torch.rand(3)
+        ((layer(x) - torch.stack((x[0] + x[1], -x[2]))) ** 2).sum().backward()
+        optimizer.step()
+    assert np.allclose(layer.weight.detach().numpy(), expected, atol=1e-4)
+
+
+def test_a_seed_fixes_the_weights():
+    models = [Decoder(CONFIG) for _ in range(2)]
+    for model in models:
+        initialise(model, zero_outputs=True, generator=torch.Generator().manual_seed(5))
+    assert all(torch.equal(a, b) for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True))

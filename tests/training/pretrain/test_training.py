@@ -1,0 +1,299 @@
+"""Training itself: it learns, resumes to the bit, spreads over processes, and its export is the model that was trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.training.pretrain import tiny
+from training.job import RefusedInput, write_job
+from training.pretrain import checkpoint, export, loop, stage
+from training.pretrain.attention import one_document
+from training.pretrain.batches import held_out_bytes
+from training.pretrain.loop import Diverged, Trainer, Watch, train
+from training.pretrain.model import Decoder, ModelConfig, initialise
+from training.pretrain.parallel import World
+from training.progress import read_metrics
+from training.records import RecipeError
+from training.runner import REQUEUE_EXIT_CODE, StopRequested
+
+ALONE = World(rank=0, size=1, device=torch.device("cpu"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory):
+    return tiny.TinyChain(tmp_path_factory.mktemp("chain"))
+
+
+def trainer_of(chain, *, micro_batch_tokens=0, model=tiny.MODEL, **changes):
+    recipe = dataclasses.replace(chain.pretrain, **changes)
+    built = stage.build_model(model, recipe, Path(chain.tokenizer.path))
+    return Trainer(built, recipe, chain.plan, chain.open_shards(), ALONE, micro_batch_tokens=micro_batch_tokens)
+
+
+def run_steps(trainer, count):
+    return [trainer.run_step().loss for _ in range(count)]
+
+
+def state_of(trainer):
+    return checkpoint.pack(trainer.model, trainer.optimizers)
+
+
+def assert_same_bits(one, other):
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        assert torch.equal(tensor, other[name]), name
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("micro_batch_tokens", [0, 64])
+def test_a_resumed_run_ends_with_the_same_bits(chain, tmp_path, optimizer, micro_batch_tokens):
+    settings = {"optimizer": optimizer, "micro_batch_tokens": micro_batch_tokens}
+    straight, killed, resumed = (trainer_of(chain, **settings) for _ in range(3))
+    losses = run_steps(straight, 12)
+    assert run_steps(killed, 5) == losses[:5]
+    killed.save(tmp_path)
+    assert resumed.resume(tmp_path) == ()
+    assert run_steps(resumed, 7) == losses[5:]
+    assert_same_bits(state_of(resumed), state_of(straight))
+
+
+def test_micro_batches_change_only_the_rounding(chain):
+    whole, parts = trainer_of(chain, precision="fp32"), trainer_of(chain, precision="fp32", micro_batch_tokens=32)
+    assert run_steps(whole, 6) == pytest.approx(run_steps(parts, 6), rel=1e-4)
+
+
+def test_a_batch_is_learned_by_heart(tmp_path):
+    chain = tiny.TinyChain(
+        tmp_path,
+        texts={"web": [tiny.sentence(number) for number in range(8)]},
+        pretrain=tiny.PretrainRecipe(
+            tokens=120 * 256, sequence_length=32, global_batch_tokens=256, learning_rate=2e-2, weight_decay=0.0
+        ),
+        mixture=tiny.MixtureRecipe(max_epochs=1000, held_out_fraction=0.0),
+    )
+    assert run_steps(trainer_of(chain, zero_init_outputs=False), 120)[-1] < 0.8
+
+
+def test_a_gradient_that_is_not_finite_skips_the_step_and_then_stops(chain):
+    trainer = trainer_of(chain, max_skipped_steps=2)
+    run_steps(trainer, 1)
+    before = {name: tensor.clone() for name, tensor in state_of(trainer).items()}
+    healthy = trainer._backward
+    trainer._backward = lambda samples, *, scale: healthy(samples, scale=float("nan"))
+    assert [trainer.run_step().is_skipped for _ in range(2)] == [True, True]
+    assert_same_bits(state_of(trainer), before)
+    with pytest.raises(Diverged, match=r"\[1, 2, 3\].*max_skipped_steps=2"):
+        trainer.run_step()
+
+
+# Checkpoints
+
+
+def saved(chain, folder, steps=(2, 4)):
+    trainer = trainer_of(chain)
+    for step in steps:
+        run_steps(trainer, step - trainer.position.step)
+        trainer.save(folder)
+    return trainer
+
+
+@pytest.mark.parametrize("name", [checkpoint.TENSORS_FILE, checkpoint.STATE_FILE, checkpoint.MANIFEST_FILE])
+@pytest.mark.parametrize("length", [0, 10, None])
+def test_a_broken_checkpoint_is_passed_over_and_named(chain, tmp_path, name, length):
+    saved(chain, tmp_path)
+    path = tmp_path / "step-00000004" / name
+    path.write_bytes(path.read_bytes()[:length] if length is not None else b"")
+    if length is None:
+        path.unlink()
+    trainer = trainer_of(chain)
+    (line,) = trainer.resume(tmp_path)
+    assert line.startswith("step-00000004") and trainer.position.step == 2
+
+
+def test_when_every_checkpoint_is_broken_nothing_starts_from_zero(chain, tmp_path):
+    saved(chain, tmp_path)
+    for folder in checkpoint.checkpoints(tmp_path):
+        (folder / checkpoint.TENSORS_FILE).unlink()
+    with pytest.raises(RefusedInput, match="no checkpoint is whole.*step-00000004.*step-00000002"):
+        trainer_of(chain).resume(tmp_path)
+
+
+def test_two_checkpoints_are_kept(chain, tmp_path):
+    saved(chain, tmp_path, steps=(1, 2, 3))
+    assert [path.name for path in checkpoint.checkpoints(tmp_path)] == ["step-00000003", "step-00000002"]
+
+
+def test_a_checkpoint_of_another_plan_or_model_is_refused(chain, tmp_path):
+    saved(chain, tmp_path)
+    other = trainer_of(chain)
+    other.plan.digest = "0" * 64
+    with pytest.raises(RefusedInput, match="checkpoints of plan"):
+        other.resume(tmp_path)
+    with pytest.raises(RefusedInput, match="has shape"):
+        trainer_of(chain, model=dataclasses.replace(tiny.MODEL, width=64)).resume(tmp_path)
+
+
+def test_a_signal_saves_at_the_step_boundary_and_asks_to_be_requeued(chain, tmp_path):
+    trainer = trainer_of(chain)
+    watch = Watch(progress=tiny.progress_in(tmp_path), checkpoints=tmp_path / "checkpoints", checkpoint_seconds=1e9)
+    healthy = trainer.run_step
+
+    def signalled(*, stop):
+        if trainer.position.step == 3:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return healthy(stop=stop)
+
+    trainer.run_step = signalled
+    with pytest.raises(StopRequested, match="checkpoint of step 5 of 12 saved"):
+        train(trainer, watch)
+    resumed = trainer_of(chain)
+    resumed.resume(tmp_path / "checkpoints")
+    assert resumed.position.step == 5
+
+
+# The stage
+
+
+@pytest.fixture(scope="module")
+def made(chain):
+    job = chain.job()
+    work = tiny.work_in(Path(job.output))
+    return work, stage.run(job, work)
+
+
+def test_the_stage_makes_a_model_that_passes_its_gates(made):
+    work, outcome = made
+    assert {gate.name: gate.passed for gate in outcome.gates} == {
+        "loss_finite_and_falling": True,
+        "export_equals_trainer": True,
+    }
+    assert outcome.metrics["tokens"] == 3072 and outcome.metrics["loss_end"] < outcome.metrics["loss_start"]
+    assert all((work.path / name).exists() for name in outcome.files)
+    rows = read_metrics(work.path / "metrics.jsonl")
+    assert [row["step"] for row in rows if "loss" in row] == list(range(1, 13))
+    assert any("sample" in row for row in rows)
+
+
+def test_held_out_bits_per_byte_count_the_whole_text(chain):
+    trainer = trainer_of(chain, precision="fp32")
+    bits = trainer.held_out_bits_per_byte()
+    # Before training every token is about equally likely, and here a byte is a token and each text has one more.
+    for number, source in enumerate(chain.plan.record.sources):
+        size = held_out_bytes(chain.plan, number)
+        assert bits[source.name] == pytest.approx(8.0 * source.held_out_tokens / size, rel=0.03)
+
+
+def test_a_plan_for_another_batch_is_refused(chain):
+    job = chain.job("other", pretrain=dataclasses.replace(tiny.PRETRAIN, seed=4))
+    with pytest.raises(RecipeError, match="materialize training_plan again"):
+        stage.run(job, tiny.work_in(Path(job.output)))
+
+
+def test_a_flipped_byte_in_a_shard_stops_the_stage_before_the_first_step(tmp_path):
+    chain = tiny.TinyChain(tmp_path)
+    path = chain.shards.file("shards/00000.bin")
+    path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
+    job = chain.job()
+    with pytest.raises(RefusedInput, match="differs from the checksum"):
+        stage.run(job, tiny.work_in(Path(job.output)))
+    assert read_metrics(Path(job.output) / "metrics.jsonl") == []
+
+
+@pytest.mark.parametrize("qk_norm", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_export_is_the_model_and_comes_back_the_same(chain, tmp_path, qk_norm, tied):
+    config = ModelConfig(
+        vocab_size=258, width=32, layers=2, heads=4, kv_heads=2, mlp_width=48, max_length=64, qk_norm=qk_norm, tied=tied
+    )
+    model = Decoder(config)
+    initialise(model, zero_outputs=False, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    export.write_model(model, tmp_path, tokenizer=Path(chain.tokenizer.path), eos_id=tiny.EOS)
+    tokens = torch.randint(258, (2, 40), generator=torch.Generator().manual_seed(2))
+    comparison = export.compare(model, tmp_path, tokens)
+    assert comparison.is_equal and comparison.largest_difference < 1e-4, comparison
+    back = export.read_model(tmp_path)
+    assert back.config == config
+    mask = one_document(tokens, dtype=torch.float32)
+    assert torch.equal(back.logits(tokens, mask), model.logits(tokens, mask))
+
+
+def test_a_wrong_export_is_noticed(made, chain, tmp_path):
+    work, _ = made
+    folder = shutil.copytree(work.path / "model", tmp_path / "model")
+    model = export.read_model(folder)
+    with torch.no_grad():
+        model.blocks[0].attention.query_key_value[0] += 1.0
+    assert not export.compare(model, folder, torch.arange(2, 60)[None]).is_equal
+
+
+# Several processes
+
+
+def launched(job, path, *, processes):
+    """Run a job as the runner does, by torchrun when there are several processes; the finished process."""
+    write_job(job, path)
+    argv = [sys.executable, "-m", "training", str(path)]
+    if processes > 1:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        argv[1:3] = [
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node",
+            str(processes),
+            "--master-port",
+            str(port),
+            "-m",
+            "training",
+        ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=200)
+
+
+def losses_of(job):
+    rows = read_metrics(Path(job.output) / "metrics.jsonl")
+    return [row["loss"] for row in rows if "loss" in row]
+
+
+def test_two_processes_train_the_model_of_one(tmp_path):
+    recipe = dataclasses.replace(tiny.PRETRAIN, precision="fp32", optimizer="adamw")
+    chain = tiny.TinyChain(tmp_path, pretrain=recipe)
+    alone, together = (
+        chain.job(name, micro_batch_tokens=64, processes=count) for name, count in (("one", 1), ("two", 2))
+    )
+    stage.run(alone, tiny.work_in(Path(alone.output)))
+    done = launched(together, tmp_path / "job.json", processes=2)
+    assert done.returncode == 0, done.stderr
+    assert losses_of(together) == pytest.approx(losses_of(alone), rel=1e-4)
+    weights = [load_file(Path(job.output, "model", "model.safetensors")) for job in (alone, together)]
+    for name, weight in weights[0].items():
+        assert torch.allclose(weights[1][name], weight, rtol=1e-3, atol=1e-4), name
+    assert json.loads(Path(together.output, "artifact.json").read_text())["notes"]["processes"] == 2
+
+
+def test_the_requeue_code_is_the_runners():
+    assert REQUEUE_EXIT_CODE == 75 and issubclass(loop.StopRequested, Exception)
