@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from assets.chain import CHAIN
+from assets.definitions import definitions
+from training.recipe import load_recipe
+
+GRAPH = Path(__file__).with_name("graph.json")
+
+
+@pytest.fixture(scope="module")
+def defs(tmp_path_factory):
+    return definitions(tmp_path_factory.mktemp("root"), "local")
+
+
+def graph_of(defs):
+    """Keys, groups, kinds, dependencies, partitions' kind and gates: what must not change by accident."""
+    graph = defs.resolve_asset_graph()
+    result = {}
+    for key in sorted(graph.materializable_asset_keys, key=str):
+        node = graph.get(key)
+        result[key.to_user_string()] = {
+            "group": node.group_name,
+            "kinds": sorted(node.kinds),
+            "inputs": sorted(parent.to_user_string() for parent in node.parent_keys),
+            "gates": sorted(check.name for check in node.check_keys),
+            "scope": "snapshot" if "@" in node.partitions_def.get_first_partition_key() else "recipe",
+        }
+    return result
+
+
+def test_the_graph_is_the_recorded_one(defs):
+    assert graph_of(defs) == json.loads(GRAPH.read_text())
+
+
+def test_every_asset_says_what_it_is_for_the_person_looking_at_the_graph(defs):
+    graph = defs.resolve_asset_graph()
+    for name in CHAIN:
+        node = next(graph.get(key) for key in graph.materializable_asset_keys if key.path[-1] == name)
+        assert node.description and node.code_version and node.group_name and node.kinds
+
+
+def test_partitions_are_what_recipes_name_and_nothing_else(defs):
+    graph = defs.resolve_asset_graph()
+    keys = {
+        key.path[-1]: set(graph.get(key).partitions_def.get_partition_keys()) for key in graph.materializable_asset_keys
+    }
+    kitchen = load_recipe("kitchen")
+    assert {key for key in keys["crawl_archives"] if key.startswith("kitchen@")} == {
+        f"kitchen@{snapshot.name}" for snapshot in kitchen.snapshots
+    }
+    assert {"kitchen", "kitchen-rl", "kitchen-leak"} <= keys["base_model"]
+
+
+def test_dedup_reads_earlier_snapshots_and_not_later_ones(defs):
+    import dagster as dg
+
+    graph = defs.resolve_asset_graph()
+    asset = graph.get(dg.AssetKey("deduplicated_documents"))
+    mapping = asset.partition_mappings[dg.AssetKey("document_signatures")]
+    upstream = graph.get(dg.AssetKey("document_signatures")).partitions_def
+
+    def read_by(partition):
+        subset = asset.partitions_def.empty_subset().with_partition_keys([partition])
+        with dg.DagsterInstance.ephemeral() as instance:
+            found = mapping.get_upstream_mapped_partitions_result_for_partitions(
+                subset, asset.partitions_def, upstream, dynamic_partitions_store=instance
+            )
+        return set(found.partitions_subset.get_partition_keys())
+
+    assert read_by("kitchen@kitchen-1") == {"kitchen@kitchen-1"}
+    assert read_by("kitchen@kitchen-2") == {"kitchen@kitchen-1", "kitchen@kitchen-2"}
+
+
+def test_automation_is_off_until_somebody_switches_it_on(defs):
+    import dagster as dg
+
+    assert [sensor.default_status for sensor in defs.sensors] == [dg.DefaultSensorStatus.STOPPED]
+    assert [schedule.default_status for schedule in defs.schedules] == [dg.DefaultScheduleStatus.STOPPED]
+
+
+def test_loading_the_code_location_imports_no_library_of_a_stage():
+    forbidden = ["torch", "datatrove", "transformers", "trl", "peft", "lm_eval", "mlflow", "datasets", "pyarrow"]
+    script = f"import sys, assets.definitions; print([name for name in {forbidden} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_broken_recipe_file_takes_only_itself_from_the_code_location(tmp_path, caplog):
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "broken.yaml").write_text("name: broken\nsnapshot: []\n")
+    loaded = definitions(tmp_path, "local")
+    assert "broken.yaml: snapshot: unknown field" in caplog.text
+    graph = loaded.resolve_asset_graph()
+    key = next(key for key in graph.materializable_asset_keys if key.path[-1] == "base_model")
+    assert "kitchen" in graph.get(key).partitions_def.get_partition_keys()

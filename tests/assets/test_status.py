@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from assets.chain import CHAIN, descendants
+from assets.status import compare
+from tests.assets.fabricate import make_all, make_one
+from training.job import DataError
+from training.recipe import BenchmarkRecipe, SnapshotRecipe, find_recipe, load_recipe
+
+
+@pytest.fixture(scope="module")
+def kitchen():
+    return load_recipe("kitchen")
+
+
+@pytest.fixture(scope="module")
+def made(kitchen, tmp_path_factory):
+    root = tmp_path_factory.mktemp("root")
+    make_all(kitchen, root)
+    return root
+
+
+def assets_to_do(recipe, root):
+    return {cell.asset for cell in compare(recipe, root).to_do()}
+
+
+def test_a_fresh_root_lacks_everything_and_a_made_one_nothing(kitchen, made, tmp_path):
+    assert assets_to_do(kitchen, tmp_path) == set(CHAIN)
+    assert assets_to_do(kitchen, made) == set()
+
+
+def test_one_filter_threshold_makes_exactly_its_descendants_outdated(kitchen, made):
+    changed = replace(kitchen, filter=replace(kitchen.filter, gopher_min_words=60))
+    comparison = compare(changed, made)
+    assert {cell.asset for cell in comparison.to_do()} == {"filtered_documents"} | descendants("filtered_documents")
+    reasons = comparison.cells["filtered_documents", "kitchen@kitchen-1"].reasons
+    assert reasons == ("filter.gopher_min_words: 50 → 60",)
+    assert all(cell.state == "outdated" for cell in comparison.to_do())
+
+
+def test_an_added_suite_remakes_scores_and_what_judges_them_only(kitchen, made):
+    suite = BenchmarkRecipe(name="more", uri="kitchen://chat", kind="chat")
+    changed = replace(kitchen, evaluation=replace(kitchen.evaluation, suites=(*kitchen.evaluation.suites, suite)))
+    assert assets_to_do(changed, made) == {"model_scores", "contamination_report", "model_card", "promoted_model"}
+
+
+def test_a_comment_or_another_spelling_of_the_file_remakes_nothing(kitchen, made, tmp_path):
+    text = "\n".join(line.partition("  #")[0] for line in find_recipe("kitchen").read_text("utf-8").splitlines())
+    (tmp_path / "kitchen.yaml").write_text("# another comment\n" + text)
+    assert assets_to_do(load_recipe(str(tmp_path / "kitchen.yaml")), made) == set()
+
+
+def test_a_learning_rate_leaves_the_plan_alone(kitchen, made):
+    changed = replace(kitchen, pretrain=replace(kitchen.pretrain, learning_rate=1e-3))
+    assert "training_plan" not in assets_to_do(changed, made) and "base_model" in assets_to_do(changed, made)
+
+
+def test_kitchen_rl_shares_every_artifact_up_to_the_reward_model(kitchen, made):
+    comparison = compare(load_recipe("kitchen-rl"), made)
+    differs = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
+    # The card describes the whole recipe, its name included.
+    assert differs == {"aligned_model"} | descendants("aligned_model")
+    shared = comparison.cells["reward_model", "kitchen-rl"]
+    assert shared.state == "made" and not shared.is_recorded
+
+
+def test_kitchen_leak_shares_everything_up_to_decontamination(made):
+    comparison = compare(load_recipe("kitchen-leak"), made)
+    differs = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
+    assert differs == {"decontaminated_documents"} | descendants("decontaminated_documents")
+
+
+def test_a_new_snapshot_remakes_no_older_one(kitchen, made):
+    changed = replace(kitchen, snapshots=(*kitchen.snapshots, SnapshotRecipe(name="kitchen-3", source="kitchen")))
+    comparison = compare(changed, made)
+    snapshots = {cell.snapshot for cell in comparison.to_do() if CHAIN[cell.asset].scope == "snapshot"}
+    assert snapshots == {"kitchen-3"}
+    assert comparison.cells["tokenizer", "kitchen"].state == "made"
+    assert comparison.cells["training_plan", "kitchen"].state == "outdated"
+
+
+def test_an_input_made_again_with_another_result_outdates_what_was_made_from_it(kitchen, tmp_path):
+    make_all(kitchen, tmp_path)
+    comparison = compare(kitchen, tmp_path)
+    make_one(comparison, comparison.cells["instruction_data", "kitchen"], content="other rows")
+    assert assets_to_do(kitchen, tmp_path) == descendants("instruction_data")
+
+
+def test_what_stands_behind_a_refused_artifact_is_named(kitchen, tmp_path):
+    comparison = make_all(kitchen, tmp_path, failing={"contamination_report": "contamination"})
+    assert {cell.asset for cell in comparison.to_do()} == {"model_card", "promoted_model"}
+    refusing = comparison.refused_by(comparison.cells["model_card", "kitchen"])
+    assert refusing is not None and refusing.asset == "contamination_report"
+
+
+def test_a_snapshot_that_is_not_there_stops_a_run_and_lets_automation_go_on_with_the_rest(kitchen, tmp_path):
+    absent = SnapshotRecipe(name="later", source="warc", paths=(str(tmp_path / "nothing" / "*.warc.gz"),))
+    changed = replace(kitchen, snapshots=(*kitchen.snapshots, absent))
+    with pytest.raises(DataError, match="nothing"):
+        compare(changed, tmp_path)
+    comparison = compare(changed, tmp_path, skip_unavailable=True)
+    assert comparison.cells["crawl_archives", "kitchen@later"].state == "unavailable"
+    assert comparison.cells["training_plan", "kitchen"].state == "unavailable"
+    assert comparison.cells["tokenizer", "kitchen"].state == "missing"
+
+
+def test_a_moved_folder_of_archives_is_the_same_snapshot(kitchen, tmp_path):
+    fingerprints = set()
+    for place in ("here", "there"):
+        folder = tmp_path / place
+        folder.mkdir()
+        (folder / "a.warc").write_bytes(b"WARC/1.0\r\n\r\n")
+        snapshot = SnapshotRecipe(name="moved", source="warc", paths=(str(folder),))
+        changed = replace(kitchen, snapshots=(*kitchen.snapshots, snapshot))
+        fingerprints.add(compare(changed, tmp_path).cells["crawl_archives", "kitchen@moved"].fingerprint)
+    assert len(fingerprints) == 1
