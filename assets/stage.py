@@ -278,18 +278,27 @@ def _run(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch) -> tuple[Artifa
         environment=_environment(),
         num_tasks=_num_tasks(job, profile.size_for(cell.asset)),
     )
-    attempts = profile.size_for(cell.asset).retries + 1
-    status = Status(state="lost", reason="never submitted")
+    retries = profile.size_for(cell.asset).retries
     try:
-        for attempt in range(attempts):
+        while True:
             status = _follow(backend, task, folder, run, watch, cell)
             made = artifact.find(folder)
             if made is not None:
                 run.finish("FINISHED")
                 return made, run.url
-            if status.exit_code in (BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE):
+            if status.exit_code == REQUEUE_EXIT_CODE:
+                watch.say(f"{task.key} saved its state and stopped; submitting it again")
+                continue
+            if (
+                status.state == "cancelled"
+                or status.exit_code in (BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE)
+                or not retries
+            ):
                 break
-            watch.say(f"attempt {attempt + 1} of {attempts} of {task.key} ended without its artifact: {status.reason}")
+            retries -= 1
+            watch.say(
+                f"{task.key} ended without its artifact ({status.reason}); trying again, {retries} tries left after it"
+            )
     except BaseException:
         run.finish("KILLED")
         raise
