@@ -244,10 +244,16 @@ class TokenizerRecipe:
     vocabulary: int
     sample_bytes: int = 50_000_000
     min_frequency: int = 2
+    # the first ends a document, the second pads; post-training uses the others
     special_tokens: tuple[str, ...] = ("<|endoftext|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
     min_bytes_per_token: float = 2.0  # gate on fertility
 
     def __post_init__(self) -> None:
+        if len(self.special_tokens) < 2 or len(set(self.special_tokens)) < len(self.special_tokens):
+            raise RecipeError(
+                f"tokenizer.special_tokens={list(self.special_tokens)}: at least two different ones are needed; the first"
+                " ends a document, the second pads"
+            )
         smallest = 256 + len(self.special_tokens)
         if self.vocabulary < smallest:
             raise RecipeError(
