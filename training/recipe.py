@@ -66,6 +66,7 @@ class ExtractRecipe:
     extractor: Literal["resiliparse", "trafilatura"] = "resiliparse"
     max_html_bytes: int = 4_000_000
     max_nodes: int = 200_000
+    max_depth: int = 1000
     min_characters: int = 50
 
 
