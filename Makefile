@@ -82,6 +82,7 @@ faults: env ## kill stages at every point and check what is left
 # torch and CUDA take part in the resolution, so that the rest agrees with them, and are left out of the file.
 lock: ## resolve pyproject.toml anew into requirements/lock.txt
 	test -x $(UV) || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.txt; }
+	$(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --output-file requirements/uv.txt requirements/uv.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-header \
 		--constraint requirements/torch.txt --override requirements/overrides.txt \
 		$(TORCH_FAMILY:%=--no-emit-package %) --extra dev --output-file requirements/lock.txt pyproject.toml
