@@ -1,0 +1,327 @@
+"""Stage `extract`: the records of archive files as text documents, one rank an archive file.
+
+Records in are the WARC records of type response, resource and conversion, and every damaged stretch of a file; a file
+of text that is extracted already gives one a row. Requests, metadata, revisits and the like are no documents; the
+metric `other_records` counts them. Status, type and size are judged from headers, before anything is parsed.
+
+Dropped: redirect, http_status, not_html, too_large, empty, too_many_nodes, too_deep, no_main_text, too_short.
+Quarantined: what `training.data.warc` calls damage, and bad_http, bad_transfer_encoding, bad_content_encoding, bomb,
+missing_text, bad_row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import zstandard
+
+from training.data.archives import read_listing
+from training.data.documents import DocumentWriter, LineWriter, decompressed, document_id, open_documents
+from training.data.html import Extracted, clean, day_of, extract_html, is_html
+from training.data.responses import PayloadError, Response, parse_response, payload
+from training.data.warc import Damage, Record, read_warc
+from training.job import Counts, Job, Outcome, Work
+from training.recipe import ExtractRecipe
+from training.runner import total_counts
+
+DOCUMENT_TYPES = frozenset({"response", "resource", "conversion"})
+MAX_HTTP_HEADER_BYTES = 1 << 20  # room for headers beside the largest page, so that one of just that size is not cut
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kept:
+    """A document row to keep, or to drop for `reason`."""
+
+    row: dict[str, Any]
+    reason: str = ""
+    num_replaced: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quarantined:
+    """A record that could not be read."""
+
+    offset: int
+    reason: str
+    detail: str
+    url: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Other:
+    """A record that is no document, by its type."""
+
+    type: str
+
+
+Fate = Kept | Quarantined | Other
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _File:
+    """One archive file and what its documents have in common."""
+
+    path: Path
+    name: str
+    snapshot: str
+    label: str
+    text_field: str
+    url_field: str
+
+    def row(self, offset: int, **fields: Any) -> dict[str, Any]:
+        return {
+            "id": document_id(self.snapshot, self.name, offset),
+            "text": "",
+            "url": "",
+            "snapshot": self.snapshot,
+            "warc_file": self.name,
+            "warc_offset": offset,
+            "date": "",
+            "title": "",
+            "language": "",
+            "source": self.label,
+            **fields,
+        }
+
+
+def num_ranks(job: Job) -> int:
+    """One for each archive file."""
+    return len(_listing(job)["files"])
+
+
+def _listing(job: Job) -> dict[str, Any]:
+    return read_listing(Path(job.input_of("crawl_archives").path))
+
+
+def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
+    """Extract archive file number `rank`."""
+    settings = job.settings_as(ExtractRecipe, "extract")
+    listing = _listing(job)
+    entry = listing["files"][rank]
+    file = _File(
+        path=job.input_of("crawl_archives").file(entry["path"]),
+        name=entry["name"],
+        snapshot=listing["snapshot"],
+        label=listing["label"],
+        text_field=listing["text_field"],
+        url_field=listing["url_field"],
+    )
+    return _write(_READERS[listing["form"]](file, settings), file, work, rank)
+
+
+def _write(fates: Iterator[Fate], file: _File, work: Work, rank: int) -> dict[str, Any]:
+    """Write every record where it belongs, and count."""
+    names = [f"{folder}/{rank:05d}" for folder in ("documents", "dropped", "quarantine")]
+    files = [f"{names[0]}.parquet", f"{names[1]}.parquet", f"{names[2]}.jsonl"]
+    tally = _Tally()
+    with ExitStack() as stack:
+        kept = stack.enter_context(DocumentWriter(work.path / files[0]))
+        dropped = stack.enter_context(DocumentWriter(work.path / files[1], extra=("reason",)))
+        quarantine = stack.enter_context(LineWriter(work.path / files[2]))
+        for fate in fates:
+            tally.add(fate)
+            if isinstance(fate, Quarantined):
+                quarantine.write(
+                    {
+                        "warc_file": file.name,
+                        "warc_offset": fate.offset,
+                        "reason": fate.reason,
+                        "detail": clean(fate.detail),
+                        "url": fate.url,
+                    }
+                )
+            elif isinstance(fate, Kept) and fate.reason:
+                dropped.write(fate.row | {"reason": fate.reason})
+            elif isinstance(fate, Kept):
+                kept.write(fate.row)
+    return {"files": files, "counts": tally.counts().as_json(), "metrics": tally.metrics}
+
+
+@dataclass(slots=True)
+class _Tally:
+    kept: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    quarantined: Counter[str] = field(default_factory=Counter)
+    metrics: Counter[str] = field(default_factory=Counter)
+
+    def add(self, fate: Fate) -> None:
+        if isinstance(fate, Other):
+            self.metrics["other_records"] += 1
+        elif isinstance(fate, Quarantined):
+            self.quarantined[fate.reason] += 1
+        elif fate.reason:
+            self.dropped[fate.reason] += 1
+        else:
+            self.kept += 1
+            self.metrics["text_characters"] += len(fate.row["text"])
+            self.metrics["replaced_characters"] += fate.num_replaced
+
+    def counts(self) -> Counts:
+        return Counts(
+            records_in=self.kept + self.dropped.total() + self.quarantined.total(),
+            kept=self.kept,
+            dropped=dict(sorted(self.dropped.items())),
+            quarantined=dict(sorted(self.quarantined.items())),
+        )
+
+
+def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
+    """Add up what the ranks counted."""
+    counts = total_counts(ranks)
+    metrics: Counter[str] = Counter({"other_records": 0, "text_characters": 0, "replaced_characters": 0})
+    for rank in ranks:
+        metrics.update(rank["metrics"])
+    work.progress.message(
+        f"{counts.kept} documents of {counts.records_in} records;"
+        f" dropped {counts.dropped}, quarantined {counts.quarantined}"
+    )
+    return Outcome(
+        files=tuple(name for rank in ranks for name in rank["files"]),
+        counts=counts,
+        metrics={
+            **metrics,
+            "replaced_characters_fraction": metrics["replaced_characters"] / max(1, metrics["text_characters"]),
+        },
+    )
+
+
+# WARC
+
+
+def warc_fates(file: _File, settings: ExtractRecipe) -> Iterator[Fate]:
+    """What becomes of every record of a WARC file, in file order."""
+    for item in read_warc(file.path, max_content_bytes=settings.max_html_bytes + MAX_HTTP_HEADER_BYTES):
+        if isinstance(item, Damage):
+            yield Quarantined(offset=item.offset, reason=item.reason, detail=item.detail)
+        elif item.type not in DOCUMENT_TYPES:
+            yield Other(type=item.type)
+        else:
+            try:
+                yield _document(item, file, settings)
+            except PayloadError as error:
+                yield Quarantined(offset=item.offset, reason=error.reason, detail=str(error), url=_url(item))
+
+
+def _document(record: Record, file: _File, settings: ExtractRecipe) -> Kept:
+    response = _response(record)
+    row = file.row(record.offset, url=_url(record), date=day_of(record.headers.get("warc-date", "")))
+    if reason := _refusal(record, response):
+        return Kept(row=row, reason=reason)
+    if record.type == "conversion":
+        return _text_document(row, response.body)
+    body = payload(response, max_bytes=settings.max_html_bytes)
+    if not body.strip():
+        return Kept(row=row, reason="empty")
+    if not is_html(response.content_type, body):
+        return Kept(row=row, reason="not_html")
+    page = extract_html(body, content_type=response.headers.get("content-type", ""), settings=settings)
+    return Kept(row=_described(row, page, response), reason=page.reason, num_replaced=page.num_replaced)
+
+
+def _response(record: Record) -> Response:
+    """The response that a record holds; what was not fetched over HTTP counts as one with status 200."""
+    if record.type == "response" and not record.target_uri.startswith(("ftp:", "dns:")):
+        return parse_response(record.content)
+    headers = {"content-type": record.headers.get("content-type", "")}
+    return Response(status=200, headers=headers, body=record.content)
+
+
+def _refusal(record: Record, response: Response) -> str:
+    """Why a record is no page, from its headers alone; empty when it may be one."""
+    if 300 <= response.status < 400:
+        return "redirect"
+    if response.status != 200:
+        return "http_status"
+    if record.type == "conversion":
+        return "" if response.content_type in ("text/plain", "") else "not_html"
+    if response.content_type and not is_html(response.content_type, b""):
+        return "not_html"
+    return "too_large" if record.is_cut else ""
+
+
+def _text_document(row: dict[str, Any], body: bytes) -> Kept:
+    """A record of extracted text (WET), which is UTF-8."""
+    decoded = body.decode("utf-8", errors="replace")
+    text = clean(decoded)
+    num_replaced = decoded.count("\ufffd") - body.count("\ufffd".encode())
+    return Kept(row=row | {"text": text}, reason="" if text else "empty", num_replaced=num_replaced)
+
+
+def _described(row: dict[str, Any], page: Extracted, response: Response) -> dict[str, Any]:
+    """The row with what page and server say: the page's own date, else when it was last modified, else when fetched."""
+    date = page.date or day_of(response.headers.get("last-modified", "")) or row["date"]
+    language = page.language or response.headers.get("content-language", "")[:2].lower()
+    return row | {"text": page.text, "title": page.title, "date": date, "language": language}
+
+
+def _url(record: Record) -> str:
+    return clean(record.target_uri)
+
+
+# Text that is extracted already: the offset is the row's number
+
+
+def jsonl_fates(file: _File, settings: ExtractRecipe) -> Iterator[Fate]:
+    """What becomes of every line of a JSON lines file that is not blank. Compression that breaks off ends it."""
+    del settings
+    number = -1
+    try:
+        with open(file.path, "rb") as stream, decompressed(stream, file.name) as lines:
+            for number, line in enumerate(lines):
+                if line.strip():
+                    yield _line_fate(line, number, file)
+    except (EOFError, OSError, zstandard.ZstdError) as error:
+        yield Quarantined(offset=number + 1, reason="damaged_compression", detail=str(error))
+
+
+def _line_fate(line: bytes, number: int, file: _File) -> Fate:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        return Quarantined(offset=number, reason="bad_row", detail=f"not JSON: {error}")
+    if not isinstance(row, dict):
+        return Quarantined(offset=number, reason="bad_row", detail=f"expected an object, got {type(row).__name__}")
+    return _row_fate(row, number, file)
+
+
+def parquet_fates(file: _File, settings: ExtractRecipe) -> Iterator[Fate]:
+    """What becomes of every row of a parquet file. A row group that cannot be read is one quarantined record."""
+    del settings
+    with open_documents(file.path) as parquet:
+        columns = [name for name in _columns(file) if name in parquet.schema_arrow.names]
+        number = 0
+        for group in range(parquet.num_row_groups):
+            size = parquet.metadata.row_group(group).num_rows
+            try:
+                rows = parquet.read_row_group(group, columns=columns, use_threads=False).to_pylist()
+            except (pa.ArrowInvalid, OSError) as error:
+                yield Quarantined(offset=number, reason="damaged_compression", detail=f"{size} rows: {error}")
+            else:
+                for place, row in enumerate(rows):
+                    yield _row_fate(row, number + place, file)
+            number += size
+
+
+def _columns(file: _File) -> tuple[str, ...]:
+    return (file.text_field, file.url_field, "title", "date", "language")
+
+
+def _row_fate(row: dict[str, Any], number: int, file: _File) -> Fate:
+    text = row.get(file.text_field)
+    url = clean(str(row.get(file.url_field) or ""))
+    if not isinstance(text, str):
+        detail = f"{file.text_field!r} is {'missing' if text is None else type(text).__name__}"
+        return Quarantined(offset=number, reason="missing_text", detail=detail, url=url)
+    said = {name: clean(str(row.get(name) or "")) for name in ("title", "date", "language")}
+    text = clean(text)
+    return Kept(row=file.row(number, text=text, url=url, **said), reason="" if text else "empty")
+
+
+_READERS = {"warc": warc_fates, "jsonl": jsonl_fates, "parquet": parquet_fates}

@@ -1,0 +1,264 @@
+"""HTML to text: charset, title, date, language hint and the main text of one page.
+
+Nothing here looks at a clock: pages are refused by bytes, nodes and depth.
+"""
+
+from __future__ import annotations
+
+import codecs
+import email.utils
+import re
+from dataclasses import dataclass, field
+
+from resiliparse.extract.html2text import extract_plain_text
+from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
+from resiliparse.parse.html import HTMLTree
+
+from training.recipe import ExtractRecipe
+
+HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
+NOT_HTML_MAGIC = (b"%PDF", b"\x89PNG", b"GIF8", b"\xff\xd8\xff", b"PK\x03\x04", b"\x1f\x8b", b"RIFF", b"\x00\x00\x00")
+HTML_START = re.compile(
+    rb"\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body|title|script|table|div|h1|p|a|meta|link|\?xml)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
+BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+META_CHARSET = re.compile(
+    rb"""<meta[^>]{0,512}?charset\s*=\s*["']?\s*([A-Za-z0-9_:.\-]+)|<\?xml[^>]{0,128}encoding\s*=\s*["']([A-Za-z0-9_.\-]+)""",
+    re.IGNORECASE,
+)
+META_BYTES = 2048  # the standard looks at 1024; long comments before the first meta element are common
+SINGLE_BYTE = ("cp125", "iso8859", "koi8", "mac-")
+PYTHON_CODECS = {"gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs", "iso8859-11": "cp874"}
+
+TAG = re.compile(rb"<(/?)([A-Za-z][^\s/>]*)")
+DAY = re.compile(r"\b((?:19[89]|20[0-9])\d)[-/.](0[1-9]|1[0-2])[-/.](0[1-9]|[12]\d|3[01])(?!\d)")
+DATE_NAMES = (
+    "article:published_time", "datepublished", "date", "dc.date", "dc.date.issued", "dcterms.date", "dcterms.created",
+    "pubdate", "publish-date", "og:published_time", "article:modified_time", "datemodified", "last-modified",
+)  # fmt: skip
+LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?=[-_]|$)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Extracted:
+    """What one page gave. `reason` is empty when it is kept, else why it is not; then `text` may be empty.
+
+    `language` is what the page says of itself (a lower-case primary subtag), `date` is YYYY-MM-DD; both may be empty.
+    `num_replaced` counts the characters that could not be decoded and became U+FFFD.
+    """
+
+    text: str = ""
+    title: str = ""
+    date: str = ""
+    language: str = ""
+    charset: str = ""
+    num_replaced: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decoded:
+    """A page's bytes as text, with the charset that was used."""
+
+    text: str
+    charset: str
+    num_replaced: int = field(default=0)
+
+
+def is_html(content_type: str, body: bytes) -> bool:
+    """Whether a payload is HTML: by what the server says, by its first bytes when it says nothing."""
+    if body.startswith(NOT_HTML_MAGIC):
+        return False
+    if content_type in HTML_TYPES:
+        return True
+    return not content_type and HTML_START.match(body[:META_BYTES]) is not None
+
+
+def extract_html(html: bytes, *, content_type: str = "", settings: ExtractRecipe) -> Extracted:
+    """The main text of a page, or the reason why there is none.
+
+    `content_type` is the HTTP header with its charset parameter. Reasons: empty, too_large, too_many_nodes, too_deep,
+    no_main_text, too_short.
+    """
+    if not html.strip():
+        return Extracted(reason="empty")
+    if len(html) > settings.max_html_bytes:
+        return Extracted(reason="too_large")
+    if html.count(b"<") > settings.max_nodes:
+        return Extracted(reason="too_many_nodes")
+    decoded = decode(html, content_type)
+    tree = HTMLTree.parse(decoded.text)
+    # Parsing takes time linear in a page's size, extraction quadratic in its depth: 0.05 s at 1,000, 5 s at 10,000.
+    if may_be_deeper(html, settings.max_depth) and is_deeper(tree, settings.max_depth):
+        return Extracted(reason="too_deep")
+    text = clean(_main_text(tree, decoded.text, settings))
+    reason = "no_main_text" if not text else "too_short" if len(text) < settings.min_characters else ""
+    return Extracted(
+        text=text,
+        title=" ".join(clean(tree.title or "").split()),
+        date=_date(tree),
+        language=_language(tree),
+        charset=decoded.charset,
+        num_replaced=decoded.num_replaced,
+        reason=reason,
+    )
+
+
+# Charset
+
+
+def decode(body: bytes, content_type: str) -> Decoded:
+    """A page's bytes as text: byte-order mark, HTTP header, meta element, then detection.
+
+    Bytes that are UTF-8 and not ASCII are UTF-8 even where a single-byte charset is declared, which would accept
+    anything. A declared charset that the bytes contradict gives way to the detected one when that one fits better.
+    """
+    for mark, name in BYTE_ORDER_MARKS:
+        if body.startswith(mark):
+            return _decoded(body[len(mark) :], name)
+    declared = _declared(body, content_type)
+    if not declared or declared.startswith(SINGLE_BYTE) or declared == "utf-8":
+        try:
+            text = body.decode("utf-8")
+        except UnicodeDecodeError:
+            pass
+        else:
+            if declared in ("", "utf-8") or not body.isascii():
+                return Decoded(text=text, charset="utf-8")
+    if not declared:
+        return _decoded(body, detect_encoding(body))
+    result = _decoded(body, declared)
+    if result.num_replaced:
+        other = _decoded(body, detect_encoding(body))
+        if other.num_replaced * 2 < result.num_replaced:
+            return other
+    return result
+
+
+def _declared(body: bytes, content_type: str) -> str:
+    """Python's name of the charset that header or page declare; empty when neither does, or names an unknown one."""
+    found = re.search(r"""charset\s*=\s*["']?\s*([^\s"';,]+)""", content_type, re.IGNORECASE)
+    if found and (name := map_encoding_to_html5(found[1], fallback_utf8=False)):
+        return name
+    meta = META_CHARSET.search(body, 0, META_BYTES)
+    name = map_encoding_to_html5((meta[1] or meta[2]).decode("ascii"), fallback_utf8=False) if meta else None
+    # A page whose meta element could be read as ASCII is not UTF-16, whatever it says (WHATWG HTML, 13.2.3.3).
+    return "utf-8" if name and name.startswith("utf-16") else name or ""
+
+
+def _decoded(body: bytes, charset: str) -> Decoded:
+    text = body.decode(PYTHON_CODECS.get(charset, charset), errors="replace")
+    return Decoded(text=text, charset=charset, num_replaced=text.count("\ufffd") - body.count("\ufffd".encode()))
+
+
+def clean(text: str) -> str:
+    """Text without NULs, lone surrogates, carriage returns and blank ends: what every later stage may rely on."""
+    if "\0" in text or "\r" in text:
+        text = text.replace("\0", "").replace("\r\n", "\n").replace("\r", "\n")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text.strip()
+
+
+# Size
+
+
+def may_be_deeper(html: bytes, limit: int) -> bool:
+    """False when the page's tree cannot be deeper than `limit`, whatever is left open or closed in vain.
+
+    An element is inside no more elements of one name than are open of that name; the sum over names bounds the depth.
+    """
+    is_open: dict[bytes, int] = {}
+    deepest: dict[bytes, int] = {}
+    for end, name in TAG.findall(html):
+        if end:
+            if is_open.get(name):
+                is_open[name] -= 1
+            continue
+        now = is_open[name] = is_open.get(name, 0) + 1
+        if now > deepest.get(name, 0):
+            deepest[name] = now
+    return sum(deepest.values()) > limit
+
+
+def is_deeper(tree: HTMLTree, limit: int) -> bool:
+    """Whether any element of a parsed page is deeper than `limit`."""
+    node, depth = tree.document, 0
+    while node is not None:
+        child = node.first_element_child
+        if child is not None:
+            node, depth = child, depth + 1
+            if depth > limit:
+                return True
+            continue
+        while node is not None and (following := node.next_element_sibling) is None:
+            node, depth = node.parent, depth - 1
+        node = following if node is not None else None
+    return False
+
+
+# Text
+
+SPACES_BEFORE_NEWLINE = re.compile(r"[ \t\u00a0]+\n")
+MANY_NEWLINES = re.compile(r"\n{3,}")
+MANY_TABS = re.compile(r"\t{2,}")
+
+
+def _main_text(tree: HTMLTree, html: str, settings: ExtractRecipe) -> str:
+    if settings.extractor == "trafilatura":
+        return _trafilatura_text(html)
+    text = extract_plain_text(tree, main_content=True, preserve_formatting=True, alt_texts=False)
+    text = SPACES_BEFORE_NEWLINE.sub("\n", text)
+    return MANY_NEWLINES.sub("\n\n", MANY_TABS.sub("\t", text))
+
+
+def _trafilatura_text(html: str) -> str:
+    import trafilatura
+
+    # deduplicate=False: with it a page's text would depend on the pages that the process saw before.
+    text = trafilatura.extract(
+        html, favor_precision=True, include_comments=False, include_tables=True, deduplicate=False
+    )
+    return text or ""
+
+
+# What the page says of itself
+
+
+def _language(tree: HTMLTree) -> str:
+    root = tree.document.query_selector("html") if tree.document else None
+    if root is None:
+        return ""
+    found = LANGUAGE.match(root.getattr("lang", "") or root.getattr("xml:lang", "") or "")
+    return found[0].lower() if found else ""
+
+
+def _date(tree: HTMLTree) -> str:
+    """The day that a meta element names, by the order of DATE_NAMES."""
+    if tree.head is None:
+        return ""
+    named: dict[str, str] = {}
+    for meta in tree.head.get_elements_by_tag_name("meta"):
+        name = (
+            meta.getattr("property") or meta.getattr("name") or meta.getattr("itemprop") or meta.getattr("http-equiv")
+        )
+        if name:
+            named.setdefault(name.lower(), meta.getattr("content") or "")
+    for name in DATE_NAMES:
+        if day := day_of(named.get(name, "")):
+            return day
+    return ""
+
+
+def day_of(text: str) -> str:
+    """YYYY-MM-DD of a date as web pages, WARC (ISO 8601) and HTTP (RFC 9110) write it; empty for anything else."""
+    if found := DAY.search(text):
+        return "-".join(found.groups())
+    try:
+        return email.utils.parsedate_to_datetime(text).strftime("%Y-%m-%d")
+    except (TypeError, ValueError):
+        return ""

@@ -1,0 +1,153 @@
+"""HTTP responses as a WARC record holds them: status, headers and the payload with its codings undone.
+
+RFC 9112 (chunked), RFC 9110 (content codings gzip, deflate, br, zstd). Every decoder stops at a limit.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass
+
+import brotli
+import zstandard
+from isal import isal_zlib
+
+from training.data.warc import parse_headers
+
+STATUS_LINE = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+(\d{3})\b[^\r\n]*(?:\r?\n|$)")
+HEADER_END = re.compile(rb"\r?\n\r?\n")
+CHUNK_SIZE = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
+BOMB_RATIO = 200  # pages shrink 3 to 30 times; deflate can reach 1032
+
+CHARSET = re.compile(r"""charset\s*=\s*["']?\s*([^\s"';,]+)""", re.IGNORECASE)
+
+
+class PayloadError(ValueError):
+    """A payload that cannot be read; `reason` is the one that quarantines it."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Response:
+    """An HTTP response. `headers` have lower-case names; `body` still has its codings."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def content_type(self) -> str:
+        """The media type in lower case, without parameters; empty when the server said nothing."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
+    def charset(self) -> str:
+        """The declared charset; empty when the server said nothing."""
+        found = CHARSET.search(self.headers.get("content-type", ""))
+        return found[1] if found else ""
+
+
+def parse_response(content: bytes) -> Response:
+    """The response in a record's block. PayloadError when it does not begin with a status line."""
+    status = STATUS_LINE.match(content)
+    if not status:
+        raise PayloadError("bad_http", f"no status line: {content[:40]!r}")
+    end = HEADER_END.search(content, status.end() - 2)
+    head, body = (content[: end.start()], content[end.end() :]) if end else (content, b"")
+    return Response(status=int(status[1]), headers=parse_headers(head), body=body)
+
+
+def payload(response: Response, *, max_bytes: int) -> bytes:
+    """The body without transfer and content codings, at most `max_bytes` + 1 bytes of it.
+
+    Crawlers often store the body decoded and leave the header; a body that does not begin as its coding does is taken
+    as it is. PayloadError when one that does cannot be decoded, or is a bomb.
+    """
+    body = response.body
+    if "chunked" in response.headers.get("transfer-encoding", "").lower():
+        body = _without_chunks(body)
+    for coding in reversed(response.headers.get("content-encoding", "").lower().split(",")):
+        body = _decoded(body, coding.strip(), max_bytes)
+    return body[: max_bytes + 1]
+
+
+def _without_chunks(body: bytes) -> bytes:
+    if not CHUNK_SIZE.match(body):
+        return body
+    parts = []
+    at = 0
+    while True:
+        head = CHUNK_SIZE.match(body, at)
+        if not head:
+            raise PayloadError("bad_transfer_encoding", f"no chunk size at byte {at} of {len(body)}")
+        size = int(head[1], 16)
+        if size == 0:
+            return b"".join(parts)
+        at = head.end() + size
+        if at > len(body):
+            raise PayloadError("bad_transfer_encoding", f"a chunk of {size} bytes at byte {head.end()} of {len(body)}")
+        parts.append(body[head.end() : at])
+        at += 2 if body[at : at + 2] == b"\r\n" else 1 if body[at : at + 1] == b"\n" else 0
+
+
+def _decoded(body: bytes, coding: str, max_bytes: int) -> bytes:
+    if not body:
+        return body
+    try:
+        if coding in ("gzip", "x-gzip"):
+            plain = _gunzipped(body, max_bytes) if body[:2] == b"\x1f\x8b" else body
+        elif coding == "deflate":
+            plain = _inflated(body, max_bytes)
+        elif coding == "br":
+            plain = _unbrotlied(body, max_bytes)
+        elif coding == "zstd":
+            plain = _unzstded(body, max_bytes) if body[:4] == b"\x28\xb5\x2f\xfd" else body
+        else:
+            return body  # identity, or a word that is no coding (servers send "utf-8", "none")
+    except (isal_zlib.error, zlib.error, brotli.error, zstandard.ZstdError) as error:
+        raise PayloadError("bad_content_encoding", f"{coding}: {error}") from None
+    if len(plain) > max_bytes and len(plain) > BOMB_RATIO * len(body):
+        raise PayloadError("bomb", f"{coding}: {len(body)} bytes become more than {max_bytes}")
+    return plain
+
+
+def _gunzipped(body: bytes, max_bytes: int) -> bytes:
+    inflate = isal_zlib.decompressobj(wbits=31)
+    plain = inflate.decompress(body, max_bytes + 1)
+    if not inflate.eof and len(plain) <= max_bytes:
+        raise PayloadError("bad_content_encoding", "gzip: the body ends inside the stream")
+    return plain
+
+
+def _inflated(body: bytes, max_bytes: int) -> bytes:
+    """`deflate` should be a zlib stream; some servers send the bare one."""
+    for wbits in (15, -15):
+        inflate = zlib.decompressobj(wbits)
+        try:
+            plain = inflate.decompress(body, max_bytes + 1)
+        except zlib.error:
+            continue
+        if inflate.eof or len(plain) > max_bytes:
+            return plain
+    if body.lstrip()[:1] == b"<":
+        return body
+    raise PayloadError("bad_content_encoding", "deflate: not a whole stream")
+
+
+def _unbrotlied(body: bytes, max_bytes: int) -> bytes:
+    if body.lstrip()[:1] == b"<":
+        return body  # stored decoded; no brotli stream of a page begins with this byte and is whole
+    decoder = brotli.Decompressor()
+    plain = decoder.process(body, output_buffer_limit=max_bytes + 1)
+    if not decoder.is_finished() and len(plain) <= max_bytes:
+        raise PayloadError("bad_content_encoding", "br: the body ends inside the stream")
+    return plain
+
+
+def _unzstded(body: bytes, max_bytes: int) -> bytes:
+    with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(body) as reader:
+        return reader.read(max_bytes + 1)
