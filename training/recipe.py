@@ -378,6 +378,7 @@ class SftRecipe:
     batch_size: int = 32  # conversations
     max_length: int = 256
     warmup_fraction: float = 0.05
+    precision: Literal["bf16", "fp32"] = "bf16"  # of the products; weights and optimizer are fp32
     lora: LoraRecipe = field(default_factory=LoraRecipe)
     trl: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
@@ -399,6 +400,7 @@ class RewardRecipe:
     learning_rate: float = 2e-4
     batch_size: int = 32
     max_length: int = 256
+    precision: Literal["bf16", "fp32"] = "bf16"
     min_pair_accuracy: float = 0.6  # gate on held-out pairs
     seed: int = 0
 
@@ -418,6 +420,7 @@ class AlignRecipe:
     num_generations: int = 8
     max_new_tokens: int = 32
     verifiable_reward_weight: float = 0.0  # share of the reward that checks the answer itself
+    precision: Literal["bf16", "fp32"] = "bf16"
     lora: LoraRecipe = field(default_factory=LoraRecipe)
     trl: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
