@@ -6,16 +6,17 @@ hashes `hash_k`, and beside each the item's number `item_k` and what it proves `
 
 What is indexed: the n-grams (the benchmark's `ngram_words`) of question and answer read as one text. An item whose
 question is shorter has its whole question as one n-gram, of five words at least, which proves something only with the
-answer close behind it. Of a passage only its last words are indexed, ahead of the question's first: that a document
-holds a public text which an exam quotes does not give the answer away, the exam's question behind it does. Labels such
-as `Question:` belong to the file's form, not to the item.
+answer close behind it. An n-gram needs four different words with a letter in them: `1, 2, 3, …` is nobody's question.
+Of a passage only its last words are indexed, ahead of the question's first: that a document holds a public text which
+an exam quotes does not give the answer away, the exam's question behind it does. Labels such as `Question:` belong to
+the file's form, not to the item.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +28,7 @@ import pyarrow.parquet as pq
 
 from training.artifact import written
 from training.data.kitchen.world import KitchenWorld
-from training.data.ngrams import Hashes, ngram_hashes, word_hashes
+from training.data.ngrams import Hashes, ngram_hashes, word_hashes, words
 from training.data.sources import read_rows
 from training.job import DataError, Job, Outcome, Work
 from training.recipe import BenchmarkRecipe, DecontaminateRecipe
@@ -35,6 +36,7 @@ from training.recipe import BenchmarkRecipe, DecontaminateRecipe
 ITEMS_FILE: Final = "items.parquet"
 INDEX_FILE: Final = "index.safetensors"
 MIN_WORDS: Final = 5
+MIN_LETTERED_WORDS: Final = 4
 
 # What an n-gram proves: shared words of question and answer; a whole short item; a whole short question, if the answer
 # follows.
@@ -258,11 +260,12 @@ def build_index(benchmarks: Sequence[BenchmarkRecipe], items: Sequence[Sequence[
     answers: dict[int, Hashes] = {}
     for benchmark, some in zip(benchmarks, items, strict=True):
         for item in some:
-            parts = [word_hashes(text) for text in (item.passage, bare_question(item.question), item.answer)]
+            parts = [_Words.of(text) for text in (item.passage, bare_question(item.question), item.answer)]
             for length, hashes, kind in _evidence(*parts, ngram_words=benchmark.ngram_words):
-                entries.setdefault(length, []).append((hashes, len(names), kind))
+                if len(hashes):
+                    entries.setdefault(length, []).append((hashes, len(names), kind))
                 if kind == WITH_ANSWER:
-                    answers[len(names)] = parts[2]
+                    answers[len(names)] = parts[2].hashes
             names.append((benchmark.name, item.id))
     return BenchmarkIndex(
         names=tuple(names),
@@ -276,31 +279,64 @@ def bare_question(question: str) -> str:
     return _TRAILING_LABEL.sub("", _LEADING_LABEL.sub("", question))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Words:
+    """The words of a piece of text: their hashes, and those of words with a letter (0 for the others)."""
+
+    hashes: Hashes
+    lettered: Hashes
+
+    @staticmethod
+    def of(text: str) -> _Words:
+        hashes = word_hashes(text)
+        with_letter = np.array([any(map(str.isalpha, word)) for word in words(text)], np.bool_)
+        return _Words(hashes=hashes, lettered=np.where(with_letter, hashes, np.uint64(0)))
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def last(self, number: int) -> _Words:
+        start = max(0, len(self) - number)
+        return _Words(hashes=self.hashes[start:], lettered=self.lettered[start:])
+
+    def then(self, other: _Words) -> _Words:
+        return _Words(
+            hashes=np.concatenate([self.hashes, other.hashes]), lettered=np.concatenate([self.lettered, other.lettered])
+        )
+
+    def ngrams(self, num_words: int) -> Hashes:
+        """The n-grams with enough different words that have a letter."""
+        if len(self) < num_words:
+            return np.empty(0, np.uint64)
+        windows = np.sort(np.lib.stride_tricks.sliding_window_view(self.lettered, num_words), axis=1)
+        distinct = (windows[:, :1] != 0).sum(axis=1) + (windows[:, 1:] != windows[:, :-1]).sum(axis=1)
+        return ngram_hashes(self.hashes, num_words)[distinct >= min(MIN_LETTERED_WORDS, num_words)]
+
+
 def _evidence(
-    passage: Hashes, question: Hashes, answer: Hashes, *, ngram_words: int
-) -> Iterable[tuple[int, Hashes, int]]:
+    passage: _Words, question: _Words, answer: _Words, *, ngram_words: int
+) -> Iterator[tuple[int, Hashes, int]]:
     """(words, n-gram hashes, kind) that show a document holds the item."""
-    whole = np.concatenate([question, answer])
-    # At least half of the words of an n-gram are the item's own.
-    with_lead = np.concatenate([passage[len(passage) - min(ngram_words // 2, len(passage)) :], whole])
+    whole = question.then(answer)
     shortest = min(MIN_WORDS, ngram_words)
-    if len(with_lead) >= ngram_words:
-        yield ngram_words, ngram_hashes(with_lead, ngram_words), PLAIN
+    # Half of the words of an n-gram at least are the item's own.
+    yield ngram_words, passage.last(ngram_words // 2).then(whole).ngrams(ngram_words), PLAIN
     if shortest <= len(question) < ngram_words:
-        yield len(question), ngram_hashes(question, len(question)), WITH_ANSWER
+        yield len(question), question.ngrams(len(question)), WITH_ANSWER
     elif shortest <= len(whole) < ngram_words:
-        yield len(whole), ngram_hashes(whole, len(whole)), WHOLE
+        yield len(whole), whole.ngrams(len(whole)), WHOLE
 
 
 def _sorted_grams(entries: Sequence[tuple[Hashes, int, int]]) -> Grams:
-    table = np.empty(sum(len(hashes) for hashes, _, _ in entries), [("hash", "u8"), ("item", "i4"), ("kind", "u1")])
-    start = 0
-    for hashes, item, kind in entries:
-        rows = table[start : start + len(hashes)]
-        rows["hash"], rows["item"], rows["kind"] = hashes, item, kind
-        start += len(hashes)
-    table = np.unique(table)
-    return _grams(np.ascontiguousarray(table["hash"]), table["item"].copy(), table["kind"].copy())
+    hashes = np.concatenate([some for some, _, _ in entries])
+    lengths = [len(some) for some, _, _ in entries]
+    items = np.repeat(np.array([item for _, item, _ in entries], np.int32), lengths)
+    kinds = np.repeat(np.array([kind for _, _, kind in entries], np.uint8), lengths)
+    order = np.lexsort((kinds, items, hashes))
+    hashes, items, kinds = hashes[order], items[order], kinds[order]
+    new = np.ones(len(hashes), np.bool_)
+    new[1:] = (hashes[1:] != hashes[:-1]) | (items[1:] != items[:-1]) | (kinds[1:] != kinds[:-1])
+    return _grams(hashes[new], items[new], kinds[new])
 
 
 def _grams(hashes: Hashes, items: npt.NDArray[np.int32], kinds: npt.NDArray[np.uint8]) -> Grams:

@@ -1,8 +1,9 @@
 """Words and word n-grams as 64-bit hashes: one definition for deduplication, decontamination and the reports.
 
-A word is a run of letters, digits and combining marks; everything else, the underscore too, stands between words.
-Scripts written without spaces (Han, kana, Thai, Lao, Khmer, Burmese) give one word a character. Words compare in lower
-case after NFKC, so `Café`, `café` in either Unicode form, and full-width letters are equal.
+A word is a run of letters, digits and combining marks, or several joined by apostrophes, which are left out; everything
+else, the underscore too, stands between words. Scripts written without spaces (Han, kana, Thai, Lao, Khmer, Burmese)
+give one word a character. Words compare in lower case after NFKC, so `Café`, `café` in either Unicode form, and
+full-width letters are equal.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ _UNSPACED: Final = (
 )
 _MARKS: Final = "".join(chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
 # Marks of the unspaced scripts come first, as words of their own; the order of the alternatives sees to it.
-_WORD: Final = re.compile(f"[{_UNSPACED}]|(?:[^\\W_{_UNSPACED}]|[{_MARKS}])+")
-_ASCII_WORD: Final = re.compile("[A-Za-z0-9]+")
+_RUN: Final = f"(?:[^\\W_{_UNSPACED}]|[{_MARKS}])+"
+_WORD: Final = re.compile(f"[{_UNSPACED}]|{_RUN}(?:['’]{_RUN})*")
+_ASCII_WORD: Final = re.compile("[A-Za-z0-9]+(?:'[A-Za-z0-9]+)*")
 
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1: Final = np.uint64(0xFF51AFD7ED558CCD)
@@ -49,8 +51,9 @@ _HASHES: Final = _WordHashes()
 
 
 def normalized_word(word: str) -> str:
-    """The form in which words are compared: NFKC, lower case."""
-    return word.lower() if word.isascii() else unicodedata.normalize("NFKC", word.lower())
+    """The form in which words are compared: NFKC, lower case, no apostrophe."""
+    plain = word.lower() if word.isascii() else unicodedata.normalize("NFKC", word.lower()).replace("’", "")
+    return plain.replace("'", "")
 
 
 def words(text: str) -> list[str]:

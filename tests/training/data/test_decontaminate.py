@@ -70,6 +70,13 @@ def test_text_that_shares_only_words_is_clean(index):
     assert scan(PAGE.format("Nine bridges cross the rivers of the old town: which one is the Alder?"), index) == []
 
 
+@pytest.mark.parametrize("text", ["1, 2, 3, 4, 5, 6, 7, 8, 9, 10", "1 a 2 a 3 a 4 a 5 a 6 b 7 b 8 b"])
+def test_rows_of_numbers_are_nobodys_question(tmp_path, text):
+    index = index_of(benchmark_of(tmp_path, [{"question": f"Which number is missing here: {text}?", "answer": "11"}]))
+    assert scan(PAGE.format(text), index) == []
+    assert scan(PAGE.format(f"Which number is missing here: {text}"), index) != []
+
+
 def test_a_passage_alone_is_no_leak_and_with_the_question_behind_it_is_one(tmp_path):
     row = {
         "question": "Where does it meet the sea?",

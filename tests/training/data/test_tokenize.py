@@ -1,0 +1,165 @@
+"""Token shards: they decode to their documents, and how they were made does not show."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from tests.training.data import chain
+from training.data import tokenize
+from training.data.tokenizer import HARD_STRINGS, load_tokenizer
+from training.job import InputArtifact
+from training.recipe import ShardsRecipe, TokenizerRecipe
+
+WORDS = "the oven bread flour water salt bake knead warm hour until golden brown crust 180 25 minutes".split()
+
+
+def texts(number: int, seed: int = 0) -> list[str]:
+    generator = random.Random(seed)
+    return [" ".join(generator.choices(WORDS, k=generator.randrange(1, 60))) for _ in range(number)]
+
+
+HARD = [text for text in HARD_STRINGS if text] + ["a <|endoftext|> b <|pad|>", "<|user|>"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory) -> InputArtifact:
+    root = tmp_path_factory.mktemp("tokenizer")
+    recipe = TokenizerRecipe(snapshots=("one",), vocabulary=400, min_bytes_per_token=1.0)
+    source = chain.documents(root, "one", [texts(60)], asset="decontaminated_documents")
+    return chain.run(root, "tokenizer", "tokenizer", "tiny", {"tokenizer": recipe}, [source])
+
+
+def sharded(
+    root: Path, source: InputArtifact, tokenizer: InputArtifact, *, max_tokens: int = 10**8, workers: int = 1
+) -> InputArtifact:
+    settings = {"shards": ShardsRecipe(max_shard_tokens=max_tokens)}
+    inputs = [source, tokenizer]
+    return chain.run(root, "tokenize", "token_shards", "tiny@one", settings, inputs, workers=workers)
+
+
+def listing(item: InputArtifact) -> dict:
+    return json.loads(item.file("shards.json").read_text())
+
+
+def decoded(item: InputArtifact, tokenizer: InputArtifact) -> list[str]:
+    """The texts of all shards, in the listing's order."""
+    plain = load_tokenizer(tokenizer.file("tokenizer.json"))
+    found = []
+    for shard in listing(item)["shards"]:
+        tokens = np.fromfile(item.file(shard["path"]), "<u2")
+        offsets = np.load(item.file(f"shards/{shard['name']}.offsets.npy"))
+        assert offsets[0] == 0 and offsets[-1] == len(tokens) == shard["tokens"]
+        for start, end in pairwise(offsets):
+            assert tokens[end - 1] == 0 and not (tokens[start : end - 1] < 6).any()
+            found.append(plain.decode(tokens[start : end - 1].tolist(), skip_special_tokens=False))
+    return found
+
+
+def test_shards_decode_to_the_documents_special_look_alikes_included(tmp_path, tokenizer):
+    files = [texts(10), HARD]
+    source = chain.documents(tmp_path, "one", files, asset="decontaminated_documents")
+    made = sharded(tmp_path, source, tokenizer)
+    assert decoded(made, tokenizer) == files[0] + files[1]
+    record, listed = made.record(), listing(made)
+    assert record["metrics"]["documents_decoded"] == listed["documents"] == 10 + len(HARD)
+    assert listed["tokenizer_digest"] == tokenizer.digest
+    vocabulary = load_tokenizer(tokenizer.file("tokenizer.json")).get_vocab_size()
+    assert (listed["dtype"], listed["eos_id"], listed["vocab_size"]) == ("uint16", 0, vocabulary)
+    assert sum(record["notes"]["encoders"].values()) == 2
+
+
+def test_the_sidecar_names_each_documents_page(tmp_path, tokenizer):
+    source = chain.documents(tmp_path, "one", [texts(3)], asset="decontaminated_documents")
+    made = sharded(tmp_path, source, tokenizer)
+    sidecar = pq.read_table(made.file("shards/00000.documents.parquet")).to_pylist()
+    offsets = np.load(made.file("shards/00000.offsets.npy"))
+    for row, document, tokens in zip(sidecar, chain.rows(source), np.diff(offsets), strict=True):
+        names = ("id", "url", "snapshot", "warc_file", "warc_offset", "source")
+        assert [row[name] for name in names] == [document[name] for name in names]
+        assert row["tokens"] == tokens and row["bytes"] == len(document["text"].encode())
+
+
+def test_a_full_shard_is_followed_by_another_and_no_document_is_cut(tmp_path, tokenizer):
+    source = chain.documents(tmp_path, "one", [texts(40)], asset="decontaminated_documents")
+    made = sharded(tmp_path, source, tokenizer, max_tokens=200)
+    shards = listing(made)["shards"]
+    assert [shard["name"] for shard in shards[:2]] == ["00000", "00000-001"] and len(shards) > 4
+    assert all(shard["tokens"] <= 200 or shard["documents"] == 1 for shard in shards)
+    assert decoded(made, tokenizer) == texts(40)
+
+
+def test_a_shard_holds_one_source(tmp_path, tokenizer):
+    rows = [chain.document("one", "f", i, text, source="ab"[i % 2]) for i, text in enumerate(texts(6))]
+    source = chain.documents_of(tmp_path, "one", [rows], asset="decontaminated_documents")
+    made = sharded(tmp_path, source, tokenizer)
+    for shard in listing(made)["shards"]:
+        sidecar = pq.read_table(made.file(f"shards/{shard['name']}.documents.parquet"))
+        assert set(sidecar["source"].to_pylist()) == {shard["source"]} and len(sidecar) == 3
+
+
+def test_a_file_without_documents_gives_no_shard(tmp_path, tokenizer):
+    source = chain.documents(tmp_path, "one", [[], ["text"]], asset="decontaminated_documents")
+    assert [shard["name"] for shard in listing(sharded(tmp_path, source, tokenizer))["shards"]] == ["00001"]
+
+
+def test_workers_and_encoder_leave_no_trace(tmp_path, tokenizer, monkeypatch):
+    files = [texts(50, seed) + HARD for seed in range(3)]
+    digests = set()
+    for number, workers in enumerate((1, 2)):
+        source = chain.documents(tmp_path / str(number), "one", files, asset="decontaminated_documents")
+        digests.add(sharded(tmp_path / str(number), source, tokenizer, workers=workers).digest)
+    monkeypatch.setattr(tokenize, "fast_encoder", lambda _path: None)
+    source = chain.documents(tmp_path / "plain", "one", files, asset="decontaminated_documents")
+    made = sharded(tmp_path / "plain", source, tokenizer)
+    assert made.record()["notes"]["encoders"] == {"tokenizers": 3}
+    assert digests == {made.digest}
+
+
+@pytest.mark.parametrize("wrong_from", [0, 250])
+def test_an_encoder_that_differs_is_not_used(tmp_path, tokenizer, monkeypatch, wrong_from):
+    """In the first batch every text is compared; later a difference that stays is met within fifty texts."""
+    reference = tokenize.reference_encoder(load_tokenizer(tokenizer.file("tokenizer.json")))
+    seen = 0
+
+    def wrong(batch):
+        nonlocal seen
+        seen += len(batch)
+        return [ids + (seen > wrong_from) for ids in reference(batch)]
+
+    monkeypatch.setattr(tokenize, "fast_encoder", lambda _path: wrong)
+    monkeypatch.setattr(tokenize, "BATCH_BYTES", 1000)
+    source = chain.documents(tmp_path, "one", [texts(400)], asset="decontaminated_documents")
+    made = sharded(tmp_path, source, tokenizer)
+    assert made.record()["notes"]["encoders"] == {"tokenizers": 1}
+    assert decoded(made, tokenizer) == texts(400)
+
+
+def test_gigatoken_is_the_encoder_where_it_is_installed(tmp_path, tokenizer):
+    pytest.importorskip("gigatoken")
+    source = chain.documents(tmp_path, "one", [texts(5) + HARD], asset="decontaminated_documents")
+    assert sharded(tmp_path, source, tokenizer).record()["notes"]["encoders"] == {"gigatoken": 1}
+
+
+def test_a_shard_that_does_not_decode_to_its_documents_fails_the_gate(tmp_path, tokenizer):
+    source = chain.documents(tmp_path, "one", [texts(5)], asset="decontaminated_documents")
+    made = sharded(tmp_path, source, tokenizer)
+    path = made.file("shards/00000.bin")
+    tokens = np.fromfile(path, "<u2")
+    tokens[1] = tokens[1] % 300 + 7
+    tokens.tofile(path)
+    plain = load_tokenizer(tokenizer.file("tokenizer.json"))
+    shape = tokenize._Shape(max_tokens=10**8, vocabulary=400, end_id=0)
+    first = chain.rows(source)[0]["id"]
+    assert tokenize.check_decoding(Path(made.path), listing(made)["shards"], plain, shape) == (5, [first])
+
+
+def test_a_large_vocabulary_takes_four_bytes_a_token():
+    assert tokenize._Shape(max_tokens=1, vocabulary=65_536, end_id=0).dtype == np.uint16
+    assert tokenize._Shape(max_tokens=1, vocabulary=65_537, end_id=0).dtype == np.uint32
