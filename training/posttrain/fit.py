@@ -1,0 +1,279 @@
+"""What the trainers share: their settings, the order of rows, progress, checkpoints, adapters.
+
+The order of rows is fixed here, as a function of lengths and seed, and handed to the library as a plain sequence; so a
+resumed run continues with the row after the last one, whatever the library's samplers do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import random
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from training.job import Gate, Job, Work
+from training.posttrain.models import load_model
+from training.recipe import LoraRecipe
+from training.records import RecipeError
+from training.runner import StopRequested
+
+# Rows are sorted by length within this many batches: little padding, and the order stays random at any scale above.
+BATCHES_SORTED_TOGETHER = 32
+COMPLETE_MARK = "complete"
+MERGE_TOLERANCE = 1e-3  # largest difference of a logit, fp32; the two ways add in another order
+
+# What this project decides by its own fields, and what would send data away or run foreign code.
+_RESERVED = {
+    "learning_rate": "learning_rate",
+    "num_train_epochs": "epochs",
+    "max_steps": "epochs",
+    "per_device_train_batch_size": "batch_size",
+    "gradient_accumulation_steps": "batch_size",
+    "max_length": "max_length",
+    "max_completion_length": "max_new_tokens",
+    "num_generations": "num_generations",
+    "beta": "beta",
+    "seed": "seed",
+    "data_seed": "seed",
+    "bf16": "precision",
+    "fp16": "precision",
+    "warmup_steps": "warmup_fraction",
+}
+_REFUSED = ("output_dir", "push_to_hub", "hub_", "report_to", "trust_remote_code", "resume_from_checkpoint", "use_vllm", "packing", "use_cpu", "save_", "train_sampling_strategy", "dataset_kwargs", "assistant_only_loss", "completion_only_loss")
+
+
+def row_order(lengths: Sequence[int], *, epochs: float, batch_size: int, seed: int) -> list[int]:
+    """Which row is seen when: `round(epochs * rows)` indices, each row once an epoch, batches of similar length."""
+    rng = random.Random(seed)
+    total = round(epochs * len(lengths))
+    stream: list[int] = []
+    while len(stream) < total:
+        epoch = list(range(len(lengths)))
+        rng.shuffle(epoch)
+        stream += epoch
+    order: list[int] = []
+    block = BATCHES_SORTED_TOGETHER * batch_size
+    for start in range(0, total, block):
+        chosen = sorted(stream[start : min(start + block, total)], key=lambda i: lengths[i])
+        batches = [chosen[i : i + batch_size] for i in range(0, len(chosen), batch_size)]
+        whole = [batch for batch in batches if len(batch) == batch_size]
+        rng.shuffle(whole)
+        # A last incomplete batch stays last, or every batch after it would be cut in the wrong place.
+        order += [i for batch in [*whole, *(batch for batch in batches if len(batch) < batch_size)] for i in batch]
+    return order
+
+
+def rows_per_pass(job: Job, *, batch_size: int, row_tokens: int, where: str) -> tuple[int, int]:
+    """Rows in one forward pass and passes in one optimizer step, from the profile's micro-batch and processes."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if batch_size % processes:
+        raise RecipeError(f"{where}.batch_size={batch_size} is not a multiple of the {processes} processes of this job")
+    share = batch_size // processes
+    fitting = max(1, job.run.micro_batch_tokens // row_tokens) if job.run.micro_batch_tokens else share
+    rows = max(n for n in range(1, share + 1) if share % n == 0 and n <= fitting)
+    return rows, share // rows
+
+
+def trainer_config(cls: type, job: Job, work: Work, *, where: str, recipe: Any, extra: Mapping[str, Any]) -> Any:
+    """The library's config of class `cls` for a section of the recipe, its `trl` fields passed through.
+
+    RecipeError names a `trl` field that the class does not have, or that another field of the recipe decides.
+    """
+    passed = check_passed_through(cls, getattr(recipe, "trl", {}), where=where)
+    if job.run.threads:
+        torch.set_num_threads(job.run.threads)
+    settings: dict[str, Any] = {
+        "output_dir": str(work.scratch / "trainer"),
+        "learning_rate": recipe.learning_rate,
+        "num_train_epochs": 1,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": getattr(recipe, "warmup_fraction", 0.05),
+        "bf16": recipe.precision == "bf16",
+        "use_cpu": not torch.cuda.is_available(),
+        "seed": recipe.seed,
+        "data_seed": recipe.seed,
+        "gradient_checkpointing": False,
+        "logging_steps": 1,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "save_strategy": "no",
+        "save_total_limit": 2,
+        "dataloader_num_workers": 0,
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        "optim": "adamw_torch_fused",
+    }
+    try:
+        return cls(**_renamed(cls, {**settings, **extra, **passed}))
+    except (ValueError, TypeError) as error:
+        raise RecipeError(f"{where}.trl: {error}") from None
+
+
+def check_passed_through(cls: type, passed: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+    """The `trl` fields, when `cls` has them and no other field of the recipe decides them; else RecipeError."""
+    known = {field.name for field in dataclasses.fields(cls)}
+    for name in passed:
+        if name not in known:
+            raise RecipeError(f"{where}.trl.{name}: {cls.__name__} has no such field; see TRL's documentation of {cls.__name__}")
+        if name in _RESERVED:
+            raise RecipeError(f"{where}.trl.{name}: set {where}.{_RESERVED[name]} instead")
+        if name.startswith(_REFUSED):
+            raise RecipeError(f"{where}.trl.{name}: not passed through; the pipeline decides it")
+    return dict(passed)
+
+
+def _renamed(cls: type, settings: dict[str, Any]) -> dict[str, Any]:
+    # transformers 5.23 renamed it and warns; older ones know only the first name.
+    if "activation_checkpointing" in {field.name for field in dataclasses.fields(cls)}:
+        value = settings.pop("gradient_checkpointing")
+        settings.setdefault("activation_checkpointing", value)
+    return settings
+
+
+def load_for_training(folder: Path, *, precision: str, reward: bool = False) -> Any:
+    """The model with the attention that is fastest where it runs; the result is the same up to rounding."""
+    model = load_model(folder, reward=reward)
+    if precision == "bf16" and not torch.cuda.is_available():
+        # On CPUs flash attention in bf16 takes four times as long as in fp32 (measured, torch 2.13).
+        model.set_attn_implementation("eager")
+    return model
+
+
+class Reporter(TrainerCallback):
+    """Streams the library's numbers to the job's progress, saves by the clock, and stops when asked to."""
+
+    def __init__(self, work: Work, *, checkpoint_seconds: float) -> None:
+        self.losses: list[float] = []
+        self.logged: list[dict[str, float]] = []
+        self.stop_requested = False
+        self._work = work
+        self._checkpoint_seconds = checkpoint_seconds
+        self._saved = self._started = time.monotonic()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
+        """Numbers of one step."""
+        numbers = {name.replace("/", "_"): float(value) for name, value in (logs or {}).items() if isinstance(value, (int, float))}
+        if "loss" not in numbers:
+            return
+        self.losses.append(numbers["loss"])
+        self.logged.append(numbers)
+        self._work.progress.log(step=state.global_step, **numbers)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Save when the time has come; stop at a step's boundary."""
+        due = time.monotonic() - self._saved >= self._checkpoint_seconds > 0
+        if (due or self.stop_requested) and state.global_step < state.max_steps:
+            control.should_save = True
+            self._saved = time.monotonic()
+        if self.stop_requested:
+            control.should_training_stop = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Mark the checkpoint as whole: one without the mark was being written when the job was killed."""
+        if state.is_world_process_zero:
+            Path(args.output_dir, f"checkpoint-{state.global_step}", COMPLETE_MARK).touch()
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest whole checkpoint; those that a kill left incomplete are removed."""
+    found = []
+    for path in sorted(folder.glob("checkpoint-*")):
+        if (path / COMPLETE_MARK).exists():
+            found.append(path)
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+    return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+def fit(trainer: Any, reporter: Reporter) -> None:
+    """Train to the end, from the last whole checkpoint where there is one.
+
+    SIGTERM and SIGUSR1 save at the next step's boundary and raise StopRequested.
+    """
+    trainer.add_callback(reporter)
+    # Printed numbers would repeat what progress has.
+    from transformers.trainer_callback import PrinterCallback, ProgressCallback
+
+    trainer.remove_callback(PrinterCallback)
+    trainer.remove_callback(ProgressCallback)
+    checkpoint = last_checkpoint(Path(trainer.args.output_dir))
+
+    def request_stop(*_: Any) -> None:
+        reporter.stop_requested = True
+
+    restored = {}
+    if threading.current_thread() is threading.main_thread():
+        restored = {number: signal.signal(number, request_stop) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    try:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    finally:
+        for number, handler in restored.items():
+            signal.signal(number, handler)
+    if reporter.stop_requested and trainer.state.global_step < trainer.state.max_steps:
+        raise StopRequested(f"saved at step {trainer.state.global_step} of {trainer.state.max_steps}")
+
+
+def is_main_process() -> bool:
+    """Whether this process writes; the others of a distributed job only work."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+# Adapters
+
+
+def adapter_config(lora: LoraRecipe, *, task: str) -> Any:
+    """peft's config for low-rank adapters on every linear layer but the head; None where every weight is trained."""
+    if not lora.rank:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules="all-linear", bias="none", task_type=task
+    )
+
+
+def merged(trainer: Any, sample: Mapping[str, torch.Tensor]) -> tuple[Any, tuple[Gate, ...]]:
+    """The trained model as plain weights, adapters merged in, with the gate that compares logits before and after.
+
+    `sample` is a batch of `input_ids` and `attention_mask`. Without adapters the model is given back and no gate.
+    """
+    model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
+    model.eval()
+    if not hasattr(model, "merge_and_unload"):
+        return model, ()
+    before = logits_of(model, sample)
+    model = model.merge_and_unload()
+    difference = float((logits_of(model, sample) - before).abs().max())
+    gate = Gate(
+        name="merged_equals_adapter",
+        passed=difference <= MERGE_TOLERANCE,
+        evidence={"max_logit_difference": difference, "tolerance": MERGE_TOLERANCE},
+    )
+    return model, (gate,)
+
+
+def logits_of(model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """fp32 logits [rows, tokens, vocabulary], zero at filled-up positions."""
+    with torch.inference_mode(), torch.autocast(batch["input_ids"].device.type, enabled=False):
+        logits = model(**batch, use_cache=False).logits.float()
+    return logits * batch["attention_mask"].unsqueeze(-1)
+
+
+def window_means(values: Sequence[float]) -> tuple[float, float]:
+    """The means of the first and of the last tenth of a series, at least one value each."""
+    size = max(1, len(values) // 10)
+    return math.fsum(values[:size]) / size, math.fsum(values[-size:]) / size
+
+
+def remove_trainer_scratch(work: Work) -> None:
+    """Delete the library's checkpoints: they are private to this job, and partly not safetensors."""
+    shutil.rmtree(work.scratch / "trainer", ignore_errors=True)

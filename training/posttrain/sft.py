@@ -1,0 +1,140 @@
+"""Supervised fine-tuning: the base model learns to answer, with loss on what the assistant says and nothing else.
+
+TRL's SFTTrainer gets rows that are already tokens and labels, so it neither tokenizes, truncates nor masks: which token
+is trained is decided in one place, training.posttrain.chat.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from training.job import Counts, DataError, Gate, Job, Outcome, Work
+from training.posttrain.chat import Chat, Encoded, Message, template, template_digest, template_gate
+from training.posttrain.fit import (
+    Reporter,
+    adapter_config,
+    fit,
+    is_main_process,
+    load_for_training,
+    merged,
+    row_order,
+    rows_per_pass,
+    trainer_config,
+    window_means,
+)
+from training.posttrain.models import MODEL_FOLDER, load_tokenizer, right_padded, save_model
+from training.posttrain.sorting import read_jsonl
+from training.recipe import SftRecipe
+
+SAMPLE_ROWS = 64  # on these the loss is measured before and after, in fp32
+
+
+def run(job: Job, work: Work) -> Outcome:
+    """Fine-tune the base model on the conversations."""
+    recipe = job.settings_as(SftRecipe, "sft")
+    base = job.input_of("base_model").file(MODEL_FOLDER)
+    chat = Chat.of(base, template(recipe.chat_template, recipe.system_prompt))
+    tokenizer = load_tokenizer(base, chat)
+    rows = read_jsonl(job.input_of("instruction_data").file("instructions.jsonl"))
+    kept, counts = fitting([row["messages"] for row in rows], chat, max_length=recipe.max_length)
+    gate = template_gate(chat, tokenizer, kept)
+    encoded = chat.encode(kept)
+    trainer, reporter = _trainer(job, work, recipe, chat, tokenizer, encoded)
+    sample = encoded[:SAMPLE_ROWS]
+    before = mean_loss(trainer.model, sample, chat)
+    fit(trainer, reporter)
+    batch = right_padded([item.input_ids for item in sample[:8]], chat.pad_id, trainer.model.device)
+    model, merge_gates = merged(trainer, batch)
+    after = mean_loss(model, sample, chat)
+    files = save_model(model, tokenizer, chat, work.path) if is_main_process() else []
+    return Outcome(
+        files=tuple(files),
+        counts=counts,
+        metrics={
+            "loss_before": before,
+            "loss_after": after,
+            "steps": trainer.state.global_step,
+            "trained_tokens": gate.evidence["trained_tokens"],
+            "final_token_accuracy": reporter.logged[-1].get("mean_token_accuracy", math.nan) if reporter.logged else math.nan,
+        },
+        gates=(gate, loss_gate(reporter.losses, before=before, after=after), *merge_gates),
+        notes={"chat_template_digest": template_digest(chat.template)},
+    )
+
+
+def fitting(
+    conversations: Sequence[Sequence[Message]], chat: Chat, *, max_length: int
+) -> tuple[list[list[Message]], Counts]:
+    """The conversations cut to the whole turns that fit in `max_length` tokens, and where each row went.
+
+    A conversation is cut after an assistant's turn, never inside one: half an answer would teach not to end. Where
+    not even the first answer fits, the row is dropped.
+    """
+    kept: list[list[Message]] = []
+    for messages, whole in zip(conversations, chat.encode(conversations), strict=True):
+        ends = [i + 1 for i, token in enumerate(whole.input_ids) if token == chat.end_id and whole.trained[i]]
+        spoken = [i + 1 for i, message in enumerate(messages) if message["role"] == "assistant"]
+        number = sum(end <= max_length for end in ends)
+        if number:
+            kept.append(list(messages[: spoken[number - 1]]))
+    dropped = len(conversations) - len(kept)
+    if not kept:
+        raise DataError(f"sft.max_length={max_length}: not one of {len(conversations)} conversations fits; make it larger")
+    reasons = {"longer_than_max_length": dropped} if dropped else {}
+    return kept, Counts(records_in=len(conversations), kept=len(kept), dropped=reasons)
+
+
+def _trainer(job: Job, work: Work, recipe: SftRecipe, chat: Chat, tokenizer: Any, encoded: list[Encoded]) -> tuple[Any, Reporter]:
+    from datasets import Dataset
+    from trl.trainer.sft_config import SFTConfig
+    from trl.trainer.sft_trainer import SFTTrainer
+
+    rows, passes = rows_per_pass(job, batch_size=recipe.batch_size, row_tokens=recipe.max_length, where="sft")
+    extra = {
+        "per_device_train_batch_size": rows,
+        "gradient_accumulation_steps": passes,
+        "train_sampling_strategy": "sequential",
+        "max_length": None,
+        "dataset_kwargs": {"skip_prepare_dataset": True},
+    }
+    order = row_order(
+        [len(item.input_ids) for item in encoded], epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
+    )
+    config = trainer_config(SFTConfig, job, work, where="sft", recipe=recipe, extra=extra)
+    table = Dataset.from_dict(
+        {"input_ids": [encoded[i].input_ids for i in order], "labels": [encoded[i].labels for i in order]}
+    )
+    trainer = SFTTrainer(
+        model=load_for_training(job.input_of("base_model").file(MODEL_FOLDER), precision=recipe.precision),
+        args=config,
+        train_dataset=table,
+        processing_class=tokenizer,
+        peft_config=adapter_config(recipe.lora, task="CAUSAL_LM"),
+    )
+    return trainer, Reporter(work, checkpoint_seconds=job.run.checkpoint_seconds)
+
+
+def mean_loss(model: Any, rows: Sequence[Encoded], chat: Chat) -> float:
+    """Nats per trained token over the rows, in fp32."""
+    import torch
+
+    batch = right_padded([row.input_ids for row in rows], chat.pad_id, model.device)
+    labels = right_padded([row.labels for row in rows], -100, model.device)["input_ids"]
+    was_training = model.training
+    model.eval()
+    with torch.inference_mode(), torch.autocast(model.device.type, enabled=False):
+        logits = model(**batch, use_cache=False).logits.float()
+        loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100)
+    model.train(was_training)
+    return float(loss)
+
+
+def loss_gate(losses: Sequence[float], *, before: float, after: float) -> Gate:
+    """Whether every loss was finite, and the loss on the same rows lower after training than before."""
+    first, last = window_means(losses) if losses else (math.nan, math.nan)
+    finite = bool(losses) and all(map(math.isfinite, [*losses, before, after]))
+    shown = {"loss_before": before, "loss_after": after, "first_steps": first, "last_steps": last}
+    evidence = {name: value if math.isfinite(value) else str(value) for name, value in shown.items()}
+    return Gate(name="loss_finite_and_falling", passed=finite and after < before, evidence={**evidence, "steps": len(losses)})
