@@ -33,6 +33,14 @@ SINGLE_BYTE = ("cp125", "iso8859", "koi8", "mac-")
 PYTHON_CODECS = {"gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs", "iso8859-11": "cp874"}
 
 TAG = re.compile(rb"<(/?)([A-Za-z][^\s/>]*)")
+# Navigation that resiliparse does not know by name: permalinks of headings, tables of contents, header and footer
+# lines of DocBook, Drupal's book pager, MediaWiki's edit links, the Apache documentation's languages and path.
+NAVIGATION = [
+    "a.headerlink", "a.permalink", "a.header-anchor", "a.hash-link", "a.mark", "a.anchorjs-link",
+    ".toc", "#toc", ".minitoc", ".navheader", ".navfooter", ".book-navigation", ".mw-editsection",
+    ".toplang", ".bottomlang", "#path",
+]  # fmt: skip
+
 DAY = re.compile(r"\b((?:19[89]|20[0-9])\d)[-/.](0[1-9]|1[0-2])[-/.](0[1-9]|[12]\d|3[01])(?!\d)")
 DATE_NAMES = (
     "article:published_time", "datepublished", "date", "dc.date", "dc.date.issued", "dcterms.date", "dcterms.created",
@@ -172,6 +180,8 @@ def may_be_deeper(html: bytes, limit: int) -> bool:
 
     An element is inside no more elements of one name than are open of that name; the sum over names bounds the depth.
     """
+    if html.count(b"<") - html.count(b"</") <= limit:
+        return False
     is_open: dict[bytes, int] = {}
     deepest: dict[bytes, int] = {}
     for end, name in TAG.findall(html):
@@ -203,7 +213,6 @@ def is_deeper(tree: HTMLTree, limit: int) -> bool:
 
 # Text
 
-SPACES_BEFORE_NEWLINE = re.compile(r"[ \t\u00a0]+\n")
 MANY_NEWLINES = re.compile(r"\n{3,}")
 MANY_TABS = re.compile(r"\t{2,}")
 
@@ -211,9 +220,13 @@ MANY_TABS = re.compile(r"\t{2,}")
 def _main_text(tree: HTMLTree, html: str, settings: ExtractRecipe) -> str:
     if settings.extractor == "trafilatura":
         return _trafilatura_text(html)
-    text = extract_plain_text(tree, main_content=True, preserve_formatting=True, alt_texts=False)
-    text = SPACES_BEFORE_NEWLINE.sub("\n", text)
-    return MANY_NEWLINES.sub("\n\n", MANY_TABS.sub("\t", text))
+    text = extract_plain_text(
+        tree, main_content=True, preserve_formatting=True, alt_texts=False, skip_elements=NAVIGATION
+    )
+    text = "\n".join(line.rstrip() for line in text.split("\n"))
+    if "\t\t" in text:
+        text = MANY_TABS.sub("\t", text)
+    return MANY_NEWLINES.sub("\n\n", text) if "\n\n\n" in text else text
 
 
 def _trafilatura_text(html: str) -> str:
