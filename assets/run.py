@@ -176,19 +176,17 @@ def _groups(
     while report.exit_code == OK:
         comparison = compare(recipe, root)
         left = _chosen(comparison, until, snapshots)
-        group = _next_group(comparison, left)
         refusal = _refusal(comparison, left)
-        if refusal is not None and not group:
+        if refusal is not None:
             report.refusals.append(refusal)
             report.exit_code = REFUSED
             return
+        group = _next_group(comparison, left)
         if not group:
             return
         if attempted & {cell.key for cell in group}:
-            report.exit_code = report.exit_code or FAILED
-            report.error = (
-                report.error or f"{group[0].asset} [{group[0].partition}] was materialized and is still not made"
-            )
+            report.exit_code = FAILED
+            report.error = f"{group[0].asset} [{group[0].partition}] was materialized and is still not made"
             return
         attempted |= {cell.key for cell in group}
         yield group
@@ -226,6 +224,8 @@ def _explain(result: Any, report: Report) -> None:
     for event in result.all_events:
         if event.is_step_failure:
             data = event.step_failure_data
+            if data.error is not None and data.error.cls_name == "DagsterAssetCheckFailedError":
+                continue  # the gate's verdict is in the artifact; the next comparison reports it with its evidence
             metadata = data.user_failure_data.metadata if data.user_failure_data else {}
             code = metadata["exit_code"].value if "exit_code" in metadata else FAILED
             description = data.user_failure_data.description if data.user_failure_data else ""

@@ -68,7 +68,7 @@ class Display:
         refused = [gate["name"] for gate in record.get("gates", []) if not gate["passed"]]
         text = f"{elapsed:6.1f} s  {name}: {note}{_counts_note(record)}"
         text += f"  REFUSED by gate {', '.join(refused)}" if refused else ""
-        self._console.print(Text(text, style="red" if refused else ""), highlight=False)
+        self._console.print(Text(text, style="red" if refused else ""), highlight=False, soft_wrap=True)
         if not self._console.is_terminal:
             sys.stderr.flush()
 
