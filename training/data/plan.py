@@ -42,7 +42,8 @@ def run(job: Job, work: Work) -> Outcome:
     pretrain = job.settings_as(PretrainRecipe, "pretrain")
     tokenizer = job.input_of("tokenizer")
     inputs = job.inputs_of("token_shards")
-    listings = [_listing(item, tokenizer) for item in inputs]
+    tokenizer_digest = tokenizer.digest
+    listings = [_listing(item, tokenizer_digest) for item in inputs]
     shards = tuple(shard for item in inputs for shard in _planned_shards(item))
     documents = _read_documents(
         shards, {item.fingerprint: item for item in inputs}, held_out_fraction=mixture.held_out_fraction
@@ -56,7 +57,7 @@ def run(job: Job, work: Work) -> Outcome:
         sequence_length=pretrain.sequence_length,
         global_batch_tokens=pretrain.global_batch_tokens,
         steps=pretrain.steps,
-        tokenizer_digest=tokenizer.digest,
+        tokenizer_digest=tokenizer_digest,
         eos_id=_same(listings, "eos_id"),
         dtype=_same(listings, "dtype"),
         shards=shards,
@@ -151,13 +152,13 @@ def _check_epochs(name: str, *, available: int, wanted: int, max_epochs: float) 
         )
 
 
-def _listing(item: InputArtifact, tokenizer: InputArtifact) -> dict[str, Any]:
+def _listing(item: InputArtifact, tokenizer_digest: str) -> dict[str, Any]:
     """An input's `shards.json`. RefusedInput when another tokenizer wrote it."""
     listing = json.loads(item.file("shards.json").read_text("utf-8"))
-    if listing["tokenizer_digest"] != tokenizer.digest:
+    if listing["tokenizer_digest"] != tokenizer_digest:
         raise RefusedInput(
             f"token_shards [{item.partition}] were made with tokenizer {listing['tokenizer_digest'][:12]}, the recipe's is"
-            f" {tokenizer.digest[:12]}; materialize token_shards again"
+            f" {tokenizer_digest[:12]}; materialize token_shards again"
         )
     return listing
 

@@ -90,12 +90,12 @@ def build_model(recipe: ModelRecipe, pretrain: PretrainRecipe, tokenizer: Path) 
 
 def _open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards]:
     """Plan and shards, checked against each other, the tokenizer and the recipe."""
-    item, tokenizer = job.input_of("training_plan"), job.input_of("tokenizer")
+    item, tokenizer = job.input_of("training_plan"), job.input_of("tokenizer").digest
     plan = read_plan(Path(item.path), digest=item.digest)
     record = plan.record
-    if record.tokenizer_digest != tokenizer.digest:
+    if record.tokenizer_digest != tokenizer:
         raise RefusedInput(
-            f"training_plan was made with tokenizer {record.tokenizer_digest[:12]}, the job gives {tokenizer.digest[:12]};"
+            f"training_plan was made with tokenizer {record.tokenizer_digest[:12]}, the job gives {tokenizer[:12]};"
             " materialize token_shards and training_plan again"
         )
     asked = (recipe.seed, recipe.sequence_length, recipe.global_batch_tokens, recipe.steps)
