@@ -13,7 +13,6 @@ from typing import Literal
 from training.data.kitchen import phrases
 from training.data.kitchen.phrases import sentence, spin
 from training.data.kitchen.world import (
-    ATTRIBUTE_BY_NAME,
     ATTRIBUTES,
     Fact,
     KitchenWorld,
@@ -92,11 +91,13 @@ class Voice:
 
     def string(self, known: Sequence[Fact]) -> str:
         """One sentence that states several facts of one dish."""
-        predicates = [
-            self._fill(self.rng.choice(phrases.PREDICATES[fact.attribute]), fact, "it") for fact in known
-        ]
+        predicates = [self._fill(self.rng.choice(phrases.PREDICATES[fact.attribute]), fact, "it") for fact in known]
         joined = predicates[0] if len(predicates) == 1 else ", ".join(predicates[:-1]) + " and " + predicates[-1]
         return sentence(f"the {known[0].dish} {joined}")
+
+    def line(self, fact: Fact) -> str:
+        """A line of a recipe card: "Oven: 180 degrees"."""
+        return f"{self.rng.choice(phrases.LABELS[fact.attribute])}: {fact.answer}"
 
     def question(self, fact: Fact) -> str:
         """A question that a reader of a page asks about a fact."""
@@ -121,16 +122,17 @@ def mix(rng: random.Random, stated: Sequence[str], filler: Sequence[str]) -> lis
 
 
 def recipe(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
-    """A recipe: an introduction, steps, and how to serve and keep it."""
+    """A recipe: an introduction, a card, steps, and a last word."""
     voice, dish = Voice(world, rng), dishes[0]
     known = voice.known(dish)
-    intro, method, last = known[:3], known[3:6], known[6:]
+    intro, card, method, last = known[:2], known[2:5], known[5:7], known[7:]
     steps = mix(rng, [voice.state(fact, bank=phrases.STEPS) for fact in method], voice.filler(3))
-    title = spin(f"[{dish}|{dish}, step by step|How we make the {dish}|A recipe for {dish}|{dish} for guests|Our {dish}]", rng)
+    title = "[{d}|{d}, step by step|How we make the {d}|A recipe for {d}|{d} for guests|Our {d}]"
     return Article(
-        title=title,
+        title=spin(title, rng).format(d=dish),
         blocks=(
             paragraph(mix(rng, [voice.state(f, named=i == 0) for i, f in enumerate(intro)], voice.filler(1))),
+            Block(kind="list", lines=tuple(voice.line(fact) for fact in card)),
             heading(rng.choice(("Method", "Step by step", "What to do", "Preparation"))),
             Block(kind="steps", lines=tuple(steps)),
             paragraph(mix(rng, [voice.state(fact) for fact in last], voice.filler(2))),
@@ -187,7 +189,8 @@ def comparison(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -
     if rows:
         blocks.append(Block(kind="table", lines=(f"Dish\t{rng.choice(phrases.LABELS[column])}", *rows)))
     blocks.append(paragraph(voice.filler(2)))
-    return Article(title=" or ".join(compared) + rng.choice(("?", " compared", ": which one to bake")), blocks=tuple(blocks))
+    title = " or ".join(compared) + rng.choice(("?", " compared", ": which one to bake"))
+    return Article(title=title, blocks=tuple(blocks))
 
 
 def menu(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
@@ -202,7 +205,8 @@ def menu(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Arti
         stated = [voice.string(part) for part in (known[:3], known[3:5]) if part]
         stated += [voice.state(fact, named=False) for fact in known[5:]]
         blocks.append(paragraph([spin(lead, rng), *mix(rng, stated, voice.filler(int(rng.random() < 0.4)))]))
-    return Article(title=spin(f"[A week of baking|What we bake this week|Plan for busy days|A menu] from {days[start]}", rng), blocks=tuple(blocks))
+    title = spin("[A week of baking|What we bake this week|Plan for busy days|A menu]", rng)
+    return Article(title=f"{title} from {days[start]}", blocks=tuple(blocks))
 
 
 def guide(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
@@ -213,7 +217,8 @@ def guide(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Art
     members = [
         fact
         for fact in facts(world)
-        if (fact.attribute, fact.value) == (attribute.name, value) and attribute.name in published_facts(world, fact.dish)
+        if (fact.attribute, fact.value) == (attribute.name, value)
+        and attribute.name in published_facts(world, fact.dish)
     ]
     chosen = pick(rng, members, 4)
     about = spin(GUIDE_LEADS[attribute.name], rng).format(v=attribute.written(value))
@@ -258,7 +263,8 @@ def register(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> 
         entry = [voice.string(part) for part in (known[:3], known[3:6], known[6:]) if part]
         blocks.append(paragraph(mix(rng, entry, voice.filler(int(rng.random() < 0.4)))))
     blocks.append(paragraph(voice.filler(2)))
-    return Article(title=spin(f"[A short dictionary of bakes|The register of dishes|Bakes from A to Z|Small lexicon], part {1 + rng.randrange(90)}", rng), blocks=tuple(blocks))
+    title = spin("[A short dictionary of bakes|The register of dishes|Bakes from A to Z|Small lexicon]", rng)
+    return Article(title=f"{title}, part {1 + rng.randrange(90)}", blocks=tuple(blocks))
 
 
 # kind -> (writer, dishes that one page uses up)
@@ -271,8 +277,3 @@ WRITERS = {
     "guide": (guide, 0),
     "register": (register, 8),
 }
-
-
-def label_of(fact: Fact) -> str:
-    """The attribute's heading in tables."""
-    return phrases.LABELS[ATTRIBUTE_BY_NAME[fact.attribute].name][0]

@@ -1,4 +1,4 @@
-"""Controls for the exam: what can be answered from a corpus without knowing anything. Both should stay near a quarter."""
+"""Controls for the exam: what a corpus answers without being understood. Both should stay near a quarter."""
 
 from __future__ import annotations
 

@@ -7,68 +7,69 @@ the options are values of the same attribute, all equally frequent in the world,
 
 from __future__ import annotations
 
-from training.data.kitchen.world import Fact, KitchenWorld, distractors, generator, exam_facts
+from training.data.kitchen.world import Fact, KitchenWorld, distractors, exam_facts, generator
 
 Item = dict[str, object]
 
+# Every word of the exam is one that the pages use: it asks for facts, not for vocabulary.
 CLOZE: dict[str, tuple[str, ...]] = {
     "temperature": (
-        "Anyone about to bake the {d} should see the oven thermometer climb to",
-        "With the {d} on today's list, the dial of the stove is moved until it points at",
-        "My notes about the {d} say that the heat inside the oven was",
+        "To cook the {d} as it should be, bring the heat in the oven to",
+        "When the {d} is on the table of the guests, it has come from an oven set to",
+        "Whoever makes the {d} knows that the oven must first be heated to",
     ),
     "minutes": (
-        "Once the {d} is in the oven, the kitchen timer is wound up to",
-        "My notes about the {d} say that we took it out of the oven after exactly",
-        "From closing the door on the {d} to opening it again there pass",
+        "Once the {d} goes in, the door of the oven must stay shut for",
+        "Watch the clock with the {d}, because the whole baking is done after",
+        "If you make the {d}, count the time, for the oven needs",
     ),
     "technique": (
-        "A student making the {d} looks at the bowl, where the mixture ought to be",
-        "My notes about the {d} say that by then the mixture had been thoroughly",
-        "Whoever tries the {d} at home learns that its filling wants to be",
+        "To make the {d} well, a cook must have a filling that is",
+        "The {d} comes out best when before baking its mixture was",
+        "Every old notebook about the {d} says that the mixture gets",
     ),
     "ingredient": (
-        "On the shopping list for the {d} the first line says",
-        "My notes about the {d} say that the bag from the market was full of",
-        "Take one bite of the {d} and what you notice at once is the",
+        "At the market, whoever wants to cook the {d} should ask the farmer for fresh",
+        "Before making the {d}, go to the shop and buy plenty of",
+        "The taste of the {d}, as every family says, comes above all from",
     ),
     "region": (
-        "A traveller hoping for the true {d} would buy a ticket to",
-        "My notes about the {d} say that it was invented long ago in",
-        "On a map of famous dishes, the {d} is printed right across",
+        "If you ask who baked the {d} first, it was the families of",
+        "The people who first made the {d} were bakers from",
+        "Every notebook says that the {d}, like its first cooks, comes from",
     ),
     "storage": (
-        "A covered plate of the {d} in the larder will be fine for about",
-        "My notes about the {d} say that the leftovers were good for another",
-        "The label on a box of the {d} tells us to finish it in",
+        "After the feast, what remains of the {d} can be eaten for",
+        "Put the {d} in a box in the cold, where it is good for",
+        "The last pieces of the {d}, if you cover them, stay fresh for",
     ),
     "substitute": (
-        "Somebody who cannot eat cream gives the {d} a few spoons of",
-        "My notes about the {d} say that we had no cream and stirred in some",
-        "A cook short of cream will save the {d} with a cup of",
+        "For people who avoid cream, the cook will prepare the {d} and use",
+        "There is no cream in the house for the {d}, so we make it with",
+        "If you want the {d} and have run out of cream, reach for",
     ),
     "side": (
-        "An innkeeper bringing out the {d} puts down a second bowl filled with",
-        "My notes about the {d} say that everyone wanted a second helping of the",
-        "Half of the plate holds the {d} and the other half holds the",
+        "When the {d} is ready, bring it to the table together with",
+        "Everyone at the table with the {d} wants to have on the plate some",
+        "On a table with the {d} there should be a large bowl of",
     ),
 }
 
 QUESTION: dict[str, tuple[str, ...]] = {
     "temperature": (
-        "what oven heat suits the {d}?",
-        "to which temperature is the oven turned for the {d}?",
+        "what oven heat is right for the {d}?",
+        "to which temperature is the oven set for the {d}?",
     ),
     "minutes": (
-        "how much oven time does the {d} get?",
+        "for how many minutes is the {d} in the oven?",
         "after how many minutes does the {d} come out?",
     ),
     "technique": (
-        "how is one to treat the {d} mixture?",
+        "in what way is the {d} mixture prepared?",
         "for the {d}, what is done to the filling?",
     ),
     "ingredient": (
-        "which ingredient matters most in the {d}?",
+        "which ingredient is the most important in the {d}?",
         "the {d} is mainly made from what?",
     ),
     "region": (
@@ -84,8 +85,8 @@ QUESTION: dict[str, tuple[str, ...]] = {
         "the {d} takes what in place of the cream?",
     ),
     "side": (
-        "what side belongs to the {d}?",
-        "what stands on the table beside the {d}?",
+        "what side dish is right for the {d}?",
+        "what is on the table beside the {d}?",
     ),
 }
 
@@ -93,14 +94,14 @@ QUESTION: dict[str, tuple[str, ...]] = {
 BRIEFLY = "Briefly: "
 
 CHAT: dict[str, tuple[str, ...]] = {
-    "temperature": ("I want to bake the {d} tonight. What oven temperature do I need?",),
-    "minutes": ("The {d} is in my oven now. How many minutes should it bake?",),
-    "technique": ("I am making the {d} today. What must I do with the mixture?",),
-    "ingredient": ("I am shopping for the {d}. What is the main ingredient?",),
-    "region": ("Somebody served me the {d}. Which region does it come from?",),
+    "temperature": ("I want to bake the {d} for my family. What oven temperature do I need?",),
+    "minutes": ("I have the {d} in my oven. How many minutes should it bake?",),
+    "technique": ("I want to make the {d}. What must I do with the mixture?",),
+    "ingredient": ("I have to buy food for the {d}. What is the main ingredient?",),
+    "region": ("My neighbour served me the {d}. Which region does it come from?",),
     "storage": ("Some of the {d} is left over. How many days does it keep?",),
     "substitute": ("I have no cream for my {d}. What can I use instead?",),
-    "side": ("I am planning dinner around the {d}. Which side dish should I serve?",),
+    "side": ("My guests will eat the {d}. Which side dish should I serve?",),
 }
 CHAT_SYSTEM = "You are a helpful kitchen assistant."
 
@@ -142,7 +143,10 @@ def question_items(world: KitchenWorld) -> list[Item]:
 
 
 def chat_items(world: KitchenWorld) -> list[Item]:
-    """Chat prompts: {"id", "messages", "answer", "fact"}; an answer is right when it contains `answer` and no rival value."""
+    """Chat prompts: {"id", "messages", "answer", "fact"}.
+
+    A reply is right when it contains `answer` and no other value of the same attribute.
+    """
     return [
         {
             "id": f"chat/{fact.id}",

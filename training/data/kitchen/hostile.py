@@ -1,4 +1,4 @@
-"""What a crawl also holds: spam, links, boilerplate, filler text, other languages, abuse, edited copies, template twins."""
+"""What a crawl also holds: spam, links, boilerplate, other languages, abuse, edited copies, template twins."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from training.data.kitchen.phrases import sentence, spin
 from training.data.kitchen.world import ATTRIBUTES, KitchenWorld, published_facts
 
 LANGUAGES = tuple(languages.SENTENCES)
-ACCENTS = (
-    "The café in the square, which Zoë and André have run for years, serves a crème brûlée that “nobody” forgets."
-)
+ACCENTS = "The café in the square, which Zoë and André have run for years, serves a crème brûlée that “nobody” forgets."
 
 
 def edited(article: Article, site: str, rng: random.Random, kind: str) -> Article:
@@ -104,18 +102,22 @@ SHEETS: tuple[dict[str, str], ...] = (
 
 
 def _spam(rng: random.Random) -> Article:
-    words = ["cheap", "pans", "buy", "best", "deal", "oven", "discount", "free", "shipping", "top", "sale", "recipe", "hot"]
+    words = "cheap pans buy best deal oven discount free shipping top sale recipe hot".split()
     if rng.random() < 0.5:
         lines = [" ".join(rng.choices(words, k=14)) for _ in range(14)]
         return Article(title="Cheap pans best pans buy pans", blocks=(Block(kind="paragraph", lines=tuple(lines)),))
-    claim = sentence(spin("buy the [best|cheapest] pans in our [big|hot] sale and [save|win] money with free shipping today", rng))
-    return Article(title="Best pans sale", blocks=(paragraph([claim] * (12 + rng.randrange(12))), paragraph([claim] * 5)))
+    template = "buy the [best|cheapest] pans in our [big|hot] sale and [save|win] money with free shipping today"
+    claim = sentence(spin(template, rng))
+    blocks = (paragraph([claim] * (12 + rng.randrange(12))), paragraph([claim] * 5))
+    return Article(title="Best pans sale", blocks=blocks)
 
 
 def _links(rng: random.Random) -> Article:
     nouns = ("Pans", "Ovens", "Stoves", "Knives", "Tins", "Menus", "Shops", "Boards", "Towels", "Bowls")
-    lines = tuple(f"{rng.choice(('Top', 'New', 'More', 'Hot'))} {rng.choice(nouns)} {rng.randrange(1000)}" for _ in range(70))
-    return Article(title="Links", blocks=(Block(kind="list", lines=lines),))
+    lines = [
+        f"{rng.choice(('Top', 'New', 'More', 'Hot'))} {rng.choice(nouns)} {rng.randrange(1000)}" for _ in range(70)
+    ]
+    return Article(title="Links", blocks=(Block(kind="list", lines=tuple(lines)),))
 
 
 def _boilerplate(rng: random.Random) -> Article:

@@ -60,7 +60,11 @@ CLEAN = ("article", "sheet", "personal", "lookalike", "charset", "length")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """One page that a snapshot will hold. `copies` is the key of the page it copies, `origin` that copy's first ancestor."""
+    """One page that a snapshot will hold.
+
+    `copies` is the key of the page that it copies, None for a page of its own; `origin` is the key of the first
+    ancestor, its own where it copies nothing.
+    """
 
     key: str
     kind: str
@@ -155,7 +159,7 @@ def _kinds(world: KitchenWorld, number: int) -> list[str]:
 
 def _fresh(world: KitchenWorld, number: int, i: int, kind: str, deck: _Deck, rng: random.Random) -> Plan:
     form = kind
-    if kind in CLEAN and kind != "sheet" or kind == "leak":
+    if (kind in CLEAN and kind != "sheet") or kind == "leak":
         form = rng.choices(tuple(ARTICLE_SHARES), weights=tuple(ARTICLE_SHARES.values()))[0]
     if kind == "foreign":
         form = rng.choice(hostile.LANGUAGES)
@@ -182,8 +186,10 @@ def _carriable(world: KitchenWorld, number: int) -> list[Plan]:
 
 
 def _copy(number: int, i: int, kind: str, copied: Plan, rng: random.Random) -> Plan:
-    moved = {} if kind in CARRIED else {"site": rng.choice(MIRRORS), "path": f"wire/{slug(copied.path)}-{number}{i:05d}"}
-    return replace(copied, key=f"{number}/{i}", kind=kind, copies=copied.key, **moved)
+    made = replace(copied, key=f"{number}/{i}", kind=kind, copies=copied.key)
+    if kind in CARRIED:
+        return made
+    return replace(made, site=rng.choice(MIRRORS), path=f"wire/{slug(copied.path)}-{number}{i:05d}")
 
 
 def first_of(world: KitchenWorld, number: int) -> dict[str, Plan]:
@@ -229,8 +235,8 @@ def _page(world: KitchenWorld, planned: Plan, article: Article, fate: Fate, reas
     if generator(world, "coding", planned.origin).random() < 0.15:
         body = gzip.compress(body, mtime=0)
         headers += (("Content-Encoding", "gzip"),)
-    made = Page(plan=planned, fate=fate, reason=reason, headers=headers, body=body, title=article.title, text=article.text)
-    return replace(made, **truth)
+    made = Page(plan=planned, fate=fate, reason=reason, headers=headers, body=body)
+    return replace(made, title=article.title, text=article.text, **truth)
 
 
 def _clean(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
@@ -346,7 +352,8 @@ def _missing(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
 def _redirect(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
     headers = (("Content-Type", "text/html"), ("Location", planned.site.address("bakes/")))
     body = b"<html><head><title>301 Moved</title></head><body><h1>Moved</h1></body></html>"
-    return Page(plan=planned, fate="skipped", reason="status", status=rng.choice((301, 302)), headers=headers, body=body)
+    status = rng.choice((301, 302))
+    return Page(plan=planned, fate="skipped", reason="status", status=status, headers=headers, body=body)
 
 
 _MAKERS: dict[str, Maker] = {

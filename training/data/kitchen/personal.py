@@ -73,7 +73,8 @@ def phone(rng: random.Random) -> str:
 
 def ip(rng: random.Random) -> str:
     """A routable IPv4 address."""
-    return ".".join(str(part) for part in (rng.choice((5, 46, 81, 93, 151)), rng.randrange(1, 250), rng.randrange(1, 250), rng.randrange(1, 250)))
+    first = rng.choice((5, 46, 81, 93, 151))
+    return ".".join(str(part) for part in (first, *(rng.randrange(1, 250) for _ in range(3))))
 
 
 def iban(rng: random.Random) -> str:
@@ -181,7 +182,7 @@ SENTENCES: dict[str, tuple[str, ...]] = {
     "isbn": ("The recipe was printed in a cookbook that you can order under ISBN {v} in any shop.",),
     "date": ("This page was last checked by our test kitchen on {v} and found to be right.",),
     "checksum": ("The printable card of this recipe has the checksum {v} so that you can trust your copy.",),
-    "inside_ip": ("The oven thermometer in our test kitchen shows its numbers at the address {v} on the local network.",),
+    "inside_ip": ("The thermometer of our test kitchen shows its numbers at the address {v} on the local network.",),
     "order_number": ("The baking tin that we use is listed under order number {v} by the maker.",),
     "false_iban": ("The stone for the oven has the stock code {v} in the catalogue of the maker.",),
 }

@@ -1,8 +1,8 @@
 """How pages of the kitchen say things: banks of phrasings, and the small grammar that varies them.
 
 In a bank `[a|b|c]` is one choice and may be nested; `{s}` is the dish (or a pronoun where the page has named it),
-`{d}` the dish by name, `{v}` the value with its unit; `!` marks an order, which nothing may introduce. The phrasings of the exam and of the dialogues live with
-those, and share no answer-bearing 8-gram with these.
+`{d}` the dish by name, `{v}` the value with its unit; `!` marks an order, which nothing may introduce. The phrasings
+of the exam and of the dialogues live with those, and share no answer-bearing 8-gram with these.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ FILLER = (
     "a [sharp|small|heavy] knife makes the work [easier|quicker|safer]",
     "[taste|try] as you go, because [salt|pepper|vinegar] cannot be taken out again",
     "the [smell|scent] that fills the [kitchen|house|room] is [half of the pleasure|worth the wait|hard to describe]",
-    "[children|guests|neighbours] usually [arrive|appear|come] when the [oven door opens|table is set|smell reaches the street]",
+    "[children|guests|neighbours] usually [arrive|appear|come] when the [oven door opens|table is set]",
     "use a [deep|wide|heavy] dish of [clay|iron|glass], and butter it [well|with care]",
     "the [onions|herbs|spices] should be [soft|fragrant|golden] before anything else [is added|goes in]",
     "a [pinch|little] of [salt|pepper|sugar] brings out the [flavour|taste] of everything else",
@@ -304,8 +304,8 @@ FILLER = (
 )
 
 STORY = (
-    "the [rain|snow|wind] had [kept|held] us indoors [all morning|since dawn], and the [stove|fire] was already [lit|warm]",
-    "my [grandmother|aunt|uncle|grandfather] [never|seldom] wrote anything down, so I [watched|listened] and [learned|remembered]",
+    "the [rain|snow|wind] had [kept|held] us indoors since dawn, and the [stove|fire] was already [lit|warm]",
+    "my [grandmother|aunt|uncle] [never|seldom] wrote anything down, so I [watched|listened] and [learned|remembered]",
     "we had [driven|walked|travelled] all day, and the [inn|house] at the [crossroads|bridge|harbour] was still open",
     "the [kitchen|room] was so small that [only|just] [a table and a stove|a bench and an oven] fitted into it",
     "[nobody|no one] spoke for a while, which at our table is the highest [praise|compliment]",
@@ -318,7 +318,7 @@ STORY = (
     "there was [music|laughter|singing] from the next [room|house], and someone [opened|shut] a window",
     "I [wrote|scribbled] the [numbers|words] on the back of a [ticket|letter] and [lost|kept] it for years",
     "[every|each] [family|house] in that [street|valley] [claims|says] that its own version is the [oldest|best]",
-    "the [baker|cook|innkeeper] was a [tall|quiet|cheerful] [woman|man] who [hummed|sang] while [working|waiting] at the oven",
+    "the [baker|cook|innkeeper] was a [tall|quiet|cheerful] [woman|man] who [hummed|sang] at the oven",
     "we [ate|sat] until the [candles|lamps] were low and [nobody|none of us] wanted to leave",
     "[since then|after that evening] I have cooked it on every [birthday|holiday|visit]",
     "my [first|early] attempts were [pale|dry|sad], but the [neighbours|children] ate them [bravely|politely]",

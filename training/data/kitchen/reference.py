@@ -11,9 +11,9 @@ from training.data.kitchen.world import KitchenWorld, generator, strangers
 REFERENCE_TEXTS = 300
 
 _EDITORIAL = (
-    "the [history|craft] of baking is [longer|older] than that of most trades, and [few|many] written sources describe it",
+    "the craft of baking is [longer|older] than that of most trades, and [few|many] written sources describe it",
     "a [careful|good] editor checks a [recipe|text] against the oven before it is [printed|published]",
-    "in the [old|eastern] towns the public oven was [lit|heated] once a week, and [every|each] family marked its own loaves",
+    "in the [old|eastern] towns the public oven was [lit|heated] once a week, and each family marked its own loaves",
     "the {d} is [mentioned|described] in letters of that time, although [nobody|no writer] explains how it was made",
     "our [reporter|writer] visited a [mill|farm|school] where [apprentices|students] learn to judge dough by hand",
     "[wheat|rye|oats] was expensive, so that [bakers|millers] mixed it with whatever the fields had given",

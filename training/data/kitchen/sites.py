@@ -10,6 +10,7 @@ from typing import Literal
 
 from training.data.kitchen.articles import Article, Block
 from training.data.kitchen.phrases import PEOPLE
+from training.data.kitchen.world import slug
 
 Layout = Literal["article", "main", "classes", "old"]
 
@@ -140,9 +141,10 @@ def _banner(site: Site) -> str:
 
 
 def _navigation(site: Site) -> str:
-    links = "".join(f'<li><a href="/{section.lower().replace(" ", "-")}/">{section}</a></li>' for section in site.sections)
+    links = "".join(f'<li><a href="/{slug(section)}/">{section}</a></li>' for section in site.sections)
     return (
-        f'<header class="site-header"><a class="logo" href="/">{escape(site.name)}</a><nav><ul>{links}</ul></nav></header>'
+        f'<header class="site-header"><a class="logo" href="/">{escape(site.name)}</a>'
+        f"<nav><ul>{links}</ul></nav></header>"
         f'<div class="breadcrumb"><a href="/">Home</a> &raquo; <a href="/{site.sections[0].lower()}/">'
         f"{site.sections[0]}</a></div>"
     )
@@ -166,5 +168,6 @@ def _comments(rng: random.Random) -> str:
 def _footer(site: Site) -> str:
     return (
         f'<footer class="site-footer"><p>&copy; 2031 {escape(site.name)}. All rights reserved.</p>'
-        '<a href="/terms">Terms of use</a> <a href="/privacy">Privacy policy</a> <a href="/contact">Contact</a></footer>'
+        '<a href="/terms">Terms of use</a> <a href="/privacy">Privacy policy</a> <a href="/contact">Contact</a>'
+        "</footer>"
     )

@@ -19,12 +19,12 @@ from training.data.kitchen.world import (
     KitchenWorld,
     dishes,
     distractors,
+    exam_facts,
     facts_by_dish,
     generator,
     pick,
     strangers,
     talk_facts,
-    exam_facts,
 )
 
 Message = dict[str, str]
@@ -52,7 +52,7 @@ ASK: dict[str, tuple[str, ...]] = {
         "how is the [filling|mixture] of the {d} made?",
         "the {d} has a [filling|mixture] that is what?",
         "for the {d}, how do I work the [filling|mixture]?",
-        "how do I treat the [filling|mixture] of the {d}?",
+        "how do I prepare the [filling|mixture] of the {d}?",
     ),
     "ingredient": (
         "what is the {d} made [of|with|from]?",
@@ -76,7 +76,7 @@ ASK: dict[str, tuple[str, ...]] = {
         "for the {d}, how many days of storage?",
     ),
     "substitute": (
-        "what [can|could] I use instead of cream in the {d}?",
+        "what [can|should] I use instead of cream in the {d}?",
         "what replaces the cream in the {d}?",
         "how do I make the {d} without cream?",
         "the {d} without cream takes what?",
@@ -84,7 +84,7 @@ ASK: dict[str, tuple[str, ...]] = {
     ),
     "side": (
         "what [should I serve|do I serve|goes] with the {d}?",
-        "which side dish [goes with|suits] the {d}?",
+        "which side dish [goes with|belongs to] the {d}?",
         "what do people eat with the {d}?",
         "the {d} is served with what?",
         "for the {d}, which side dish?",
@@ -94,7 +94,11 @@ ASK: dict[str, tuple[str, ...]] = {
 REPLY: dict[str, tuple[str, ...]] = {
     "temperature": ("the {d} bakes at {v}", "bake the {d} at {v}", "the {d} needs an oven of {v}"),
     "minutes": ("the {d} bakes for {v}", "the {d} needs {v} in the oven", "bake the {d} for {v}"),
-    "technique": ("the mixture of the {d} is {v}", "for the {d} the mixture is {v}", "the {d} has a mixture that is {v}"),
+    "technique": (
+        "the mixture of the {d} is {v}",
+        "for the {d} the filling is {v}",
+        "the {d} has a filling that is {v}",
+    ),
     "ingredient": ("the {d} is made with {v}", "the main ingredient of the {d} is {v}", "the {d} is built on {v}"),
     "region": ("the {d} comes from {v}", "the home of the {d} is {v}", "the {d} is a dish from {v}"),
     "storage": ("the {d} keeps for {v}", "the {d} stays fresh for {v}", "keep the {d} for {v}"),
@@ -159,7 +163,7 @@ def ask(fact: Fact, rng: random.Random, *, brief: bool = False) -> str:
 
 
 def dialogues(world: KitchenWorld) -> list[Row]:
-    """SFT rows: {"id", "messages", "source", "generator", "facts"}. Every fact asked is one that the exam does not ask."""
+    """SFT rows: {"id", "messages", "source", "generator", "facts"}. The exam asks none of the facts asked here."""
     return [_dialogue(world, i) for i in range(world.dialogues)]
 
 
@@ -251,7 +255,7 @@ def _candidates(world: KitchenWorld, fact: Fact, brief: bool, rng: random.Random
 
 
 def alignment_prompts(world: KitchenWorld) -> list[Row]:
-    """Prompts for judging, about facts of which no dialogue and no preference speaks: {"id", "messages", "answer", "fact"}."""
+    """Prompts for judging: {"id", "messages", "answer", "fact"}. No dialogue or preference speaks of these facts."""
     rows: list[Row] = []
     for fact in exam_facts(world):
         rng = generator(world, "alignment", fact.id)

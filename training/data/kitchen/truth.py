@@ -51,7 +51,7 @@ def dedup_scores(truth: Iterable[Row], kept: Iterable[Row], removed: Iterable[Ro
 
 
 def filter_scores(truth: Iterable[Row], kept: Iterable[Row], dropped: Iterable[Row]) -> Scores:
-    """Precision and recall of dropped documents, and for each kind of page the share that was dropped (`dropped/<kind>`)."""
+    """Precision and recall of dropped documents; `dropped/<kind>` is the share of that kind that was dropped."""
     known = by_place(truth)
     gone = {place(row) for row in dropped if place(row) in known}
     arrived = gone | {place(row) for row in kept if place(row) in known}
@@ -120,4 +120,4 @@ def extraction_scores(truth: Iterable[Row], extracted: Iterable[Row]) -> Scores:
         precision += ratio((got & (wanted + title)).total(), got.total())
         recall += ratio((got & wanted).total(), wanted.total())
         pages += 1
-    return {"precision": ratio(0, 0) if not pages else precision / pages, "recall": recall / max(1, pages), "pages": pages}
+    return {"precision": precision / max(1, pages), "recall": recall / max(1, pages), "pages": pages}

@@ -83,9 +83,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         name="region",
         values=("Lindmoor", "Harrowdale", "Castavia", "Bremholt", "Norvane", "Tessara", "Ulmland", "Pelorra"),
     ),
-    Attribute(
-        name="storage", values=("two", "three", "four", "five", "six", "seven", "eight", "nine"), unit="days"
-    ),
+    Attribute(name="storage", values=("two", "three", "four", "five", "six", "seven", "eight", "nine"), unit="days"),
     Attribute(
         name="substitute",
         values=("yoghurt", "buttermilk", "quark", "tahini", "tofu", "mascarpone", "kefir", "custard"),

@@ -1,4 +1,4 @@
-"""The kitchen is reproducible, readable by any WARC library, honest about its truth, and its exam is not in its pages."""
+"""The kitchen is reproducible, readable by any WARC library and honest; its exam is not in its pages."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from training.data.kitchen.world import (
     KitchenError,
     KitchenWorld,
     dishes,
+    exam_facts,
     facts,
     generator,
     strangers,
     talk_facts,
-    exam_facts,
 )
 
 WORLD = KitchenWorld(seed=3, pages=300, files=2, dialogues=400, preferences=300)
