@@ -1,7 +1,7 @@
 """A linear classifier of hashed word 1- and 2-grams: how much a text is like the reference, from 0 to 1.
 
-The kind of classifier that GPT-3, LLaMA and DCLM (arXiv 2406.11794) pick pages with, trained here by accelerated gradient
-descent on the whole set (Nesterov 1983), which needs no random numbers and adds in one order.
+The kind of classifier that GPT-3, LLaMA and DCLM (arXiv 2406.11794) pick pages with, trained here by accelerated
+gradient descent on the whole set (Nesterov 1983), which needs no random numbers and adds in one order.
 """
 
 from __future__ import annotations

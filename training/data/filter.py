@@ -64,7 +64,8 @@ def _rules_of(recipe: FilterRecipe, models: InputArtifact) -> tuple[tuple[str, R
 
 def judge(row: Mapping[str, Any], rules: Iterable[tuple[str, Rule]]) -> tuple[Page, str]:
     """The page as the rules left it, and `rule:why` of the first that says no; "" when all let it pass."""
-    page = Page(text=row["text"], url=row["url"] or "", columns={name: row[name] for name in ("language", "language_score")})
+    hints = {name: row[name] for name in ("language", "language_score")}
+    page = Page(text=row["text"], url=row["url"] or "", columns=hints)
     for name, rule in rules:
         if reason := rule(page):
             return page, f"{name}:{reason}"
@@ -89,7 +90,7 @@ class Tally:
 
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
-    redacted: Counter[str] = field(default_factory=Counter)
+    redacted: Counter[str] = field(default_factory=Counter)  # in the kept documents
     characters_in: int = 0
     characters_kept: int = 0
     languages: Counter[str] = field(default_factory=Counter)
@@ -139,7 +140,8 @@ class Tally:
 def shown(text: str) -> str:
     """The start of a text on one line for people to look at: personal data replaced, control characters escaped."""
     clean, _ = personal_data.redact(text[: 2 * SAMPLE_CHARACTERS], personal_data.PLACEHOLDERS)
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in clean[:SAMPLE_CHARACTERS])
+    start = clean[:SAMPLE_CHARACTERS]
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in start)
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
@@ -147,13 +149,8 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     recipe = job.settings_as(FilterRecipe, "filter")
     counts = total_counts(ranks)
     tallies = [rank["tally"] for rank in ranks]
-    redacted, languages, buckets = (_summed(tally[name] for tally in tallies) for name in ("redacted", "languages", "buckets"))
-    groups: dict[str, list[int]] = {}
-    for tally in tallies:
-        for group, (came, went_on) in tally["groups"].items():
-            so_far = groups.setdefault(group, [0, 0])
-            so_far[0] += came
-            so_far[1] += went_on
+    redacted = _summed(tallies, "redacted")
+    groups = _survival(tallies)
     funnel = _funnel(recipe, counts)
     kept_fraction = counts.kept / counts.records_in if counts.records_in else 0.0
     metrics = {
@@ -163,23 +160,38 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
         "characters_in": sum(tally["characters"][0] for tally in tallies),
         "characters_kept": sum(tally["characters"][1] for tally in tallies),
         **{f"dropped_{step['rule']}": step["dropped"] for step in funnel},
-        **{f"redacted_{kind}": redacted.get(kind, 0) for kind in recipe.personal_data if "personal_data" in recipe.rules},
-        **{f"perplexity_{bucket}": number for bucket, number in buckets.items()},
+        **{f"redacted_{kind}": number for kind, number in redacted.items()},
+        **{f"perplexity_{bucket}": number for bucket, number in _summed(tallies, "buckets").items()},
     }
     return Outcome(
         files=tuple(name for rank in ranks for name in rank["files"]),
         counts=counts,
         metrics=metrics,
         gates=_gates(recipe, kept_fraction, groups),
-        notes={"funnel": funnel, "languages": languages, "survival": groups, "samples": _samples(tallies)},
+        notes={
+            "funnel": funnel,
+            "languages": _summed(tallies, "languages"),
+            "survival": groups,
+            "samples": _samples(tallies),
+        },
     )
 
 
-def _summed(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+def _summed(tallies: list[dict[str, Any]], name: str) -> dict[str, int]:
     total: Counter[str] = Counter()
-    for part in parts:
-        total.update(part)
+    for tally in tallies:
+        total.update(tally[name])
     return dict(sorted(total.items()))
+
+
+def _survival(tallies: list[dict[str, Any]]) -> dict[str, list[int]]:
+    """Per language and source the documents that came and that went on."""
+    groups: dict[str, list[int]] = {}
+    for tally in tallies:
+        for group, numbers in tally["groups"].items():
+            so_far = groups.get(group, [0, 0])
+            groups[group] = [so_far[0] + numbers[0], so_far[1] + numbers[1]]
+    return dict(sorted(groups.items()))
 
 
 def _funnel(recipe: FilterRecipe, counts: Counts) -> list[dict[str, Any]]:

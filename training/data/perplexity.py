@@ -1,10 +1,12 @@
 """An n-gram language model of the reference texts: interpolated modified Kneser-Ney, estimated and queried here.
 
-Method: Chen and Goodman (1998), in the form that KenLM's lmplz uses (Heafield et al. 2013): lower orders count distinct left
-neighbours, each order has three discounts, unigrams are interpolated with the uniform distribution, and that share alone
-is what an unknown word gets. Left out: pruning and quantization. CCNet (arXiv 1911.00359) sorts pages by such a perplexity.
+Method: Chen and Goodman (1998), in the form that KenLM's lmplz uses (Heafield et al. 2013): lower orders count distinct
+left neighbours, each order has three discounts, unigrams are interpolated with the uniform distribution, and that share
+alone is what an unknown word gets. Left out: pruning and quantization. CCNet (arXiv 1911.00359) sorts pages by such a
+perplexity.
 
-N-grams are kept as a trie in arrays: an n-gram's key is (index of its first n - 1 words among the (n-1)-grams, last word).
+N-grams are kept as a trie in arrays: an n-gram's key is (index of its first n - 1 words among the (n-1)-grams, last
+word).
 """
 
 from __future__ import annotations
@@ -46,8 +48,9 @@ def lines_of(text: str) -> list[list[str]]:
 class NgramModel:
     """Probabilities of words after up to `order` - 1 others.
 
-    Per order k, all sorted by key: `keys[k]` uint64 [n_k] (k from 2), `log_probability[k]` float32 [n_k], natural logarithm,
-    `log_backoff[k]` float32 [n_k]: what remains for shorter contexts after this one (0 where it was never a context).
+    Per order k, all sorted by key: `keys[k]` uint64 [n_k] (k from 2), `log_probability[k]` float32 [n_k], natural
+    logarithm, `log_backoff[k]` float32 [n_k]: what remains for shorter contexts after this one (0 where it was never a
+    context).
     """
 
     vocabulary: dict[str, int]

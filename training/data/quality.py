@@ -1,7 +1,7 @@
 """Models that judge text, made from the reference texts that the recipe names: n-gram perplexity and a classifier.
 
-The classifier tells reference texts from a sample of the crawl in the reference's language; a share of both is held out to
-measure it. Files: `quality.json` and, where a reference is named, `ngram.*` and `classifier.safetensors`.
+The classifier tells reference texts from a sample of the crawl in the reference's language; a share of both is held out
+to measure it. Files: `quality.json` and, where a reference is named, `ngram.*` and `classifier.safetensors`.
 """
 
 from __future__ import annotations
@@ -76,9 +76,7 @@ def run(job: Job, work: Work) -> Outcome:
     return _train(recipe, work, references, negatives, language)
 
 
-def _train(
-    recipe: QualityRecipe, work: Work, references: list[str], negatives: list[str], language: str
-) -> Outcome:
+def _train(recipe: QualityRecipe, work: Work, references: list[str], negatives: list[str], language: str) -> Outcome:
     good, good_held_out = _split(references, recipe.held_out_fraction)
     bad, bad_held_out = _split(negatives, recipe.held_out_fraction)
     work.progress.message(f"{len(references)} reference texts in {language!r}, {len(negatives)} crawled ones")
@@ -129,7 +127,8 @@ def _references(job: Job, recipe: QualityRecipe) -> list[str]:
                 )
             pieces.update(page_sized(text))
     if len(pieces) < MIN_TEXTS:
-        raise DataError(f"quality.reference: {len(pieces)} texts in {', '.join(recipe.reference)}; at least {MIN_TEXTS} are needed")
+        names = ", ".join(recipe.reference)
+        raise DataError(f"quality.reference: {len(pieces)} texts in {names}; at least {MIN_TEXTS} are needed")
     return sorted(pieces, key=_hash)
 
 
@@ -171,8 +170,9 @@ def _negatives(job: Job, recipe: QualityRecipe, language: str) -> list[str]:
         if len(chosen) < recipe.negatives and identify(text[:LANGUAGE_CHARACTERS])[0] == language:
             chosen.append(text)
     if len(chosen) < MIN_TEXTS:
+        names = ", ".join(recipe.snapshots)
         raise DataError(
-            f"quality.snapshots: {len(chosen)} pages in {language!r}, the reference's language, in {', '.join(recipe.snapshots)};"
+            f"quality.snapshots: {len(chosen)} pages of {names} are in {language!r}, the reference's language;"
             f" at least {MIN_TEXTS} are needed"
         )
     return chosen

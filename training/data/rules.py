@@ -1,14 +1,14 @@
 """The rules that decide which pages go on, each made from the recipe once a process and asked page by page.
 
-Gopher, C4 and FineWeb are datatrove's own blocks, called in this process, so that the decisions are the reference's. A rule
-returns why the page goes ("" when it stays) and may write on the page: language, scores, an edited text.
+Gopher, C4 and FineWeb are datatrove's own blocks, called in this process, so that the decisions are the reference's. A
+rule returns why the page goes ("" when it stays) and may write on the page: language, scores, an edited text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -66,8 +66,8 @@ def make_rules(recipe: FilterRecipe, models: QualityModels | None) -> tuple[tupl
 def _present(models: QualityModels | None, rule: str) -> QualityModels:
     if models is None:
         raise RecipeError(
-            f"filter.rules: {rule!r} needs the quality models, but quality.reference is empty; name reference texts there"
-            f" (and quality.snapshots), or leave {rule!r} out"
+            f"filter.rules: {rule!r} needs the quality models, but quality.reference is empty; name reference texts"
+            f" there (and quality.snapshots), or leave {rule!r} out"
         )
     return models
 
@@ -76,7 +76,7 @@ def _present(models: QualityModels | None, rule: str) -> QualityModels:
 
 
 def url_rule(recipe: FilterRecipe) -> Rule:
-    """Drops pages of blocked domains (and their subdomains) and blocked addresses (exact, or everything below one ending in /)."""
+    """Drops pages of blocked domains and their subdomains, and blocked addresses: equal, or below one ending in /."""
     domains = frozenset(domain.lower().removeprefix("www.").strip(".") for domain in recipe.blocked_domains)
     addresses = frozenset(map(_plain_url, recipe.blocked_urls))
     folders = tuple(sorted(address for address in addresses if address.endswith("/")))
@@ -180,7 +180,7 @@ def _block_rule(recipe: FilterRecipe, make: Callable[[FilterRecipe, str], Any], 
     return rule
 
 
-@lru_cache(maxsize=None)
+@cache
 def check_words_can_be_told(code: str) -> None:
     """RecipeError when datatrove has no word tokenizer for a language, or one whose library is not installed."""
     from datatrove.utils.word_tokenizers import load_word_tokenizer

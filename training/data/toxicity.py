@@ -1,7 +1,8 @@
 """How much of a text is abuse or explicit sex, by lists of words; and addresses that say so themselves.
 
-The share of listed words decides, not one word, so that a text about abuse, or a quotation, stays. C4 (arXiv 1910.10683)
-drops a page for a single listed word, which was shown to remove health and minority pages (arXiv 2104.08758).
+The share of listed words decides, not one word, so that a text about abuse, or a quotation, stays. C4
+(arXiv 1910.10683) drops a page for a single listed word, which was shown to remove health and minority pages
+(arXiv 2104.08758).
 """
 
 from __future__ import annotations
