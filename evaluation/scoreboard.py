@@ -1,0 +1,237 @@
+"""A whole run on one screen, from its artifacts alone: how far the documents came, what the models know, and what it cost.
+
+`scoreboard` gathers plain data; `render` prints it. Artifacts that are not there leave their part out, and artifacts that a gate
+refused are shown with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from evaluation.truth import Record, of_asset, truth_scores
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FUNNEL = (
+    "extracted_documents",
+    "filtered_documents",
+    "deduplicated_documents",
+    "decontaminated_documents",
+)
+MODELS = ("base", "sft", "aligned")
+
+
+def scoreboard(records: Sequence[Record]) -> dict[str, Any]:
+    """Everything the scoreboard shows, as plain data. `records` are (artifact folder, its `artifact.json`)."""
+    return {
+        "recipe": records[0][1].get("recipe", "") if records else "",
+        "funnel": funnel(records),
+        "truth": truth_scores(records),
+        "tokenizer": _metrics(records, "tokenizer"),
+        "tokens": {record["partition"]: record["metrics"].get("tokens", 0.0) for _, record in of_asset(records, "token_shards")},
+        "pretraining": _metrics(records, "base_model"),
+        "scores": scores_by_suite(records),
+        "alignment": _json_file(records, "model_scores", "alignment.json") or {},
+        "contamination": contamination(records),
+        "promotion": _json_file(records, "promoted_model", "decision.json") or {},
+        "refusals": refusals(records),
+        "cost": cost(records),
+    }
+
+
+def funnel(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
+    """For each snapshot the corpus stages in order: in, kept, dropped and quarantined by reason."""
+    snapshots: dict[str, list[dict[str, Any]]] = {}
+    for asset in FUNNEL:
+        for _, record in of_asset(records, asset):
+            snapshot = record["partition"].partition("@")[2] or record["partition"]
+            snapshots.setdefault(snapshot, []).append({"asset": asset, **record["counts"]})
+    return snapshots
+
+
+def scores_by_suite(records: Sequence[Record]) -> dict[str, dict[str, dict[str, Any]]]:
+    """{suite: {model: {"score", "stderr", "n", "chance"}}}; the models stand side by side."""
+    scores = _json_file(records, "model_scores", "scores.json") or {}
+    suites = {suite: None for model in scores.values() for suite in model}
+    return {suite: {model: scores[model][suite] for model in MODELS if suite in scores.get(model, {})} for suite in suites}
+
+
+def contamination(records: Sequence[Record]) -> dict[str, Any]:
+    """The verdict, the share of each suite's items that was found, and the first findings; empty when nothing was checked."""
+    report = _json_file(records, "contamination_report", "contamination.json")
+    if report is None:
+        return {}
+    gates = [gate for _, record in of_asset(records, "contamination_report") for gate in record["gates"]]
+    evidence = next((gate["evidence"] for gate in gates if gate["name"] == "contamination"), {})
+    return {
+        "verdict": report["verdict"],
+        "found": {name: {"items": suite["items"], "found": suite["found_items"]} for name, suite in report["suites"].items()},
+        "findings": evidence.get("findings", []),
+    }
+
+
+def refusals(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Every gate that failed, with its evidence."""
+    return [
+        {"asset": record["asset"], "partition": record["partition"], "gate": gate["name"], "evidence": gate["evidence"]}
+        for _, record in records
+        for gate in record["gates"]
+        if not gate["passed"]
+    ]
+
+
+def cost(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Seconds, processor seconds and peak memory of making each artifact, however long ago."""
+    rows = []
+    for _, record in records:
+        spent = record.get("cost") or {}
+        rows.append(
+            {
+                "asset": record["asset"],
+                "partition": record["partition"],
+                "seconds": record["seconds"],
+                "cpu_seconds": spent.get("cpu_seconds", 0.0),
+                "peak_memory_bytes": spent.get("peak_memory_bytes", 0),
+                "bytes": sum(entry["bytes"] for entry in record["files"]),
+            }
+        )
+    return rows
+
+
+def _metrics(records: Sequence[Record], asset: str) -> dict[str, float]:
+    found = of_asset(records, asset)
+    return dict(found[-1][1]["metrics"]) if found else {}
+
+
+def _json_file(records: Sequence[Record], asset: str, name: str) -> Any:
+    """The content of a JSON file of the asset's last artifact; None when either is not there."""
+    found = of_asset(records, asset)
+    if not found or name not in {entry["path"] for entry in found[-1][1]["files"]}:
+        return None
+    return json.loads((found[-1][0] / name).read_text("utf-8"))
+
+
+# On the screen.
+
+
+def render(board: Mapping[str, Any], console: Console) -> None:
+    """Print the scoreboard."""
+    for part in (_funnel_table, _truth_table, _corpus_lines, _score_table, _alignment_lines, _contamination_lines, _cost_table):
+        shown = part(board)
+        if shown is not None:
+            console.print(shown)
+    for refusal in board["refusals"]:
+        console.print(f"refused: {refusal['asset']} [{refusal['partition']}] by gate {refusal['gate']}", style="red", markup=False)
+
+
+def _table(title: str, *columns: str) -> Any:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
+    return table
+
+
+def _funnel_table(board: Mapping[str, Any]) -> Any:
+    if not board["funnel"]:
+        return None
+    table = _table("Documents", "snapshot and stage", "in", "kept", "dropped", "quarantined", "most often dropped for")
+    for snapshot, stages in board["funnel"].items():
+        for stage in stages:
+            dropped = sorted(stage["dropped"].items(), key=lambda item: (-item[1], item[0]))
+            reasons = ", ".join(f"{reason} {number}" for reason, number in dropped[:3])
+            numbers = (stage["in"], stage["kept"], sum(stage["dropped"].values()), sum(stage["quarantined"].values()))
+            table.add_row(f"{snapshot} {stage['asset']}", *(f"{number:,}" for number in numbers), reasons)
+    return table
+
+
+def _truth_table(board: Mapping[str, Any]) -> Any:
+    if not board["truth"]:
+        return None
+    table = _table("Against the kitchen's truth", "stage", "precision", "recall")
+    for name, scores in board["truth"].items():
+        table.add_row(name.replace("_", " "), f"{scores['precision']:.3f}", f"{scores['recall']:.3f}")
+    return table
+
+
+def _corpus_lines(board: Mapping[str, Any]) -> str | None:
+    lines = []
+    tokenizer, training = board["tokenizer"], board["pretraining"]
+    if tokenizer:
+        lines.append(
+            f"Tokenizer: {tokenizer.get('vocabulary', 0):,.0f} tokens, {tokenizer.get('bytes_per_token', 0):.2f} bytes per token"
+        )
+    if board["tokens"]:
+        lines.append(f"Shards: {sum(board['tokens'].values()):,.0f} tokens")
+    if training:
+        bits = training.get("held_out_bits_per_byte")
+        held_out = f", held out {bits:.3f} bits per byte" if bits is not None else ""
+        lines.append(
+            f"Pretraining: {training.get('parameters', 0):,.0f} parameters, {training.get('steps', 0):,.0f} steps,"
+            f" loss {training.get('loss_start', float('nan')):.3f} → {training.get('loss_end', float('nan')):.3f}{held_out}"
+        )
+    return "\n".join(lines) or None
+
+
+def _score_table(board: Mapping[str, Any]) -> Any:
+    if not board["scores"]:
+        return None
+    table = _table("Accuracy in percent (± one standard error)", "suite", "items", "chance", *MODELS)
+    for suite, models in board["scores"].items():
+        first = next(iter(models.values()))
+        cells = [_score_cell(models.get(model)) for model in MODELS]
+        table.add_row(f"{suite} ({first.get('metric', 'score')})", str(first["n"]), f"{100 * first['chance']:.0f}", *cells)
+    return table
+
+
+def _score_cell(entry: Mapping[str, Any] | None) -> str:
+    if entry is None:
+        return "–"
+    error = f" ± {100 * entry['stderr']:.1f}" if entry["stderr"] is not None else ""
+    return f"{100 * entry['score']:.1f}{error}"
+
+
+def _alignment_lines(board: Mapping[str, Any]) -> str | None:
+    alignment = board["alignment"]
+    lines = []
+    for kind in ("true_reward", "learned_reward"):
+        parts = [
+            f"{name} {entry[kind]:+.3f} ± {entry[f'{kind}_interval']:.3f}" for name, entry in alignment.items() if kind in entry
+        ]
+        if parts:
+            lines.append(f"Sampled answers, mean {kind.replace('_', ' ')} (95 % interval): {', '.join(parts)}")
+    lengths = [f"{name} {entry['mean_tokens']:.1f}" for name, entry in alignment.items() if "mean_tokens" in entry]
+    if lengths:
+        lines.append(f"Sampled answers, mean length in tokens: {', '.join(lengths)}")
+    return "\n".join(lines) or None
+
+
+def _contamination_lines(board: Mapping[str, Any]) -> str | None:
+    report = board["contamination"]
+    if not report:
+        return None
+    found = ", ".join(f"{name} {entry['found']} of {entry['items']}" for name, entry in report["found"].items())
+    lines = [f"Contamination: {report['verdict']}; items found in training data: {found}"]
+    for finding in report["findings"]:
+        place = finding.get("url") or finding.get("row", "")
+        record = f", {finding['warc_file']} at {finding['warc_offset']}" if "warc_file" in finding else ""
+        lines.append(f"  {finding['benchmark']} {finding['item']} in {finding['where']}: {place}{record}")
+    return "\n".join(lines)
+
+
+def _cost_table(board: Mapping[str, Any]) -> Any:
+    if not board["cost"]:
+        return None
+    table = _table("Time and cost", "asset", "seconds", "processor s", "peak MB", "MB on disk")
+    for row in board["cost"]:
+        name = f"{row['asset']} {row['partition'].partition('@')[2]}".rstrip()
+        numbers = (f"{row['seconds']:.1f}", f"{row['cpu_seconds']:.1f}")
+        table.add_row(name, *numbers, f"{row['peak_memory_bytes'] / 1e6:.0f}", f"{row['bytes'] / 1e6:.1f}")
+    totals = [sum(row[key] for row in board["cost"]) for key in ("seconds", "cpu_seconds")]
+    table.add_section()
+    table.add_row("all", *(f"{total:.1f}" for total in totals), "", f"{sum(row['bytes'] for row in board['cost']) / 1e6:.1f}")
+    return table

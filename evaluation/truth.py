@@ -1,0 +1,84 @@
+"""The kitchen's truth held against what the stages made, from artifacts. Nothing where there is no truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from training.data.documents import read_documents, read_lines
+from training.data.kitchen import truth as scores
+
+Record = tuple[Path, dict[str, Any]]
+PLACE = ("warc_file", "warc_offset")
+
+
+def truth_scores(records: Sequence[Record]) -> dict[str, dict[str, float]]:
+    """Precision and recall of each corpus stage over all snapshots together; empty without truth.
+
+    Only stages whose artifacts are all there are scored: a missing snapshot would look like missed pages.
+    """
+    truth = [row for folder, record in of_asset(records, "crawl_archives") for row in _truth_rows(folder, record)]
+    if not truth:
+        return {}
+    num_snapshots = len(of_asset(records, "crawl_archives"))
+    found: dict[str, dict[str, float]] = {}
+    for name, asset in (
+        ("extraction", "extracted_documents"),
+        ("filter", "filtered_documents"),
+        ("personal_data", "filtered_documents"),
+        ("deduplication", "deduplicated_documents"),
+        ("decontamination", "decontaminated_documents"),
+    ):
+        made = of_asset(records, asset)
+        if len(made) == num_snapshots:
+            found[name] = _SCORERS[name](truth, made)
+    return found
+
+
+def of_asset(records: Iterable[Record], asset: str) -> list[Record]:
+    """The artifacts of one asset, in the order given."""
+    return [(folder, record) for folder, record in records if record["asset"] == asset]
+
+
+def rows_in(made: Iterable[Record], folder_name: str, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+    """The documents in one folder of several artifacts, in order."""
+    for folder, record in made:
+        for entry in record["files"]:
+            if entry["path"].startswith(f"{folder_name}/") and entry["path"].endswith(".parquet"):
+                yield from read_documents(folder / entry["path"], columns)
+
+
+def _truth_rows(folder: Path, record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for entry in record["files"]:
+        if entry["path"].startswith("truth/"):
+            yield from read_lines(folder / entry["path"])
+
+
+def _extraction(truth: list[dict[str, Any]], made: list[Record]) -> dict[str, float]:
+    return scores.extraction_scores(truth, rows_in(made, "documents", [*PLACE, "text"]))
+
+
+def _filter(truth: list[dict[str, Any]], made: list[Record]) -> dict[str, float]:
+    return scores.filter_scores(truth, rows_in(made, "documents", PLACE), rows_in(made, "dropped", PLACE))
+
+
+def _personal(truth: list[dict[str, Any]], made: list[Record]) -> dict[str, float]:
+    return scores.personal_scores(truth, rows_in(made, "documents", [*PLACE, "text"]))
+
+
+def _dedup(truth: list[dict[str, Any]], made: list[Record]) -> dict[str, float]:
+    return scores.dedup_scores(truth, rows_in(made, "documents", PLACE), rows_in(made, "dropped", PLACE))
+
+
+def _decontamination(truth: list[dict[str, Any]], made: list[Record]) -> dict[str, float]:
+    return scores.contamination_scores(truth, rows_in(made, "documents", PLACE), rows_in(made, "dropped", PLACE))
+
+
+_SCORERS = {
+    "extraction": _extraction,
+    "filter": _filter,
+    "personal_data": _personal,
+    "deduplication": _dedup,
+    "decontamination": _decontamination,
+}
