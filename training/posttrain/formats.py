@@ -86,7 +86,7 @@ def records(
             raise RecipeError(f"{field}.uri: {source.uri!r} is named twice; rows would have the same ids")
         if source.format not in readers:
             raise RecipeError(f"{field}.format: {source.format!r} gives none; use one of {', '.join(readers)}")
-        _check_unchanged(source.uri, job)
+        check_unchanged(source.uri, job)
         found = False
         for record in _read(source, readers[source.format], world):
             found = True
@@ -100,7 +100,8 @@ def label(uri: str) -> str:
     return uri if uri.startswith(("data://", "kitchen://")) else uri.rpartition("/")[2]
 
 
-def _check_unchanged(uri: str, job: Job) -> None:
+def check_unchanged(uri: str, job: Job) -> None:
+    """DataError when the file behind a URI is not the one that the job was written for."""
     expected = job.settings.get("data", {}).get(uri)
     if expected and not is_kitchen(uri) and (found := checksum_of(uri)) != expected:
         raise DataError(f"{uri}: sha256 {found[:12]}…, the job was written for {expected[:12]}…; run again to read what is there")

@@ -8,6 +8,7 @@ import os
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
+os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TQDM_DISABLE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
@@ -36,8 +37,10 @@ def device() -> torch.device:
 
 def load_model(folder: Path, *, reward: bool = False) -> Any:
     """The language model (or the reward model) in a folder, in fp32: post-training keeps master weights."""
-    kind = AutoModelForSequenceClassification if reward else AutoModelForCausalLM
-    return kind.from_pretrained(folder, dtype=torch.float32, local_files_only=True, use_safetensors=True).to(device())
+    where = {"dtype": torch.float32, "local_files_only": True, "use_safetensors": True}
+    if reward:
+        return AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1, **where).to(device())
+    return AutoModelForCausalLM.from_pretrained(folder, **where).to(device())
 
 
 def load_tokenizer(folder: Path, chat: Chat) -> Any:

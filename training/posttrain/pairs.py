@@ -1,0 +1,73 @@
+"""Preference pairs in tokens: prompt, chosen and rejected, encoded so that no text makes a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training.job import Counts, DataError, InputArtifact
+from training.posttrain.chat import Chat
+from training.posttrain.preference_data import HELD_OUT_FILE, TRAIN_FILE
+from training.posttrain.sorting import read_jsonl
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EncodedPair:
+    """A pair in tokens; the prompt ends with the start of the assistant's turn, each answer with its end."""
+
+    prompt_ids: list[int]
+    chosen_ids: list[int]
+    rejected_ids: list[int]
+
+    @property
+    def length(self) -> int:
+        """Tokens of the prompt and the longer answer."""
+        return len(self.prompt_ids) + max(len(self.chosen_ids), len(self.rejected_ids))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pairs:
+    """The pairs that fit, as rows and as tokens, to train on and held out; and where every row went."""
+
+    train_rows: list[Row]
+    train: list[EncodedPair]
+    held_out_rows: list[Row]
+    held_out: list[EncodedPair]
+    counts: Counts
+
+
+def read_pairs(item: InputArtifact, chat: Chat, *, max_length: int, where: str) -> Pairs:
+    """The pairs of a preference artifact that fit in `max_length` tokens. DataError when a side of the split is empty."""
+    sides = {}
+    records_in = 0
+    for name in (TRAIN_FILE, HELD_OUT_FILE):
+        rows = read_jsonl(item.file(name))
+        records_in += len(rows)
+        encoded = encode_pairs(rows, chat)
+        sides[name] = [(row, pair) for row, pair in zip(rows, encoded, strict=True) if pair.length <= max_length]
+        if not sides[name]:
+            raise DataError(f"{where}.max_length={max_length}: not one of {len(rows)} pairs of {Path(name).stem} fits; make it larger")
+    kept = sum(map(len, sides.values()))
+    dropped = {"longer_than_max_length": records_in - kept} if kept < records_in else {}
+    return Pairs(
+        train_rows=[row for row, _ in sides[TRAIN_FILE]],
+        train=[pair for _, pair in sides[TRAIN_FILE]],
+        held_out_rows=[row for row, _ in sides[HELD_OUT_FILE]],
+        held_out=[pair for _, pair in sides[HELD_OUT_FILE]],
+        counts=Counts(records_in=records_in, kept=kept, dropped=dropped),
+    )
+
+
+def encode_pairs(rows: Sequence[Row], chat: Chat) -> list[EncodedPair]:
+    """Rows of preference data in tokens."""
+    prompts = chat.encode_prompts([row["prompt"] for row in rows])
+    chosen = chat.encode_answers([row["chosen"][0]["content"] for row in rows])
+    rejected = chat.encode_answers([row["rejected"][0]["content"] for row in rows])
+    return [
+        EncodedPair(prompt_ids=prompt, chosen_ids=better, rejected_ids=worse)
+        for prompt, better, worse in zip(prompts, chosen, rejected, strict=True)
+    ]

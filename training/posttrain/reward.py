@@ -1,0 +1,132 @@
+"""The reward model: the SFT model with a scalar head, trained so that the preferred answer scores higher.
+
+Bradley-Terry loss -log sigmoid(r_chosen - r_rejected) (Ouyang et al., arXiv 2203.02155) by TRL's RewardTrainer on rows
+that are already tokens. The score is read at the end of the assistant's turn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from training.job import Gate, Job, Outcome, Work
+from training.posttrain.chat import Chat, Message, template_digest
+from training.posttrain.fit import Reporter, fit, is_main_process, load_for_training, row_order, rows_per_pass, trainer_config, window_means
+from training.posttrain.models import MODEL_FOLDER, load_model, load_tokenizer, right_padded, save_model
+from training.posttrain.pairs import EncodedPair, Pairs, read_pairs
+from training.recipe import RewardRecipe
+
+
+def run(job: Job, work: Work) -> Outcome:
+    """Train the reward model and judge it on the held-out pairs."""
+    recipe = job.settings_as(RewardRecipe, "reward")
+    sft = job.input_of("sft_model").file(MODEL_FOLDER)
+    chat = Chat.of(sft)
+    tokenizer = load_tokenizer(sft, chat)
+    pairs = read_pairs(job.input_of("preference_data"), chat, max_length=recipe.max_length, where="reward")
+    trainer, reporter = _trainer(job, work, recipe, tokenizer, pairs, sft)
+    fit(trainer, reporter)
+    model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False).eval()
+    held_out = pair_scores(model, pairs.held_out, chat)
+    accuracy = sum(chosen > rejected for chosen, rejected in held_out) / len(held_out)
+    files = save_model(model, tokenizer, chat, work.path, generates=False) if is_main_process() else []
+    first, last = window_means(reporter.losses) if reporter.losses else (math.nan, math.nan)
+    return Outcome(
+        files=tuple(files),
+        counts=pairs.counts,
+        metrics={
+            "held_out_pair_accuracy": accuracy,
+            "held_out_margin": sum(chosen - rejected for chosen, rejected in held_out) / len(held_out),
+            "held_out_pairs": len(held_out),
+            "loss_first": first,
+            "loss_last": last,
+            "steps": trainer.state.global_step,
+        },
+        gates=(_accuracy_gate(accuracy, len(held_out), recipe), _finite_gate(reporter.losses)),
+        notes={"chat_template_digest": template_digest(chat.template)},
+    )
+
+
+def _trainer(job: Job, work: Work, recipe: RewardRecipe, tokenizer: Any, pairs: Pairs, sft: Path) -> tuple[Any, Reporter]:
+    from datasets import Dataset
+    from transformers import set_seed
+    from trl.trainer.reward_config import RewardConfig
+    from trl.trainer.reward_trainer import RewardTrainer
+
+    # Two sequences a pair.
+    rows, passes = rows_per_pass(job, batch_size=recipe.batch_size, row_tokens=2 * recipe.max_length, where="reward")
+    extra = {
+        "per_device_train_batch_size": rows,
+        "gradient_accumulation_steps": passes,
+        "train_sampling_strategy": "sequential",
+        "max_length": None,
+    }
+    order = row_order([pair.length for pair in pairs.train], epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed)
+    table = Dataset.from_dict(
+        {
+            "chosen_ids": [pairs.train[i].prompt_ids + pairs.train[i].chosen_ids for i in order],
+            "rejected_ids": [pairs.train[i].prompt_ids + pairs.train[i].rejected_ids for i in order],
+        }
+    )
+    set_seed(recipe.seed)  # the head is drawn now
+    trainer = RewardTrainer(
+        model=load_for_training(sft, precision=recipe.precision, reward=True),
+        args=trainer_config(RewardConfig, job, work, where="reward", recipe=recipe, extra=extra),
+        train_dataset=table,
+        processing_class=tokenizer,
+    )
+    return trainer, Reporter(work, checkpoint_seconds=job.run.checkpoint_seconds)
+
+
+def _accuracy_gate(accuracy: float, number: int, recipe: RewardRecipe) -> Gate:
+    return Gate(
+        name="held_out_pair_accuracy",
+        passed=accuracy >= recipe.min_pair_accuracy,
+        evidence={"accuracy": accuracy, "held_out_pairs": number, "min_pair_accuracy": recipe.min_pair_accuracy},
+    )
+
+
+def _finite_gate(losses: Sequence[float]) -> Gate:
+    infinite = sum(not math.isfinite(loss) for loss in losses)
+    return Gate(name="loss_finite", passed=bool(losses) and not infinite, evidence={"steps": len(losses), "not_finite": infinite})
+
+
+def pair_scores(model: Any, pairs: Sequence[EncodedPair], chat: Chat) -> list[tuple[float, float]]:
+    """The scores of each pair's chosen and rejected answer."""
+    chosen = token_scores(model, [pair.prompt_ids + pair.chosen_ids for pair in pairs], chat)
+    rejected = token_scores(model, [pair.prompt_ids + pair.rejected_ids for pair in pairs], chat)
+    return list(zip(chosen, rejected, strict=True))
+
+
+def token_scores(model: Any, rows: Sequence[Sequence[int]], chat: Chat, *, batch_size: int = 64) -> list[float]:
+    """The score of each conversation in tokens, in fp32, in the order given."""
+    import torch
+
+    order = sorted(range(len(rows)), key=lambda i: (len(rows[i]), i))
+    scores = [0.0] * len(rows)
+    with torch.inference_mode(), torch.autocast(model.device.type, enabled=False):
+        for start in range(0, len(order), batch_size):
+            chosen = order[start : start + batch_size]
+            batch = right_padded([rows[i] for i in chosen], chat.pad_id, model.device)
+            for i, score in zip(chosen, model(**batch, use_cache=False).logits[:, 0].float().tolist(), strict=True):
+                scores[i] = score
+    return scores
+
+
+class Judge:
+    """A reward model in memory."""
+
+    def __init__(self, model_folder: Path) -> None:
+        self.chat = Chat.of(model_folder)
+        self.model = load_model(model_folder, reward=True).eval()
+
+    def scores(self, conversations: Sequence[Sequence[Message]]) -> list[float]:
+        """The score of each conversation's last answer: higher is preferred, only differences mean something."""
+        return token_scores(self.model, [encoded.input_ids for encoded in self.chat.encode(conversations)], self.chat)
+
+
+def score(model_folder: Path, conversations: Sequence[Sequence[Message]]) -> list[float]:
+    """The score of each conversation's last answer by the reward model in a folder."""
+    return Judge(model_folder).scores(conversations)
