@@ -109,7 +109,7 @@ class Corpus:  # no slots: cached_property keeps its value in the instance
     @cached_property
     def file_starts(self) -> Orders:
         """Order number of each file's first document, and the total at the end."""
-        sizes = [len(signatures.load([path])) for path in self.signature_files]
+        sizes = [signatures.num_documents(path) for path in self.signature_files]
         return np.concatenate([[0], np.cumsum(np.array(sizes, np.int64))]).astype(np.int64)
 
     @property

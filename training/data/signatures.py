@@ -154,6 +154,14 @@ def load(paths: list[Path]) -> Signatures:
     return Signatures(**joined, bands=np.empty((0, len(joined["count"])), np.uint64))
 
 
+def num_documents(path: Path) -> int:
+    """Number of documents of a signature file, from its header."""
+    from safetensors import safe_open
+
+    with safe_open(path, "numpy") as file:
+        return file.get_slice("count").get_shape()[0]
+
+
 def band_of(paths: list[Path], bucket: int) -> Hashes:
     """The keys of one bucket for all documents of the files: only that band is read."""
     from safetensors import safe_open

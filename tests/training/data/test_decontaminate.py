@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from itertools import pairwise
@@ -12,10 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.training.data import chain
+from training import artifact
 from training.data.benchmarks import BenchmarkIndex, build_index, read_items
 from training.data.decontaminate import Hit, find_matches, scan
-from training.job import InputArtifact
+from training.job import InputArtifact, read_job
 from training.recipe import BenchmarkRecipe, DecontaminateRecipe
+from training.runner import run_job
+from training.stages import STAGES
 
 LONG = "Which of the rivers that cross the old town is the one with nine bridges?"
 ITEMS = [
@@ -155,6 +159,19 @@ def test_a_phrase_in_too_many_documents_of_the_snapshot_is_no_leak_however_they_
         kept[limit] = [row["text"] for row in chain.rows(made)]
         assert made.record()["counts"]["in"] == 5
     assert kept == {4: texts, 5: []}
+
+
+def test_ranks_run_apart_and_out_of_order_give_the_same_artifact(tmp_path):
+    """As an array of tasks does it: each rank in its own run, then one run that adds up and commits."""
+    recipe = DecontaminateRecipe(benchmarks=(benchmark_of(tmp_path),), max_document_frequency=1)
+    files = [[PAGE.format(PHRASE), PAGE.format("Nothing.")], [PAGE.format(f"{PHRASE} road")]]
+    whole = decontaminated(tmp_path / "whole", files, recipe)
+    assert whole.record()["counts"]["kept"] == 3  # only together do the files show that the phrase is common
+    job = read_job(whole.file("job.json"))
+    apart = dataclasses.replace(job, output=str(tmp_path / "apart"))
+    for ranks in ("1", "0", ""):
+        assert run_job(apart, STAGES, ranks=ranks) == 0
+    assert artifact.find(tmp_path / "apart").digest == whole.digest
 
 
 def test_two_workers_write_the_same_bytes(tmp_path):
