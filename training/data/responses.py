@@ -13,7 +13,7 @@ import brotli
 import zstandard
 from isal import isal_zlib
 
-from training.data.warc import parse_headers
+from training.data.warc import ZSTD_INPUT_BYTES, ZSTD_MAGIC, parse_headers
 
 STATUS_LINE = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+(\d{3})\b[^\r\n]*(?:\r?\n|$)")
 HEADER_END = re.compile(rb"\r?\n\r?\n")
@@ -95,35 +95,32 @@ def _without_chunks(body: bytes) -> bytes:
 
 
 def _decoded(body: bytes, coding: str, max_bytes: int) -> bytes:
-    if not body:
-        return body
+    """`body` without one coding, at most `max_bytes` + 1 bytes of it."""
+    if coding not in _DECODERS or not body:
+        return body  # identity, or a word that is no coding (servers send "utf-8", "none")
     try:
-        if coding in ("gzip", "x-gzip"):
-            plain = _gunzipped(body, max_bytes) if body[:2] == b"\x1f\x8b" else body
-        elif coding == "deflate":
-            plain = _inflated(body, max_bytes)
-        elif coding == "br":
-            plain = _unbrotlied(body, max_bytes)
-        elif coding == "zstd":
-            plain = _unzstded(body, max_bytes) if body[:4] == b"\x28\xb5\x2f\xfd" else body
-        else:
-            return body  # identity, or a word that is no coding (servers send "utf-8", "none")
+        plain, consumed = _DECODERS[coding](body, max_bytes)
     except (isal_zlib.error, zlib.error, brotli.error, zstandard.ZstdError) as error:
         raise PayloadError("bad_content_encoding", f"{coding}: {error}") from None
-    if len(plain) > max_bytes and len(plain) > BOMB_RATIO * len(body):
-        raise PayloadError("bomb", f"{coding}: {len(body)} bytes become more than {max_bytes}")
+    if len(plain) > max_bytes and len(plain) > BOMB_RATIO * consumed:
+        raise PayloadError("bomb", f"{coding}: {consumed} bytes become {len(plain)}, and there are more")
     return plain
 
 
-def _gunzipped(body: bytes, max_bytes: int) -> bytes:
+# Decoders give the plain bytes, at most one more than the limit, and how many bytes of the body those took.
+
+
+def _gunzipped(body: bytes, max_bytes: int) -> tuple[bytes, int]:
+    if body[:2] != b"\x1f\x8b":
+        return body, len(body)
     inflate = isal_zlib.decompressobj(wbits=31)
     plain = inflate.decompress(body, max_bytes + 1)
     if not inflate.eof and len(plain) <= max_bytes:
-        raise PayloadError("bad_content_encoding", "gzip: the body ends inside the stream")
-    return plain
+        raise _broken_off("gzip")
+    return plain, len(body) - len(inflate.unconsumed_tail)
 
 
-def _inflated(body: bytes, max_bytes: int) -> bytes:
+def _inflated(body: bytes, max_bytes: int) -> tuple[bytes, int]:
     """`deflate` should be a zlib stream; some servers send the bare one."""
     for wbits in (15, -15):
         inflate = zlib.decompressobj(wbits)
@@ -132,22 +129,50 @@ def _inflated(body: bytes, max_bytes: int) -> bytes:
         except zlib.error:
             continue
         if inflate.eof or len(plain) > max_bytes:
-            return plain
-    if body.lstrip()[:1] == b"<":
-        return body
-    raise PayloadError("bad_content_encoding", "deflate: not a whole stream")
+            return plain, len(body) - len(inflate.unconsumed_tail)
+    if _is_markup(body):
+        return body, len(body)
+    raise _broken_off("deflate")
 
 
-def _unbrotlied(body: bytes, max_bytes: int) -> bytes:
-    if body.lstrip()[:1] == b"<":
-        return body  # stored decoded; no brotli stream of a page begins with this byte and is whole
+def _unbrotlied(body: bytes, max_bytes: int) -> tuple[bytes, int]:
+    """Brotli has no magic, so a body that is stored decoded is known by failing."""
     decoder = brotli.Decompressor()
-    plain = decoder.process(body, output_buffer_limit=max_bytes + 1)
+    try:
+        plain = decoder.process(body, output_buffer_limit=max_bytes + 1)
+    except brotli.error:
+        if _is_markup(body):
+            return body, len(body)
+        raise
     if not decoder.is_finished() and len(plain) <= max_bytes:
-        raise PayloadError("bad_content_encoding", "br: the body ends inside the stream")
-    return plain
+        raise _broken_off("br")
+    return plain[: max_bytes + 1], len(body)
 
 
-def _unzstded(body: bytes, max_bytes: int) -> bytes:
-    with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(body) as reader:
-        return reader.read(max_bytes + 1)
+def _unzstded(body: bytes, max_bytes: int) -> tuple[bytes, int]:
+    if body[:4] != ZSTD_MAGIC:
+        return body, len(body)
+    frame = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+    plain = bytearray()
+    for at in range(0, len(body), ZSTD_INPUT_BYTES):
+        plain += frame.decompress(body[at : at + ZSTD_INPUT_BYTES])
+        if frame.eof or len(plain) > max_bytes:
+            return bytes(plain[: max_bytes + 1]), at + ZSTD_INPUT_BYTES
+    raise _broken_off("zstd")
+
+
+def _is_markup(body: bytes) -> bool:
+    return body.lstrip()[:1] == b"<"
+
+
+def _broken_off(coding: str) -> PayloadError:
+    return PayloadError("bad_content_encoding", f"{coding}: the body ends inside the stream")
+
+
+_DECODERS = {
+    "gzip": _gunzipped,
+    "x-gzip": _gunzipped,
+    "deflate": _inflated,
+    "br": _unbrotlied,
+    "zstd": _unzstded,
+}

@@ -243,11 +243,10 @@ def _codec_of(data: mmap.mmap) -> _Codec:
     for codec in CODECS:
         if data[: len(codec.magic)] == codec.magic:
             return codec
-    if RECORD_START.search(data):
-        return PLAIN
-    for codec in CODECS:
-        if _next_member(data, codec, 1) < len(data):
-            return codec
+    if not VERSION.match(data):
+        for codec in CODECS:
+            if _next_member(data, codec, 1) < len(data):
+                return codec
     return PLAIN
 
 
@@ -374,8 +373,9 @@ class _Reader:
             raise _Malformed("truncated", f"Content-Length is {length}, {follow} bytes follow")
         stream.drop(header_bytes)
         content = self._content(stream, length)
-        ends_member = self._skip_blank_lines(stream)
-        if not ends_member and not VERSION.match(stream.buffer):
+        num_line_ends, ends_member = self._skip_blank_lines(stream)
+        # A blank line after the block says as well that the length was right; what follows it is then another matter.
+        if not ends_member and num_line_ends < 2 and not VERSION.match(stream.buffer):
             raise _Malformed("wrong_length", f"no record follows after Content-Length {length}")
         if self._by_member is None:
             self._by_member = ends_member
@@ -419,14 +419,20 @@ class _Reader:
             raise _Malformed("truncated", "the record is longer than what is there of it")
 
     @staticmethod
-    def _skip_blank_lines(stream: _Stream) -> bool:
-        """Pass line ends. True when the member, or everything, ended before anything else came."""
+    def _skip_blank_lines(stream: _Stream) -> tuple[int, bool]:
+        """Pass line ends. How many, and whether the member, or everything, ended before anything else came."""
+        num_line_ends = 0
         while True:
-            stream.drop(len(stream.buffer) - len(stream.buffer.lstrip(b"\r\n")))
+            blank = len(stream.buffer) - len(stream.buffer.lstrip(b"\r\n"))
+            num_line_ends += stream.buffer.count(b"\n", 0, blank)
+            stream.drop(blank)
             if len(stream.buffer) >= LONGEST_RECORD_START:
-                return False
+                return num_line_ends, False
             if not stream.more():
-                return not stream.buffer
+                if not stream.buffer:
+                    return num_line_ends, True
+                if stream.at_end:
+                    return num_line_ends, False
 
     def _resynchronized(self, bad: _Start) -> _Stream:
         """A stream at the next record after the bad one, searched for from the bad one's start on."""

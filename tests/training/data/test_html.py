@@ -1,0 +1,175 @@
+"""HTML to text: charset, structure, what a page says of itself, and pages that are refused."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from training.data.html import clean, day_of, decode, extract_html, is_html, may_be_deeper
+from training.recipe import ExtractRecipe
+
+SETTINGS = ExtractRecipe()
+PROSE = "<p>" + "The dough rests in a bowl until it has doubled in size, which takes an hour. " * 5 + "</p>"
+
+
+def page(body: str, head: str = "", attributes: str = "") -> bytes:
+    return f"<!doctype html><html {attributes}><head>{head}</head><body>{body}</body></html>".encode()
+
+
+def text_of(body: str) -> str:
+    return extract_html(page(body), settings=SETTINGS).text
+
+
+def test_paragraphs_code_lists_and_tables_stay_readable():
+    text = text_of(
+        f"<h1>Bread</h1>{PROSE}<pre>def knead(dough):\n    return dough * 2\n</pre>"
+        f"<ul><li>flour</li><li>water</li></ul>{PROSE}<table><tr><th>loaf</th><th>minutes</th></tr>"
+        "<tr><td>rye</td><td>55</td></tr></table>"
+    )
+    assert text.startswith("Bread\n\nThe dough")
+    assert "def knead(dough):\n    return dough * 2" in text
+    assert "• flour" in text and "• water" in text
+    assert "loaf\tminutes\nrye\t55" in text
+
+
+def test_scripts_styles_menus_and_permalinks_are_left_out():
+    text = text_of(
+        "<nav><ul><li><a href=/>Home</a></li><li><a href=/a>About</a></li></ul></nav><script>var x = 1;</script>"
+        f"<style>p {{color: red}}</style><main><h1>Bread<a class=headerlink href=#b>¶</a></h1>{PROSE}"
+        "<div class=toc><a href=#1>Chapter one</a></div></main><footer>All rights reserved</footer>"
+    )
+    assert not any(word in text for word in ("Home", "var x", "color", "¶", "Chapter one", "All rights"))
+    assert text.startswith("Bread\n")
+
+
+def test_trafilatura_reads_the_same_page_whatever_it_read_before():
+    settings = ExtractRecipe(extractor="trafilatura")
+    first, *others = [extract_html(page(PROSE * 3), settings=settings).text for _ in range(5)]
+    assert "doubled in size" in first
+    assert others == [first] * 4
+
+
+def test_title_language_and_date_are_what_the_page_says():
+    made = extract_html(
+        page(
+            PROSE,
+            "<title> Bread \n of the day</title><meta name=date content=2019-01-01>"
+            "<meta property=article:published_time content=2021-03-04T05:06:07Z>",
+            'lang="en-GB"',
+        ),
+        settings=SETTINGS,
+    )
+    assert (made.title, made.language, made.date) == ("Bread of the day", "en", "2021-03-04")
+    assert made.reason == ""
+
+
+@pytest.mark.parametrize(
+    ("written", "day"),
+    [
+        ("2024-05-18T01:58:10Z", "2024-05-18"),
+        ("Sat, 18 May 2024 01:58:10 GMT", "2024-05-18"),
+        ("2024/05/18 10:00", "2024-05-18"),
+        ("2024-13-01", ""),
+        ("12024-05-188", ""),
+        ("yesterday", ""),
+        ("", ""),
+    ],
+)
+def test_days_are_read_as_the_web_writes_them(written: str, day: str):
+    assert day_of(written) == day
+
+
+# Charset
+
+GERMAN = "Der Teig für die Brötchen ruht über Nacht; später wird er mit Öl bestrichen und heiß gebacken. "
+RUSSIAN = "Тесто отдыхает в миске, пока не увеличится вдвое, а затем выпекается в горячей печи до корочки. "
+JAPANESE = "生地は二倍になるまで休ませてから、熱い窯で焼き上げます。表面が黄金色になったら取り出してください。"
+
+
+@pytest.mark.parametrize(
+    ("charset", "text", "header", "meta"),
+    [
+        ("utf-8", GERMAN, "", ""),
+        ("utf-8-sig", GERMAN, "text/html; charset=latin1", ""),  # the mark decides
+        ("utf-16", RUSSIAN, "text/html; charset=latin1", ""),
+        ("cp1252", GERMAN, "text/html; charset=iso-8859-1", "utf-8"),  # header before meta
+        ("cp1251", RUSSIAN, "", "windows-1251"),
+        ("shift_jis", JAPANESE, "text/html", "x-sjis"),
+        ("gb18030", "面团要休息到两倍大，然后放进烤箱里烤成金黄色。" * 3, "text/html; charset=gb2312", ""),
+        ("cp1251", RUSSIAN, "", ""),  # detected
+        ("utf-8", RUSSIAN, "text/html; charset=iso-8859-1", ""),  # valid UTF-8 is no accident
+        ("cp1251", RUSSIAN, "text/html; charset=utf-8", ""),  # the declaration is contradicted
+        ("utf-8", GERMAN, "text/html; charset=no-such-charset", ""),
+    ],
+)
+def test_text_is_decoded_whoever_names_the_charset(charset: str, text: str, header: str, meta: str):
+    head = f'<meta charset="{meta}">' if meta else ""
+    body = f"<html><head>{head}</head><body><p>{text * 3}</p></body></html>".encode(charset)
+    made = decode(body, header)
+    assert text in made.text
+    assert made.num_replaced == 0
+
+
+def test_bytes_that_fit_no_charset_are_counted_and_a_written_replacement_sign_is_not():
+    assert decode(b"<p>" + "grün ".encode() * 50 + b"\xff\xfe\xfd</p>", "text/html; charset=utf-8").num_replaced == 3
+    assert decode("<p>\ufffd and grün</p>".encode(), "text/html; charset=utf-8").num_replaced == 0
+
+
+def test_clean_text_has_no_nul_surrogate_or_carriage_return():
+    assert clean("\n a\0b\r\nc\rd\ud800e \n") == "ab\nc\nd\ufffde"
+    assert clean("\ud83d\ude00") == "😀"  # a pair that was split is joined again
+    assert clean("é e\u0301") == "é e\u0301"  # nothing else is changed
+
+
+# What is a page, and which pages are refused
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "expected"),
+    [
+        ("text/html", b"anything", True),
+        ("application/xhtml+xml", b"<?xml version='1.0'?><html>", True),
+        ("text/plain", b"<html>", False),
+        ("application/pdf", b"%PDF-1.7", False),
+        ("text/html", b"%PDF-1.7", False),
+        ("", b"\n<!-- made by hand -->\n<!DOCTYPE html>", True),
+        ("", b"<HTML>", True),
+        ("", b"plain words", False),
+        ("", b"{}", False),
+    ],
+)
+def test_html_is_known_by_header_and_sniffed_without(content_type: str, body: bytes, expected: bool):
+    assert is_html(content_type, body) is expected
+
+
+@pytest.mark.parametrize(
+    ("html", "reason"),
+    [
+        (b" \n ", "empty"),
+        (b"<p>" + b"x" * 4_000_000, "too_large"),
+        (b"<i>x" * 200_001, "too_many_nodes"),
+        (b"<div>" * 1001 + b"words", "too_deep"),
+        (b"<div></x>" * 1500 + b"words", "too_deep"),  # end tags that end nothing hide no depth
+        (b"<svg>" + b"<td>" * 1500, "too_deep"),
+        (page("<nav><a href=/>Home</a></nav>"), "no_main_text"),
+        (page("<p>Too few words.</p>"), "too_short"),
+        (page(PROSE), ""),
+        (b"<div><br></div>" * 3000 + PROSE.encode(), ""),
+        (b"<p>" * 3000 + PROSE.encode(), ""),  # paragraphs do not nest, however many are left open
+    ],
+)
+def test_every_refused_page_has_its_reason(html: bytes, reason: str):
+    assert extract_html(html, settings=SETTINGS).reason == reason
+
+
+def test_depth_is_bounded_by_what_is_open_of_each_name():
+    assert not may_be_deeper(b"<div></div>" * 5000, 10)
+    assert may_be_deeper(b"<div></p>" * 11, 10)
+
+
+def test_hostile_nesting_costs_little():
+    started = time.process_time()
+    for name in (b"div", b"b", b"table><tr><td", b"ul><li", b"svg><g", b"font color=x"):
+        extract_html((b"<" + name + b">") * 60_000, settings=SETTINGS)
+    assert time.process_time() - started < 60

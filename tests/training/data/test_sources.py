@@ -1,0 +1,138 @@
+"""Data by URI: found, opened by its suffix, identified by its content."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from training.data.kitchen.world import KitchenWorld
+from training.data.sources import checksum_of, decoded, expand, read_rows, resolve, size_of
+from training.job import DataError
+from training.records import RecipeError
+
+ROWS = [{"text": "eins"}, {"text": "zwei ü"}]
+LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS).encode()
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def as_parquet(rows: list[dict[str, Any]]) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), buffer)
+    return buffer.getvalue()
+
+
+FORMS = {
+    "a.jsonl": LINES,
+    "a.jsonl.gz": gzip.compress(LINES),
+    "a.jsonl.zst": zstandard.compress(LINES),
+    "a.json": json.dumps(ROWS).encode(),
+    "a.parquet": as_parquet(ROWS),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_rows_are_the_same_in_every_form(tmp_path: Path, name: str):
+    (tmp_path / name).write_bytes(FORMS[name])
+    assert list(read_rows(str(tmp_path / name))) == ROWS
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.parquet"])
+def test_fsspec_urls_are_read_like_files(name: str):
+    import fsspec
+
+    fsspec.filesystem("memory").pipe(f"/rows/{name}", FORMS[name])
+    assert list(read_rows(f"memory://rows/{name}")) == ROWS
+
+
+def test_a_text_file_is_one_row_and_a_zip_one_for_each_text(tmp_path: Path):
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress("\ufeffeins\r\nzwei".encode()))
+    assert list(read_rows(str(tmp_path / "a.txt.gz"))) == [{"text": "eins\nzwei", "name": "a.txt.gz"}]
+    (tmp_path / "a.zip").write_bytes(zipped({"b/2.txt": b"zwei", "b/1.txt": b"eins", "README": b"no"}))
+    assert [row["name"] for row in read_rows(str(tmp_path / "a.zip"))] == ["b/1.txt", "b/2.txt"]
+
+
+def test_text_that_is_not_utf8_is_read_as_windows_1252():
+    assert decoded("naïve “quotes”".encode("cp1252")) == "naïve “quotes”"
+
+
+def test_a_data_uri_needs_the_variable_and_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("PEDIGREE_DATA", raising=False)
+    with pytest.raises(DataError, match="PEDIGREE_DATA is not set"):
+        list(read_rows("data://sft/a.jsonl"))
+    monkeypatch.setenv("PEDIGREE_DATA", str(tmp_path))
+    with pytest.raises(DataError, match="PEDIGREE_DATA="):
+        list(read_rows("data://sft/a.jsonl"))
+    (tmp_path / "sft").mkdir()
+    (tmp_path / "sft/a.jsonl").write_bytes(LINES)
+    assert list(read_rows("data://sft/a.jsonl")) == ROWS
+    assert resolve("data://sft/a.jsonl") == f"{tmp_path}/sft/a.jsonl"
+
+
+def test_kitchen_rows_are_made_from_the_world():
+    rows = list(read_rows("kitchen://cloze", world=KitchenWorld()))
+    assert rows and all(set(row) >= {"query", "choices", "gold"} for row in rows)
+    with pytest.raises(RecipeError, match="no section kitchen"):
+        list(read_rows("kitchen://cloze"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", b"a,b\n", "unknown format"),
+        ("a.jsonl", b'{"a": 1}\n{"a"\n', "line 2 is not JSON"),
+        ("a.jsonl", b"[1]\n", "expected rows that are JSON objects"),
+        ("a.json", b'{"a": 1}', "expected a list"),
+        ("a.parquet", b"no parquet", "not a readable parquet file"),
+        ("a.zip", b"no zip", "not a readable zip file"),
+        ("a.txt.gz", gzip.compress(b"text" * 1000)[:20], "damaged"),
+    ],
+)
+def test_what_cannot_be_rows_is_an_error_that_names_the_file(tmp_path: Path, name: str, content: bytes, message: str):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message) as caught:
+        list(read_rows(str(tmp_path / name)))
+    assert name in str(caught.value)
+
+
+def test_files_are_found_by_folder_glob_and_name_in_order_of_file_name(tmp_path: Path):
+    for name in ("x/2.warc.gz", "x/1.warc.gz", "x/.3.warc.gz", "x/index.cdx", "y/0.warc.gz"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    wanted = [f"{tmp_path}/{name}" for name in ("y/0.warc.gz", "x/1.warc.gz", "x/2.warc.gz")]
+    assert expand([f"{tmp_path}/x", f"{tmp_path}/y"], [".warc.gz"]) == wanted
+    assert expand([f"{tmp_path}/*/*.warc.gz"]) == wanted
+    assert expand([*reversed(wanted), *wanted]) == wanted
+    assert expand([f"{tmp_path}/x/index.cdx"], [".warc.gz"]) == [f"{tmp_path}/x/index.cdx"]
+    with pytest.raises(DataError, match=r"\.jsonl"):
+        expand([f"{tmp_path}/x"], [".jsonl"])
+
+
+def test_a_checksum_is_the_content_s_and_follows_a_change(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    for content in (b"one", b"three"):
+        path.write_bytes(content)
+        assert checksum_of(str(path)) == hashlib.sha256(content).hexdigest()
+        assert size_of(str(path)) == len(content)
+    path.write_bytes(b"seven")
+    os.utime(path, ns=(1, 1))
+    assert checksum_of(str(path)) == hashlib.sha256(b"seven").hexdigest()
+    with pytest.raises(DataError, match="is a folder"):
+        checksum_of(str(tmp_path))
