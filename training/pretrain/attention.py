@@ -57,13 +57,23 @@ def one_document(tokens_BL: Tensor, *, dtype: torch.dtype) -> DocumentMask:
     return document_mask(torch.zeros_like(tokens_BL), dtype=dtype)
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: DocumentMask) -> Tensor:
-    """Mixed values `[B, K, G, L, E]` for `query` `[B, K, G, L, E]` and `key`, `value` `[B, K, 1, L, E]`."""
+def attend(query_key: Tensor, value: Tensor, mask: DocumentMask) -> Tensor:
+    """Mixed values `[B, K, G, L, E]`.
+
+    `query_key` `[B, K, G + 1, L, E]` holds the G query heads of each key-value head and then its key; `value` is `[B, K, 1, L, E]`.
+    """
     if mask.visible is None:
-        return BlockCausalAttention.apply(query, key, value, mask.bias)
+        return BlockCausalAttention.apply(query_key, value, mask.bias)
+    B, K, heads, L, E = query_key.shape
+    query, key = query_key.split((heads - 1, 1), dim=2)
+    return grouped_attention(query, key, value, mask.visible)
+
+
+def grouped_attention(query: Tensor, key: Tensor, value: Tensor, visible: Tensor) -> Tensor:
+    """Mixed values `[B, K, G, L, E]` by torch's own kernel. `visible` is `[B, 1, L, keys]`."""
     B, K, G, L, E = query.shape
     mixed = F.scaled_dot_product_attention(
-        query.reshape(B, K * G, L, E), key[:, :, 0], value[:, :, 0], attn_mask=mask.visible, enable_gqa=G > 1
+        query.reshape(B, K * G, L, E), key[:, :, 0], value[:, :, 0], attn_mask=visible, enable_gqa=G > 1
     )
     return mixed.view(B, K, G, L, E)
 
@@ -77,40 +87,43 @@ def _blocks(length: int) -> list[tuple[int, int]]:
 class BlockCausalAttention(torch.autograd.Function):
     """softmax(query · keyᵀ / sqrt(E) + bias) · value, one block of queries against the keys up to its end at a time.
 
-    Keeps the probabilities for the backward pass: B · H · L² / 2 numbers a layer, which suits rows of up to a few thousand.
+    Keeps the probabilities for the backward pass: B · H · L² / 2 numbers a layer, which suits rows of up to a few
+    thousand.
     """
 
     @staticmethod
-    def forward(ctx, query, key, value, bias):  # type: ignore[no-untyped-def]
-        B, K, G, L, E = query.shape
-        query = (query * E**-0.5).reshape(B * K, G, L, E)
-        key, value = key.reshape(B * K, L, E), value.reshape(B * K, L, E)
-        mixed = torch.empty_like(query)
+    def forward(ctx, query_key, value, bias):  # type: ignore[no-untyped-def]
+        B, K, heads, L, E = query_key.shape
+        query_key, value = query_key.reshape(B * K, heads, L, E), value.reshape(B * K, L, E)
+        query, key = query_key[:, :-1], query_key[:, -1]
+        mixed = torch.empty(query.shape, dtype=query.dtype, device=query.device)
         kept = []
         for (start, stop), block_bias in zip(_blocks(L), bias, strict=True):
-            rows = query[:, :, start:stop].reshape(B * K, -1, E)
+            rows = query[:, :, start:stop].mul(E**-0.5).view(B * K, -1, E)
             scores = torch.bmm(rows, key[:, :stop].transpose(1, 2))
-            scores.view(B, K * G, stop - start, stop).add_(block_bias)
+            scores.view(B, -1, stop - start, stop).add_(block_bias)
             weights = torch.softmax(scores, dim=-1)
-            mixed[:, :, start:stop] = torch.bmm(weights, value[:, :stop]).view(B * K, G, stop - start, E)
-            kept.append(weights)
-        ctx.save_for_backward(query, key, value, *kept)
-        return mixed.view(B, K, G, L, E)
+            mixed[:, :, start:stop] = torch.bmm(weights, value[:, :stop]).view(B * K, -1, stop - start, E)
+            kept += [rows, weights]
+        ctx.save_for_backward(key, value, *kept)
+        return mixed.view(B, K, heads - 1, L, E)
 
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
-        query, key, value, *kept = ctx.saved_tensors
+        key, value, *kept = ctx.saved_tensors
         B, K, G, L, E = grad.shape
         grad = grad.reshape(B * K, G, L, E)
-        grad_query = torch.empty_like(query)
-        grad_key, grad_value = torch.zeros_like(key), torch.zeros_like(value)
-        for (start, stop), weights in zip(_blocks(L), kept, strict=True):
-            rows = query[:, :, start:stop].reshape(B * K, -1, E)
+        grad_query_key = torch.empty(B * K, G + 1, L, E, dtype=grad.dtype, device=grad.device)
+        grad_query, grad_key = grad_query_key[:, :-1], torch.zeros_like(key)
+        grad_value = torch.zeros_like(value)
+        for (start, stop), rows, weights in zip(_blocks(L), kept[::2], kept[1::2], strict=True):
             grad_rows = grad[:, :, start:stop].reshape(B * K, -1, E)
             grad_value[:, :stop].baddbmm_(weights.transpose(1, 2), grad_rows)
             grad_weights = torch.bmm(grad_rows, value[:, :stop].transpose(1, 2))
             grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
-            grad_query[:, :, start:stop] = torch.bmm(grad_scores, key[:, :stop]).view(B * K, G, stop - start, E)
+            torch.mul(
+                torch.bmm(grad_scores, key[:, :stop]).view(B * K, G, -1, E), E**-0.5, out=grad_query[:, :, start:stop]
+            )
             grad_key[:, :stop].baddbmm_(grad_scores.transpose(1, 2), rows)
-        shape = (B, K, 1, L, E)
-        return grad_query.mul_(E**-0.5).view(B, K, G, L, E), grad_key.view(shape), grad_value.view(shape), None
+        grad_query_key[:, -1] = grad_key
+        return grad_query_key.view(B, K, G + 1, L, E), grad_value.view(B, K, 1, L, E), None

@@ -97,8 +97,7 @@ def _block_views(block: Block) -> Iterator[tuple[str, Tensor]]:
     attention, mlp = block.attention, block.mlp
     config = attention.config
     heads = attention.query_key_value.view(config.kv_heads, config.group + 2, config.head_width, config.width)
-    gate, up = mlp.gate_up.chunk(2)
-    yield "input_layernorm.weight", block.attention_norm
+    yield "input_layernorm.weight", attention.norm
     yield "self_attn.q_proj.weight", heads[:, : config.group]
     yield "self_attn.k_proj.weight", heads[:, config.group]
     yield "self_attn.v_proj.weight", heads[:, config.group + 1]
@@ -106,9 +105,9 @@ def _block_views(block: Block) -> Iterator[tuple[str, Tensor]]:
     if config.qk_norm:
         yield "self_attn.q_norm.weight", attention.query_norm
         yield "self_attn.k_norm.weight", attention.key_norm
-    yield "post_attention_layernorm.weight", block.mlp_norm
-    yield "mlp.gate_proj.weight", gate
-    yield "mlp.up_proj.weight", up
+    yield "post_attention_layernorm.weight", mlp.norm
+    yield "mlp.gate_proj.weight", mlp.gate
+    yield "mlp.up_proj.weight", mlp.up
     yield "mlp.down_proj.weight", mlp.down
 
 

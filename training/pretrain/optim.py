@@ -137,11 +137,6 @@ class QueryKeyValue:
         return heads[:, : self.group], heads[:, self.group], heads[:, self.group + 1]
 
 
-def gate_and_up(weight: Tensor) -> Sequence[Tensor]:
-    """The gate and up matrices inside the fused projection, as views."""
-    return weight.chunk(2)
-
-
 def matrices_of(model: Decoder) -> list[tuple[Tensor, Parts]]:
     """The weights that Muon trains, and the matrices in each."""
     found: list[tuple[Tensor, Parts]] = []
@@ -152,7 +147,7 @@ def matrices_of(model: Decoder) -> list[tuple[Tensor, Parts]]:
                 (module.output, whole),
             ]
         elif isinstance(module, MLP):
-            found += [(module.gate_up, gate_and_up), (module.down, whole)]
+            found += [(module.gate, whole), (module.up, whole), (module.down, whole)]
     return found
 
 

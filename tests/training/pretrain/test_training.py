@@ -219,6 +219,13 @@ def test_a_flipped_byte_in_a_shard_stops_the_stage_before_the_first_step(tmp_pat
     assert read_metrics(Path(job.output) / "metrics.jsonl") == []
 
 
+def test_a_tokenizer_that_is_not_the_plans_stops_the_stage(tmp_path):
+    chain = tiny.TinyChain(tmp_path)
+    chain.tokenizer = dataclasses.replace(chain.tokenizer, digest="f" * 64)
+    with pytest.raises(RefusedInput, match="plan was made with tokenizer"):
+        stage.run(chain.job(), tiny.work_in(tmp_path))
+
+
 @pytest.mark.parametrize("qk_norm", [False, True])
 @pytest.mark.parametrize("tied", [False, True])
 def test_the_export_is_the_model_and_comes_back_the_same(chain, tmp_path, qk_norm, tied):
