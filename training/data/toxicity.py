@@ -8,7 +8,8 @@ The share of listed words decides, not one word, so that a text about abuse, or 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -26,11 +27,15 @@ def toxic_fraction(text: str, language: str = "en") -> float:
     Of a listed phrase every word counts. A text without words scores 0.
     """
     lowered = text.lower()
-    num_words = sum(1 for _ in _WORD.finditer(lowered))
+    words = Counter(_WORD.findall(lowered))
+    num_words = words.total()
     if num_words == 0:
         return 0.0
-    pattern = _pattern(language if language in LANGUAGES else "en")
-    listed = sum(len(match[0].split()) for match in pattern.finditer(lowered))
+    entries = _entries(language if language in LANGUAGES else "en")
+    listed = sum(number for word, number in words.items() if word in entries.words or word.startswith(entries.stems))
+    for phrase in entries.phrases:
+        if phrase.first in words:
+            listed += phrase.num_words * len(phrase.pattern.findall(lowered))
     return min(listed / num_words, 1.0)
 
 
@@ -50,13 +55,36 @@ def _url_words() -> frozenset[str]:
     return frozenset(read_list(LISTS / "toxic.urls.txt"))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Phrase:
+    """An entry of several words. It is looked for only in a text that has its first word."""
+
+    first: str
+    num_words: int
+    pattern: re.Pattern[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entries:
+    """The lists of one language and of English: whole words, starts of words, phrases."""
+
+    words: frozenset[str]
+    stems: tuple[str, ...]
+    phrases: tuple[Phrase, ...]
+
+
 @lru_cache(maxsize=len(LANGUAGES))
-def _pattern(language: str) -> re.Pattern[str]:
-    entries = set(read_list(LISTS / "toxic.en.txt")) | set(read_list(LISTS / f"toxic.{language}.txt"))
-    return re.compile(rf"(?<![\w'’-])(?:{'|'.join(_as_pattern(entries))})(?![\w])")
+def _entries(language: str) -> Entries:
+    entries = sorted({*read_list(LISTS / "toxic.en.txt"), *read_list(LISTS / f"toxic.{language}.txt")})
+    single = [entry for entry in entries if " " not in entry]
+    return Entries(
+        words=frozenset(entry for entry in single if not entry.endswith("*")),
+        stems=tuple(entry.removesuffix("*") for entry in single if entry.endswith("*")),
+        phrases=tuple(_phrase(entry) for entry in entries if " " in entry),
+    )
 
 
-def _as_pattern(entries: Iterable[str]) -> list[str]:
-    # longest first, because the first alternative that matches wins
-    ordered = sorted(entries, key=lambda entry: (-len(entry), entry))
-    return [r"\s+".join(re.escape(word).replace(r"\*", r"\w*") for word in entry.split()) for entry in ordered]
+def _phrase(entry: str) -> Phrase:
+    words = entry.split()
+    body = r"\s+".join(re.escape(word).replace(r"\*", r"\w*") for word in words)
+    return Phrase(first=words[0], num_words=len(words), pattern=re.compile(rf"(?<![\w'’-]){body}(?!\w)"))

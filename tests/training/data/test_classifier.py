@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+
+from training.data.classifier import LinearClassifier, area_under_curve, features, train
+from training.job import DataError
+
+GOOD = [f"The dough rests for {n} minutes and then bakes slowly in the oven." for n in range(20, 40)]
+BAD = [f"Buy cheap pans now best deal {n} click here free shipping sale" for n in range(20, 40)]
+
+
+def test_it_tells_unseen_texts_apart():
+    model = train(GOOD[:15], BAD[:15], buckets=4096)
+    assert min(map(model.score, GOOD[15:])) > 0.8
+    assert max(map(model.score, BAD[15:])) < 0.2
+    assert 0.2 < model.score("zebra quux") < 0.8  # nothing known: near one half
+
+
+def test_training_twice_gives_the_same_weights():
+    one, other = train(GOOD, BAD, buckets=1024), train(GOOD, BAD, buckets=1024)
+    np.testing.assert_array_equal(one.weights, other.weights)
+    assert one.bias == other.bias
+
+
+def test_the_sides_weigh_the_same_whatever_their_size():
+    model = train(GOOD, BAD[:3], buckets=4096)
+    assert model.score(BAD[10]) < 0.5 < model.score(GOOD[10])
+
+
+def test_a_saved_classifier_scores_the_same(tmp_path):
+    model = train(GOOD, BAD, buckets=1024)
+    model.save(tmp_path, "classifier")
+    assert LinearClassifier.load(tmp_path, "classifier").score(GOOD[0]) == model.score(GOOD[0])
+
+
+def test_features_have_length_one_and_know_word_order():
+    numbers, values = features("salt and pepper and salt", buckets=1 << 20)
+    assert len(set(numbers.tolist())) == len(numbers) == 3 + 4  # words, pairs
+    assert np.sum(values**2) == pytest.approx(1.0)
+    assert set(features("a b", buckets=1 << 20)[0]) != set(features("b a", buckets=1 << 20)[0])
+    assert len(features(" ", buckets=16)[0]) == 0
+
+
+def test_area_under_curve_counts_pairs_and_half_of_ties():
+    assert area_under_curve([0.9, 0.8], [0.1, 0.2]) == 1.0
+    assert area_under_curve([0.5], [0.5]) == 0.5
+    assert area_under_curve([0.9, 0.3], [0.1, 0.5]) == 0.75
+
+
+def test_one_side_alone_is_refused():
+    with pytest.raises(DataError, match="0 negatives"):
+        train(GOOD, [], buckets=16)

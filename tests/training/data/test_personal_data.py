@@ -1,0 +1,166 @@
+import random
+
+import pytest
+
+from training.data.kitchen.personal import DECOYS, MAKERS, sentence_with
+from training.data.personal_data import PLACEHOLDERS, iban_holds, luhn_holds, redact
+
+KINDS = tuple(PLACEHOLDERS)
+
+PLANTED = {
+    "email": (
+        "john.smith@gmail.com",
+        "a_b+c@mail.co.uk",
+        "x.y@uni-koeln.de",
+        "jane [at] host [dot] org",
+        "jane(at)host.org",
+        "O.Brien-2@sub.host.example",
+    ),
+    "phone": (
+        "+44 20 7946 0958",
+        "+49 (0)30 1234567",
+        "(212) 555-0187",
+        "212-555-0187",
+        "212.555.0187",
+        "+1-202-555-0143",
+        "+33 1 23 45 67 89",
+        "+4915112345678",
+        "1-800-555-0199",
+        "0044 20 7946 0958",
+        "+44 (0) 1632 960 983",
+    ),
+    "ip": ("84.23.17.201", "91.198.174.192", "2a00:1450:4001:81b::200e", "151.101.1.140"),
+    "card": (
+        "4111 1111 1111 1111",
+        "4111-1111-1111-1111",
+        "4111111111111111",
+        "5500 0000 0000 0004",
+        "3782 822463 10005",
+        "6011111111111117",
+    ),
+    "iban": (
+        "DE89 3704 0044 0532 0130 00",
+        "DE89370400440532013000",
+        "GB29 NWBK 6016 1331 9268 19",
+        "FR14 2004 1010 0505 0001 3M02 606",
+        "NL91ABNA0417164300",
+    ),
+    "api_key": (
+        "AKIAIOSFODNN7EXAMPLE",
+        "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+        "sk_live_4eC39HqLyjWDarjtT1zdp7dc",
+        "xoxb-123456789012-abcdefGHIJ",
+        "AIzaSyDaGmWKa4JsXZ-HjGw7ISLn_3namBGewQe",
+        "sk-proj-abcDEF123456789012345",
+        "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7\nabcd\n-----END RSA PRIVATE KEY-----",
+    ),
+}
+
+NAMED = {
+    "phone": ("Tel.: 030 1234567", "call 020 7946 0958", "Phone: 0171/1234567", "Fax 089 / 636-48018", "call us at 555-0134"),
+    "api_key": (
+        "api_key = 'a8f5f167f44f4964e6c998dee827110c'",
+        "token=9f86d081884c7d659a2feaa0c55ad015",
+        "password: hX93kdLw02mmZq81",
+        "postgres://bob:hunter22@db.host.example/x",
+    ),
+    "ip": ("from 8.8.8.8", "http://8.8.4.4/"),
+}
+
+HARD_NEGATIVES = (
+    "version 1.2.3.4",
+    "OpenSSL v1.0.2.10",
+    "kernel 2.6.32.5",
+    "git 2.20.1.155.g426c96fcdb",
+    "ISBN 978-3-16-148410-0",
+    "ISBN 0-306-40615-2",
+    "2024-01-15 10:30:00",
+    "01.02.2024",
+    "call 2024-01-15",
+    "2013-05-06 10:11:12 +0200",
+    "192.168.1.10",
+    "10.0.0.1",
+    "127.0.0.1",
+    "224.0.0.251",
+    "203.0.113.7",
+    "2001:db8::1",
+    "2001:db00::/32",
+    "sha256 e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    "commit 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b",
+    "Section 4.3.2.1",
+    "1.3.6.1.4.1.311",
+    "12:34:56:78:9a:bc",
+    "std::vector",
+    "4111 1111 1111 1112",
+    "1234 5678 9012 3456",
+    "DE89 3704 0044 0532 0130 01",
+    "logo@2x.png",
+    "getty@tty1.service",
+    "git@github.com:foo/bar.git",
+    "https://user@host.example.org/path",
+    "https://user:pass@example.org/",
+    "@@ -1,3 +10,7 @@",
+    "3.14159265358979",
+    "Chrome/91.0.4472.124",
+    "Firefox/3.6.10.1",
+    "token = your_token_goes_here",
+    "password_reset_token_generator",
+    "10 20 30 40 50 60",
+    "2^64 = 18446744073709551616",
+    "EAN 4006381333931",
+    "uuid 123e4567-e89b-12d3-a456-426614174000",
+    "lat +51.5074, long -0.1278",
+    "UTC+01:00",
+)
+
+
+@pytest.mark.parametrize(("kind", "value"), [(kind, value) for kind, values in PLANTED.items() for value in values])
+def test_personal_data_is_replaced_by_its_type_and_nothing_else_is(kind, value):
+    assert redact(f"Ask for {value}, or not.", KINDS) == (f"Ask for {PLACEHOLDERS[kind]}, or not.", {kind: 1})
+
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in NAMED.items() for text in texts])
+def test_what_is_ambiguous_alone_is_found_by_the_word_before_it(kind, text):
+    redacted, counts = redact(f"Please {text} soon", KINDS)
+    assert counts == {kind: 1} and PLACEHOLDERS[kind] in redacted
+
+
+@pytest.mark.parametrize("text", HARD_NEGATIVES)
+def test_versions_hashes_isbns_and_dates_stay(text):
+    assert redact(f"See {text} for more", KINDS) == (f"See {text} for more", {})
+
+
+def test_recall_and_precision_on_planted_kinds_in_sentences():
+    kinds = {"key": "api_key"}
+    planted = found = other = 0
+    for seed in range(400):
+        for kind in MAKERS:
+            sentence, value = sentence_with(kind, random.Random(f"{kind}{seed}"))
+            redacted, counts = redact(sentence, KINDS)
+            planted += 1
+            found += counts.get(kinds.get(kind, kind), 0) == 1 and value not in redacted
+            other += sum(counts.values()) - (counts.get(kinds.get(kind, kind), 0) == 1)
+        for kind in DECOYS:
+            sentence, _ = sentence_with(kind, random.Random(f"{kind}{seed}"))
+            other += sum(redact(sentence, KINDS)[1].values())
+    assert found / planted >= 0.99
+    assert found / (found + other) >= 0.95
+
+
+def test_only_the_kinds_asked_for_are_replaced():
+    text = "Write to a.b@c.example or call +44 20 7946 0958."
+    assert redact(text, ("phone",)) == ("Write to a.b@c.example or call <PHONE>.", {"phone": 1})
+    assert redact(text, ()) == (text, {})
+
+
+def test_redacting_twice_changes_nothing_more():
+    text = ";\n".join(value for values in (*PLANTED.values(), *NAMED.values()) for value in values)
+    once, counts = redact(text, KINDS)
+    assert sum(counts.values()) == sum(map(len, (*PLANTED.values(), *NAMED.values())))
+    assert redact(once, KINDS) == (once, {})
+
+
+def test_check_digits():
+    assert luhn_holds("79927398713") and not luhn_holds("79927398710")
+    assert iban_holds("GB82WEST12345698765432") and not iban_holds("GB82WEST12345698765433")
+    assert not iban_holds("GB82WEST1234569876543")
