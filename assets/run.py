@@ -229,9 +229,16 @@ def _explain(result: Any, report: Report) -> None:
             metadata = data.user_failure_data.metadata if data.user_failure_data else {}
             code = metadata["exit_code"].value if "exit_code" in metadata else FAILED
             description = data.user_failure_data.description if data.user_failure_data else ""
-            report.error = description or (data.error.message.strip() if data.error else "failed")
+            report.error = description or _root_cause(data.error)
             report.exit_code = code if code in (BAD_INPUT, REFUSED) else FAILED
             return
+
+
+def _root_cause(error: Any) -> str:
+    """The innermost message of a serialized exception, with where it was raised: what somebody must mend."""
+    while error is not None and error.cause is not None:
+        error = error.cause
+    return f"{error.message.strip()}\n{''.join(error.stack[-3:])}" if error is not None else "failed"
 
 
 def _fill(
