@@ -31,6 +31,7 @@ PRETRAINING, INSTRUCTIONS, PREFERENCES = "pretraining", "instructions", "prefere
 WHERE = (PRETRAINING, INSTRUCTIONS, PREFERENCES)
 DOCUMENT_COLUMNS = ("id", "text", "url", "snapshot", "warc_file", "warc_offset")
 KEPT_FINDINGS_PER_ITEM = 20  # of one rank; all are counted
+CONTEXT_CHARACTERS = 160  # kept on each side of the matched text
 SHOWN_FINDINGS = 5  # in the gate's evidence
 
 
@@ -138,7 +139,14 @@ def scan(texts: Iterable[tuple[dict[str, Any], str]], where: str, indexes: Mappi
                 item = index.ids[match.item]
                 counts[name][item] += 1
                 if counts[name][item] <= KEPT_FINDINGS_PER_ITEM:
-                    found = {"how": match.how, "longest_run_words": match.words, "span": [match.start, match.end], "text": match.text}
+                    found = {
+                        "how": match.how,
+                        "longest_run_words": match.words,
+                        "span": [match.start, match.end],
+                        "text": match.text,
+                        "before": text[max(0, match.start - CONTEXT_CHARACTERS) : match.start],
+                        "after": text[match.end : match.end + CONTEXT_CHARACTERS],
+                    }
                     findings.append({"benchmark": name, "item": item, "where": where, **source, **found})
     return {
         "where": where,

@@ -1,0 +1,366 @@
+"""One self-contained page about a run: from what it was made, what was dropped and why, what the models know, what leaked.
+
+`render_report` takes whatever artifacts there are, refused ones included, and leaves out what is not there. Everything that came
+from pages is escaped, no address is a link, and a content policy in the page keeps it from loading anything.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup, escape
+
+from evaluation.scores import MODELS, sample_file
+from evaluation.scoreboard import scoreboard
+from evaluation.truth import Record, of_asset, rows_in
+from training.data.documents import read_lines
+from training.progress import METRICS_FILE, read_metrics
+from training.recipe import EvaluationRecipe
+from training.records import read_record
+
+SHOWN_PAIRS = 5  # of near-duplicates, for each snapshot
+SHOWN_SAMPLES = 3  # for each reason
+SHOWN_ANSWERS = 8  # for each suite
+SHOWN_FINDINGS = 50
+SHOWN_CHARACTERS = 700
+TEMPLATE = "report.html.j2"
+
+
+def render_report(records: Sequence[Record]) -> str:
+    """The page as one HTML text. `records` are (artifact folder, its `artifact.json`), inputs before what is made of them."""
+    board = scoreboard(records)
+    figures = {
+        "funnel": funnel_figure(board["funnel"]),
+        "loss": loss_figure(records),
+        "scores": scores_figure(board["scores"]),
+        "tokens": tokens_figure(board["tokens"]),
+    }
+    return _environment().get_template(TEMPLATE).render(
+        board=board,
+        lineage=lineage(records),
+        drops=drop_samples(records),
+        pairs=duplicate_pairs(records),
+        clusters=cluster_counts(records),
+        findings=findings(records),
+        contamination=contamination_suites(records),
+        answers=answers_side_by_side(records),
+        alignment_answers=alignment_answers(records),
+        how=_file(records, "model_scores", "harness.json") or {},
+        reproducibility=reproducibility(records),
+        figures={name: figure for name, figure in figures.items() if figure},
+        plotly=Markup(plotly_script()) if any(figures.values()) else "",
+        models=list(MODELS),
+    )
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("evaluation"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": number, "percent": percent, "clip": clip, "pretty": pretty}
+    return environment
+
+
+def plotly_script() -> str:
+    """plotly.js as it comes with the plotly package, so that nothing is loaded."""
+    return resources.files("plotly").joinpath("package_data/plotly.min.js").read_text("utf-8")
+
+
+# Numbers and texts.
+
+
+def number(value: Any, digits: int = 3) -> str:
+    """Whole numbers with thousands, others with `digits`; a dash for none."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.{digits}f}"
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A fraction as percent; a dash for none."""
+    return "–" if value is None else f"{100 * value:.{digits}f}"
+
+
+def clip(text: Any, characters: int = SHOWN_CHARACTERS) -> str:
+    """The first characters of a text, with a mark where it goes on."""
+    whole = str(text)
+    return whole if len(whole) <= characters else whole[:characters] + " …"
+
+
+def pretty(value: Any) -> str:
+    """Indented JSON."""
+    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
+
+
+def _file(records: Sequence[Record], asset: str, name: str) -> Any:
+    """A JSON file of the asset's last artifact; None when either is not there."""
+    for folder, record in reversed(of_asset(records, asset)):
+        if _has(record, name):
+            return json.loads((folder / name).read_text("utf-8"))
+    return None
+
+
+def _has(record: Mapping[str, Any], name: str) -> bool:
+    return any(entry["path"] == name for entry in record["files"])
+
+
+def _snapshot(record: Mapping[str, Any]) -> str:
+    return record["partition"].partition("@")[2] or record["partition"]
+
+
+# Parts of the page.
+
+
+def lineage(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Every artifact with its identities, counts and verdicts."""
+    return [
+        {
+            "asset": record["asset"],
+            "partition": record["partition"],
+            "fingerprint": record["fingerprint"],
+            "digest": record["digest"],
+            "counts": record["counts"],
+            "gates": record["gates"],
+            "metrics": record["metrics"],
+        }
+        for _, record in records
+    ]
+
+
+def drop_samples(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """For each corpus stage and snapshot the reasons by frequency, each with a few of the documents that it dropped."""
+    parts = []
+    for folder, record in records:
+        dropped = (record["counts"] or {}).get("dropped", {})
+        if not dropped or not any(entry["path"].startswith("dropped/") for entry in record["files"]):
+            continue
+        samples: dict[str, list[dict[str, Any]]] = {reason: [] for reason in dropped}
+        for row in rows_in([(folder, record)], "dropped", ["reason", "url", "text"]):
+            shown = samples.setdefault(row["reason"], [])
+            if len(shown) < SHOWN_SAMPLES:
+                shown.append({"url": row["url"], "text": row["text"]})
+        reasons = sorted(dropped.items(), key=lambda item: (-item[1], item[0]))
+        parts.append(
+            {
+                "asset": record["asset"],
+                "snapshot": _snapshot(record),
+                "reasons": [{"reason": reason, "dropped": n, "samples": samples.get(reason, [])} for reason, n in reasons],
+            }
+        )
+    return parts
+
+
+def cluster_counts(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """What deduplication removed in each snapshot."""
+    return [{"snapshot": _snapshot(record), **record["metrics"]} for _, record in of_asset(records, "deduplicated_documents")]
+
+
+def duplicate_pairs(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """A few removed near-duplicates beside the document that they repeat, with their differences marked."""
+    pairs = []
+    for folder, record in of_asset(records, "deduplicated_documents"):
+        chosen = []
+        for row in rows_in([(folder, record)], "dropped", ["id", "url", "text", "reason", "duplicate_of", "similarity"]):
+            if row["reason"] == "near_duplicate" and len(chosen) < SHOWN_PAIRS:
+                chosen.append(row)
+        pairs += chosen
+    texts = _texts(records, {row["duplicate_of"] for row in pairs})
+    return [
+        {
+            "id": row["id"],
+            "url": row["url"],
+            "duplicate_of": row["duplicate_of"],
+            "similarity": row["similarity"],
+            "marked": marked_differences(clip(texts[row["duplicate_of"]]), clip(row["text"])),
+        }
+        for row in pairs
+        if row["duplicate_of"] in texts
+    ]
+
+
+def _texts(records: Sequence[Record], ids: set[str]) -> dict[str, str]:
+    """The texts of documents by id, wherever deduplication left them."""
+    found: dict[str, str] = {}
+    for name in ("documents", "dropped") if ids else ():
+        for row in rows_in(of_asset(records, "deduplicated_documents"), name, ["id", "text"]):
+            if row["id"] in ids:
+                found[row["id"]] = row["text"]
+    return found
+
+
+def marked_differences(kept: str, removed: str) -> Markup:
+    """The kept text with what the removed one lacks struck out and what it adds marked. Both are escaped."""
+    left, right = kept.split(), removed.split()
+    parts = []
+    for what, a, b, c, d in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+        old, new = escape(" ".join(left[a:b])), escape(" ".join(right[c:d]))
+        if what == "equal":
+            parts.append(old)
+        else:
+            parts += [Markup("<del>{}</del>").format(old)] * bool(old) + [Markup("<ins>{}</ins>").format(new)] * bool(new)
+    return Markup(" ").join(parts)
+
+
+def findings(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """The first leaks that the contamination report names."""
+    found = of_asset(records, "contamination_report")
+    if not found or not _has(found[-1][1], "findings.jsonl"):
+        return []
+    return [row for row, _ in zip(read_lines(found[-1][0] / "findings.jsonl"), range(SHOWN_FINDINGS), strict=False)]
+
+
+def contamination_suites(records: Sequence[Record]) -> dict[str, Any]:
+    """The contamination report; empty when there is none."""
+    return _file(records, "contamination_report", "contamination.json") or {}
+
+
+def answers_side_by_side(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """For each suite with written answers the first items, with what each model said."""
+    scored = of_asset(records, "model_scores")
+    if not scored:
+        return []
+    folder, record = scored[-1]
+    recipe = read_record(EvaluationRecipe, record["settings"]["evaluation"], where="evaluation")
+    return [
+        {"suite": suite.name, "rows": _rows(folder, suite.name)} for suite in recipe.suites if suite.kind != "multiple_choice"
+    ]
+
+
+def _rows(folder: Path, suite: str) -> list[dict[str, Any]]:
+    samples = {model: _first(folder / sample_file(model, suite)) for model in MODELS}
+    return [
+        {
+            "item": row["item"],
+            "prompt": row["prompt"],
+            "target": row["target"],
+            "answers": {model: {"text": samples[model][i]["response"], "correct": samples[model][i]["correct"]} for model in MODELS},
+        }
+        for i, row in enumerate(samples["base"])
+    ]
+
+
+def _first(path: Path) -> list[dict[str, Any]]:
+    return [row for row, _ in zip(read_lines(path), range(SHOWN_ANSWERS), strict=False)]
+
+
+def alignment_answers(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Sampled answers of the SFT and the aligned model to the same prompts, with their rewards."""
+    scored = of_asset(records, "model_scores")
+    names = {model: f"samples/{model}_alignment_answers.jsonl.zst" for model in ("sft", "aligned")}
+    if not scored or not all(_has(scored[-1][1], name) for name in names.values()):
+        return []
+    rows = {model: _first(scored[-1][0] / name) for model, name in names.items()}
+    return [
+        {"prompt": before["prompt"][-1]["content"], "sft": before, "aligned": after}
+        for before, after in zip(rows["sft"], rows["aligned"], strict=True)
+    ]
+
+
+def reproducibility(records: Sequence[Record]) -> dict[str, Any]:
+    """Code, libraries and settings of every artifact."""
+    libraries: dict[str, str] = {}
+    for _, record in records:
+        libraries |= record["libraries"]
+    return {
+        "code_revisions": sorted({record["code_revision"] for _, record in records if record["code_revision"]}),
+        "libraries": dict(sorted(libraries.items())),
+        "seeds": {f"{record['asset']} [{record['partition']}]": record["seed"] for _, record in records},
+        "settings": {f"{record['asset']} [{record['partition']}]": record["settings"] for _, record in records},
+    }
+
+
+# Figures, as plotly's JSON. Values only; no text of a page goes into one.
+
+COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f")
+LAYOUT = {"margin": {"l": 60, "r": 20, "t": 40, "b": 50}, "paper_bgcolor": "#fff", "font": {"family": "system-ui, sans-serif"}}
+
+
+def funnel_figure(funnel: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """A Sankey diagram of all snapshots together: from what came in, through every stage, to what was kept."""
+    nodes: dict[str, int] = {}
+    flows: dict[tuple[int, int], int] = {}
+
+    def flow(source: str, target: str, records: int) -> None:
+        if records:
+            key = (nodes.setdefault(source, len(nodes)), nodes.setdefault(target, len(nodes)))
+            flows[key] = flows.get(key, 0) + records
+
+    for stages in funnel.values():
+        before = "crawl records"
+        for stage in stages:
+            name = stage["asset"].replace("_", " ")
+            flow(before, name, stage["kept"])
+            for outcome in ("dropped", "quarantined"):
+                for reason, records in stage[outcome].items():
+                    flow(before, f"{outcome}: {reason.partition(':')[0].replace('_', ' ')}", records)
+            before = name
+    if not flows:
+        return {}
+    links = {
+        "source": [source for source, _ in flows],
+        "target": [target for _, target in flows],
+        "value": list(flows.values()),
+        "color": ["rgba(78,121,167,0.35)" if ":" not in list(nodes)[target] else "rgba(225,87,89,0.35)" for _, target in flows],
+    }
+    return {
+        "data": [{"type": "sankey", "node": {"label": list(nodes), "pad": 12}, "link": links}],
+        "layout": {**LAYOUT, "height": 460},
+    }
+
+
+def loss_figure(records: Sequence[Record]) -> dict[str, Any]:
+    """Loss by step of everything that was trained."""
+    traces = []
+    for asset in ("base_model", "sft_model", "reward_model", "aligned_model"):
+        for folder, _ in of_asset(records, asset)[-1:]:
+            rows = [row for row in read_metrics(folder / METRICS_FILE) if isinstance(row.get("loss"), (int, float))]
+            if rows:
+                points = {"x": [row["step"] for row in rows], "y": [row["loss"] for row in rows]}
+                traces.append({"type": "scatter", "mode": "lines", "name": asset.replace("_", " "), **points})
+    if not traces:
+        return {}
+    axes = {"xaxis": {"title": {"text": "step"}}, "yaxis": {"title": {"text": "loss"}}}
+    return {"data": traces, "layout": {**LAYOUT, **axes, "height": 380}}
+
+
+def scores_figure(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Bars of accuracy with standard errors, the models side by side, and chance as a mark."""
+    if not scores:
+        return {}
+    suites = list(scores)
+    traces: list[dict[str, Any]] = []
+    for colour, model in zip(COLOURS, MODELS, strict=False):
+        entries = [scores[suite].get(model) for suite in suites]
+        errors = [100 * (entry["stderr"] or 0) if entry else 0 for entry in entries]
+        bars = {"x": suites, "y": [100 * entry["score"] if entry else None for entry in entries]}
+        error = {"type": "data", "array": errors, "visible": True}
+        traces.append({"type": "bar", "name": model, "marker": {"color": colour}, "error_y": error, **bars})
+    chance = [100 * next(iter(scores[suite].values()))["chance"] for suite in suites]
+    mark = {"symbol": "line-ew-open", "size": 30, "color": "#333"}
+    traces.append({"type": "scatter", "mode": "markers", "name": "chance", "x": suites, "y": chance, "marker": mark})
+    axis = {"title": {"text": "percent"}, "range": [0, 100]}
+    return {"data": traces, "layout": {**LAYOUT, "barmode": "group", "yaxis": axis, "height": 380}}
+
+
+def tokens_figure(tokens: Mapping[str, float]) -> dict[str, Any]:
+    """Tokens of each snapshot's shards."""
+    if not tokens:
+        return {}
+    names = [name.partition("@")[2] or name for name in tokens]
+    bars = {"type": "bar", "x": names, "y": list(tokens.values()), "marker": {"color": COLOURS[0]}}
+    return {"data": [bars], "layout": {**LAYOUT, "yaxis": {"title": {"text": "tokens"}}, "height": 300}}
+
+
+def records_of(folders: Iterable[Path]) -> list[Record]:
+    """The artifacts in `folders`, each with its `artifact.json`."""
+    return [(folder, json.loads((folder / "artifact.json").read_text("utf-8"))) for folder in folders]
