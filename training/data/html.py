@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
-from resiliparse.parse.html import ElementNode, HTMLTree
+from resiliparse.parse.html import HTMLTree
 
 from training.recipe import ExtractRecipe
 
@@ -214,7 +214,8 @@ def is_deeper(tree: HTMLTree, limit: int) -> bool:
 
 # Text
 
-LIST_LEVELS = 3
+LISTS_NEAR_BODY = "body > ul, body > * > ul, body > * > * > ul"
+MENU_CHARACTERS_PER_LINK = 40  # a list with less text for each of its links is a menu
 MANY_NEWLINES = re.compile(r"\n{3,}")
 MANY_TABS = re.compile(r"\t{2,}")
 
@@ -233,33 +234,21 @@ def _main_text(tree: HTMLTree, html: str, settings: ExtractRecipe) -> str:
 
 
 def _deepen_lists(tree: HTMLTree) -> None:
-    """Put lists that stand near the body, and are not mostly links, three elements deeper.
+    """Put lists that stand near the body, and are no menus, three elements deeper.
 
     resiliparse 2.0 takes every `ul` fewer than four levels below the body for a menu: ingredients, steps and all. On
     the labelled pages of article-extraction-benchmark this leaves precision and recall as they are.
     """
-    for item in tree.document.query_selector_all("ul") if tree.document else ():
-        if _levels_below_body(item) <= LIST_LEVELS and not _is_mostly_links(item):
-            parent, outer = item.parent, tree.create_element("div")
-            parent.replace_child(outer, item)
-            for _ in range(LIST_LEVELS - 1):
-                inner = tree.create_element("div")
-                outer.append_child(inner)
-                outer = inner
-            outer.append_child(item)
-
-
-def _levels_below_body(item: ElementNode) -> int:
-    """How many levels an element is below the body, counted up to one more than LIST_LEVELS."""
-    for level in range(LIST_LEVELS + 1):
-        if item is None or item.tag == "body":
-            return level
-        item = item.parent
-    return LIST_LEVELS + 1
-
-
-def _is_mostly_links(item: ElementNode) -> bool:
-    return 2 * sum(len(link.text) for link in item.query_selector_all("a")) > len(item.text)
+    for item in tree.document.query_selector_all(LISTS_NEAR_BODY) if tree.document else ():
+        if len(item.text) < MENU_CHARACTERS_PER_LINK * len(item.query_selector_all("a")):
+            continue
+        outer = tree.create_element("div")
+        item.parent.replace_child(outer, item)
+        for _ in range(2):
+            inner = tree.create_element("div")
+            outer.append_child(inner)
+            outer = inner
+        outer.append_child(item)
 
 
 def _trafilatura_text(html: str) -> str:
