@@ -221,7 +221,7 @@ CHAIN: dict[str, Link] = {
             scope="snapshot",
             settings=_sections("filter"),
             inputs=(Input(asset="extracted_documents"), Input(asset="quality_models")),
-            gates=("counts_balance", "kept_fraction"),
+            gates=("counts_balance", "kept_fraction", "kept_fraction_by_group"),
         ),
         Link(
             name="document_signatures",
@@ -320,7 +320,7 @@ CHAIN: dict[str, Link] = {
             scope="recipe",
             settings=_sections("sft"),
             inputs=(Input(asset="base_model"), Input(asset="instruction_data")),
-            gates=("template", "loss_finite_and_falling"),
+            gates=("counts_balance", "template", "loss_finite_and_falling", "merged_equals_adapter"),
             pool="training",
         ),
         Link(
@@ -340,7 +340,7 @@ CHAIN: dict[str, Link] = {
             scope="recipe",
             settings=_sections("reward"),
             inputs=(Input(asset="sft_model"), Input(asset="preference_data")),
-            gates=("pair_accuracy",),
+            gates=("counts_balance", "loss_finite", "held_out_pair_accuracy"),
             pool="training",
         ),
         Link(
@@ -351,7 +351,7 @@ CHAIN: dict[str, Link] = {
             scope="recipe",
             settings=_sections("align"),
             inputs=(Input(asset="sft_model"), Input(asset="preference_data"), Input(asset="reward_model")),
-            gates=("loss_finite", "template"),
+            gates=("counts_balance", "loss_finite", "dpo_starts_at_ln2", "merged_equals_adapter"),
             pool="training",
         ),
         Link(
