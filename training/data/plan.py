@@ -1,7 +1,7 @@
 """The training plan: which documents are trained on, in which shares, and which are held out.
 
-Reads the sidecars of the token shards and writes `plan.json` and two arrays; `training.pretrain.batches` says from these
-alone what each step sees.
+Reads the sidecars of the token shards and writes `plan.json` and two arrays; `training.pretrain.batches` says from
+these alone what each step sees.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REPETITION_DECAY = 15.4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Documents:
-    """The documents of all shards in shard order: the columns of `batches.COLUMNS`, their sources and whether held out."""
+    """The documents of all shards: the columns of `batches.COLUMNS`, their sources and whether they are held out."""
 
     columns: np.ndarray
     sources: np.ndarray
@@ -86,8 +86,8 @@ def plan_sources(
 ) -> tuple[PlannedSource, ...]:
     """The sources with their quotas, which add up to `samples`.
 
-    `sizes` gives documents, tokens, held-out documents and held-out tokens of each label. RecipeError when a weight names no
-    source, a source has no weight, or a source would be read more than `max_epochs` times.
+    `sizes` gives documents, tokens, held-out documents and held-out tokens of each label. RecipeError when a weight
+    names no source, a source has no weight, or a source would be read more than `max_epochs` times.
     """
     weights = _weights(sizes, mixture)
     quotas = _quotas(weights, samples)
@@ -146,9 +146,9 @@ def _check_epochs(name: str, *, available: int, wanted: int, max_epochs: float) 
     if wanted > max_epochs * available:
         worth = effective_tokens(available, wanted)
         raise RecipeError(
-            f"mixture: source {name!r} should give {wanted:,} tokens and has {available:,}: {wanted / available:.2f} epochs,"
-            f" above max_epochs={max_epochs:g}. That many would be worth about {worth:,.0f} unique tokens. Lower"
-            f" pretrain.tokens or its weight, add documents, or raise mixture.max_epochs"
+            f"mixture: source {name!r} should give {wanted:,} tokens and has {available:,}:"
+            f" {wanted / available:.2f} epochs, above max_epochs={max_epochs:g}. That many would be worth about"
+            f" {worth:,.0f} unique tokens. Lower pretrain.tokens or its weight, add documents, or raise mixture.max_epochs"
         )
 
 
@@ -157,8 +157,8 @@ def _listing(item: InputArtifact, tokenizer_digest: str) -> dict[str, Any]:
     listing = json.loads(item.file("shards.json").read_text("utf-8"))
     if listing["tokenizer_digest"] != tokenizer_digest:
         raise RefusedInput(
-            f"token_shards [{item.partition}] were made with tokenizer {listing['tokenizer_digest'][:12]}, the recipe's is"
-            f" {tokenizer_digest[:12]}; materialize token_shards again"
+            f"token_shards [{item.partition}] were made with tokenizer {listing['tokenizer_digest'][:12]}, the"
+            f" recipe's is {tokenizer_digest[:12]}; materialize token_shards again"
         )
     return listing
 
@@ -202,7 +202,8 @@ def _read_documents(
         sidecar = pq.read_table(item.file(_beside(shard.path, ".documents.parquet")), columns=["id", "source", "bytes"])
         if len(sidecar) != shard.documents:
             raise DataError(
-                f"{item.file(shard.path)}: {shard.documents} documents, its sidecar has {len(sidecar)}; materialize token_shards again"
+                f"{item.file(shard.path)}: {shard.documents} documents, its sidecar has {len(sidecar)};"
+                " materialize token_shards again"
             )
         ids += sidecar["id"].to_pylist()
         sources += sidecar["source"].to_pylist()

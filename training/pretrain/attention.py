@@ -1,8 +1,8 @@
 """Causal attention within packed documents, in the form that is fastest on each kind of device.
 
-On a CPU: causal query blocks as batched matrix products with a hand-written backward pass. In bf16 at 256 positions this
-took 0.4 of the time of torch's `scaled_dot_product_attention` forward and backward (see docs/pretraining.md). Elsewhere:
-`scaled_dot_product_attention` with the mask.
+On a CPU: causal query blocks as batched matrix products with a hand-written backward pass. In bf16 at 256 positions
+this took 0.4 of the time of torch's `scaled_dot_product_attention` forward and backward (see docs/pretraining.md).
+Elsewhere: `scaled_dot_product_attention` with the mask.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ def one_document(tokens_BL: Tensor, *, dtype: torch.dtype) -> DocumentMask:
 def attend(query_key: Tensor, value: Tensor, mask: DocumentMask) -> Tensor:
     """Mixed values `[B, K, G, L, E]`.
 
-    `query_key` `[B, K, G + 1, L, E]` holds the G query heads of each key-value head and then its key; `value` is `[B, K, 1, L, E]`.
+    `query_key` `[B, K, G + 1, L, E]` holds the G query heads of each key-value head and then its key; `value` is `[B,
+    K, 1, L, E]`.
     """
     if mask.visible is None:
         return BlockCausalAttention.apply(query_key, value, mask.bias)
-    B, K, heads, L, E = query_key.shape
-    query, key = query_key.split((heads - 1, 1), dim=2)
+    query, key = query_key.split((query_key.shape[2] - 1, 1), dim=2)
     return grouped_attention(query, key, value, mask.visible)
 
 
@@ -85,7 +85,7 @@ def _blocks(length: int) -> list[tuple[int, int]]:
 
 
 class BlockCausalAttention(torch.autograd.Function):
-    """softmax(query · keyᵀ / sqrt(E) + bias) · value, one block of queries against the keys up to its end at a time.
+    """softmax(query · keyᵀ / sqrt(E) + bias) · value, a block of queries at a time against the keys up to its end.
 
     Keeps the probabilities for the backward pass: B · H · L² / 2 numbers a layer, which suits rows of up to a few
     thousand.

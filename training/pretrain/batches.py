@@ -1,6 +1,7 @@
 """Which tokens each training step sees: a pure function of the plan and the step.
 
-World size, micro-batch and worker count are not arguments, so they cannot change the answer. numpy and the standard library.
+World size, micro-batch and worker count are not arguments, so they cannot change the answer. numpy and the standard
+library.
 
 A sample is one packed row. The samples of a source are its documents end to end in a seeded order, cut every
 `sequence_length` tokens; each epoch has its own order. Sources are interleaved evenly by exact integer quotas.
@@ -28,7 +29,8 @@ PLAN_FILE = "plan.json"
 DOCUMENTS_FILE = "documents.npy"
 HELD_OUT_FILE = "held_out.npy"
 
-# Columns of both arrays, int64. `start` and `tokens` are in tokens, within the shard; `bytes` is the text's UTF-8 length.
+# Columns of both arrays, int64. `start` and `tokens` are in tokens, within the shard; `bytes` is the text's UTF-8
+# length.
 COLUMNS = ("shard", "document", "start", "tokens", "bytes")
 SHARD, DOCUMENT, START, TOKENS, BYTES = range(len(COLUMNS))
 
@@ -157,8 +159,8 @@ def trained_tokens(samples: Sequence[Sample]) -> int:
 def interleaved(quotas: Sequence[int], *, first: int, count: int) -> list[tuple[int, int]]:
     """(source, its sample number) for `count` places from `first` of the even interleaving of the sources' quotas.
 
-    Sample k of a source with n samples stands at time (2k + 1) / 2n of the run; ties go to the earlier source. The places
-    before `first` are counted, not walked.
+    Sample k of a source with n samples stands at time (2k + 1) / 2n of the run; ties go to the earlier source. The
+    places before `first` are counted, not walked.
     """
     total = sum(quotas)
     # A little before the place, so that rounding (half a sample a source) cannot overshoot it.
@@ -237,8 +239,8 @@ class Shards:
     def rows(self, samples: Sequence[Sample], *, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Tokens, targets and document numbers of packed rows: three int64 arrays `[samples, length]`.
 
-        The target of a position is the token that follows it in its document, IGNORED where none does. A short row ends in
-        token 0 without targets, as a document of its own.
+        The target of a position is the token that follows it in its document, IGNORED where none does. A short row ends
+        in token 0 without targets, as a document of its own.
         """
         tokens = np.zeros((len(samples), length), dtype=np.int64)
         targets = np.full((len(samples), length), IGNORED, dtype=np.int64)
@@ -259,8 +261,8 @@ class Shards:
 def open_shards(plan: Plan, inputs: Mapping[str, InputArtifact], *, verify: bool) -> Shards:
     """The plan's shards from the `token_shards` artifacts, by fingerprint.
 
-    RefusedInput when one is missing, is not the one that the plan was made from, has another size or, when `verify`, another
-    checksum.
+    RefusedInput when one is missing, is not the one that the plan was made from, has another size or, when `verify`,
+    another checksum.
     """
     files = []
     for shard in plan.record.shards:
@@ -268,8 +270,8 @@ def open_shards(plan: Plan, inputs: Mapping[str, InputArtifact], *, verify: bool
         if item is None or item.digest != shard.digest:
             given = f"digest {item.digest[:12]}" if item else "none"
             raise RefusedInput(
-                f"token_shards [{shard.partition}]: the plan was made from digest {shard.digest[:12]}, the job gives {given};"
-                " materialize training_plan again"
+                f"token_shards [{shard.partition}]: the plan was made from digest {shard.digest[:12]}, the job gives"
+                f" {given}; materialize training_plan again"
             )
         path = item.file(shard.path)
         if not path.exists() or path.stat().st_size != shard.bytes:

@@ -1,11 +1,12 @@
 """Trainer state on disk: safetensors and JSON, whole or not at all, verified when read.
 
-`step-00000012/` holds `tensors.safetensors`, `state.json` and, last, `manifest.json` with the sha256 of both. It is written under
-another name and renamed, so a killed save leaves nothing that counts.
+`step-00000012/` holds `tensors.safetensors`, `state.json` and, last, `manifest.json` with the sha256 of both. It is
+written under another name and renamed, so a killed save leaves nothing that counts.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -41,8 +43,7 @@ def save(folder: Path, *, step: int, tensors: dict[str, Tensor], state: dict[str
     temporary = folder / f".{final.name}.{os.getpid()}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, temporary / TENSORS_FILE)
-    _sync(temporary / TENSORS_FILE)
+    save_tensors({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, temporary / TENSORS_FILE)
     write_json(temporary / STATE_FILE, {"step": step, **state})
     files = {name: sha256_of(temporary / name) for name in (TENSORS_FILE, STATE_FILE)}
     write_json(temporary / MANIFEST_FILE, {"files": files})
@@ -93,7 +94,14 @@ def _problem(folder: Path) -> str | None:
     return None
 
 
-def _sync(path: Path) -> None:
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write a safetensors file and see it on the disk. OSError, as for any file, when the disk is full."""
+    try:
+        save_file(tensors, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        if f"code: {errno.ENOSPC}" in str(error):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+        raise
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -118,7 +126,7 @@ def pack(model: torch.nn.Module, optimizers: dict[str, torch.optim.Optimizer]) -
 
 @torch.no_grad()
 def unpack(tensors: dict[str, Tensor], model: torch.nn.Module, optimizers: dict[str, torch.optim.Optimizer]) -> None:
-    """Put back what `pack` gave. RefusedInput when the model's weights are not exactly those named in the checkpoint."""
+    """Put back what `pack` gave. RefusedInput when the model's weights are not exactly those in the checkpoint."""
     parameters = dict(model.named_parameters())
     shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
     saved = {
@@ -129,7 +137,8 @@ def unpack(tensors: dict[str, Tensor], model: torch.nn.Module, optimizers: dict[
     if saved != shapes:
         differing = sorted(name for name in saved.keys() | shapes.keys() if saved.get(name) != shapes.get(name))
         raise RefusedInput(
-            f"checkpoint: {differing[0]} has shape {saved.get(differing[0])}, the model wants {shapes.get(differing[0])}"
+            f"checkpoint: {differing[0]} has shape {saved.get(differing[0])}, the model wants"
+            f" {shapes.get(differing[0])}"
         )
     for name, parameter in parameters.items():
         parameter.copy_(tensors[f"model.{name}"])

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from training.artifact import write_json
 from training.job import DataError
 from training.pretrain.attention import one_document
+from training.pretrain.checkpoint import save_tensors
 from training.pretrain.model import Block, Decoder, ModelConfig
 from training.records import RecipeError
 
@@ -27,8 +28,10 @@ TOLERANCE = 1e-4  # largest difference of fp32 logits
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
 
-def hugging_face_config(config: ModelConfig, *, eos_id: int, pad_id: int | None) -> dict[str, Any]:
-    """What `config.json` holds. `pad_id` is None when the tokenizer has no padding token."""
+def hugging_face_config(
+    config: ModelConfig, *, eos_id: int, bos_id: int | None = None, pad_id: int | None = None
+) -> dict[str, Any]:
+    """What `config.json` holds. `bos_id` and `pad_id` are None when the tokenizer has no such token."""
     name = "Qwen3" if config.qk_norm else "Llama"
     result = {
         "architectures": [f"{name}ForCausalLM"],
@@ -48,7 +51,7 @@ def hugging_face_config(config: ModelConfig, *, eos_id: int, pad_id: int | None)
         "rope_theta": config.rope_theta,
         "tie_word_embeddings": config.tied,
         "attention_bias": False,
-        "bos_token_id": None,
+        "bos_token_id": bos_id,
         "eos_token_id": eos_id,
         "pad_token_id": pad_id,
         "use_cache": True,
@@ -58,7 +61,7 @@ def hugging_face_config(config: ModelConfig, *, eos_id: int, pad_id: int | None)
 
 
 def read_config(data: dict[str, Any]) -> ModelConfig:
-    """The shape that a `config.json` of Llama or Qwen3 describes. DataError for any other, or for what is not built here."""
+    """The shape that a `config.json` of Llama or Qwen3 describes. DataError for any other, or for what is not here."""
     if data.get("model_type") not in ("llama", "qwen3"):
         raise DataError(f"config.json: model_type {data.get('model_type')!r}; llama and qwen3 can be read")
     rope = data.get("rope_parameters") or data.get("rope_scaling") or {}
@@ -118,12 +121,13 @@ def write_model(model: Decoder, folder: Path, *, tokenizer: Path, eos_id: int) -
     copied = [name for name in TOKENIZER_FILES if (tokenizer / name).exists()]
     for name in copied:
         shutil.copyfile(tokenizer / name, folder / name)
-    pad_id = _pad_id(tokenizer)
+    bos_id, pad_id = _special_id(tokenizer, "bos_token"), _special_id(tokenizer, "pad_token")
     weights = {name: _as_matrix(view).cpu() for name, view in hugging_face_views(model)}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    write_json(folder / "config.json", hugging_face_config(model.config, eos_id=eos_id, pad_id=pad_id))
-    generation = {"eos_token_id": eos_id, "do_sample": False} | ({} if pad_id is None else {"pad_token_id": pad_id})
-    write_json(folder / "generation_config.json", generation)
+    save_tensors(weights, folder / "model.safetensors")
+    write_json(folder / "config.json", hugging_face_config(model.config, eos_id=eos_id, bos_id=bos_id, pad_id=pad_id))
+    generation = {"bos_token_id": bos_id, "eos_token_id": eos_id, "pad_token_id": pad_id, "do_sample": False}
+    given = {name: value for name, value in generation.items() if value is not None}
+    write_json(folder / "generation_config.json", given)
     return ("model.safetensors", "config.json", "generation_config.json", *copied)
 
 
@@ -145,12 +149,13 @@ def read_model(folder: Path) -> Decoder:
     return model
 
 
-def _pad_id(tokenizer: Path) -> int | None:
+def _special_id(tokenizer: Path, name: str) -> int | None:
+    """The id of the token that `tokenizer_config.json` gives a role; None when it gives none."""
     path = tokenizer / "tokenizer_config.json"
-    pad = json.loads(path.read_text("utf-8")).get("pad_token") if path.exists() else None
-    if isinstance(pad, dict):
-        pad = pad.get("content")
-    return token_ids(tokenizer).get(pad) if pad else None
+    token = json.loads(path.read_text("utf-8")).get(name) if path.exists() else None
+    if isinstance(token, dict):
+        token = token.get("content")
+    return token_ids(tokenizer).get(token) if token else None
 
 
 def token_ids(tokenizer: Path) -> dict[str, int]:

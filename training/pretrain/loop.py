@@ -1,7 +1,7 @@
 """The training loop: batches by the plan, gradients summed over micro-batches and processes, one update a step.
 
-The loss is the mean over all trained tokens of the global batch, whatever the world size and micro-batch. Weights, gradients
-and optimizer state are fp32; the passes run in the recipe's precision.
+The loss is the mean over all trained tokens of the global batch, whatever the world size and micro-batch. Weights,
+gradients and optimizer state are fp32; the passes run in the recipe's precision.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 LOGGED_STEPS = 200
 EVALUATIONS = 4
 TEXT_SAMPLES = 4
+EVALUATED_ROWS = 16  # at once, of held-out text
 LOSS_WINDOW = 10  # steps over which the loss at the end is averaged
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -170,9 +171,11 @@ class Trainer:
             position.skipped_in_a_row += 1
             position.skipped_steps.append(step)
             if position.skipped_in_a_row > self.recipe.max_skipped_steps:
+                skipped = position.skipped_steps[-position.skipped_in_a_row :]
                 raise Diverged(
-                    f"steps {position.skipped_steps[-position.skipped_in_a_row :]} had a loss or gradient that is not finite, more"
-                    f" in a row than max_skipped_steps={self.recipe.max_skipped_steps}; lower the learning rate or look at the data"
+                    f"steps {skipped} had a loss or gradient that is not finite,"
+                    f" more in a row than max_skipped_steps={self.recipe.max_skipped_steps}; lower the learning rate or"
+                    " look at the data"
                 )
             return
         position.skipped_in_a_row = 0
@@ -201,8 +204,8 @@ class Trainer:
             return ()
         if found.state["plan_digest"] != self.plan.digest:
             raise RefusedInput(
-                f"{folder}: checkpoints of plan {found.state['plan_digest'][:12]}, the job's is {self.plan.digest[:12]};"
-                " remove the folder to start again from step 0"
+                f"{folder}: checkpoints of plan {found.state['plan_digest'][:12]}, the job's is"
+                f" {self.plan.digest[:12]}; remove the folder to start again from step 0"
             )
         checkpoint.unpack(found.tensors, self.model, self.optimizers)
         self.position = Position(**found.state["position"])
@@ -224,11 +227,10 @@ class Trainer:
             if not samples:
                 continue
             own = samples[self.world.rank :: self.world.size]
-            nats = self.world.sum(
-                torch.tensor([sum(self._nats(own[at : at + 16]) for at in range(0, len(own), 16))], dtype=torch.float64)
-            )
+            nats = sum(self._nats(own[at : at + EVALUATED_ROWS]) for at in range(0, len(own), EVALUATED_ROWS))
+            total = self.world.sum(torch.tensor(nats, dtype=torch.float64, device=self.world.device)).item()
             first_tokens = source.held_out_documents * math.log(self.model.config.vocab_size)
-            result[source.name] = (nats.item() + first_tokens) / math.log(2) / max(1, held_out_bytes(self.plan, number))
+            result[source.name] = (total + first_tokens) / math.log(2) / max(1, held_out_bytes(self.plan, number))
         return result
 
     def _nats(self, samples: list[Sample]) -> float:
@@ -333,8 +335,8 @@ def _signals() -> Iterator[list[int]]:
 def keep_freed_memory() -> None:
     """Ask glibc to reuse large freed blocks instead of giving them back: activations come and go by the megabyte.
 
-    Every page given back is zeroed again by the kernel at the next pass; keeping them was worth 8 % of a step. Does nothing
-    with another C library.
+    Every page given back is zeroed again by the kernel at the next pass; keeping them was worth 8 % of a step. Does
+    nothing with another C library.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,7 +1,7 @@
 """One decoder: grouped-query attention, rotary positions, RMSNorm, SwiGLU, optional QK-norm, tied or untied head.
 
-Shape letters: B rows, L positions in a row, D width, H query heads, K key-value heads, G = H / K query heads that share one
-key-value head, E width of one head, F width of the MLP, V vocabulary.
+Shape letters: B rows, L positions in a row, D width, H query heads, K key-value heads, G = H / K query heads that share
+one key-value head, E width of one head, F width of the MLP, V vocabulary.
 
 Parameters are fp32 masters; `Decoder.forward` computes in the dtype it is asked for, casting each weight once a pass.
 """
@@ -71,8 +71,8 @@ class ModelConfig:
     def training_flops_per_token(self, length: int) -> float:
         """Floating-point operations of one forward and backward pass for a token in a row of `length` positions.
 
-        Six for each matrix weight, and 6 · layers · width · length for causal attention (half of the full square), as in
-        arXiv 2204.02311, appendix B. Recomputation and elementwise work are not counted.
+        Six for each matrix weight, and 6 · layers · width · length for causal attention (half of the full square), as
+        in arXiv 2204.02311, appendix B. Recomputation and elementwise work are not counted.
         """
         return 6 * self.matrix_parameters + 6 * self.layers * self.width * length
 
@@ -103,8 +103,8 @@ class _UnitRMS(torch.autograd.Function):
 def linear(x: Tensor, weight: Tensor, gain: Tensor | None = None) -> Tensor:
     """`weight` applied to `x`, in the dtype of `x`.
 
-    `gain` is that of the norm before it. Multiplying the weight's columns by it is the same as multiplying `x`, and a pass
-    over the weight is cheaper than one over the activations.
+    `gain` is that of the norm before it. Multiplying the weight's columns by it is the same as multiplying `x`, and a
+    pass over the weight is cheaper than one over the activations.
     """
     return F.linear(x, (weight if gain is None else weight * gain).to(x.dtype))
 
@@ -120,7 +120,7 @@ def rotary_table(positions: Tensor, *, head_width: int, theta: float) -> tuple[T
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """`x` with each pair (i, i + E/2) of its last axis turned by its angle; the tables broadcast against half of `x`."""
+    """`x` with each pair (i, i + E/2) of its last axis turned by its angle; tables broadcast against half of `x`."""
     return _Rotation.apply(x, cosine, sine)
 
 
@@ -139,7 +139,8 @@ class _Rotation(torch.autograd.Function):
 
 
 def _turned(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    # Halves of a head are a few numbers wide, too short for vectors. Copied out, a whole sequence is one run: 5 times as fast.
+    # Halves of a head are a few numbers wide, too short for vectors. Copied out, a whole sequence is one run: 5 times
+    # as fast.
     first, second = (half.contiguous() for half in x.chunk(2, dim=-1))
     return torch.cat(((first * cosine).sub_(second * sine), (second * cosine).add_(first * sine)), dim=-1)
 
@@ -168,7 +169,9 @@ class Attention(nn.Module):
         config, (B, L, D) = self.config, x_BLD.shape
         fused = linear(unit_rms(x_BLD, config.norm_eps), self.query_key_value, self.norm)
         heads = fused.view(B, L, config.kv_heads, config.group + 2, config.head_width).permute(0, 2, 3, 1, 4)
-        query_key, value = (part.contiguous() for part in heads.split((config.group + 1, 1), dim=2))  # [B, K, G + 1 or 1, L, E]
+        query_key, value = (
+            part.contiguous() for part in heads.split((config.group + 1, 1), dim=2)
+        )  # [B, K, G + 1 or 1, L, E]
         if config.qk_norm:
             query_key = unit_rms(query_key, config.norm_eps) * self._query_key_gains().to(x_BLD.dtype)
         mixed = attend(rotate(query_key, *table), value, mask)
@@ -180,7 +183,7 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """down(silu(gate(x)) * up(x)). Gate and up are two products: halves of a joint one are slower to read than it saves."""
+    """down(silu(gate(x)) * up(x)). Gate and up are two products: the halves of a joint one are slower to read."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -247,9 +250,9 @@ EMBEDDING_DEVIATION = 0.02
 def initialise(model: Decoder, *, zero_outputs: bool, generator: torch.Generator) -> None:
     """Fill every weight from `generator`, in the order of `named_parameters`, so that a seed fixes a model.
 
-    Embedding and head are normal with deviation 0.02; the matrices of the layers with 1 / sqrt(inputs), which keeps the size
-    of what flows through them at any width. Those that write into the residual stream are divided by sqrt(2 · layers)
-    (GPT-2), or zero when `zero_outputs`, which makes each block start as the identity. Norm gains are 1.
+    Embedding and head are normal with deviation 0.02; the matrices of the layers with 1 / sqrt(inputs), which keeps the
+    size of what flows through them at any width. Those that write into the residual stream are divided by sqrt(2 ·
+    layers) (GPT-2), or zero when `zero_outputs`, which makes each block start as the identity. Norm gains are 1.
     """
     for name, parameter in model.named_parameters():
         if parameter.dim() == 1:

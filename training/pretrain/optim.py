@@ -1,8 +1,9 @@
 """Optimizers and the learning-rate schedule.
 
-Muon orthogonalizes the update of each weight matrix; embeddings, head and norms are AdamW's. Muon is written here although
-torch has one: matrices of one shape go through one batched product, and fused projections are taken apart first, so that
-what is orthogonalized is what transformers calls a matrix. On a single plain matrix it equals `torch.optim.Muon` (tested).
+Muon orthogonalizes the update of each weight matrix; embeddings, head and norms are AdamW's. Muon is written here
+although torch has one: matrices of one shape go through one batched product, and fused projections are taken apart
+first, so that what is orthogonalized is what transformers calls a matrix. On a single plain matrix it equals
+`torch.optim.Muon` (tested).
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def learning_rate_factor(
 ) -> float:
     """What the peak learning rate is multiplied by at `step` (from 0); a pure function, so resuming needs no state.
 
-    Linear warmup reaches 1 at the last warmup step. `cosine` and `linear` fall from there to `final_fraction` at the last
-    step; `wsd` stays at 1 and falls linearly over the last `decay_fraction` of all steps (arXiv 2404.06395).
+    Linear warmup reaches 1 at the last warmup step. `cosine` and `linear` fall from there to `final_fraction` at the
+    last step; `wsd` stays at 1 and falls linearly over the last `decay_fraction` of all steps (arXiv 2404.06395).
     """
     warmup = round(warmup_fraction * steps)
     if step < warmup:

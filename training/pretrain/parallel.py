@@ -79,7 +79,7 @@ def accumulation_steps(*, global_batch_tokens: int, micro_batch_tokens: int, dat
 
 
 def micro_batches(rows: int, *, sequence_length: int, micro_batch_tokens: int, world: World) -> list[range]:
-    """The rows of the global batch that this process takes in each pass. `micro_batch_tokens` 0: all of its share at once.
+    """The rows of the global batch that this process takes in each pass; 0 `micro_batch_tokens` means one pass.
 
     RecipeError when rows do not divide over passes and processes.
     """

@@ -13,7 +13,7 @@ import torch
 
 from training.job import Gate, Job, Outcome, RefusedInput, Work
 from training.pretrain import export
-from training.pretrain.batches import Plan, Shards, held_out_samples, index, open_shards, read_plan
+from training.pretrain.batches import Plan, Shards, held_out_bytes, held_out_samples, index, open_shards, read_plan
 from training.pretrain.loop import Trainer, Watch, keep_freed_memory, train
 from training.pretrain.model import Decoder, ModelConfig, initialise
 from training.pretrain.parallel import joined_world
@@ -81,7 +81,7 @@ def model_config(recipe: ModelRecipe, *, vocab_size: int) -> ModelConfig:
 
 
 def build_model(recipe: ModelRecipe, pretrain: PretrainRecipe, tokenizer: Path) -> Decoder:
-    """A freshly initialised model; the same bits on every process and device, as it is filled on the CPU from the seed."""
+    """A freshly initialised model; filled on the CPU from the seed, so the same on every process and device."""
     vocab_size = max(export.token_ids(tokenizer).values()) + 1
     model = Decoder(model_config(recipe, vocab_size=vocab_size))
     initialise(model, zero_outputs=pretrain.zero_init_outputs, generator=torch.Generator().manual_seed(pretrain.seed))
@@ -102,8 +102,8 @@ def _open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards]:
     planned = (record.seed, record.sequence_length, record.global_batch_tokens, record.steps)
     if asked != planned:
         raise RecipeError(
-            f"pretrain: (seed, sequence_length, global_batch_tokens, steps) are {asked}, the plan was made for {planned};"
-            " materialize training_plan again"
+            f"pretrain: (seed, sequence_length, global_batch_tokens, steps) are {asked}, the plan was made for"
+            f" {planned}; materialize training_plan again"
         )
     # Every process maps the same files; one reading of every byte a node is enough.
     is_first_here = os.environ.get("LOCAL_RANK", "0") == "0"
@@ -123,7 +123,7 @@ def _tokenizer_folder(job: Job) -> Path:
 
 
 def _sampler(tokenizer: Path, plan: Plan, shards: Shards) -> Callable[[Trainer], str] | None:
-    """Continues the start of a held-out document greedily; None where tokenizers is not installed or nothing is held out."""
+    """Continues the start of a held-out document greedily; None without the package tokenizers or a held-out one."""
     try:
         from tokenizers import Tokenizer
     except ImportError:
@@ -202,14 +202,12 @@ def _finish(job: Job, work: Work, trainer: Trainer, bits: dict[str, float], note
 
 def _overall_bits_per_byte(plan: Plan, bits: dict[str, float]) -> float:
     """Over all held-out bytes together."""
-    from training.pretrain.batches import held_out_bytes
-
     sizes = {source.name: held_out_bytes(plan, number) for number, source in enumerate(plan.record.sources)}
     return sum(value * sizes[name] for name, value in bits.items()) / sum(sizes[name] for name in bits)
 
 
 def _loss_gate(start: float, end: float, min_fall: float) -> Gate:
-    """The loss is a number and fell by at least `min_fall` nats per token from the first step to the mean of the last ones."""
+    """The loss is a number and fell by at least `min_fall` nats, from the first step to the mean of the last ones."""
     is_finite = math.isfinite(start) and math.isfinite(end)
     evidence = {
         "loss_start": start if is_finite else None,

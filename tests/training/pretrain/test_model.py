@@ -160,7 +160,8 @@ def seeded(seed: int, *shape: int) -> torch.Tensor:
 def test_rotary_positions_equal_the_reference():
     expected = reference("test_rope")
     x = seeded(4, 4, 12, 64)
-    # The reference pairs neighbours (0, 1), (2, 3), …; this model pairs i with i + 32. A permutation of columns joins them.
+    # The reference pairs neighbours (0, 1), (2, 3), …; this model pairs i with i + 32. A permutation of columns joins
+    # them.
     apart = torch.cat((x[..., 0::2], x[..., 1::2]), dim=-1)
     turned = rotate(apart, *rotary_table(torch.arange(12), head_width=64, theta=10_000.0))
     ours = torch.stack((turned[..., :32], turned[..., 32:]), dim=-1).flatten(-2)

@@ -1,4 +1,4 @@
-"""Training itself: it learns, resumes to the bit, spreads over processes, and its export is the model that was trained."""
+"""Training itself: it learns, resumes to the bit, spreads over processes, and exports what was trained."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from safetensors.torch import load_file
 
 from tests.training.pretrain import tiny
 from training.job import RefusedInput, write_job
-from training.pretrain import checkpoint, export, loop, stage
+from training.pretrain import checkpoint, export, stage
 from training.pretrain.attention import one_document
 from training.pretrain.batches import held_out_bytes
 from training.pretrain.loop import Diverged, Trainer, Watch, train
@@ -28,6 +29,7 @@ from training.progress import read_metrics
 from training.records import RecipeError
 from training.runner import REQUEUE_EXIT_CODE, StopRequested
 
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 ALONE = World(rank=0, size=1, device=torch.device("cpu"))
 
 
@@ -134,7 +136,7 @@ def test_when_every_checkpoint_is_broken_nothing_starts_from_zero(chain, tmp_pat
     saved(chain, tmp_path)
     for folder in checkpoint.checkpoints(tmp_path):
         (folder / checkpoint.TENSORS_FILE).unlink()
-    with pytest.raises(RefusedInput, match="no checkpoint is whole.*step-00000004.*step-00000002"):
+    with pytest.raises(RefusedInput, match=r"no checkpoint is whole.*step-00000004.*step-00000002"):
         trainer_of(chain).resume(tmp_path)
 
 
@@ -277,8 +279,7 @@ def launched(job, path, *, processes):
             "-m",
             "training",
         ]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=200)
+    return subprocess.run(argv, env=ENVIRONMENT, capture_output=True, text=True, timeout=200)
 
 
 def losses_of(job):
@@ -302,5 +303,23 @@ def test_two_processes_train_the_model_of_one(tmp_path):
     assert json.loads(Path(together.output, "artifact.json").read_text())["notes"]["processes"] == 2
 
 
-def test_the_requeue_code_is_the_runners():
-    assert REQUEUE_EXIT_CODE == 75 and issubclass(loop.StopRequested, Exception)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_run_that_is_killed_goes_on_to_the_same_weights(tmp_path, number):
+    chain = tiny.TinyChain(tmp_path, pretrain=dataclasses.replace(tiny.PRETRAIN, tokens=40 * 256))
+    straight, stopped = (chain.job(name, threads=1, checkpoint_seconds=0.0) for name in ("straight", "stopped"))
+    stage.run(straight, tiny.work_in(Path(straight.output)))
+    write_job(stopped, tmp_path / "job.json")
+    argv = [sys.executable, "-m", "training", str(tmp_path / "job.json")]
+    running = subprocess.Popen(argv, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+    metrics = Path(stopped.output, "metrics.jsonl")
+    while running.poll() is None and not any(row["step"] >= 5 for row in read_metrics(metrics)):
+        time.sleep(0.01)
+    running.send_signal(number)
+    assert running.wait(60) == (REQUEUE_EXIT_CODE if number == signal.SIGTERM else -number)
+    done = launched(stopped, tmp_path / "job.json", processes=1)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(Path(stopped.output, "artifact.json").read_text())
+    assert 0 < record["notes"]["resumed_at_step"] < 40
+    ours, theirs = (Path(job.output, "model", "model.safetensors").read_bytes() for job in (straight, stopped))
+    assert ours == theirs
+    assert not Path(stopped.output, "scratch").exists()

@@ -53,7 +53,7 @@ def commit(folder: Path, asset: str, files: list[str], **fields: Any) -> InputAr
 
 def make_tokenizer(folder: Path) -> InputArtifact:
     """Bytes as tokens: id 0 ends a text, 1 pads, byte b is b + 2."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, decoders
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     folder.mkdir(parents=True, exist_ok=True)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
