@@ -7,9 +7,10 @@ hashes `hash_k`, and beside each the item's number `item_k` and what it proves `
 What is indexed: the n-grams (the benchmark's `ngram_words`) of question and answer read as one text. An item whose
 question is shorter has its whole question as one n-gram, of five words at least, which proves something only with the
 answer close behind it. An n-gram needs four different words with a letter in them: `1, 2, 3, …` is nobody's question.
-Of a passage only its last words are indexed, ahead of the question's first: that a document holds a public text which
-an exam quotes does not give the answer away, the exam's question behind it does. Labels such as `Question:` belong to
-the file's form, not to the item.
+An n-gram in more than three items of a benchmark is the form of its questions: it lengthens a match and proves none. Of
+a passage only its last words are indexed, ahead of the question's first: that a document holds a public text which an
+exam quotes does not give the answer away, the exam's question behind it does. Labels such as `Question:` belong to the
+file's form, not to the item.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ INDEX_FILE: Final = "index.safetensors"
 MIN_WORDS: Final = 5
 MIN_LETTERED_WORDS: Final = 4
 
-# What an n-gram proves: shared words of question and answer; a whole short item; a whole short question, if the answer
-# follows.
-PLAIN, WHOLE, WITH_ANSWER = 0, 1, 2
+# What an n-gram proves: that a document holds words of question and answer; a whole short item; a whole short question,
+# if the answer follows; nothing, as too many items of the benchmark have it.
+PLAIN, WHOLE, WITH_ANSWER, FORM = 0, 1, 2, 3
+MAX_ITEMS_OF_NGRAM: Final = 3
 
 _ITEM_SCHEMA = pa.schema(
     [("number", pa.int32()), *((name, pa.string()) for name in ("benchmark", "item", "part", "text"))]
@@ -248,8 +250,9 @@ class BenchmarkIndex:
 
     @property
     def without_evidence(self) -> list[int]:
-        """Items too short to be found."""
-        indexed = {int(number) for grams in self.grams.values() for number in np.unique(grams.items)}
+        """Items that cannot be found: too short, or without words of their own."""
+        telling = (grams.items[grams.kinds != FORM] for grams in self.grams.values())
+        indexed = {int(number) for items in telling for number in np.unique(items)}
         return [number for number in range(len(self.names)) if number not in indexed]
 
 
@@ -269,7 +272,7 @@ def build_index(benchmarks: Sequence[BenchmarkRecipe], items: Sequence[Sequence[
             names.append((benchmark.name, item.id))
     return BenchmarkIndex(
         names=tuple(names),
-        grams={length: _sorted_grams(entries[length]) for length in sorted(entries)},
+        grams={length: _sorted_grams(entries[length], names) for length in sorted(entries)},
         answers={number: answer for number, answer in answers.items() if len(answer)},
     )
 
@@ -327,7 +330,7 @@ def _evidence(
         yield len(whole), whole.ngrams(len(whole)), WHOLE
 
 
-def _sorted_grams(entries: Sequence[tuple[Hashes, int, int]]) -> Grams:
+def _sorted_grams(entries: Sequence[tuple[Hashes, int, int]], names: Sequence[tuple[str, str]]) -> Grams:
     hashes = np.concatenate([some for some, _, _ in entries])
     lengths = [len(some) for some, _, _ in entries]
     items = np.repeat(np.array([item for _, item, _ in entries], np.int32), lengths)
@@ -336,7 +339,21 @@ def _sorted_grams(entries: Sequence[tuple[Hashes, int, int]]) -> Grams:
     hashes, items, kinds = hashes[order], items[order], kinds[order]
     new = np.ones(len(hashes), np.bool_)
     new[1:] = (hashes[1:] != hashes[:-1]) | (items[1:] != items[:-1]) | (kinds[1:] != kinds[:-1])
-    return _grams(hashes[new], items[new], kinds[new])
+    hashes, items, kinds = hashes[new], items[new], kinds[new]
+    kinds[(kinds == PLAIN) & (_items_with_same(hashes, items, names) > MAX_ITEMS_OF_NGRAM)] = FORM
+    return _grams(hashes, items, kinds)
+
+
+def _items_with_same(
+    hashes: Hashes, items: npt.NDArray[np.int32], names: Sequence[tuple[str, str]]
+) -> npt.NDArray[np.int64]:
+    """For each row (sorted by hash, then item) how many rows of its benchmark have its hash."""
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(benchmark for benchmark, _ in names))}
+    of_item = np.array([numbers[benchmark] for benchmark, _ in names], np.int32)[items]
+    begins = np.ones(len(hashes), np.bool_)
+    begins[1:] = (hashes[1:] != hashes[:-1]) | (of_item[1:] != of_item[:-1])
+    group = np.cumsum(begins) - 1
+    return np.bincount(group)[group]
 
 
 def _grams(hashes: Hashes, items: npt.NDArray[np.int32], kinds: npt.NDArray[np.uint8]) -> Grams:
@@ -396,11 +413,12 @@ def run(job: Job, work: Work) -> Outcome:
         metrics={
             "benchmarks": len(items),
             "items": len(index.names),
-            "items_too_short_to_find": len(silent),
+            "items_that_cannot_be_found": len(silent),
             "ngrams": sum(len(grams.hashes) for grams in index.grams.values()),
+            "ngrams_of_form": sum(int((grams.kinds == FORM).sum()) for grams in index.grams.values()),
             **{f"items_{benchmark.name}": len(some) for benchmark, some in zip(recipe.benchmarks, items, strict=True)},
         },
-        notes={"too_short_to_find": ["/".join(index.names[number]) for number in silent[:20]]},
+        notes={"cannot_be_found": ["/".join(index.names[number]) for number in silent[:20]]},
     )
 
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from training.artifact import SCRATCH_FOLDER, written
-from training.data.benchmarks import WITH_ANSWER, BenchmarkIndex, load_index
+from training.data.benchmarks import FORM, WITH_ANSWER, BenchmarkIndex, load_index
 from training.data.documents import DocumentWriter, document_files, extra_columns, read_documents
 from training.data.ngrams import Hashes, ngram_hashes, word_hashes, words_with_spans
 from training.job import Counts, Job, Outcome, Work
@@ -47,7 +47,7 @@ _MATCH = np.dtype(
         ("item", np.int32),
         ("gram", np.int64),  # the n-gram's number in the index, over all lengths
         ("words", np.int32),
-        ("proves", np.bool_),  # false: counted as a phrase, but a short question without its answer
+        ("proves", np.bool_),  # false: a short question without its answer, or the form of many questions
         ("position", np.int32),  # of its first word
         ("start", np.int32),  # characters
         ("end", np.int32),
@@ -107,8 +107,8 @@ def find_matches(text: str, index: BenchmarkIndex, row: int = 0) -> Matches:
             start, end = int(spans[position, 0]), int(spans[position + length - 1, 1])
             last = int(np.searchsorted(grams.hashes, grams.hashes[gram], "right"))
             for entry in range(gram, last):
-                item = int(grams.items[entry])
-                proves = grams.kinds[entry] != WITH_ANSWER or _answered(index, item, hashes, position + length)
+                item, kind = int(grams.items[entry]), grams.kinds[entry]
+                proves = kind != FORM and (kind != WITH_ANSWER or _answered(index, item, hashes, position + length))
                 found.append((row, item, first_gram + gram, length, proves, position, start, end))
         first_gram += len(grams.hashes)
     return np.array(found, _MATCH)
@@ -125,7 +125,10 @@ def _answered(index: BenchmarkIndex, item: int, hashes: Hashes, behind: int) -> 
 
 
 def judge(matches: Matches, index: BenchmarkIndex, common: frozenset[int]) -> list[Hit]:
-    """The items that one document's matches prove, the longest stretch first, then in the index's order."""
+    """The items that one document's matches prove, the longest stretch first, then in the index's order.
+
+    A stretch inside a longer one of the same benchmark is that item's and proves no other: questions share phrases.
+    """
     hits: list[tuple[int, int, Hit]] = []
     ordered = np.sort(matches, order=["item", "words", "position"])
     for item, some in groupby(ordered.tolist(), key=lambda match: match[1]):
@@ -134,7 +137,21 @@ def judge(matches: Matches, index: BenchmarkIndex, common: frozenset[int]) -> li
             words, start, end = max(stretches, key=lambda stretch: (stretch[0], -stretch[1]))
             benchmark, name = index.names[item]
             hits.append((-words, item, Hit(benchmark=benchmark, item=name, start=start, end=end, words=words)))
-    return [hit for _, _, hit in sorted(hits, key=lambda entry: entry[:2])]
+    return _outermost([hit for _, _, hit in sorted(hits, key=lambda entry: entry[:2])])
+
+
+def _outermost(hits: list[Hit]) -> list[Hit]:
+    """The hits that no wider hit of the same benchmark contains, in the order given."""
+    furthest: dict[str, tuple[int, int]] = {}
+    inner: set[int] = set()
+    for number in sorted(range(len(hits)), key=lambda number: (hits[number].start, -hits[number].end)):
+        hit = hits[number]
+        start, end = furthest.get(hit.benchmark, (-1, -1))
+        if hit.end <= end and (hit.start, hit.end) != (start, end):
+            inner.add(number)
+        elif hit.end > end:
+            furthest[hit.benchmark] = hit.start, hit.end
+    return [hit for number, hit in enumerate(hits) if number not in inner]
 
 
 def _stretches(matches: Iterator[tuple[Any, ...]], common: frozenset[int]) -> Iterator[tuple[int, int, int] | None]:

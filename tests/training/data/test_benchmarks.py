@@ -108,8 +108,8 @@ def test_items_too_short_to_be_found_are_counted(tmp_path):
     )
     settings = {"decontaminate": DecontaminateRecipe(benchmarks=(asked(uri),)), "data": {uri: "0" * 64}}
     made = chain.run(tmp_path, "benchmarks", "benchmark_index", "tiny", settings)
-    assert made.record()["metrics"]["items_too_short_to_find"] == 1
-    assert made.record()["notes"]["too_short_to_find"] == ["exam/0"]
+    assert made.record()["metrics"]["items_that_cannot_be_found"] == 1
+    assert made.record()["notes"]["cannot_be_found"] == ["exam/0"]
 
 
 def test_an_index_is_read_as_it_was_built(tmp_path):

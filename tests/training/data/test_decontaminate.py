@@ -81,6 +81,41 @@ def test_rows_of_numbers_are_nobodys_question(tmp_path, text):
     assert scan(PAGE.format(f"Which number is missing here: {text}"), index) != []
 
 
+def test_the_form_that_many_items_share_is_no_evidence_for_those_whose_subject_is_absent(tmp_path):
+    form = "Anyone who is about to visit the {} should see that the last ferry leaves at"
+    rows = [
+        {"id": name, "question": form.format(name), "answer": "nine"} for name in ("abbey", "mill", "tower", "mint")
+    ]
+    index = index_of(benchmark_of(tmp_path, rows))
+    assert scan(PAGE.format(form.format("harbour")), index) == []
+    (hit,) = scan(PAGE.format(form.format("mill") + " nine"), index)
+    assert (hit.item, hit.words) == ("mill", 17)
+
+
+def test_a_phrase_inside_a_longer_match_proves_no_other_item(tmp_path):
+    rows = [
+        {
+            "id": "baker",
+            "question": "My notes about the old baker of the town say that he went to work at",
+            "answer": "dawn",
+        },
+        {
+            "id": "shop",
+            "question": "My notes about the old baker of the town tell us where his shop was",
+            "answer": "here",
+        },
+        {
+            "id": "twin",
+            "question": "My notes about the old baker of the town say that he went to work at",
+            "answer": "dawn",
+        },
+    ]
+    index = index_of(benchmark_of(tmp_path, rows))
+    assert {hit.item for hit in scan(PAGE.format(f"{rows[0]['question']} dawn"), index)} == {"baker", "twin"}
+    both = PAGE.format(f"{rows[0]['question']} dawn. {rows[1]['question']}?")
+    assert {hit.item for hit in scan(both, index)} == {"baker", "shop", "twin"}
+
+
 def test_a_passage_alone_is_no_leak_and_with_the_question_behind_it_is_one(tmp_path):
     row = {
         "question": "Where does it meet the sea?",
