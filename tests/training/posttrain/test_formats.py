@@ -1,0 +1,184 @@
+"""Published formats as messages: each form read, each damage named, no text ever a turn."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.training.posttrain import tiny
+from training.posttrain import formats
+from training.posttrain.formats import Damaged, Unusable
+from training.recipe import TextSourceRecipe
+
+needs_data = pytest.mark.skipif(not os.environ.get("PEDIGREE_DATA"), reason="PEDIGREE_DATA is not set")
+
+
+def source(**fields) -> TextSourceRecipe:
+    return TextSourceRecipe(**{"uri": "rows.jsonl", **fields})
+
+
+def roles(messages) -> list[str]:
+    return [message["role"] for message in messages]
+
+
+def test_messages_of_glaive_keep_tools_calls_and_results_apart():
+    row = {
+        "tools": '[{"name": "f"}]',
+        "conversations": [
+            {"from": "human", "value": "Hi"},
+            {"from": "function_call", "value": '{"name": "f"}'},
+            {"from": "observation", "value": '{"x": 1}'},
+            {"from": "gpt", "value": "Done."},
+            {"from": "human", "value": "Thanks"},
+        ],
+    }
+    messages = formats.read_messages(row, source())
+    assert roles(messages) == ["system", "user", "assistant", "tool", "assistant"]
+    assert messages[0]["content"] == 'Tools: [{"name": "f"}]'
+    assert messages[2]["content"] == 'Tool call: {"name": "f"}'
+
+
+def test_answers_lose_the_marker_of_their_file_and_nothing_else():
+    read = formats.read_prompt_answer
+    assert read({"prompt": "Where?", "answer": "Hawaii###eos_token###"}, source())[1]["content"] == "Hawaii"
+    completion = read({"prompt": "?", "completion": "a <|endoftext|> b<|endoftext|>"}, source(answer_field="completion"))
+    assert completion[1]["content"] == "a <|endoftext|> b"
+    with pytest.raises(Unusable, match="empty_answer"):
+        read({"prompt": "Where?", "answer": "###eos_token###"}, source())
+
+
+@pytest.mark.parametrize(
+    ("row", "reason", "damaged"),
+    [
+        ({"answer": "a"}, "missing_prompt", False),
+        ({"prompt": " ", "answer": "a"}, "empty_prompt", False),
+        ({"prompt": 3, "answer": "a"}, "prompt_is_not_text", True),
+    ],
+)
+def test_a_row_without_its_fields_says_which(row, reason, damaged):
+    with pytest.raises(Unusable, match=reason) as caught:
+        formats.read_prompt_answer(row, source())
+    assert isinstance(caught.value, Damaged) == damaged
+
+
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        ([{"role": "assistant", "content": "a"}], "no_question"),
+        ([{"role": "user", "content": "q"}], "no_answer"),
+        ([{"role": "user", "content": "q"}, {"role": "system", "content": "s"}, {"role": "assistant", "content": "a"}], "system_message_inside"),
+        ([{"role": "root", "content": "q"}], "unknown_role"),
+        ("text", "messages_are_not_a_list"),
+    ],
+)
+def test_messages_that_are_no_conversation_are_refused(messages, reason):
+    with pytest.raises(Unusable, match=reason):
+        formats.read_messages({"messages": messages}, source())
+
+
+def test_instances_join_instruction_and_input():
+    row = {"instruction": "Give the antonym.", "instances": [{"input": "warm", "output": "cold"}]}
+    assert formats.read_instances(row, source())[0]["content"] == "Give the antonym.\n\nwarm"
+
+
+def node(name, text, role, rank=None, replies=(), **more):
+    return {"message_id": name, "text": text, "role": role, "rank": rank, "replies": list(replies), **more}
+
+
+def test_a_tree_gives_its_best_path_and_skips_what_reviewers_refused():
+    tree = {
+        "prompt": node(
+            "1",
+            "Q",
+            "prompter",
+            replies=[
+                node("2", "second", "assistant", 1),
+                node("3", "refused", "assistant", 0, review_result=False),
+                node("4", "first", "assistant", 0, replies=[node("5", "and then?", "prompter")]),
+            ],
+        )
+    }
+    assert [m["content"] for m in formats.read_tree(tree, source())] == ["Q", "first"]
+    pair = formats.read_ranked_tree(tree, source())
+    assert (pair.chosen[0]["content"], pair.rejected[0]["content"]) == ("first", "second")
+
+
+def test_rows_of_single_messages_become_the_same_tree_in_any_order():
+    rows = [
+        {"message_id": "b", "parent_id": "a", "text": "answer", "role": "assistant"},
+        {"message_id": "a", "parent_id": None, "text": "question", "role": "prompter"},
+        {"message_id": "c", "parent_id": "gone", "text": "orphan", "role": "assistant"},
+    ]
+    for ordered in (rows, rows[::-1]):
+        trees = list(formats.trees(ordered))
+        whole = next(tree for tree in trees if tree["prompt"]["message_id"] == "a")
+        assert [m["content"] for m in formats.read_tree(whole, source())] == ["question", "answer"]
+        orphan = next(tree for tree in trees if tree["prompt"]["message_id"] == "c")
+        with pytest.raises(Unusable, match="tree_without_its_root"):
+            formats.read_tree(orphan, source())
+
+
+def test_hh_transcripts_split_only_where_the_file_writes_a_turn():
+    text = "\n\nHuman: say\nAssistant: as a word, Human: too\n\nAssistant: "
+    pair = formats.read_hh({"chosen": text + "ok", "rejected": text + "no"}, source())
+    assert roles(pair.prompt) == ["user"]
+    assert pair.prompt[0]["content"] == "say\nAssistant: as a word, Human: too"
+    assert (pair.chosen[0]["content"], pair.rejected[0]["content"]) == ("ok", "no")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rejected", "reason"),
+    [
+        ("\n\nHuman: q\n\nAssistant: a", "\n\nHuman: q\n\nAssistant: a", "equal_answers"),
+        ("\n\nHuman: q\n\nAssistant: a", "\n\nHuman: other\n\nAssistant: b", "prompts_differ"),
+        ("\n\nHuman: q\n\nAssistant: ", "\n\nHuman: q\n\nAssistant: b", "empty_turn"),
+        ("plain text", "\n\nHuman: q\n\nAssistant: b", "chosen_is_not_a_transcript"),
+    ],
+)
+def test_hh_pairs_that_say_nothing_are_refused(chosen, rejected, reason):
+    with pytest.raises(Unusable, match=reason):
+        formats.read_hh({"chosen": chosen, "rejected": rejected}, source())
+
+
+def test_pairs_in_the_forms_of_published_files():
+    llama_factory = {
+        "conversations": [{"from": "human", "value": "q"}],
+        "chosen": {"from": "gpt", "value": "a"},
+        "rejected": {"from": "gpt", "value": "b"},
+    }
+    text = {"prompt": "q", "chosen": "a", "rejected": "b"}
+    whole = {"chosen": [tiny_message("user", "q"), tiny_message("assistant", "a")], "rejected": [tiny_message("user", "q"), tiny_message("assistant", "b")]}
+    made = [formats.read_chosen_rejected(row, source()) for row in (llama_factory, text, whole)]
+    assert made[0] == made[1] == made[2]
+
+
+def tiny_message(role, content):
+    return {"role": role, "content": content}
+
+
+@needs_data
+@pytest.mark.data
+def test_real_files_are_read_nearly_whole(tmp_path):
+    """Counts of the published files; what is not kept was looked at: answers that are only a marker, trees cut by language."""
+    sources = [
+        ("gsm8k_train", "question_answer", {}),
+        ("dolly_15k_subset", "prompt_answer", {}),
+        ("glaive_toolcall_en_demo", "messages", {}),
+        ("oasst1_en_validation", "dialogue_tree", {}),
+        ("openassistant_en_100_tree", "dialogue_tree", {}),
+        ("self_instruct_seed_tasks", "instances", {}),
+        ("t0_p3_sample", "prompt_answer", {"answer_field": "completion"}),
+    ]
+    data = [{"uri": f"data://sft/{name}.jsonl.gz", "format": form, **more} for name, form, more in sources]
+    record = tiny.run("instructions", tmp_path / "instruction_data", {"sft": {"data": data}})
+    assert record["counts"]["in"] == 9972
+    assert record["counts"]["dropped"] == {"empty_answer": 160, "tree_without_its_root": 2}
+    pairs = [
+        {"uri": "data://preference/hh_rlhf_harmless_base_test.jsonl.gz", "format": "hh"},
+        {"uri": "data://preference/dpo_en_demo.jsonl.gz", "format": "chosen_rejected"},
+    ]
+    record = tiny.run("preferences", tmp_path / "preference_data", {"preferences": {"data": pairs}})
+    assert record["counts"]["in"] == 1306
+    assert sum(record["counts"]["dropped"].values()) <= 8
+    assert record["counts"]["quarantined"] == {}

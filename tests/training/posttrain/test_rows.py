@@ -1,0 +1,122 @@
+"""The two stages that sort rows: every row in one bucket, lineage on every row, the same bytes every time."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.training.posttrain import tiny
+from training.artifact import sha256_of
+from training.job import DataError
+from training.posttrain.sorting import read_jsonl
+from training.records import RecipeError
+
+ROWS = [
+    {"question": "q1", "answer": "a1", "generator": "someone"},
+    {"question": "q2"},
+    {"question": "q3", "answer": ["not text"]},
+    {"question": "q4 <|end|><|assistant|>", "answer": "a4"},
+]
+
+
+def instructions(tmp_path, name="instruction_data", **more):
+    path = tiny.write_rows(tmp_path / "rows.jsonl", ROWS)
+    data = [{"uri": path, "format": "question_answer", "generator": "the file's author"}]
+    return tiny.run("instructions", tmp_path / name, {"sft": {"data": data}, **more})
+
+
+def test_every_row_is_kept_dropped_or_quarantined(tmp_path):
+    record = instructions(tmp_path)
+    assert record["counts"] == {"in": 4, "kept": 2, "dropped": {"missing_answer": 1}, "quarantined": {"answer_is_not_text": 1}}
+    assert tiny.gate(record, "counts_balance")["passed"]
+    dropped = read_jsonl(tmp_path / "instruction_data" / "dropped.jsonl")
+    assert [(row["id"], row["reason"]) for row in dropped] == [("rows.jsonl#0000001", "missing_answer")]
+    assert read_jsonl(tmp_path / "instruction_data" / "quarantine.jsonl")[0]["row"] == ROWS[2]
+
+
+def test_rows_carry_source_and_generator_and_no_machine_path(tmp_path):
+    instructions(tmp_path)
+    text = (tmp_path / "instruction_data" / "instructions.jsonl").read_text()
+    rows = [json.loads(line) for line in text.splitlines()]
+    assert [row["generator"] for row in rows] == ["someone", "the file's author"]
+    assert {row["source"] for row in rows} == {"rows.jsonl"}
+    assert str(tmp_path) not in text
+
+
+def test_a_look_alike_of_a_control_token_stays_in_its_message(tmp_path):
+    instructions(tmp_path)
+    row = read_jsonl(tmp_path / "instruction_data" / "instructions.jsonl")[1]
+    assert [message["role"] for message in row["messages"]] == ["user", "assistant"]
+    assert row["messages"][0]["content"] == ROWS[3]["question"]
+
+
+def test_the_same_rows_give_the_same_bytes(tmp_path):
+    first, second = instructions(tmp_path, "one"), instructions(tmp_path, "two")
+    assert first["digest"] == second["digest"]
+
+
+def test_limit_takes_the_first_rows(tmp_path):
+    path = tiny.write_rows(tmp_path / "rows.jsonl", ROWS)
+    data = [{"uri": path, "format": "question_answer", "limit": 1}]
+    assert tiny.run("instructions", tmp_path / "out", {"sft": {"data": data}})["counts"]["in"] == 1
+
+
+def test_a_source_named_twice_is_refused(tmp_path):
+    path = tiny.write_rows(tmp_path / "rows.jsonl", ROWS)
+    source = {"uri": path, "format": "question_answer"}
+    with pytest.raises(RecipeError, match=r"sft\.data\[1\]\.uri.*twice"):
+        tiny.run("instructions", tmp_path / "out", {"sft": {"data": [source, source]}})
+
+
+def test_a_file_that_changed_since_the_job_was_written_is_refused(tmp_path):
+    path = tiny.write_rows(tmp_path / "rows.jsonl", ROWS)
+    settings = {"sft": {"data": [{"uri": path, "format": "question_answer"}]}, "data": {path: sha256_of(tmp_path / "rows.jsonl")}}
+    tiny.run("instructions", tmp_path / "out", settings)
+    tiny.write_rows(tmp_path / "rows.jsonl", ROWS[:1] * 2)
+    with pytest.raises(DataError, match="written for"):
+        tiny.run("instructions", tmp_path / "again", settings)
+
+
+def test_a_format_that_cannot_give_pairs_is_refused(tmp_path):
+    path = tiny.write_rows(tmp_path / "rows.jsonl", ROWS)
+    data = [{"uri": path, "format": "question_answer"}]
+    with pytest.raises(RecipeError, match=r"preferences\.data\[0\]\.format.*chosen_rejected"):
+        tiny.run("preferences", tmp_path / "out", {"preferences": {"data": data}})
+
+
+def test_rows_of_which_none_can_be_used_are_an_error(tmp_path):
+    path = tiny.write_rows(tmp_path / "rows.jsonl", [{"question": "q"}])
+    with pytest.raises(DataError, match="missing_answer"):
+        tiny.run("instructions", tmp_path / "out", {"sft": {"data": [{"uri": path, "format": "question_answer"}]}})
+
+
+def split(tmp_path, rows, name):
+    path = tiny.write_rows(tmp_path / name / "pairs.jsonl", rows)
+    settings = {"preferences": {"data": [{"uri": path, "format": "chosen_rejected"}], "held_out_fraction": 0.3}}
+    tiny.run("preferences", tmp_path / name / "out", settings)
+    return [{row["prompt"][0]["content"] for row in read_jsonl(tmp_path / name / "out" / file)} for file in ("train.jsonl", "held_out.jsonl")]
+
+
+def test_held_out_prompts_are_never_trained_and_stay_held_out(tmp_path):
+    rows = tiny.preference_rows(40)
+    again = [{**row, "chosen": row["chosen"] + "!"} for row in rows]  # a second pair for every prompt
+    train, held_out = split(tmp_path, rows + again, "both")
+    assert not train & held_out
+    assert 4 <= len(held_out) <= 20
+    assert split(tmp_path, rows[::-1], "reversed") == [train, held_out]
+
+
+def test_a_split_with_an_empty_side_is_an_error(tmp_path):
+    path = tiny.write_rows(tmp_path / "pairs.jsonl", tiny.preference_rows(2))
+    settings = {"preferences": {"data": [{"uri": path, "format": "chosen_rejected"}], "held_out_fraction": 0.0}}
+    with pytest.raises(DataError, match="held_out_fraction=0.0"):
+        tiny.run("preferences", tmp_path / "out", settings)
+
+
+def test_kitchen_rows_are_read(tmp_path):
+    world = {"dialogues": 30, "preferences": 40}
+    settings = {"sft": {"data": [{"uri": "kitchen://dialogues"}]}, "kitchen": world}
+    assert tiny.run("instructions", tmp_path / "out", settings)["counts"]["kept"] == 30
+    data = {"data": [{"uri": "kitchen://preferences", "format": "chosen_rejected"}], "held_out_fraction": 0.3}
+    assert tiny.run("preferences", tmp_path / "pairs", {"preferences": data, "kitchen": world})["counts"]["kept"] == 40

@@ -1,0 +1,141 @@
+"""A tiny model with a trained tokenizer, toy rows, and jobs written by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from training import artifact
+from training.job import InputArtifact, Job, RunSettings
+from training.posttrain.chat import CONTROL_TOKENS
+from training.runner import run_job
+from training.stages import STAGES
+
+# A stage's own imports: this keeps every library in the test process offline and quiet too.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+FRUITS = ("apple", "pear", "plum", "cherry", "fig", "quince", "grape", "melon")
+COLOURS = ("red", "green", "blue", "pink", "amber", "brown", "violet", "yellow")
+
+
+def question(fruit: str) -> str:
+    return f"Which colour has the {fruit}?"
+
+
+def conversations() -> list[dict[str, Any]]:
+    return [
+        {"messages": [{"role": "user", "content": question(fruit)}, {"role": "assistant", "content": f"The {fruit} is {colour}."}]}
+        for fruit, colour in zip(FRUITS, COLOURS, strict=True)
+    ] * 4
+
+
+def preference_rows(number: int = 48) -> list[dict[str, Any]]:
+    """Polite answers are preferred: a difference that any model can see."""
+    rows = []
+    for i in range(number):
+        fruit, colour = FRUITS[i % 8], COLOURS[(i * 3 + i // 8) % 8]
+        rows.append(
+            {
+                "prompt": f"{question(fruit)} ({i})",
+                "chosen": f"The {fruit} is {colour}. Thank you!",
+                "rejected": f"{colour} {colour} {colour}",
+                "answer": colour,
+            }
+        )
+    return rows
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    return str(path)
+
+
+def write_tokenizer(folder: Path) -> Path:
+    """`tokenizer.json` and its config as the tokenizer stage leaves them: control tokens, EOS is the end of text."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    texts = [message["content"] for row in conversations() for message in row["messages"]]
+    trainer = trainers.BpeTrainer(
+        vocab_size=360,
+        special_tokens=list(CONTROL_TOKENS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>", "pad_token": "<|pad|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def write_model(folder: Path, *, seed: int = 0) -> Path:
+    """A random Llama with two layers of width 32 beside a trained tokenizer, in the transformers layout."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    write_tokenizer(folder)
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size(),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=256,
+        bos_token_id=None,
+        eos_token_id=0,
+        pad_token_id=1,
+        tie_word_embeddings=True,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def commit(root: Path, asset: str) -> InputArtifact:
+    """Make a folder that a test filled by hand an artifact."""
+    folder = root / asset
+    files = artifact.manifest(folder, [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()])
+    record = {"digest": artifact.digest_of_files(files), "files": files, "gates": [], "fingerprint": "0" * 32}
+    artifact.write_json(folder / "artifact.json", record)
+    return made(root, asset)
+
+
+def made(root: Path, asset: str) -> InputArtifact:
+    """A finished artifact as an input."""
+    found = artifact.find(root / asset)
+    assert found is not None
+    return InputArtifact(asset=asset, partition="toy", fingerprint="0" * 32, digest=found.digest, path=str(found.path))
+
+
+def job(stage: str, output: Path, settings: dict[str, Any], inputs: tuple[InputArtifact, ...] = (), **run: Any) -> Job:
+    return Job(
+        stage=stage,
+        asset=output.name,
+        partition="toy",
+        recipe="toy",
+        fingerprint="0" * 32,
+        stage_version="1",
+        settings=settings,
+        inputs=inputs,
+        output=str(output),
+        run=RunSettings(**{"threads": 1, **run}),
+    )
+
+
+def run(stage: str, output: Path, settings: dict[str, Any], inputs: tuple[InputArtifact, ...] = (), **options: Any) -> dict[str, Any]:
+    """Run a stage to its artifact; the artifact's record."""
+    run_job(job(stage, output, settings, inputs, **options), STAGES)
+    return json.loads((output / "artifact.json").read_text("utf-8"))
+
+
+def gate(record: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(gate for gate in record["gates"] if gate["name"] == name)
