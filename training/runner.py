@@ -100,11 +100,10 @@ def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: artifact.Lease)
     write_job(job, folder / "job.json")
     work = _work(folder)
     work.progress.opened()
-    started, cpu = time.monotonic(), time.process_time()
+    started = time.monotonic()
     try:
         outcome = _run_stage(job, stage, work)
-        seconds = time.monotonic() - started
-        commit(job, outcome, folder, lease, seconds=seconds, cpu_seconds=_cpu_seconds() if cpu >= 0 else 0.0)
+        commit(job, outcome, folder, lease, seconds=time.monotonic() - started)
     except BaseException as error:
         work.progress.closed(error)
         raise
@@ -121,9 +120,7 @@ def _run_stage(job: Job, stage: Stage, work: Work) -> Outcome:
     return module.run(job, work)
 
 
-def commit(
-    job: Job, outcome: Outcome, folder: Path, lease: artifact.Lease, *, seconds: float, cpu_seconds: float
-) -> None:
+def commit(job: Job, outcome: Outcome, folder: Path, lease: artifact.Lease, *, seconds: float) -> None:
     """Write `artifact.json`, which makes everything before it count."""
     files = artifact.manifest(folder, outcome.files)
     record = {
@@ -145,11 +142,7 @@ def commit(
         "notes": outcome.notes,
         "files": files,
         "seconds": round(seconds, 3),
-        "cost": {
-            "wall_seconds": round(seconds, 3),
-            "cpu_seconds": round(cpu_seconds, 3),
-            "peak_memory_bytes": _peak_memory_bytes(),
-        },
+        "cost": _cost(folder, seconds),
     }
     if not lease.is_held:
         raise artifact.LeaseHeld(f"{folder}: another process took this work over; nothing was committed here")
@@ -209,9 +202,13 @@ def run_rank(job: Job, stage: Stage, rank: int) -> dict[str, Any]:
     """Run one rank and leave its mark; the mark is written last, so a killed rank is done again whole."""
     folder = Path(job.output)
     work = _work(folder, enabled=False)
+    before = time.process_time()
     result = _module(stage).run_rank(job, work, rank)
     files = artifact.manifest(folder, result.get("files", []))
-    artifact.write_json(_mark(folder, rank), {"fingerprint": job.fingerprint, "files": files, "result": result})
+    spent = {"pid": os.getpid(), "cpu_seconds": time.process_time() - before, "peak_memory_bytes": _peak_memory_bytes()}
+    artifact.write_json(
+        _mark(folder, rank), {"fingerprint": job.fingerprint, "files": files, "result": result, "spent": spent}
+    )
     return result
 
 
@@ -245,9 +242,17 @@ def _run_array_task(job: Job, stage: Stage, folder: Path, ranks: str) -> None:
         log.info("rank %d of %d done", rank, total)
 
 
-def _cpu_seconds() -> float:
+def _cost(folder: Path, seconds: float) -> dict[str, float]:
+    """Wall seconds of this attempt, CPU seconds and peak memory of it and of every rank, by whichever process it ran."""
+    marks = [json.loads(path.read_text("utf-8"))["spent"] for path in sorted((folder / RANKS_FOLDER).glob("*.json"))]
+    elsewhere = [spent for spent in marks if spent["pid"] != os.getpid()]
     times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    own = times.user + times.system + times.children_user + times.children_system
+    return {
+        "wall_seconds": round(seconds, 3),
+        "cpu_seconds": round(own + sum(spent["cpu_seconds"] for spent in elsewhere), 3),
+        "peak_memory_bytes": max([_peak_memory_bytes(), *(spent["peak_memory_bytes"] for spent in elsewhere)]),
+    }
 
 
 def _peak_memory_bytes() -> int:
