@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from resources.compute.base import Backend
 
 SHIPPED = Path(__file__).parent / "profiles"
+PLANNED_BACKENDS = ("kubernetes", "ray")  # a wish that deserves an answer of its own
 
 
 class ProfileError(ValueError):
@@ -42,6 +43,19 @@ class Size(_Record):
     compile: bool = False
     retries: int = Field(default=1, ge=0, description="further attempts after a job ended without its artifact")
     price_per_hour: float = Field(default=0.0, ge=0, description="in the unit of your bills, for one node")
+
+    @field_validator("backend", mode="before")
+    @classmethod
+    def _backend_is_built(cls, value: object) -> object:
+        if value in PLANNED_BACKENDS:
+            raise ValueError(f"the {value} backend is not built yet; there are local and slurm")
+        return value
+
+    @model_validator(mode="after")
+    def _fits_its_backend(self) -> Size:
+        if self.backend == "local" and self.nodes > 1:
+            raise ValueError(f"nodes={self.nodes}, but the local backend is one node; use processes, or backend slurm")
+        return self
 
 
 class SlurmSettings(_Record):
@@ -103,16 +117,29 @@ def load_profile(name_or_path: str) -> Profile:
         raise ProfileError(f"{path.name}: expected a mapping of fields, got {type(data).__name__}")
     try:
         profile = Profile(**data)
-        for asset in profile.stages:
-            profile.size_for(asset)
     except ValidationError as error:
         raise ProfileError(f"{path.name}: {_first_problem(error)}") from None
+    for asset in profile.stages:
+        try:
+            profile.size_for(asset)
+        except ValidationError as error:
+            raise ProfileError(f"{path.name}: {_first_problem(error, within=('stages', asset))}") from None
     return profile
 
 
-def _first_problem(error: ValidationError) -> str:
+def _first_problem(error: ValidationError, *, within: tuple[str, ...] = ()) -> str:
+    """The first thing that is wrong, as field, value, and what would be right."""
     problem = error.errors()[0]
-    where = ".".join(str(part) for part in problem["loc"])
+    place = (*within, *(str(part) for part in problem["loc"]))
+    where = ".".join(place)
     if problem["type"] == "extra_forbidden":
-        return f"{where}: unknown field"
+        return f"{where}: unknown field; there are {', '.join(_fields_beside(place))}"
+    if problem["type"] == "value_error":
+        return f"{where}: {problem['msg'].removeprefix('Value error, ')}"
     return f"{where}: {problem['msg']}, got {problem.get('input')!r}"
+
+
+def _fields_beside(place: tuple[str, ...]) -> list[str]:
+    """The fields that could have stood where an unknown one did."""
+    parts = {"default": Size, "stages": Size, "slurm": SlurmSettings}
+    return sorted((parts[place[0]] if len(place) > 1 else Profile).model_fields)

@@ -5,7 +5,13 @@ Rendering what will run is a pure function that returns text; doing it is a few 
 
 from __future__ import annotations
 
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -19,9 +25,8 @@ class Task:
     """One job to run.
 
     `key` is unique for what is made (asset and fingerprint); a backend never runs two tasks with one key at once.
-    `argv` is what comes after the interpreter. `folder` takes logs and exit status. With `num_tasks` > 1 that many
-    ranges of
-    ranks run first (`--ranks i/n` is added), then the plain command, which finishes.
+    `argv` is what comes after the interpreter. `folder` takes logs and exit status. With `num_tasks` > 1 a backend of
+    several nodes runs that many ranges of ranks first (`--ranks i/n` is added), then the plain command, which finishes.
     """
 
     key: str
@@ -71,7 +76,7 @@ class Backend(Protocol):
         ...
 
     def submit(self, task: Task) -> Handle:
-        """Start the task and return at once."""
+        """Start the task and return at once; the one that is on its way already when there is one."""
         ...
 
     def poll(self, handle: Handle) -> Status:
@@ -97,3 +102,48 @@ def interpreter_argv(task: Task, python: str) -> list[str]:
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={task.size.processes}", "-m"]
         return [python, *launcher, *task.argv[1:]]
     return [python, *task.argv]
+
+
+# Small things that backends share
+
+
+LOCK_FILE = "submit.lock"
+
+
+@contextmanager
+def submit_lock(folder: Path) -> Iterator[int]:
+    """One submission at a time for a task's folder, also of several processes. Gives the lock's file descriptor.
+
+    The kernel lets go when the last process that holds the descriptor ends or closes it, however it ends.
+    """
+    descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in a file; None when there is no file or no whole object in it."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write the object whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(value), "utf-8")
+    os.replace(temporary, path)
+
+
+def tail(path: Path, lines: int) -> str:
+    """The last `lines` lines of a text file; empty when there is none."""
+    try:
+        with open(path, "rb") as stream:
+            stream.seek(max(0, path.stat().st_size - 65_536))
+            return "\n".join(stream.read().decode("utf-8", "replace").splitlines()[-lines:])
+    except FileNotFoundError:
+        return ""

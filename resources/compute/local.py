@@ -13,16 +13,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-from resources.compute.base import Handle, Status, Task, interpreter_argv
+from resources.compute.base import Handle, Status, Task, interpreter_argv, read_json, submit_lock, tail, write_json
+from resources.compute.supervise import EXIT_FILE, PROCESS_FILE, start_of
 
-PID_FILE, EXIT_FILE, LOG_FILE = "process.json", "exit.json", "log.txt"
+LOG_FILE, CANCEL_FILE = "log.txt", "cancelled.json"
 SUPERVISOR = Path(__file__).with_name("supervise.py")
 GRACE_SECONDS = 20.0
 
 
 class LocalBackend:
-    """Runs tasks as processes of this machine."""
+    """Runs tasks as processes of this machine. It is one node, so a fan-out's ranks all run in the plain command."""
 
     name = "local"
 
@@ -32,54 +34,64 @@ class LocalBackend:
     def render(self, task: Task) -> str:
         """The command line, as a shell would be given it."""
         settings = [f"{name}={shlex.quote(value)}" for name, value in sorted(_variables(task).items())]
-        commands = [shlex.join(command) for command in _commands(task)]
-        return " ".join(settings) + " \\\n" + " && ".join(commands) + "\n"
+        return " ".join([*settings, shlex.join(interpreter_argv(task, sys.executable))]) + "\n"
 
     def submit(self, task: Task) -> Handle:
         """Start the supervisor in a session of its own; output is appended to `log.txt`."""
         folder = Path(task.folder)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / EXIT_FILE).unlink(missing_ok=True)
+        with submit_lock(folder) as lock:
+            there = self._noted(task.key, task.folder)
+            if there is not None and not self.poll(there).is_over:
+                return there
+            for stale in (PROCESS_FILE, EXIT_FILE, CANCEL_FILE):
+                (folder / stale).unlink(missing_ok=True)
+            return self._start(task, folder, lock)
+
+    def _start(self, task: Task, folder: Path, lock: int) -> Handle:
+        command = json.dumps(interpreter_argv(task, sys.executable))
         with open(folder / LOG_FILE, "ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(SUPERVISOR), str(folder / EXIT_FILE), json.dumps(_commands(task))],
+                [sys.executable, "-I", "-S", str(SUPERVISOR), str(folder), task.key, str(lock), command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **_variables(task)},
+                pass_fds=(lock,),
                 start_new_session=True,
             )
         _CHILDREN[process.pid] = process
-        identity = {"key": task.key, "pid": process.pid, "start": _start_of(process.pid)}
-        _write(folder / PID_FILE, identity)
         return Handle(backend=self.name, id=str(process.pid), key=task.key, folder=task.folder)
 
     def poll(self, handle: Handle) -> Status:
-        """Running while the supervisor lives; then what it wrote."""
-        child = _CHILDREN.get(int(handle.id))
-        if child is not None:
-            child.poll()  # reap it, or it would stay a zombie and look alive
-        known = _read(Path(handle.folder) / EXIT_FILE)
-        if known is not None:
-            return _ended(known["exit_code"])
-        identity = _read(Path(handle.folder) / PID_FILE)
-        if identity is not None and _is_alive(identity):
+        """Running while the supervisor or what it started lives; then what it wrote."""
+        folder, pid = Path(handle.folder), int(handle.id)
+        child = _CHILDREN.get(pid)
+        if child is not None and child.poll() is None:
             return Status(state="running")
-        known = _read(Path(handle.folder) / EXIT_FILE)
-        return (
-            _ended(known["exit_code"])
-            if known
-            else Status(state="lost", reason="its process is gone and left no exit code")
-        )
+        process = read_json(folder / PROCESS_FILE)
+        ended = self._ended(folder, pid)  # read after the process was seen: it may end at any moment
+        if ended is not None:
+            return ended
+        if process is not None and process["pid"] == pid and _is_alive(pid, process["start"]):
+            return Status(state="running")
+        return self._ended(folder, pid) or _lost(was_cancelled=_was_cancelled(folder, pid))
+
+    def _ended(self, folder: Path, pid: int) -> Status | None:
+        known = read_json(folder / EXIT_FILE)
+        if known is None or known["pid"] != pid:
+            return None
+        return _status_of(known["exit_code"], was_cancelled=_was_cancelled(folder, pid))
 
     def cancel(self, handle: Handle) -> None:
         """SIGTERM to the whole group, SIGKILL after a grace of 20 s."""
-        identity = _read(Path(handle.folder) / PID_FILE)
-        if identity is None or not _is_alive(identity):
+        pid = int(handle.id)
+        if self.poll(handle).is_over:
             return
+        write_json(Path(handle.folder) / CANCEL_FILE, {"pid": pid})
         for sign, seconds in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, 5.0)):
             try:
-                os.killpg(identity["pid"], sign)
+                os.killpg(pid, sign)
             except ProcessLookupError:
                 return
             deadline = time.monotonic() + seconds
@@ -89,36 +101,25 @@ class LocalBackend:
                 time.sleep(0.05)
 
     def find(self, key: str, folder: str) -> Handle | None:
-        """The task whose process file lies in `folder`, if it has this key."""
-        identity = _read(Path(folder) / PID_FILE)
-        if identity is None or identity["key"] != key:
+        """The task whose process file lies in `folder`, if it has this key. A submission under way is waited for."""
+        if not Path(folder).is_dir():
             return None
-        return Handle(backend=self.name, id=str(identity["pid"]), key=key, folder=folder)
+        with submit_lock(Path(folder)):
+            return self._noted(key, folder)
+
+    def _noted(self, key: str, folder: str) -> Handle | None:
+        process = read_json(Path(folder) / PROCESS_FILE)
+        if process is None or process["key"] != key:
+            return None
+        return Handle(backend=self.name, id=str(process["pid"]), key=key, folder=folder)
 
     def log_tail(self, folder: str, lines: int) -> str:
         """The last lines of `log.txt`."""
         return tail(Path(folder) / LOG_FILE, lines)
 
 
+# The processes that this one started: an ended child that nobody waits for would look alive.
 _CHILDREN: dict[int, subprocess.Popen[bytes]] = {}
-
-
-def tail(path: Path, lines: int) -> str:
-    """The last `lines` lines of a text file; empty when there is none."""
-    try:
-        with open(path, "rb") as stream:
-            stream.seek(max(0, path.stat().st_size - 65_536))
-            return "\n".join(stream.read().decode("utf-8", "replace").splitlines()[-lines:])
-    except FileNotFoundError:
-        return ""
-
-
-def _commands(task: Task) -> list[list[str]]:
-    plain = interpreter_argv(task, sys.executable)
-    fan_out = (
-        [[*plain, "--ranks", f"{i}/{task.num_tasks}"] for i in range(task.num_tasks)] if task.num_tasks > 1 else []
-    )
-    return [*fan_out, plain]
 
 
 def _variables(task: Task) -> dict[str, str]:
@@ -126,50 +127,47 @@ def _variables(task: Task) -> dict[str, str]:
     return {**threads, **task.environment}
 
 
-def _ended(code: int) -> Status:
+def _status_of(code: int, *, was_cancelled: bool) -> Status:
     if code == 0:
         return Status(state="succeeded", exit_code=0)
-    if code in (-signal.SIGTERM, -signal.SIGKILL, -signal.SIGINT):
-        return Status(
-            state="cancelled" if code != -signal.SIGKILL else "failed",
-            reason=f"ended by {signal.Signals(-code).name}",
-            exit_code=code,
-        )
-    return Status(state="failed", reason=f"exit code {code}", exit_code=code)
+    reason = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    return Status(state="cancelled" if was_cancelled else "failed", reason=reason, exit_code=code)
 
 
-def _start_of(pid: int) -> str:
-    """The kernel's start time of a process, so that a reused process id is not taken for it. Empty when unknown."""
+def _lost(*, was_cancelled: bool) -> Status:
+    return Status(state="cancelled" if was_cancelled else "lost", reason="its process is gone and left no exit code")
+
+
+def _was_cancelled(folder: Path, pid: int) -> bool:
+    return (read_json(folder / CANCEL_FILE) or {}).get("pid") == pid
+
+
+def _is_alive(pid: int, start: str) -> bool:
+    """Whether the supervisor lives or, where something killed it alone, the group that it leads."""
+    state = _state_of(pid)
+    if state is not None and start_of(pid) != start:
+        return False  # another process has the id now
+    return (state is not None and state != "Z") or _has_group(pid)
+
+
+def _has_group(group: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (FileNotFoundError, ProcessLookupError, IndexError):
-        return ""
-
-
-def _is_alive(identity: dict[str, str | int]) -> bool:
-    pid = int(identity["pid"])
-    try:
-        os.kill(pid, 0)
+        os.killpg(group, 0)
     except (ProcessLookupError, PermissionError):
         return False
-    return _start_of(pid) == identity["start"] and not _is_zombie(pid)
+    # Zombies answer too.
+    members = (fields for entry in Path("/proc").glob("[0-9]*") if (fields := _stat_of(entry.name)) is not None)
+    return any(int(fields[2]) == group and fields[0] != "Z" for fields in members)
 
 
-def _is_zombie(pid: int) -> bool:
+def _state_of(pid: int) -> str | None:
+    fields = _stat_of(str(pid))
+    return None if fields is None else fields[0]
+
+
+def _stat_of(pid: str) -> list[Any] | None:
+    """State, parent, group and so on of a process, as `/proc` has them; None when it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def _read(path: Path) -> dict | None:
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
         return None
-
-
-def _write(path: Path, value: dict) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(value), "utf-8")
-    os.replace(temporary, path)

@@ -1,31 +1,51 @@
 """Slurm: a task is a batch job, found again by its name.
 
-`render` is a pure function from a task to an sbatch script; the rest is a few short calls. Data stages fan out as an array of
-rank ranges with a finishing job behind it; training over several nodes runs torchrun under srun.
+`render` is a pure function from a task to an sbatch script; the rest is a few short calls. Data stages fan out as an
+array of rank ranges with a finishing job behind it; training over several nodes runs torchrun under srun.
+
+Slurm may have taken a job although its answer was lost. So a submission first notes a token in the task's folder, the
+job carries the token as its comment, and whoever comes next looks for it before submitting again.
 """
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
+import pwd
 import re
+import secrets
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resources.compute.base import Handle, Status, Task, interpreter_argv
-from resources.compute.local import LOG_FILE, tail
+from resources.compute.base import (
+    Handle,
+    Status,
+    Task,
+    interpreter_argv,
+    read_json,
+    submit_lock,
+    tail,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from resources.profile import SlurmSettings
 
-SCRIPT_FILE, JOB_FILE = "job.sh", "slurm.json"
+SCRIPT_FILE, ARRAY_SCRIPT_FILE, JOB_FILE, LOG_FILE = "job.sh", "array-job.sh", "slurm.json", "log.txt"
 CALL_SECONDS = 30.0  # a client waits about 10 s for a dead controller
+UNCERTAIN_SECONDS = 60.0  # how long a submission without an answer is looked for
+SETTLE_SECONDS = 3.0  # a submission that timed out may still be in the controller's queue of calls
+SILENCE_SECONDS = 3600.0  # jobs run on while the controller is away; after this long a job counts as lost
 SIGNAL_SECONDS_BEFORE_END = 60
-MAX_SILENT_POLLS = 30  # polls without an answer from the controller before a job counts as lost
 REQUEUE_EXIT_CODE = 75
+
+# What the nodes need to find programs and say who runs; everything else is named in the profile.
+PASSED_ON = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SHELL", "USER")
 
 PENDING = {
     "PENDING",
@@ -41,7 +61,7 @@ RUNNING = {"RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING", "STOPP
 ENDED = {
     "FAILED": "the job ended with an error",
     "CANCELLED": "the job was cancelled",
-    "TIMEOUT": "the time limit was reached; raise `hours` in the profile, or let it resume",
+    "TIMEOUT": "the time limit was reached; raise `hours` in the profile, or run again: checkpoints are kept",
     "NODE_FAIL": "a node failed and the job was not requeued",
     "PREEMPTED": "the job was preempted and not requeued",
     "OUT_OF_MEMORY": "the job used more memory than it asked for; raise `memory_gb` in the profile",
@@ -49,7 +69,12 @@ ENDED = {
     "DEADLINE": "the deadline was reached",
     "REVOKED": "the job was revoked",
 }
+# A stage that does not handle the early signal ends of it, before Slurm calls that a time-out.
+WARNED = "the job was told to end, as happens before the time limit; raise `hours` in the profile, or run again"
 _SAFE = re.compile(r"[A-Za-z0-9_.:,=@/+-]*\Z")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+# What Slurm's clients say when they do not know whether the controller heard them.
+_UNCERTAIN = re.compile("timed out|gave no answer|unable to contact|connect failure|connection refused", re.I)
 
 
 class SlurmError(RuntimeError):
@@ -64,31 +89,31 @@ class SlurmBackend:
     def __init__(self, settings: SlurmSettings) -> None:
         self._settings = settings
         self.poll_seconds = settings.poll_seconds
-        self._silent_polls = 0
+        self._silent_since: float | None = None
 
     def render(self, task: Task) -> str:
         """The sbatch script of the job that ends the task (its only one, unless it fans out)."""
         return render(task, self._settings)
 
     def submit(self, task: Task) -> Handle:
-        """Submit, unless a job with this key is on its way already: a lost reply never gives two jobs."""
-        there = self._in_queue(task.key)
-        if there is not None:
-            return self._remember(there, task.key, task.folder)
+        """Submit, unless a job with this key is on its way already. SlurmError when Slurm refuses or stays away."""
         folder = Path(task.folder)
         folder.mkdir(parents=True, exist_ok=True)
-        dependency = []
-        if task.num_tasks > 1:
-            array = folder / f"array-{SCRIPT_FILE}"
-            array.write_text(render_array(task, self._settings), "utf-8")
-            dependency = [f"--dependency=afterany:{_sbatch([], array)}"]
-        script = folder / SCRIPT_FILE
-        script.write_text(self.render(task), "utf-8")
-        return self._remember(_sbatch(dependency, script), task.key, task.folder)
+        with submit_lock(folder):
+            there = self._noted(task.key, folder) or self._handle(task.key, folder, _queued(job_name(task.key, folder)))
+            if there is not None and not self.poll(there).is_over:
+                return there
+            token = _unanswered(task.key, folder) or secrets.token_hex(8)
+            self._note(task.key, folder, job="", token=token)
+            dependency = [f"--dependency=afterany:{self._array(task, token)}"] if task.num_tasks > 1 else []
+            job = _submit(self.render(task), folder / SCRIPT_FILE, dependency, token)
+            return self._note(task.key, folder, job=job, token=token)
 
-    def _remember(self, job: str, key: str, folder: str) -> Handle:
-        Path(folder, JOB_FILE).write_text(json.dumps({"job": job, "key": key}), "utf-8")
-        return Handle(backend=self.name, id=job, key=key, folder=folder)
+    def _array(self, task: Task, token: str) -> str:
+        """The job id of the fan-out's array, which an interrupted submission may have left in the queue."""
+        folder = Path(task.folder)
+        there = _queued(array_name(job_name(task.key, folder)), token=token)
+        return there or _submit(render_array(task, self._settings), folder / ARRAY_SCRIPT_FILE, [], token)
 
     def poll(self, handle: Handle) -> Status:
         """What the controller says; accounting where the controller has forgotten the job."""
@@ -96,120 +121,153 @@ class SlurmBackend:
             fields = _fields(_call(["scontrol", "-o", "show", "job", handle.id]))
         except SlurmError as error:
             return self._without_controller(handle, str(error))
-        self._silent_polls = 0
+        self._silent_since = None
         return status_of(fields)
 
     def _without_controller(self, handle: Handle, said: str) -> Status:
         if "Invalid job id" in said:
             return _accounted(handle.id) or Status(state="lost", reason=f"Slurm no longer knows job {handle.id}")
-        self._silent_polls += 1
-        if self._silent_polls > MAX_SILENT_POLLS:
+        self._silent_since = self._silent_since or time.monotonic()
+        if time.monotonic() - self._silent_since > SILENCE_SECONDS:
             return Status(state="lost", reason=f"the Slurm controller does not answer: {said}")
         return Status(state="running", reason=f"the Slurm controller did not answer: {said}")
 
     def cancel(self, handle: Handle) -> None:
-        """scancel every job with the task's name, the array of a fan-out included."""
-        _call(["scancel", "--quiet", f"--name={handle.key}"])
-        _call(["scancel", "--quiet", handle.id])
+        """scancel the task's jobs; the finishing job first, for it would start when the array behind it ends."""
+        name = job_name(handle.key, Path(handle.folder))
+        for one in (name, array_name(name)):
+            _call(["scancel", "--quiet", f"--user={_user()}", f"--name={one}"])
 
     def find(self, key: str, folder: str) -> Handle | None:
-        """The job with this name in the queue, else the one remembered in the folder."""
-        there = self._in_queue(key)
-        if there is not None:
-            return self._remember(there, key, folder)
-        try:
-            known = json.loads(Path(folder, JOB_FILE).read_text("utf-8"))
-        except (FileNotFoundError, json.JSONDecodeError):
-            return None
-        return Handle(backend=self.name, id=known["job"], key=key, folder=folder) if known["key"] == key else None
+        """The job noted in the folder, or one in the queue with the task's name. SlurmError when Slurm stays away."""
+        place = Path(folder)
+        return self._noted(key, place) or self._handle(key, place, _queued(job_name(key, place)))
 
-    def _in_queue(self, key: str) -> str | None:
-        """The finishing job with this name. Array tasks show as 12_3 and are not it."""
-        answer = _call(["squeue", "--noheader", "--me", f"--name={key}", "--format=%i %T"])
-        jobs = [line.split() for line in answer.splitlines() if line.strip()]
-        plain = [job for job, state in jobs if "_" not in job and state in PENDING | RUNNING]
-        return plain[-1] if plain else None
+    def _noted(self, key: str, folder: Path) -> Handle | None:
+        note = read_json(folder / JOB_FILE)
+        if note is None or note["key"] != key:
+            return None
+        if note["job"]:
+            return self._handle(key, folder, note["job"])
+        # Whoever wrote this note ended before Slurm's answer came.
+        job = _queued(job_name(key, folder), token=note["token"])
+        return self._note(key, folder, job=job, token=note["token"]) if job else None
+
+    def _note(self, key: str, folder: Path, *, job: str, token: str) -> Handle:
+        write_json(folder / JOB_FILE, {"key": key, "job": job, "token": token})
+        return Handle(backend=self.name, id=job, key=key, folder=str(folder))
+
+    def _handle(self, key: str, folder: Path, job: str | None) -> Handle | None:
+        return None if job is None else Handle(backend=self.name, id=job, key=key, folder=str(folder))
 
     def log_tail(self, folder: str, lines: int) -> str:
         """The last lines of `log.txt`."""
         return tail(Path(folder) / LOG_FILE, lines)
 
 
+# Rendering
+
+
+def job_name(key: str, folder: Path) -> str:
+    """The task's name in the queue: its key, and eight digits of its folder, for two roots may make the same thing."""
+    return f"{key}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
+
+
+def array_name(name: str) -> str:
+    """The name of a fan-out's array, which runs before the job that has the name itself."""
+    return f"{name}.ranks"
+
+
 def render(task: Task, settings: SlurmSettings) -> str:
-    """The sbatch script of a task, as text."""
-    size = task.size
-    distributed = size.nodes > 1 and task.num_tasks == 1
-    lines = _head(task, settings, nodes=size.nodes if distributed else 1)
+    """The sbatch script of a task, as text. SlurmError names a value that may not stand in an #SBATCH line."""
+    distributed = task.size.nodes > 1 and task.num_tasks == 1
+    head = _head(task, settings, name=job_name(task.key, Path(task.folder)), log=LOG_FILE, distributed=distributed)
     if distributed:
-        lines += _torchrun(task, settings)
-    else:
-        lines.append(f"exec {shlex.join(interpreter_argv(task, settings.python or sys.executable))}")
-    return "\n".join([*lines, ""])
+        return "\n".join([*head, *_torchrun(task, settings), ""])
+    return "\n".join([*head, f"exec {shlex.join(interpreter_argv(task, _python(settings)))}", ""])
 
 
 def render_array(task: Task, settings: SlurmSettings) -> str:
     """The sbatch script of a fan-out's array: every task takes the n-th ranks from its own index."""
-    lines = _head(task, settings, nodes=1)
-    lines.insert(1, f"#SBATCH --array=0-{task.num_tasks - 1}")
-    command = shlex.join(interpreter_argv(task, settings.python or sys.executable))
-    lines.append(f"exec {command} --ranks $SLURM_ARRAY_TASK_ID/{task.num_tasks}")
-    return "\n".join([*lines, ""])
+    name = array_name(job_name(task.key, Path(task.folder)))
+    head = _head(task, settings, name=name, log="log-%a.txt", distributed=False)
+    head.insert(1, f"#SBATCH --array=0-{task.num_tasks - 1}")
+    command = shlex.join(interpreter_argv(task, _python(settings)))
+    return "\n".join([*head, f'exec {command} --ranks "$SLURM_ARRAY_TASK_ID/{task.num_tasks}"', ""])
 
 
-def _head(task: Task, settings: SlurmSettings, *, nodes: int) -> list[str]:
+def _python(settings: SlurmSettings) -> str:
+    return settings.python or sys.executable
+
+
+def _cpus(task: Task) -> int:
+    return max(task.size.workers, task.size.threads * task.size.processes, 1)
+
+
+def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distributed: bool) -> list[str]:
     size = task.size
+    # Slurm signals the batch shell only when told to (B:); under srun the steps get the signal.
+    whom = "" if distributed else "B:"
     options = {
-        "job-name": task.key,
+        "job-name": name,
         "partition": settings.partition,
         "account": settings.account,
         "qos": settings.qos,
-        "nodes": str(nodes),
+        "nodes": str(size.nodes if distributed else 1),
         "ntasks-per-node": "1",
-        "cpus-per-task": str(max(size.workers, size.threads * size.processes, 1)),
+        "cpus-per-task": str(_cpus(task)),
         "mem": f"{round(size.memory_gb * 1024)}M" if size.memory_gb else "",
         "gpus-per-node": str(size.gpus_per_node) if size.gpus_per_node else "",
         "time": str(max(1, round(size.hours * 60))),
-        "signal": f"TERM@{SIGNAL_SECONDS_BEFORE_END}",
+        "signal": f"{whom}TERM@{SIGNAL_SECONDS_BEFORE_END}",
+        "export": ",".join(_checked_variable(one) for one in sorted({*PASSED_ON, *settings.environment})),
         "open-mode": "append",
-        "output": _checked(str(Path(task.folder) / LOG_FILE), "folder"),
         "chdir": _checked(str(Path(__file__).parent.parent.parent), "project folder"),
     }
     lines = ["#!/bin/bash"]
-    lines += [f"#SBATCH --{name}={_checked(value, name)}" for name, value in options.items() if value]
-    lines.append("#SBATCH --requeue")
-    exports = {**{name: os.environ[name] for name in settings.environment if name in os.environ}, **task.environment}
+    lines += [f"#SBATCH --{option}={_checked(value, option)}" for option, value in options.items() if value]
+    lines += [f"#SBATCH --output={_checked(task.folder, 'folder')}/{log}", "#SBATCH --requeue", ""]
+    exports = dict(task.environment)
     if size.threads:
         exports["OMP_NUM_THREADS"] = str(size.threads)
-    lines += ["", *(f"export {name}={shlex.quote(value)}" for name, value in sorted(exports.items()))]
-    # The same job runs again from its checkpoint when a stage saved itself and asked for it.
-    return lines
+    return lines + [f"export {_checked_variable(one)}={shlex.quote(exports[one])}" for one in sorted(exports)]
 
 
 def _torchrun(task: Task, settings: SlurmSettings) -> list[str]:
-    python = settings.python or sys.executable
-    launcher = [
-        python,
-        "-m",
-        "torch.distributed.run",
-        "--nnodes=$SLURM_NNODES",
-        f"--nproc-per-node={task.size.processes}",
-    ]
-    launcher += ["--rdzv-backend=c10d", "--rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT", "--rdzv-id=$SLURM_JOB_ID"]
-    command = " ".join(part if "$" in part else shlex.quote(part) for part in launcher)
+    """torchrun on every node, with the first node as the meeting place and rank 0."""
+    size = task.size
+    fixed = [_python(settings), "-m", "torch.distributed.run"]
+    fixed += [f"--nnodes={size.nodes}", f"--nproc-per-node={size.processes}"]
+    meeting = '--node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT"'
+    on_node = f"exec {shlex.join(fixed)} {meeting} {shlex.join(task.argv)}"
+    # srun takes neither the job's processors nor, after --export in the head, its variables by itself.
+    step = f"--kill-on-bad-exit=1 --export=ALL --cpus-per-task={_cpus(task)}"
     return [
-        # Node names resolve on a real cluster; where they do not, the address Slurm itself uses does.
+        # The address that Slurm itself uses for the first node; the node's name where it uses that.
         'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         'MASTER_ADDR=$(scontrol -o show node "$first" | grep -o "NodeAddr=[^ ]*" | cut -d= -f2)',
-        "export MASTER_ADDR MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))",
-        f"exec srun --kill-on-bad-exit=1 bash -c {shlex.quote('exec ' + command + ' ' + shlex.join(task.argv))}",
+        'export MASTER_ADDR="${MASTER_ADDR:-$first}" MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))',
+        f"exec srun {step} bash -c {shlex.quote(on_node)}",
     ]
 
 
 def _checked(value: str, what: str) -> str:
     """`value`, unless it could end or bend an #SBATCH line."""
     if not _SAFE.match(value):
-        raise SlurmError(f"{what}: {value!r} holds characters that may not stand in an #SBATCH line")
+        raise SlurmError(
+            f"{what}: {value!r} holds characters that may not stand in an #SBATCH line; "
+            "letters, digits and _.:,=@/+- may"
+        )
     return value
+
+
+def _checked_variable(name: str) -> str:
+    if not _VARIABLE.match(name):
+        raise SlurmError(f"environment: {name!r} is not the name of a variable")
+    return name
+
+
+# Reading what Slurm says
 
 
 def status_of(fields: dict[str, str]) -> Status:
@@ -224,7 +282,8 @@ def status_of(fields: dict[str, str]) -> Status:
     if state == "COMPLETED":
         return Status(state="succeeded", exit_code=0)
     exit_code = int(code) or (-int(sign) if sign.isdigit() and int(sign) else None)
-    said = f"{state}: {ENDED.get(state, 'unknown to this backend')} (exit {fields.get('ExitCode', '?')})"
+    meaning = WARNED if (state, exit_code) == ("FAILED", -signal.SIGTERM) else ENDED.get(state, "unknown here")
+    said = f"{state}: {meaning} (exit {fields.get('ExitCode', '?')})"
     return Status(state="cancelled" if state == "CANCELLED" else "failed", reason=said, exit_code=exit_code)
 
 
@@ -232,7 +291,7 @@ def _accounted(job: str) -> Status | None:
     try:
         answer = _call(["sacct", "-X", "-n", "-P", "-j", job, "-o", "State,ExitCode"])
     except SlurmError:
-        return None
+        return None  # many clusters keep no accounting
     line = next((line for line in answer.splitlines() if "|" in line), "")
     if not line:
         return None
@@ -240,12 +299,61 @@ def _accounted(job: str) -> Status | None:
     return status_of({"JobState": state, "ExitCode": code})
 
 
-def _sbatch(options: list[str], script: Path) -> str:
-    return _call(["sbatch", "--parsable", *options, str(script)]).strip().split(";")[0]
+def _queued(name: str, *, token: str = "") -> str | None:
+    """The id of this user's last job with the name that has not ended; with a token, of the one that carries it."""
+    states = ["--states=all"] if token else []
+    answer = _call(["squeue", "--noheader", *states, f"--user={_user()}", f"--name={name}", "--format=%i|%T|%k"])
+    jobs = [line.split("|", 2) for line in answer.splitlines() if "|" in line]
+    if token:
+        found = [job for job, _, comment in jobs if comment.strip() == token]
+    else:
+        found = [job for job, state, _ in jobs if state in PENDING | RUNNING]
+    # Waiting array tasks show as 12_[0-3]; their job is 12.
+    return found[-1].partition("_")[0] if found else None
 
 
 def _fields(line: str) -> dict[str, str]:
     return dict(part.split("=", 1) for part in line.split() if "=" in part)
+
+
+# Calling
+
+
+def _unanswered(key: str, folder: Path) -> str | None:
+    """The token of a submission that was interrupted before its job's id was noted."""
+    note = read_json(folder / JOB_FILE)
+    return note["token"] if note is not None and note["key"] == key and not note["job"] else None
+
+
+def _submit(text: str, script: Path, options: list[str], token: str) -> str:
+    """The id of a job submitted once, also where the answer of sbatch is lost."""
+    script.write_text(text, "utf-8")
+    name = next(line.partition("=")[2] for line in text.splitlines() if line.startswith("#SBATCH --job-name="))
+    try:
+        answer = _call(["sbatch", "--parsable", f"--comment={token}", *options, str(script)])
+        return answer.strip().split(";")[0]
+    except SlurmError as error:
+        if not _UNCERTAIN.search(str(error)):
+            raise
+        job = _look_for(name, token)
+        if job is None:
+            raise
+        return job
+
+
+def _look_for(name: str, token: str) -> str | None:
+    """The job that a submission without an answer made; None when Slurm answers and has none."""
+    started = time.monotonic()
+    while True:
+        waited = time.monotonic() - started
+        try:
+            job = _queued(name, token=token)
+            if job is not None or waited > SETTLE_SECONDS:
+                return job
+        except SlurmError:
+            if waited > UNCERTAIN_SECONDS:
+                raise
+        time.sleep(0.5)
 
 
 def _call(argv: list[str]) -> str:
@@ -260,3 +368,7 @@ def _call(argv: list[str]) -> str:
     if done.returncode:
         raise SlurmError(f"{' '.join(argv[:4])}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
+
+
+def _user() -> str:
+    return pwd.getpwuid(os.getuid()).pw_name

@@ -1,0 +1,42 @@
+"""One real Slurm for all tests of this folder, started when the first of them asks for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import minislurm
+from tests.cluster.minislurm import MiniSlurm
+
+
+@pytest.fixture(scope="session")
+def _started() -> Iterator[MiniSlurm]:
+    lacking = minislurm.missing()
+    if lacking:
+        pytest.skip(f"no Slurm here: {lacking}")
+    # Sockets have paths of at most 108 characters, which pytest's own folders may exceed.
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
+    cluster = MiniSlurm(folder)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def slurm(_started: MiniSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[MiniSlurm]:
+    """The cluster, which this process's client commands now talk to. A test leaves every node up and no job running."""
+    for name, value in _started.variables.items():
+        monkeypatch.setenv(name, value)
+    yield _started
+    _started.call("scancel", "--quiet", f"--user={os.getuid()}")
+    for node in set(_started.nodes) - set(_started.running_nodes()):
+        _started.revive(node)
+    _started.wait_until(lambda: _started.idle_nodes() == set(_started.nodes), "every node is idle again", seconds=60)

@@ -1,0 +1,274 @@
+"""The Slurm backend against a real Slurm: jobs start, end, are found again, and survive what clusters do to them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from resources.compute.base import Handle, Status, Task
+from resources.compute.slurm import JOB_FILE, SlurmBackend, SlurmError, job_name
+from resources.profile import Size, SlurmSettings
+from tests.cluster.minislurm import MiniSlurm
+
+pytestmark = pytest.mark.cluster
+
+SETTINGS = SlurmSettings(partition="main", poll_seconds=0.2)
+
+
+@pytest.fixture
+def backend(slurm: MiniSlurm) -> SlurmBackend:
+    return SlurmBackend(SETTINGS)
+
+
+def task_of(folder: Path, code: str, *arguments: str, key: str = "toy-0123456789abcdef", num_tasks: int = 1, **size):
+    """A task that runs a few lines of Python."""
+    wanted = Size(**{"backend": "slurm", "workers": 1, "memory_gb": 0.25, "hours": 0.1, **size})
+    return Task(key=key, argv=("-c", code, *arguments), size=wanted, folder=str(folder), num_tasks=num_tasks)
+
+
+def wait(backend: SlurmBackend, handle: Handle, *, seconds: float = 60.0) -> Status:
+    """The task's status when it is over."""
+    deadline = time.monotonic() + seconds
+    while not (status := backend.poll(handle)).is_over:
+        assert time.monotonic() < deadline, status
+        time.sleep(0.1)
+    return status
+
+
+def wait_for(path: Path, *, seconds: float = 30.0) -> str:
+    """The text of a file that a job writes."""
+    deadline = time.monotonic() + seconds
+    while not (path.exists() and path.read_text()):
+        assert time.monotonic() < deadline, f"{path} was not written"
+        time.sleep(0.05)
+    return path.read_text()
+
+
+def jobs_of(slurm: MiniSlurm, task: Task) -> list[dict[str, str]]:
+    """What the controller remembers of a task's jobs."""
+    return slurm.jobs(job_name(task.key, Path(task.folder)))
+
+
+SLEEP = "import pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text('started'); time.sleep(300)"
+
+
+def test_a_job_runs_with_what_it_asked_for_and_nothing_more(slurm, backend, tmp_path, monkeypatch):
+    monkeypatch.setenv("SECRET", "of the orchestrator")
+    code = "import json, os; print(json.dumps(dict(os.environ)))"
+    task = task_of(tmp_path, code, gpus_per_node=2, threads=2)
+    task = Task(**{**{name: getattr(task, name) for name in task.__slots__}, "environment": {"NAMED": "it's $HOME"}})
+    handle = backend.submit(task)
+    assert wait(backend, handle) == Status(state="succeeded", exit_code=0)
+    variables = json.loads(backend.log_tail(task.folder, 1))
+    assert variables["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert variables["NAMED"] == "it's $HOME"
+    assert variables["OMP_NUM_THREADS"] == "2"
+    assert "SECRET" not in variables
+
+
+@pytest.mark.parametrize("code", [1, 3, 75])
+def test_the_exit_code_of_a_job_comes_back(backend, tmp_path, code):
+    status = wait(backend, backend.submit(task_of(tmp_path, f"print('error: no'); raise SystemExit({code})")))
+    assert (status.state, status.exit_code) == ("failed", code)
+    assert "FAILED" in status.reason
+    assert backend.log_tail(str(tmp_path), 5) == "error: no"
+
+
+def test_a_cancelled_job_hears_of_it_and_ends(slurm, backend, tmp_path):
+    code = (
+        "import pathlib, signal, sys, time\n"
+        "def note(*_):\n"
+        "    pathlib.Path(sys.argv[1] + '.saved').write_text('saved'); sys.exit(75)\n"
+        "signal.signal(signal.SIGTERM, note)\n"
+        "pathlib.Path(sys.argv[1]).write_text('started'); time.sleep(300)"
+    )
+    task = task_of(tmp_path, code, str(tmp_path / "mark"))
+    handle = backend.submit(task)
+    wait_for(tmp_path / "mark")
+    backend.cancel(handle)
+    assert wait(backend, handle).state == "cancelled"
+    assert (tmp_path / "mark.saved").read_text() == "saved"
+    backend.cancel(handle)  # once more is no error
+
+
+def test_a_fan_out_runs_every_range_and_then_finishes(slurm, backend, tmp_path):
+    code = "import socket, sys; open(sys.argv[1], 'a').write(f'{sys.argv[2:]} on {socket.gethostname()}\\n')"
+    task = task_of(tmp_path, code, str(tmp_path / "ran"), num_tasks=3)
+    assert wait(backend, backend.submit(task)).state == "succeeded"
+    lines = (tmp_path / "ran").read_text().splitlines()
+    assert sorted(line.split("]")[0] for line in lines[:3]) == [f"['--ranks', '{i}/3'" for i in range(3)]
+    assert lines[3].startswith("[] on node")  # the finishing job ran last
+    assert len(lines) == 4
+
+
+def test_cancelling_a_fan_out_leaves_nothing_behind(slurm, backend, tmp_path):
+    task = task_of(tmp_path, SLEEP, str(tmp_path / "mark"), num_tasks=2)
+    handle = backend.submit(task)
+    assert backend.poll(handle).state == "pending"
+    wait_for(tmp_path / "mark")
+    backend.cancel(handle)
+    assert wait(backend, handle).state == "cancelled"
+    slurm.wait_until(lambda: slurm.call("squeue", "-h") == "", "the queue is empty")
+
+
+def test_a_running_job_is_found_by_its_key_and_not_submitted_twice(slurm, backend, tmp_path):
+    task = task_of(tmp_path, SLEEP, str(tmp_path / "mark"))
+    handle = backend.submit(task)
+    later = SlurmBackend(SETTINGS)
+    assert later.find(task.key, task.folder) == handle
+    assert later.submit(task) == handle
+    (tmp_path / JOB_FILE).unlink()
+    assert later.find(task.key, task.folder) == handle
+    assert later.find("another-key", task.folder) is None
+    assert later.find(task.key, str(tmp_path / "another-root")) is None
+    assert len(jobs_of(slurm, task)) == 1
+    backend.cancel(handle)
+
+
+def test_an_ended_job_makes_room_for_the_next(slurm, backend, tmp_path):
+    task = task_of(tmp_path, "raise SystemExit(75)")
+    first = backend.submit(task)
+    wait(backend, first)
+    second = backend.submit(task)
+    assert second != first
+    wait(backend, second)
+    assert backend.find(task.key, task.folder) == second
+
+
+LOSES_ITS_ANSWER = """#!{python}
+import subprocess, sys
+done = subprocess.run(["{sbatch}", *sys.argv[1:]], capture_output=True, text=True)
+if {dies}:
+    import os, signal
+    os.kill(os.getppid(), signal.SIGKILL)
+sys.exit("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation")
+"""
+
+
+def deaf_sbatch(folder: Path, slurm: MiniSlurm, monkeypatch, *, dies: bool) -> None:
+    """An sbatch whose answer never arrives: it times out, or takes its caller with it."""
+    import shutil
+
+    real = shutil.which("sbatch", path=slurm.variables["PATH"])
+    folder.mkdir()
+    fake = folder / "sbatch"
+    fake.write_text(LOSES_ITS_ANSWER.format(python=sys.executable, sbatch=real, dies=dies))
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{slurm.variables['PATH']}")
+
+
+def test_a_lost_answer_gives_one_job(slurm, backend, tmp_path, monkeypatch):
+    deaf_sbatch(tmp_path / "bin", slurm, monkeypatch, dies=False)
+    task = task_of(tmp_path, "print('done')")
+    handle = backend.submit(task)
+    assert wait(backend, handle).state == "succeeded"
+    assert [job["JobId"] for job in jobs_of(slurm, task)] == [handle.id]
+
+
+@pytest.mark.parametrize("num_tasks", [1, 2])
+def test_a_submitter_that_dies_before_the_answer_leaves_one_job(slurm, backend, tmp_path, monkeypatch, num_tasks):
+    task = task_of(tmp_path, "print('done')", num_tasks=num_tasks)
+    with monkeypatch.context() as patch:
+        deaf_sbatch(tmp_path / "bin", slurm, patch, dies=True)
+        script = (
+            "import sys\n"
+            "from pathlib import Path\n"
+            "from resources.compute.slurm import SlurmBackend\n"
+            "from tests.cluster.test_slurm_jobs import SETTINGS, task_of\n"
+            "SlurmBackend(SETTINGS).submit(task_of(Path(sys.argv[1]), \"print('done')\", num_tasks=int(sys.argv[2])))"
+        )
+        died = subprocess.run([sys.executable, "-c", script, str(tmp_path), str(num_tasks)])
+        assert died.returncode == -9
+    handle = backend.submit(task)  # quick jobs have ended by now; they are still not submitted again
+    assert wait(backend, handle).state == "succeeded"
+    assert [job["JobId"] for job in jobs_of(slurm, task)] == [handle.id]
+    arrays = slurm.jobs(job_name(task.key, tmp_path) + ".ranks")
+    assert len({job.get("ArrayJobId") for job in arrays}) == (1 if num_tasks > 1 else 0)
+
+
+def test_a_refused_job_is_an_error_with_what_slurm_said(backend, tmp_path):
+    with pytest.raises(SlurmError, match="Requested node configuration is not available"):
+        backend.submit(task_of(tmp_path, "pass", memory_gb=500))
+
+
+def test_a_job_that_slurm_never_heard_of_is_lost(backend, tmp_path):
+    unknown = Handle(backend="slurm", id="999999", key="toy", folder=str(tmp_path))
+    assert backend.poll(unknown).state == "lost"
+
+
+def test_a_silent_controller_is_waited_for(slurm, backend, tmp_path, monkeypatch):
+    handle = backend.submit(task_of(tmp_path, "import time; time.sleep(1)"))
+    monkeypatch.setattr("resources.compute.slurm.CALL_SECONDS", 0.5)
+    slurm.pause_controller()
+    try:
+        status = backend.poll(handle)
+    finally:
+        slurm.resume_controller()
+    assert status.state == "running"
+    assert "did not answer" in status.reason
+    monkeypatch.undo()
+    for name, value in slurm.variables.items():
+        monkeypatch.setenv(name, value)
+    assert wait(backend, handle).state == "succeeded"
+
+
+ALL_REDUCE = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+value = torch.tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(value)
+line = f"{dist.get_rank()} of {dist.get_world_size()} on {os.uname().nodename}: {value.item()}"
+open(os.environ["RESULT"], "a").write(line + "\\n")
+dist.destroy_process_group()
+"""
+
+
+def test_two_nodes_train_together_under_srun_and_torchrun(slurm, backend, tmp_path, monkeypatch):
+    (tmp_path / "toy_all_reduce.py").write_text(ALL_REDUCE)
+    size = Size(backend="slurm", nodes=2, gpus_per_node=1, workers=1, threads=1, memory_gb=2, hours=0.1)
+    task = Task(
+        key="train",
+        argv=("-m", "toy_all_reduce"),
+        size=size,
+        folder=str(tmp_path),
+        environment={"PYTHONPATH": str(tmp_path), "RESULT": str(tmp_path / "result")},
+    )
+    status = wait(backend, backend.submit(task), seconds=120)
+    assert status.state == "succeeded", backend.log_tail(str(tmp_path), 40)
+    lines = sorted((tmp_path / "result").read_text().splitlines())
+    assert lines == ["0 of 2 on node1: 3.0", "1 of 2 on node2: 3.0"]
+
+
+def test_a_job_whose_node_dies_starts_again_on_another(slurm, backend, tmp_path):
+    code = (
+        "import pathlib, socket, sys, time\n"
+        "mark = pathlib.Path(sys.argv[1])\n"
+        "if not mark.exists():\n"
+        "    mark.write_text(socket.gethostname()); time.sleep(300)\n"
+        "mark.with_suffix('.again').write_text(socket.gethostname())"
+    )
+    task = task_of(tmp_path, code, str(tmp_path / "mark"))
+    handle = backend.submit(task)
+    node = wait_for(tmp_path / "mark")
+    slurm.fail(node)
+    status = wait(backend, handle, seconds=90)
+    assert status.state == "succeeded", status
+    assert (tmp_path / "mark.again").read_text() != node
+    assert [job["Restarts"] for job in jobs_of(slurm, task)] == ["1"]
+
+
+def test_a_job_out_of_time_says_which_field_to_raise(slurm, backend, tmp_path):
+    """The limit is lowered below what has passed: Slurm counts in minutes, and a test should not."""
+    code = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
+    handle = backend.submit(task_of(tmp_path, code, str(tmp_path / "mark")))
+    wait_for(tmp_path / "mark")
+    slurm.call("scontrol", "update", f"JobId={handle.id}", "TimeLimit=0:01")
+    status = wait(backend, handle, seconds=90)
+    assert status.state == "failed"
+    assert status.reason.startswith("TIMEOUT")
+    assert "`hours`" in status.reason

@@ -1,0 +1,79 @@
+"""Profiles: what a person wrote wrongly is answered with file, field, value and what would be right."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from resources.compute.local import LocalBackend
+from resources.compute.slurm import SlurmBackend
+from resources.profile import SHIPPED, ProfileError, Size, SlurmSettings, load_profile
+
+
+def written(tmp_path, **content):
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump({"name": "mine", **content}))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"default": {"wokers": 2}}, "mine.yaml: default.wokers: unknown field; there are backend, .*workers"),
+        ({"slurm": {"partitions": "x"}}, "mine.yaml: slurm.partitions: unknown field; there are account, .*partition"),
+        ({"stage": {}}, "mine.yaml: stage: unknown field; there are .*stages"),
+        ({"default": {"nodes": 0}}, "mine.yaml: default.nodes: .* greater than or equal to 1, got 0"),
+        ({"default": {"hours": "soon"}}, "mine.yaml: default.hours: .* valid number.*, got 'soon'"),
+        (
+            {"stages": {"base_model": {"gpus": 8}}},
+            "mine.yaml: stages.base_model.gpus: unknown field; there are .*gpus_per",
+        ),
+        ({"stages": {"base_model": {"processes": 0}}}, "mine.yaml: stages.base_model.processes: .*, got 0"),
+        ({"default": {"backend": "slrum"}}, "mine.yaml: default.backend: .*'local' or 'slurm', got 'slrum'"),
+        ({"default": {"backend": "kubernetes"}}, "default.backend: the kubernetes backend is not built yet; there are"),
+        ({"stages": {"tokenizer": {"backend": "ray"}}}, "stages.tokenizer.backend: the ray backend is not built yet"),
+        ({"default": {"nodes": 2}}, "default: nodes=2, but the local backend is one node; use processes, or backend"),
+    ],
+)
+def test_a_wrong_field_is_named_with_what_is_right(tmp_path, content, said):
+    with pytest.raises(ProfileError, match=said):
+        load_profile(written(tmp_path, **content))
+
+
+def test_an_unknown_profile_names_those_that_there_are():
+    with pytest.raises(ProfileError, match="no profile is called 'lokal'; there are: local, slurm, or the path"):
+        load_profile("lokal")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("a: [", "not readable as YAML"), ("- a", "expected a mapping .* got list")]
+)
+def test_a_file_that_is_no_profile_is_refused(tmp_path, text, said):
+    (tmp_path / "broken.yaml").write_text(text)
+    with pytest.raises(ProfileError, match=said):
+        load_profile(str(tmp_path / "broken.yaml"))
+
+
+def test_a_stage_differs_only_in_what_it_names(tmp_path):
+    stages = {"base_model": {"processes": 2}, "tokenizer": {"backend": "local", "nodes": 1}}
+    path = written(tmp_path, default={"backend": "slurm", "nodes": 4, "workers": 3}, stages=stages)
+    profile = load_profile(path)
+    assert profile.size_for("base_model") == Size(backend="slurm", nodes=4, workers=3, processes=2)
+    assert profile.size_for("token_shards") == Size(backend="slurm", nodes=4, workers=3)
+    assert isinstance(profile.backend_for("token_shards"), SlurmBackend)
+    assert isinstance(profile.backend_for("tokenizer"), LocalBackend)
+
+
+def test_no_workers_named_means_one_a_core(tmp_path, monkeypatch):
+    monkeypatch.setattr("resources.profile.available_cores", lambda: 6)
+    assert load_profile("local").size_for("filtered_documents").workers == 6
+
+
+@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_profiles_show_every_field_at_its_default(path):
+    data = yaml.safe_load(path.read_text())
+    profile = load_profile(path.stem)
+    assert data["default"].keys() == Size.model_fields.keys()
+    assert data["slurm"].keys() == SlurmSettings.model_fields.keys()
+    assert profile.default == Size(backend=data["default"]["backend"])
+    assert profile.slurm == SlurmSettings()

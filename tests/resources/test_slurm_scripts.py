@@ -1,0 +1,144 @@
+"""What the Slurm backend would run, as text: a pure function, pinned by snapshots, closed to hostile strings."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import resources.compute.slurm
+from resources.compute.base import Task
+from resources.compute.slurm import SlurmBackend, SlurmError, job_name, render, render_array, status_of
+from resources.profile import Size, SlurmSettings
+
+PROJECT = str(Path(resources.compute.slurm.__file__).parent.parent.parent)
+SETTINGS = SlurmSettings(partition="gpu", account="lab", python="/opt/python", environment=("HF_TOKEN",))
+SIZE = Size(backend="slurm", workers=4, threads=2, memory_gb=1.5, hours=2)
+
+
+def task_of(**changes):
+    plain = {"key": "filter-0123", "argv": ("-m", "training", "/runs/f/job.json"), "size": SIZE, "folder": "/runs/f"}
+    return Task(**{**plain, "environment": {"PEDIGREE_DATA": "/data/it's $here"}, **changes})
+
+
+ONE_NODE = """\
+#!/bin/bash
+#SBATCH --job-name=filter-0123-6096a05c
+#SBATCH --partition=gpu
+#SBATCH --account=lab
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=4
+#SBATCH --mem=1536M
+#SBATCH --time=120
+#SBATCH --signal=B:TERM@60
+#SBATCH --export=HF_TOKEN,HOME,LANG,LC_ALL,LD_LIBRARY_PATH,LOGNAME,PATH,SHELL,USER
+#SBATCH --open-mode=append
+#SBATCH --chdir={project}
+#SBATCH --output=/runs/f/log.txt
+#SBATCH --requeue
+
+export OMP_NUM_THREADS=2
+export PEDIGREE_DATA='/data/it'"'"'s $here'
+exec /opt/python -m training /runs/f/job.json
+"""
+
+TWO_NODES = """\
+export OMP_NUM_THREADS=2
+first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+MASTER_ADDR=$(scontrol -o show node "$first" | grep -o "NodeAddr=[^ ]*" | cut -d= -f2)
+export MASTER_ADDR="${MASTER_ADDR:-$first}" MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))
+exec srun --kill-on-bad-exit=1 --export=ALL --cpus-per-task=8 bash -c 'exec /opt/python -m torch.distributed.run \
+--nnodes=2 --nproc-per-node=4 --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" \
+-m training /runs/f/job.json'
+"""
+
+
+def test_the_script_of_a_job_on_one_node():
+    assert render(task_of(), SETTINGS) == ONE_NODE.replace("{project}", PROJECT)
+    assert SlurmBackend(SETTINGS).render(task_of()) == render(task_of(), SETTINGS)
+
+
+def test_the_script_of_a_job_on_several_nodes():
+    size = Size(backend="slurm", workers=4, threads=2, nodes=2, processes=4, gpus_per_node=4)
+    script = render(task_of(size=size, environment={}), SETTINGS)
+    head, body = script.split("\n\n")
+    assert body == TWO_NODES
+    assert "#SBATCH --nodes=2\n" in head
+    assert "#SBATCH --gpus-per-node=4\n" in head
+    assert "#SBATCH --signal=TERM@60\n" in head  # to the steps: the batch shell is only srun
+
+
+def test_the_scripts_of_a_fan_out():
+    task = task_of(num_tasks=3, size=Size(backend="slurm", workers=4, nodes=3))
+    finishing, array = render(task, SETTINGS), render_array(task, SETTINGS)
+    assert "#SBATCH --nodes=1\n" in finishing
+    assert "--array" not in finishing
+    assert array.startswith(
+        f"#!/bin/bash\n#SBATCH --array=0-2\n#SBATCH --job-name={job_name('filter-0123', Path('/runs/f'))}.ranks\n"
+    )
+    assert "#SBATCH --output=/runs/f/log-%a.txt\n" in array
+    assert array.endswith('exec /opt/python -m training /runs/f/job.json --ranks "$SLURM_ARRAY_TASK_ID/3"\n')
+
+
+@pytest.mark.parametrize(
+    "script", [render(task_of(), SETTINGS), render_array(task_of(num_tasks=2), SETTINGS)], ids=["job", "array"]
+)
+def test_scripts_are_valid_for_a_shell(script):
+    assert subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True).stderr == ""
+
+
+@pytest.mark.parametrize("hostile", ["x\n#SBATCH --uid=0", "x y", "$(reboot)", "x;y", "x`id`", "%j", "x'y", 'x"y'])
+def test_a_string_that_could_bend_an_sbatch_line_is_refused(hostile):
+    with pytest.raises(SlurmError, match="may not stand in an #SBATCH line"):
+        render(task_of(key=hostile), SETTINGS)
+    with pytest.raises(SlurmError, match=r"folder: .* may not stand in an #SBATCH line"):
+        render(task_of(folder=f"/runs/{hostile}"), SETTINGS)
+    with pytest.raises(SlurmError, match=r"partition: .* may not stand in an #SBATCH line"):
+        render(task_of(), SlurmSettings(partition=hostile))
+    with pytest.raises(SlurmError, match="not the name of a variable"):
+        render(task_of(environment={f"A{hostile}": "1"}), SETTINGS)
+    with pytest.raises(SlurmError, match="not the name of a variable"):
+        render(task_of(), SlurmSettings(environment=(f"A{hostile}",)))
+
+
+@pytest.mark.parametrize("hostile", ["x\nreboot", "$(touch {mark})", "x; touch {mark}", "`touch {mark}`", "it's"])
+def test_a_hostile_argument_or_value_reaches_the_job_as_it_is(tmp_path, hostile):
+    text = hostile.replace("{mark}", str(tmp_path / "mark"))
+    argv = ("-c", "import os, sys; print([sys.argv[1], os.environ['VALUE']])", text)
+    script = render(task_of(argv=argv, environment={"VALUE": text}), SETTINGS.model_copy(update={"python": "python3"}))
+    done = subprocess.run(["bash"], input=script, text=True, capture_output=True)
+    assert done.stdout == f"{[text, text]}\n"
+    assert not (tmp_path / "mark").exists()
+
+
+def test_names_tell_roots_apart():
+    assert job_name("filter-0123", Path("/a/f")) != job_name("filter-0123", Path("/b/f"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "state", "exit_code", "said"),
+    [
+        ({"JobState": "PENDING", "Reason": "Resources", "ExitCode": "0:0"}, "pending", None, "Resources"),
+        ({"JobState": "COMPLETING", "NodeList": "n1", "ExitCode": "0:0"}, "running", None, "n1"),
+        ({"JobState": "COMPLETED", "ExitCode": "0:0"}, "succeeded", 0, ""),
+        ({"JobState": "FAILED", "ExitCode": "3:0"}, "failed", 3, "FAILED"),
+        ({"JobState": "FAILED", "ExitCode": "0:9"}, "failed", -9, "FAILED"),
+        ({"JobState": "FAILED", "ExitCode": "0:15"}, "failed", -15, "raise `hours`"),
+        ({"JobState": "CANCELLED", "ExitCode": "0:15"}, "cancelled", -15, "CANCELLED"),
+        ({"JobState": "TIMEOUT", "ExitCode": "0:15"}, "failed", -15, "raise `hours`"),
+        ({"JobState": "OUT_OF_MEMORY", "ExitCode": "0:125"}, "failed", -125, "raise `memory_gb`"),
+        ({"JobState": "CANCELLED by 0", "ExitCode": "0:0"}, "cancelled", None, "CANCELLED"),  # as sacct says it
+    ],
+)
+def test_states_of_slurm_become_states_of_a_task(fields, state, exit_code, said):
+    status = status_of(fields)
+    assert (status.state, status.exit_code) == (state, exit_code)
+    assert said in status.reason
+
+
+def test_without_slurm_the_error_says_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SlurmError, match="not installed here; the slurm backend needs Slurm's client commands"):
+        SlurmBackend(SETTINGS).submit(task_of(folder=str(tmp_path / "f")))
