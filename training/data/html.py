@@ -33,12 +33,13 @@ SINGLE_BYTE = ("cp125", "iso8859", "koi8", "mac-")
 PYTHON_CODECS = {"gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs", "iso8859-11": "cp874"}
 
 TAG = re.compile(rb"<(/?)([A-Za-z][^\s/>]*)")
-# Navigation that resiliparse does not know by name: permalinks of headings, tables of contents, header and footer
-# lines of DocBook, Drupal's book pager, MediaWiki's edit links, the Apache documentation's languages and path.
-NAVIGATION = [
+# What resiliparse does not know by name: permalinks of headings, tables of contents, DocBook's header and footer lines,
+# Drupal's book pager, MediaWiki's edit links, lists of comments, the Apache documentation's languages and path. Classes
+# and not ids where documentation generators make ids of headings: a section about comments is called `comments`.
+BOILERPLATE = [
     "a.headerlink", "a.permalink", "a.header-anchor", "a.hash-link", "a.mark", "a.anchorjs-link",
-    ".toc", "#toc", ".minitoc", ".navheader", ".navfooter", ".book-navigation", ".mw-editsection",
-    ".toplang", ".bottomlang", "#path",
+    ".toc", "details#toc", "nav#toc", "ul#toc", ".minitoc", ".navheader", ".navfooter", ".book-navigation",
+    ".mw-editsection", ".comments", ".comment-list", ".commentlist", ".toplang", ".bottomlang", "body > #path",
 ]  # fmt: skip
 
 DAY = re.compile(r"\b((?:19[89]|20[0-9])\d)[-/.](0[1-9]|1[0-2])[-/.](0[1-9]|[12]\d|3[01])(?!\d)")
@@ -225,7 +226,7 @@ def _main_text(tree: HTMLTree, html: str, settings: ExtractRecipe) -> str:
         return _trafilatura_text(html)
     _deepen_lists(tree)
     text = extract_plain_text(
-        tree, main_content=True, preserve_formatting=True, alt_texts=False, skip_elements=NAVIGATION
+        tree, main_content=True, preserve_formatting=True, alt_texts=False, skip_elements=BOILERPLATE
     )
     text = "\n".join(line.rstrip() for line in text.split("\n"))
     if "\t\t" in text:
