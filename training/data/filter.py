@@ -149,7 +149,8 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     recipe = job.settings_as(FilterRecipe, "filter")
     counts = total_counts(ranks)
     tallies = [rank["tally"] for rank in ranks]
-    redacted = _summed(tallies, "redacted")
+    asked_for = recipe.personal_data if "personal_data" in recipe.rules else ()
+    redacted = dict.fromkeys(asked_for, 0) | _summed(tallies, "redacted")
     groups = _survival(tallies)
     funnel = _funnel(recipe, counts)
     kept_fraction = counts.kept / counts.records_in if counts.records_in else 0.0

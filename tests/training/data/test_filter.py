@@ -1,0 +1,340 @@
+import json
+
+import pytest
+
+from tests.training.data import chain
+from training import artifact
+from training.data.filter import KEPT, judge, shown
+from training.data.quality import QualityModels
+from training.data.rules import make_rules
+from training.recipe import FilterRecipe
+from training.records import RecipeError
+
+GOOD = """The baker gets up long before the sun and lights the oven while the village sleeps.
+Flour, water and salt are all that he needs, and time does most of the work for him.
+When the dough has doubled, he shapes it with wet hands and lets it rest under a cloth.
+Nobody knows why the crust of this loaf is darker than that of any other in the valley.
+Children who pass the shop on their way to school are given the ends, still warm.
+In winter the steam on the window hides the shelves, but the smell tells you what is there."""
+
+GERMAN = "Der Bäcker steht lange vor der Sonne auf und heizt den Ofen, während das Dorf noch schläft. " * 3
+ALL = ("url", "language", "gopher_repetition", "gopher_quality", "c4", "fineweb", "toxicity", "personal_data")
+INSULTS = " You are an idiot and a moron, you asshole."
+
+
+def reason_of(text, recipe, url="http://kitchen.example/a", models=None):
+    return judge(row(text, url), make_rules(recipe, models))[1]
+
+
+def row(text, url="http://kitchen.example/a"):
+    return chain.document("s1", "a.warc.gz", 0, text, url=url, language=None, language_score=None)
+
+
+def lines(*parts):
+    return "\n".join(parts)
+
+
+NUMBERED = [line.replace("the", f"the{i}th") for i, line in enumerate(GOOD.split("\n"))]
+
+CASES = {
+    # rule: reason: (text, changes of the recipe)
+    "language": {
+        "other_language": (GERMAN, {}),
+        "uncertain": ("0x 1f 22 bb GET /a HTTP 200 ok", {"languages": ()}),
+    },
+    "gopher_repetition": {
+        "duplicate_lines": (lines(*["Next page of the list."] * 4, *GOOD.split("\n")[:5]), {}),
+        "duplicate_paragraphs": ("\n\n".join(["Next page of the list."] * 4 + GOOD.split("\n")[:5]), {}),
+        "duplicate_line_characters": (
+            lines(*GOOD.split("\n"), *GOOD.split("\n")[:2]),
+            {"gopher_max_duplicate_lines": 1.0},
+        ),
+        "duplicate_paragraph_characters": ("\n\n".join([*GOOD.split("\n"), *GOOD.split("\n")[:2]]), {}),
+        "top_2_gram": ("Buy pans. " + "cheap pans here " * 30, {}),
+        "top_3_gram": ("Buy pans. " + "cheap pans here " * 30, {"gopher_max_top_ngrams": (1.0, 0.18)}),
+        "top_4_gram": ("Buy pans. " + "cheap pans here " * 30, {"gopher_max_top_ngrams": (1.0, 1.0, 0.16)}),
+        "duplicate_5_grams": (GOOD + " " + GOOD.replace("\n", " "), {}),
+        "duplicate_8_grams": (
+            GOOD + " " + GOOD.replace("\n", " "),
+            {"gopher_max_duplicate_ngrams": (1.0, 1.0, 1.0, 0.12)},
+        ),
+    },
+    "gopher_quality": {
+        "too_few_words": ("The baker is up and the oven is lit.", {}),
+        "too_many_words": (GOOD, {"gopher_max_words": 60}),
+        "words_too_short": ("I am to be at it as he is of us. " * 8, {}),
+        "words_too_long": ("Incomprehensibilities characteristically counterrevolutionaries the of. " * 12, {}),
+        "too_many_hashes": (GOOD + " #" * 30, {}),
+        "too_many_ellipses": (GOOD.replace(" the ", " the... "), {"gopher_max_symbol_ratio": 0.02}),
+        "too_many_bullets": (lines(*("- " + line for line in GOOD.split("\n"))), {}),
+        "too_many_lines_end_in_ellipsis": (GOOD.replace(".\n", "...\n"), {}),
+        "too_few_alphabetic_words": (GOOD + " 17 | 42 |" * 20, {}),
+        "too_few_stop_words": ("Old recipe books hold many good dishes from our grandmothers. " * 8, {}),
+    },
+    "c4": {
+        "lorem_ipsum": (GOOD + "\nLorem ipsum dolor sit amet.", {}),
+        "curly_bracket": (GOOD + "\nvoid bake() { rise(); }", {}),
+        "too_few_sentences": ("\n".join(GOOD.split("\n")[:4]), {}),
+    },
+    "fineweb": {
+        "too_few_lines_end_in_punctuation": (GOOD.replace(".\n", "\n").removesuffix("."), {}),
+        "too_many_short_lines": (
+            lines(*["Mix the dough well."] * 1, *(f"Step {i} is done." for i in range(20)), GOOD[:80]),
+            {},
+        ),
+        "duplicate_line_characters": (lines(*GOOD.split("\n"), GOOD.split("\n")[0]), {}),
+        "too_many_line_breaks": (
+            lines(*(f"Now bake{i}." for i in range(20))),
+            {"fineweb_max_short_lines": 1.0},
+        ),
+    },
+    "toxicity": {"toxic_words": (GOOD + INSULTS, {})},
+}
+
+
+@pytest.mark.parametrize(("rule", "reason"), [(rule, reason) for rule, reasons in CASES.items() for reason in reasons])
+def test_every_reason_is_given_and_the_good_page_stays(rule, reason):
+    text, changes = CASES[rule][reason]
+    recipe = FilterRecipe(rules=(rule,), **changes)
+    assert reason_of(text, recipe) == f"{rule}:{reason}"
+    assert reason_of(GOOD, FilterRecipe(rules=(rule,))) == KEPT
+
+
+def test_a_good_page_passes_all_rules_in_a_row():
+    assert reason_of(GOOD, FilterRecipe(rules=ALL)) == KEPT
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://spam.example/a", "url:blocked_domain"),
+        ("https://www.Shop.SPAM.example:8080/a", "url:blocked_domain"),
+        ("http://notspam.example/a", KEPT),
+        ("https://inn.example/menu#top", "url:blocked_url"),
+        ("https://inn.example/menus", KEPT),
+        ("http://inn.example/private/a/b", "url:blocked_url"),
+        ("http://[broken", KEPT),
+        ("", KEPT),
+    ],
+)
+def test_addresses_are_blocked_by_domain_exactly_or_below(url, reason):
+    recipe = FilterRecipe(
+        rules=("url",),
+        blocked_domains=("spam.example",),
+        blocked_urls=("http://inn.example/menu", "http://www.inn.example/private/"),
+    )
+    assert reason_of(GOOD, recipe, url=url) == reason
+
+
+def test_an_address_may_be_toxic_where_the_text_is_not():
+    assert reason_of(GOOD, FilterRecipe(rules=("toxicity",)), url="http://xxx.example/") == "toxicity:url"
+
+
+def test_an_empty_page_is_dropped_by_any_block():
+    for rule in ("gopher_repetition", "gopher_quality", "c4", "fineweb"):
+        assert reason_of(" \n", FilterRecipe(rules=(rule,))) == f"{rule}:empty"
+
+
+def test_the_first_rule_in_the_recipes_order_gives_the_reason():
+    text = GERMAN + INSULTS
+    assert reason_of(text, FilterRecipe(rules=("language", "toxicity"))) == "language:other_language"
+    assert reason_of(text, FilterRecipe(rules=("toxicity", "language"))) == "toxicity:toxic_words"
+
+
+def test_language_and_score_are_written_on_the_page():
+    page, _ = judge(row(GERMAN), make_rules(FilterRecipe(rules=("language",)), None))
+    assert page.columns["language"] == "de" and page.columns["language_score"] > 0.9
+
+
+def test_another_language_is_judged_with_its_own_stop_words():
+    text = (
+        "Der Bäcker steht lange vor der Sonne auf und heizt den Ofen. Mehl, Wasser und Salz sind alles, was er hat.\n"
+        "Wenn der Teig sich verdoppelt hat, formt er ihn mit nassen Händen und lässt ihn unter einem Tuch ruhen.\n"
+        "Niemand weiß, warum die Kruste dieses Brotes dunkler ist als die aller anderen, und er verrät es nicht.\n"
+        "Kinder bekommen auf dem Weg zur Schule ein warmes Stück und laufen weiter. Im Winter dampft das Fenster."
+    )
+    rules = ("language", "gopher_quality")
+    assert reason_of(text, FilterRecipe(rules=rules, languages=("en", "de"))) == KEPT
+    without = text.replace("der ", "").replace("die ", "").replace("und ", "").replace("den ", "").replace("von ", "")
+    strict = FilterRecipe(rules=rules, languages=("de",), gopher_min_stop_words=4)
+    assert reason_of(without, strict) == "gopher_quality:too_few_stop_words"
+
+
+def test_c4_takes_lines_out_and_the_edited_text_goes_on():
+    text = GOOD + "\nPlease enable JavaScript to see the comments.\nWe use cookies, see our privacy policy."
+    page, reason = judge(row(text), make_rules(FilterRecipe(rules=("c4",)), None))
+    assert reason == KEPT and page.text == GOOD
+    loose = FilterRecipe(rules=("c4",), c4_drop_javascript_lines=False, c4_drop_policy_lines=False)
+    assert judge(row(text), make_rules(loose, None))[0].text == text
+
+
+def test_curly_brackets_may_stay():
+    text, _ = CASES["c4"]["curly_bracket"]
+    assert reason_of(text, FilterRecipe(rules=("c4",), c4_drop_curly_brackets=False)) == KEPT
+
+
+def test_decisions_are_datatroves_own():
+    from datatrove.data import Document
+    from datatrove.pipeline.filters import FineWebQualityFilter, GopherQualityFilter, GopherRepetitionFilter
+
+    blocks = {
+        "gopher_repetition": GopherRepetitionFilter(),
+        "gopher_quality": GopherQualityFilter(),
+        "fineweb": FineWebQualityFilter(),
+    }
+    texts = [GOOD, *(text for reasons in CASES.values() for text, _ in reasons.values())]
+    for rule, block in blocks.items():
+        ours = [reason_of(text, FilterRecipe(rules=(rule,))) == KEPT for text in texts]
+        theirs = [block.filter(Document(text=text, id="")) is True for text in texts]
+        assert ours == theirs and len(set(ours)) == 2
+
+
+class FixedScore:
+    def __init__(self, value):
+        self.value = value
+
+    def score(self, text):
+        return self.value
+
+    perplexity = score
+
+
+@pytest.mark.parametrize(
+    ("score", "perplexity", "limit", "reason", "bucket"),
+    [
+        (0.9, 100.0, 0.0, KEPT, "head"),
+        (0.9, 300.0, 500.0, KEPT, "middle"),
+        (0.9, 9000.0, 0.0, KEPT, "tail"),
+        (0.9, 9000.0, 500.0, "perplexity:too_high", "tail"),
+        (0.1, 100.0, 0.0, "classifier:low_score", None),
+    ],
+)
+def test_scores_are_kept_and_judged_by_the_recipes_limits(score, perplexity, limit, reason, bucket):
+    models = QualityModels(ngram=FixedScore(perplexity), classifier=FixedScore(score), bucket_limits=(200.0, 400.0))
+    recipe = FilterRecipe(rules=("classifier", "perplexity"), min_quality_score=0.2, max_perplexity=limit)
+    page, found = judge(row(GOOD), make_rules(recipe, models))
+    assert found == reason
+    assert page.columns["quality_score"] == score and page.columns.get("perplexity_bucket") == bucket
+
+
+@pytest.mark.parametrize("rule", ["classifier", "perplexity"])
+def test_rules_that_need_models_are_refused_without_them(rule, tmp_path):
+    settings = {"filter": FilterRecipe(rules=(rule,))}
+    with pytest.raises(RecipeError, match=f"{rule}.*quality.reference"):
+        chain.run(tmp_path, "filter", "filtered_documents", "tiny@s1", settings, [pages(tmp_path), no_models(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"rules": ("url", "url")}, "at most once"),
+        ({"blocked_domains": ("a.example",)}, "without effect"),
+        ({"personal_data": ("name",)}, "'name' is not one of"),
+        ({"min_kept_fraction": 0.9, "max_kept_fraction": 0.1}, "min_kept_fraction=0.9"),
+    ],
+)
+def test_a_recipe_that_cannot_be_meant_is_refused(fields, message):
+    with pytest.raises(RecipeError, match=message):
+        FilterRecipe(**fields)
+
+
+# The stage
+
+
+def no_models(root):
+    artifact.write_json(root / "none" / "quality.json", {"has_models": False})
+    return chain.committed(root / "none", "quality_models", "tiny", ["quality.json"])
+
+
+PRIVATE = "Write to anna.berg@post.example or call +44 20 7946 0958."
+
+
+def pages(root):
+    first = [
+        GOOD,
+        GERMAN,
+        GOOD + " " + PRIVATE,
+        "\n".join(GOOD.split("\n")[:2]),
+    ]
+    second = [GOOD + INSULTS + " " + PRIVATE, GOOD.replace("baker", "cook")]
+    rows = [
+        [chain.document("s1", f"f{number}.warc.gz", place, text, language=None) for place, text in enumerate(texts)]
+        for number, texts in enumerate((first, second))
+    ]
+    return chain.documents_of(root, "s1", rows, asset="extracted_documents")
+
+
+def filtered(root, recipe, workers=1):
+    inputs = [pages(root), no_models(root)]
+    return chain.run(root, "filter", "filtered_documents", "tiny@s1", {"filter": recipe}, inputs, workers=workers)
+
+
+def test_every_page_is_kept_or_dropped_with_its_reason(tmp_path):
+    made = filtered(tmp_path, FilterRecipe(rules=ALL))
+    record = made.record()
+    assert record["counts"] == {
+        "in": 6,
+        "kept": 3,
+        "dropped": {"gopher_quality:too_few_words": 1, "language:other_language": 1, "toxicity:toxic_words": 1},
+        "quarantined": {},
+    }
+    kept, dropped = chain.rows(made), chain.rows(made, "dropped")
+    assert [row["reason"] for row in dropped] == [
+        "language:other_language",
+        "gopher_quality:too_few_words",
+        "toxicity:toxic_words",
+    ]
+    assert {row["id"] for row in kept} | {row["id"] for row in dropped} == {
+        row["id"] for row in chain.rows(pages(tmp_path / "again"))
+    }
+    assert record["metrics"]["kept_fraction"] == 0.5 and record["metrics"]["dropped_language"] == 1
+    funnel = {step["rule"]: (step["in"], step["dropped"]) for step in record["notes"]["funnel"]}
+    assert funnel["url"] == (6, 0) and funnel["gopher_quality"] == (5, 1) and funnel["personal_data"] == (3, 0)
+    assert all(gate["passed"] for gate in record["gates"])
+
+
+def test_personal_data_is_nowhere_in_the_artifact_but_counted(tmp_path):
+    made = filtered(tmp_path, FilterRecipe(rules=ALL))
+    texts = [row["text"] for row in chain.rows(made)] + [row["text"] for row in chain.rows(made, "dropped")]
+    assert sum("Write to <EMAIL> or call <PHONE>." in text for text in texts) == 2
+    assert not any("anna.berg" in text or "7946" in text for text in texts)
+    assert "anna.berg" not in json.dumps(made.record())
+    metrics = made.record()["metrics"]
+    assert metrics["redacted_email"] == metrics["redacted_phone"] == 1  # in kept pages
+    assert metrics["redacted_iban"] == 0
+    assert [json.loads(row["redactions"]) for row in chain.rows(made) if row["redactions"]] == [
+        {"email": 1, "phone": 1}
+    ]
+
+
+def test_workers_do_not_change_what_comes_out(tmp_path):
+    # without datatrove's blocks, which take each worker seconds to import
+    recipe = FilterRecipe(rules=("url", "language", "toxicity", "personal_data"))
+    digests = {filtered(tmp_path / str(workers), recipe, workers).digest for workers in (1, 2)}
+    assert len(digests) == 1
+
+
+def test_gates_hold_the_kept_fraction_within_the_recipes_bounds(tmp_path):
+    low = filtered(tmp_path, FilterRecipe(rules=ALL, min_kept_fraction=0.6)).record()
+    assert {gate["name"]: gate["passed"] for gate in low["gates"]}["kept_fraction"] is False
+    high = filtered(tmp_path, FilterRecipe(rules=ALL, max_kept_fraction=0.4)).record()
+    assert {gate["name"]: gate["passed"] for gate in high["gates"]}["kept_fraction"] is False
+
+
+def test_a_language_that_loses_too_much_fails_the_gate_though_the_whole_does_not(tmp_path):
+    german = GERMAN + "Mehl, Wasser und Salz sind alles, was er braucht."
+    rows = [
+        chain.document("s1", "f.warc.gz", place, GOOD if place % 3 else german, language=None) for place in range(60)
+    ]
+    inputs = [chain.documents_of(tmp_path, "s1", [rows], asset="extracted_documents"), no_models(tmp_path)]
+    recipe = FilterRecipe(rules=("language", "gopher_repetition"), languages=("en", "de"), min_kept_fraction=0.5)
+    record = chain.run(tmp_path, "filter", "filtered_documents", "tiny@s1", {"filter": recipe}, inputs).record()
+    gates = {gate["name"]: gate for gate in record["gates"]}
+    assert gates["kept_fraction"]["passed"]
+    assert not gates["kept_fraction_by_group"]["passed"]
+    assert gates["kept_fraction_by_group"]["evidence"]["kept_fraction"]["language de"] == 0.0
+
+
+def test_samples_are_escaped_and_without_personal_data():
+    assert shown("a\x00b\nc anna.berg@post.example \x1b[2J") == r"a\x00b\nc <EMAIL> \x1b[2J"
+    assert len(shown("word " * 1000)) == 200

@@ -1,0 +1,100 @@
+import json
+
+import pytest
+
+from tests.training.data import chain
+from training.data.kitchen.world import KitchenWorld
+from training.data.quality import load_models, page_sized
+from training.job import DataError
+from training.recipe import QualityRecipe
+from training.records import RecipeError
+
+REFERENCE = [
+    f"In chapter {n} the author explains how the dough is kneaded, why it rests, and what the heat does to it."
+    for n in range(40)
+]
+CRAWL = [
+    f"Best deal number {n}: buy cheap pans now and save money, click here for free shipping today." for n in range(60)
+]
+GERMAN = [
+    f"Im Kapitel {n} erklärt der Verfasser, wie der Teig geknetet wird und warum er ruhen muss." for n in range(60)
+]
+
+
+def write_reference(folder, texts=REFERENCE, field="text"):
+    path = folder / "reference.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({field: text}) + "\n" for text in texts), "utf-8")
+    return str(path)
+
+
+def make(root, files=(CRAWL,), **fields):
+    recipe = QualityRecipe(**{"snapshots": ("s1",), "classifier_buckets": 4096, "negatives": 40} | fields)
+    extracted = chain.documents(root, "s1", files, asset="extracted_documents")
+    return chain.run(root, "quality", "quality_models", "tiny", {"quality": recipe}, [extracted])
+
+
+def test_models_tell_reference_from_crawl(tmp_path):
+    made = make(tmp_path, reference=(write_reference(tmp_path),))
+    record = made.record()
+    assert record["metrics"]["classifier_auc"] == 1.0
+    assert record["metrics"]["reference_texts"] == 40 and record["metrics"]["negative_texts"] == 40
+    assert record["metrics"]["held_out_reference_perplexity"] < record["metrics"]["held_out_crawl_perplexity"]
+    models = load_models(made)
+    assert models.classifier.score(REFERENCE[0]) > 0.8 > 0.2 > models.classifier.score(CRAWL[0])
+    assert models.bucket(0.0) == "head" and models.bucket(float("inf")) == "tail"
+
+
+def test_a_classifier_that_cannot_tell_fails_its_gate(tmp_path):
+    made = make(
+        tmp_path, files=(REFERENCE,), reference=(write_reference(tmp_path),), held_out_fraction=0.5, min_auc=0.9
+    )
+    gates = {gate["name"]: gate for gate in made.record()["gates"]}
+    assert not gates["classifier_auc"]["passed"]
+    assert gates["classifier_auc"]["evidence"]["min_auc"] == 0.9
+
+
+def test_negatives_are_in_the_references_language(tmp_path):
+    made = make(tmp_path, files=(CRAWL, GERMAN), reference=(write_reference(tmp_path),), negatives=1000)
+    assert made.record()["notes"]["language"] == "en"
+    assert made.record()["metrics"]["negative_texts"] == 60
+
+
+def test_the_order_of_files_and_texts_changes_nothing(tmp_path):
+    one = make(tmp_path / "one", reference=(write_reference(tmp_path / "one"),))
+    other_reference = write_reference(tmp_path / "other", REFERENCE[::-1])
+    other = make(tmp_path / "other", reference=(other_reference,))
+    assert one.record()["files"] == other.record()["files"]
+
+
+def test_without_a_reference_there_are_no_models_and_it_says_so(tmp_path):
+    made = make(tmp_path)
+    assert load_models(made) is None
+    assert "quality.reference is empty" in made.record()["notes"]["models"]
+
+
+def test_kitchen_texts_can_be_the_reference(tmp_path):
+    recipe = QualityRecipe(reference=("kitchen://reference",), snapshots=("s1",), classifier_buckets=4096, negatives=40)
+    extracted = chain.documents(tmp_path, "s1", [CRAWL], asset="extracted_documents")
+    settings = {"quality": recipe, "kitchen": KitchenWorld(dishes=16, tested_per_value=1, pages=100)}
+    made = chain.run(tmp_path, "quality", "quality_models", "tiny", settings, [extracted])
+    assert made.record()["metrics"]["classifier_auc"] > 0.9
+
+
+def test_what_is_missing_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"row 0 has no text in 'text'; its fields are body"):
+        make(tmp_path / "a", reference=(write_reference(tmp_path / "a", field="body"),))
+    with pytest.raises(DataError, match="3 texts"):
+        make(tmp_path / "b", reference=(write_reference(tmp_path / "b", REFERENCE[:3]),))
+    with pytest.raises(DataError, match="0 pages of s1 are in 'en'"):
+        make(tmp_path / "c", files=(GERMAN,), reference=(write_reference(tmp_path / "c"),))
+    with pytest.raises(RecipeError, match=r"quality\.snapshots: empty"):
+        make(tmp_path / "d", snapshots=(), reference=(write_reference(tmp_path / "d"),))
+
+
+def test_a_book_is_cut_into_pages_at_line_ends():
+    lines = [f"Line {n} of the book." for n in range(1000)]
+    pieces = list(page_sized("\n".join(lines)))
+    assert [line for piece in pieces for line in piece.split("\n")] == lines
+    assert len(pieces) > 1 and max(map(len, pieces)) <= 4000
+    assert list(page_sized(" \n ")) == []
