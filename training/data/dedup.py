@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 EXACT, NEAR = "exact_duplicate", "near_duplicate"
 SAMPLE_PAIRS = 20
+PROGRESS_DOCUMENTS = 1000
 
 Orders = npt.NDArray[np.int64]
 
@@ -181,15 +182,20 @@ def _near_duplicates(corpus: Corpus, recipe: DedupRecipe, distinct: Orders, work
     asked = sorted(entry for number, bucket in enumerate(buckets) for entry in bucket.asked(number, own_start))
     opened = np.unique(np.concatenate([np.empty(0, np.int64), *(bucket.members for bucket in buckets)]))
     found: dict[int, Duplicate] = {}
-    pairs = 0
+    compared = Counter({"documents": 0, "pairs": 0})
     with NgramStore(work.scratch / "ngrams.bin", corpus, opened, recipe.ngram_words) as store:
         for order, entries in groupby(asked, key=lambda entry: entry[0]):
             runs = [buckets[number].before(start, position) for _, number, start, position in entries]
             match, tried = first_match(order, heapq.merge(*runs), store, recipe.min_similarity)
-            pairs += tried
+            compared.update(documents=1, pairs=tried)
             if match is not None:
                 found[order] = match
-    work.progress.log(step=len(asked), verified_pairs=pairs, texts_opened=len(opened), near_duplicates=len(found))
+            if compared["documents"] % PROGRESS_DOCUMENTS == 0:
+                work.progress.log(
+                    step=compared["documents"], verified_pairs=compared["pairs"], near_duplicates=len(found)
+                )
+    work.progress.log(step=compared["documents"], verified_pairs=compared["pairs"], near_duplicates=len(found))
+    log.info("%d texts opened, %d pairs verified, %d near-duplicates", len(opened), compared["pairs"], len(found))
     return found
 
 
