@@ -6,11 +6,11 @@ The one table from which partitions, fingerprints, Dagster dependencies, status 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from evaluation.stages import STAGES as EVALUATION_STAGES
-from training.recipe import DecontaminateRecipe, PretrainRecipe, Recipe
+from training.recipe import DecontaminateRecipe, EvaluationRecipe, PretrainRecipe, Recipe
 from training.records import differing_from_defaults, write_record
 from training.stages import STAGES as TRAINING_STAGES
 from training.stages import Stage
@@ -156,6 +156,22 @@ def _benchmark_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
 def _instruction_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
     del snapshot
     return with_data(recipe, {"sft": {"data": recipe.sft.data}})
+
+
+def _score_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
+    """Which exams are sat and how; what is thought of contamination comes later."""
+    del snapshot
+    unjudged = replace(recipe.evaluation, max_contaminated_fraction=EvaluationRecipe(suites=()).max_contaminated_fraction)
+    return with_data(recipe, {"evaluation": unjudged})
+
+
+def _contamination_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
+    """The exams and the limit; how they were sat shows in the scores, which are an input."""
+    del snapshot
+    judged = EvaluationRecipe(
+        suites=recipe.evaluation.suites, max_contaminated_fraction=recipe.evaluation.max_contaminated_fraction
+    )
+    return with_data(recipe, {"evaluation": judged})
 
 
 def _card_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
@@ -361,7 +377,7 @@ CHAIN: dict[str, Link] = {
             stage="evaluate",
             scope="recipe",
             package="evaluation",
-            settings=_sections("evaluation"),
+            settings=_score_settings,
             inputs=(
                 Input(asset="base_model"),
                 Input(asset="sft_model"),
@@ -378,7 +394,7 @@ CHAIN: dict[str, Link] = {
             stage="contamination",
             scope="recipe",
             package="evaluation",
-            settings=_sections("evaluation"),
+            settings=_contamination_settings,
             inputs=(
                 Input(asset="decontaminated_documents", which="every"),
                 Input(asset="token_shards", which="every"),
