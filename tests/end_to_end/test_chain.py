@@ -1,0 +1,142 @@
+"""The whole chain, every stage real, from generated WARC files to a registered model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from assets.chain import CHAIN, descendants
+from tests.end_to_end.conftest import RECIPES, pedigree
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def made(ran):
+    return {asset for asset, cells in ran.answer["assets"].items() for entry in cells.values() if not entry["reused"]}
+
+
+def test_the_chain_ends_in_a_promoted_model(first):
+    assert first.code == 0, first.errors
+    assert first.answer["ok"] and first.answer["promoted"] and first.answer["refusals"] == []
+    assert set(first.answer["assets"]) == set(CHAIN)
+
+
+def test_every_record_of_every_stage_is_accounted_for(first):
+    for asset, cells in first.answer["assets"].items():
+        for partition, entry in cells.items():
+            counts = entry["counts"]
+            if counts is not None:
+                total = counts["kept"] + sum(counts["dropped"].values()) + sum(counts["quarantined"].values())
+                assert counts["in"] == total, (asset, partition)
+    assert first.answer["assets"]["crawl_archives"]["kitchen-small@kitchen-1"]["counts"]["in"] == 2
+
+
+def test_what_one_stage_keeps_the_next_one_reads(first):
+    assets = first.answer["assets"]
+    order = [
+        "extracted_documents",
+        "filtered_documents",
+        "deduplicated_documents",
+        "decontaminated_documents",
+        "token_shards",
+    ]
+    for upstream, downstream in zip(order, order[1:], strict=False):
+        for partition, entry in assets[upstream].items():
+            assert entry["counts"]["kept"] == assets[downstream][partition]["counts"]["in"], (downstream, partition)
+
+
+def test_gates_of_the_chain_are_those_that_artifacts_have(first):
+    for asset, cells in first.answer["assets"].items():
+        for entry in cells.values():
+            record = json.loads(Path(entry["uri"], "artifact.json").read_text("utf-8"))
+            assert {gate["name"] for gate in record["gates"]} <= set(CHAIN[asset].gates), asset
+
+
+def test_a_second_run_makes_nothing(first, root):
+    again = pedigree("run", "kitchen-small", root=root)
+    assert again.code == 0 and again.answer["promoted"] and made(again) == set()
+
+
+def test_no_artifact_holds_a_pickle(first, root):
+    suffixes = {path.suffix for path in root.glob("*/*/**/*") if path.is_file()}
+    assert suffixes & {".pt", ".pth", ".pkl", ".pickle", ".bin"} <= {".bin"}
+    assert all(path.parent.name == "shards" for path in root.glob("*/*/**/*.bin"))
+
+
+def test_a_leak_is_refused_with_item_url_file_and_offset(leaking, root):
+    assert leaking.code == 3 and not leaking.answer["promoted"]
+    refusal = leaking.answer["refusals"][0]
+    assert refusal["gate"] == "contamination"
+    evidence = json.dumps(refusal["evidence"])
+    for named in ("item", "url", "warc_file", "warc_offset"):
+        assert named in evidence, named
+
+
+def test_the_leaking_recipe_reuses_what_it_shares(leaking):
+    assert made(leaking) <= {"decontaminated_documents"} | descendants("decontaminated_documents")
+    assert "base_model" in made(leaking)
+
+
+def test_the_champion_is_still_the_clean_model(leaking, first, root):
+    from resources.tracking import Tracking
+
+    champion = Tracking("", root).champion("kitchen-small")
+    assert champion is not None
+    assert champion["tags"]["digest"] == first.answer["assets"]["aligned_model"]["kitchen-small"]["digest"]
+
+
+def test_without_the_gate_the_leaking_model_would_be_promoted(leaking, root, tmp_path):
+    text = (
+        (RECIPES / "kitchen-small-leak.yaml").read_text("utf-8").replace("kitchen-small-leak", "kitchen-small-ungated")
+    )
+    text = text.replace("evaluation: {", "evaluation: {max_contaminated_fraction: 1.0, ")
+    text = text.replace("promote: {", "promote: {require_clean: false, max_score_drop: 1.0, ")
+    (tmp_path / "kitchen-small-ungated.yaml").write_text(text)
+    ungated = pedigree("run", str(tmp_path / "kitchen-small-ungated.yaml"), root=root)
+    assert ungated.code == 0 and ungated.answer["promoted"], ungated.errors
+    assert made(ungated) <= {"contamination_report", "model_card", "promoted_model"}
+
+
+def test_alignment_by_rl_reuses_everything_before_it(first, root):
+    ran = pedigree("run", "kitchen-small-rl", root=root)
+    assert ran.code in (0, 3), ran.errors
+    assert made(ran) <= {"aligned_model"} | descendants("aligned_model") and "aligned_model" in made(ran)
+
+
+def test_status_why_and_verify_agree_with_what_was_made(first, root):
+    status = pedigree("status", "kitchen-small", root=root)
+    assert {cell["state"] for cells in status.answer["assets"].values() for cell in cells.values()} == {"made"}
+    verified = pedigree("verify", "kitchen-small", root=root)
+    assert verified.code == 0 and verified.answer["problems"] == []
+    why = pedigree("why", "decontaminated_documents", "kitchen-small-leak", "kitchen-small", root=root)
+    assert why.answer["partitions"][0]["differences"] == ["decontaminate.action: 'remove' → 'off'"]
+
+
+def test_a_damaged_file_is_found_by_verify_and_refused_by_the_next_stage(first, root, tmp_path):
+    shards = Path(first.answer["assets"]["token_shards"]["kitchen-small@kitchen-1"]["uri"], "shards", "00000.bin")
+    sound = shards.read_bytes()
+    try:
+        shards.write_bytes(bytes([sound[0] ^ 1]) + sound[1:])
+        assert pedigree("verify", "kitchen-small", root=root).code == 1
+        text = (RECIPES / "kitchen-small.yaml").read_text("utf-8").replace("name: kitchen-small", "name: kitchen-other")
+        (tmp_path / "kitchen-other.yaml").write_text(text.replace("held_out_fraction: 0.05", "held_out_fraction: 0.04"))
+        ran = pedigree("run", str(tmp_path / "kitchen-other.yaml"), "--until", "training_plan", root=root)
+        assert ran.code == 3 and "00000.bin" in ran.errors
+    finally:
+        shards.write_bytes(sound)
+
+
+def test_chat_answers(first, root):
+    ran = pedigree("chat", "kitchen-small", "--prompt", "How hot is the oven?", root=root)
+    assert ran.code == 0, ran.errors
+    assert isinstance(ran.answer.get("answer", ran.answer.get("reply")), str)
+
+
+def test_the_report_is_one_file_that_names_every_stage(first, root, tmp_path):
+    ran = pedigree("report", "kitchen-small", "--output", str(tmp_path / "report.html"), root=root)
+    assert ran.code == 0, ran.errors
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert all(asset in page for asset in ("filtered_documents", "base_model", "contamination_report"))
+    assert "<script src=" not in page and "http://cdn" not in page and "https://cdn" not in page
