@@ -23,7 +23,7 @@ NORMAL_95 = 1.959964  # two-sided 95 % of a normal distribution
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answers:
-    """What one model said to the prompts of one suite. `suite` is empty for the sampled answers to alignment prompts."""
+    """What one model said to the prompts of one suite. `suite` is empty for sampled answers to alignment prompts."""
 
     model: str
     suite: str
@@ -43,7 +43,7 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """`by_suite`: {model: {suite: mean learned reward}}; `alignment`: the sampled answers' rewards, empty without prompts."""
+    """`by_suite`: {model: {suite: learned reward}}; `alignment`: rewards of the sampled answers, empty without prompts."""
 
     by_suite: dict[str, dict[str, dict[str, float]]]
     alignment: dict[str, dict[str, float]]
@@ -56,11 +56,13 @@ class Judgement:
             for model, suites in self.by_suite.items()
             for suite, entry in suites.items()
         }
-        return numbers | {f"{model}_{name}": value for model, entry in self.alignment.items() for name, value in entry.items()}
+        return numbers | {
+            f"{model}_{name}": value for model, entry in self.alignment.items() for name, value in entry.items()
+        }
 
 
 def read_prompts(uri: str, world: KitchenWorld | None) -> list[dict[str, Any]]:
-    """Prompts as {"id", "messages", …}; none when `uri` is empty. A row has `messages` or a `prompt` (text or messages)."""
+    """Prompts as {"id", "messages"}; none when `uri` is empty. A row has `messages`, or a `prompt`."""
     if not uri:
         return []
     prompts = [_prompt(row, number, uri) for number, row in enumerate(read_rows(uri, world=world))]
@@ -75,7 +77,8 @@ def _prompt(row: Mapping[str, Any], number: int, uri: str) -> dict[str, Any]:
         asked = [{"role": "user", "content": asked}]
     if not isinstance(asked, list) or not asked or asked[-1].get("role") != "user":
         raise DataError(
-            f"{uri}: row {number}: needs `messages` that end with the user's turn, or a `prompt`; it has {', '.join(sorted(row))}"
+            f"{uri}: row {number}: needs `messages` that end with the user's turn, or a `prompt`;"
+            f" it has {', '.join(sorted(row))}"
         )
     return {"id": str(row.get("id", number)), "messages": [{"role": m["role"], "content": m["content"]} for m in asked]}
 
@@ -97,14 +100,24 @@ def judge(groups: Sequence[Answers], learned: Sequence[float], world: KitchenWor
 
 def _judged(group: Answers, learned: Sequence[float], world: KitchenWorld | None) -> Iterator[dict[str, Any]]:
     for i, (prompt, answer) in enumerate(zip(group.prompts, group.answers, strict=True)):
-        row = {"item": group.ids[i], "prompt": prompt, "answer": answer, "tokens": group.tokens[i], "learned_reward": learned[i]}
+        row = {
+            "item": group.ids[i],
+            "prompt": prompt,
+            "answer": answer,
+            "tokens": group.tokens[i],
+            "learned_reward": learned[i],
+        }
         yield row | ({"true_reward": true_reward(prompt, answer, world)} if world is not None else {})
 
 
 def summary(samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, float]]:
-    """For each model the mean rewards, their 95 % half-widths and the mean length; under `gain` aligned less SFT, in pairs."""
+    """For each model mean rewards, their 95 % half-widths and mean length; `gain` is aligned less SFT, in pairs."""
     result: dict[str, dict[str, float]] = {}
-    kinds = [kind for kind in ("true_reward", "learned_reward") if all(kind in row for rows in samples.values() for row in rows)]
+    kinds = [
+        kind
+        for kind in ("true_reward", "learned_reward")
+        if all(kind in row for rows in samples.values() for row in rows)
+    ]
     for model, rows in samples.items():
         entry = _means({kind: [row[kind] for row in rows] for kind in kinds})
         result[model] = entry | {"mean_tokens": fmean(row["tokens"] for row in rows), "answers": len(rows)}

@@ -1,9 +1,9 @@
-"""Whether what the models were really trained on holds the exams: pages, instructions and preferences against every suite scored.
+"""Whether what the models were really trained on (pages, instructions, preferences) holds the exams they sat.
 
-What is an overlap that counts is said in evaluation.overlap. `contamination.json` has the verdict and, for each suite, items
-found by where they were found, and the scores on clean and on found items; `findings.jsonl` names benchmark item, document or
-row, URL, WARC file and offset, and the matched text. One rank reads one document file; the last two read the instructions and
-the preferences.
+What is an overlap that counts is said in evaluation.overlap. `contamination.json` has the verdict and, for each
+suite, items found by where they were found, and the scores on clean and on found items; `findings.jsonl` names
+benchmark item, document or row, URL, WARC file and offset, and the matched text. One rank reads one document file;
+the last two read the instructions and the preferences.
 """
 
 from __future__ import annotations
@@ -87,7 +87,10 @@ def _document_files(job: Job) -> list[Path]:
 
 def _documents(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
     for row in read_documents(path, list(DOCUMENT_COLUMNS)):
-        yield {"document": row["id"], **{name: row[name] for name in ("url", "snapshot", "warc_file", "warc_offset")}}, row["text"]
+        yield (
+            {"document": row["id"], **{name: row[name] for name in ("url", "snapshot", "warc_file", "warc_offset")}},
+            row["text"],
+        )
 
 
 def _instructions(item: InputArtifact) -> Iterator[tuple[dict[str, Any], str]]:
@@ -162,7 +165,9 @@ def _finding_order(finding: Mapping[str, Any]) -> tuple[Any, ...]:
     return finding["benchmark"], finding["item"], WHERE.index(finding["where"]), source, finding.get("side", "")
 
 
-def _suite_report(name: str, index: ExamIndex, ranks: Sequence[Mapping[str, Any]], scores: InputArtifact) -> dict[str, Any]:
+def _suite_report(
+    name: str, index: ExamIndex, ranks: Sequence[Mapping[str, Any]], scores: InputArtifact
+) -> dict[str, Any]:
     found_by_place: dict[str, set[str]] = {where: set() for where in WHERE}
     for rank in ranks:
         found_by_place[rank["where"]].update(rank["found"][name])
@@ -201,7 +206,7 @@ def _score(correct: Sequence[float]) -> dict[str, Any]:
 
 
 def _scanned(job: Job, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    texts = Counter({where: 0 for where in WHERE})
+    texts = Counter(dict.fromkeys(WHERE, 0))
     for rank in ranks:
         texts[rank["where"]] += rank["texts"]
     inputs = ("decontaminated_documents", "token_shards", "instruction_data", "preference_data", "model_scores")
@@ -212,11 +217,15 @@ def _scanned(job: Job, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _unscanned(job: Job, ranks: Sequence[Mapping[str, Any]]) -> int:
     """Documents in the shards that were not among those read: 0, or the report would be of another corpus."""
     read = {id_ for path in _document_files(job) for id_ in _ids(path)}
-    return sum(id_ not in read for item in job.inputs_of("token_shards") for path in _sidecars(item) for id_ in _ids(path))
+    return sum(
+        id_ not in read for item in job.inputs_of("token_shards") for path in _sidecars(item) for id_ in _ids(path)
+    )
 
 
 def _sidecars(item: InputArtifact) -> list[Path]:
-    return [item.file(entry["path"]) for entry in item.record()["files"] if entry["path"].endswith(".documents.parquet")]
+    return [
+        item.file(entry["path"]) for entry in item.record()["files"] if entry["path"].endswith(".documents.parquet")
+    ]
 
 
 def _ids(path: Path) -> list[str]:
@@ -227,7 +236,7 @@ def _ids(path: Path) -> list[str]:
 
 
 def verdict(report: Mapping[str, Any], findings: Sequence[Mapping[str, Any]], most: float) -> Gate:
-    """Passes when no suite has more than the allowed fraction of its items found, and every trained document was read."""
+    """Passes when no suite has more of its items found than allowed, and every document trained on was read."""
     over = {name: suite for name, suite in report["suites"].items() if suite["found_fraction"] > most}
     evidence: dict[str, Any] = {
         "max_contaminated_fraction": most,
@@ -247,15 +256,27 @@ def _shown(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         key = (finding["benchmark"], finding["item"])
         ranked.append((seen[key], WHERE.index(finding["where"]), len(ranked), finding))
         seen[key] += 1
-    names = ("benchmark", "item", "where", "url", "snapshot", "warc_file", "warc_offset", "document", "row", "source", "text")
+    names = (
+        "benchmark",
+        "item",
+        "where",
+        "url",
+        "snapshot",
+        "warc_file",
+        "warc_offset",
+        "document",
+        "row",
+        "source",
+        "text",
+    )
     chosen = [entry[-1] for entry in sorted(ranked, key=lambda entry: entry[:3])[:SHOWN_FINDINGS]]
     return [{name: finding[name] for name in names if finding.get(name) not in (None, "")} for finding in chosen]
 
 
 def _rule() -> dict[str, Any]:
     return {
-        "finding": "a run of n words that reaches into the answer, or runs of n words that cover at least half of the question with"
-        " the whole answer near them",
+        "finding": "a run of n words that reaches into the answer, or runs of n words that cover at least half of the"
+        " question with the whole answer near them",
         "min_ngram_words": MIN_NGRAM_WORDS,
         "min_question_share": MIN_QUESTION_SHARE,
         "answer_window_words": ANSWER_WINDOW_WORDS,

@@ -1,4 +1,4 @@
-"""The items of a suite, as an examiner needs them: what is asked, what is right, and what must not be said beside it."""
+"""The items of a suite, as an examiner needs them: what is asked, what is right, what must not be said beside it."""
 
 from __future__ import annotations
 

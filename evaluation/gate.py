@@ -1,6 +1,7 @@
 """The decision to promote: scores, contamination and the present champion, for exactly these digests.
 
-A pure decision, written to `decision.json`. Moving the alias is done elsewhere, from the decision. Standard library only.
+A pure decision, written to `decision.json`. Moving the alias is done elsewhere, from the decision. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ def run(job: Job, work: Work) -> Outcome:
     evidence = {"failed": failed} if failed else {"checks": [check.name for check in checks]}
     return Outcome(
         files=("decision.json",),
-        metrics={"promoted": float(promoted), **{f"score_{suite}": score for suite, score in decision["scores"].items()}},
+        metrics={
+            "promoted": float(promoted),
+            **{f"score_{suite}": score for suite, score in decision["scores"].items()},
+        },
         gates=(Gate(name="promotion", passed=promoted, evidence=evidence),),
         notes={"model_name": recipe.model_name, "champion_before": champion.version},
     )
@@ -91,7 +95,9 @@ def gather(job: Job) -> Evidence:
         contamination_scores_digest=_input_digest(report, "model_scores"),
         card_aligned_digest=_input_digest(job.input_of("model_card"), "aligned_model"),
         scores=_aligned_scores(job),
-        contamination=gates.get("contamination", {"passed": False, "evidence": {"reason": "the report holds no verdict"}}),
+        contamination=gates.get(
+            "contamination", {"passed": False, "evidence": {"reason": "the report holds no verdict"}}
+        ),
     )
 
 
@@ -101,7 +107,7 @@ def _aligned_scores(job: Job) -> dict[str, dict[str, Any]]:
 
 
 def _input_digest(item: InputArtifact, asset: str) -> str | None:
-    """The digest of the one input of `item` made by `asset`, as recorded when it was made; None when there is not one."""
+    """The digest of the one input of `item` made by `asset`, as recorded then; None when there is not one."""
     found = [entry["digest"] for entry in item.record()["inputs"] if entry["asset"] == asset]
     return found[0] if len(found) == 1 else None
 
@@ -112,7 +118,10 @@ def decide(recipe: PromoteRecipe, evidence: Evidence, champion: Champion) -> lis
         _same_model(evidence),
         _contamination(recipe, evidence),
         *(_enough(suite, least, evidence.scores) for suite, least in sorted(recipe.min_scores.items())),
-        *(_no_drop(suite, score, recipe.max_score_drop, evidence.scores) for suite, score in sorted(champion.scores.items())),
+        *(
+            _no_drop(suite, score, recipe.max_score_drop, evidence.scores)
+            for suite, score in sorted(champion.scores.items())
+        ),
     ]
 
 
@@ -124,7 +133,9 @@ def _same_model(evidence: Evidence) -> Check:
         "model_card.aligned_model": (evidence.card_aligned_digest, evidence.aligned_digest),
     }
     differing = {name: {"made_from": made, "present": now} for name, (made, now) in expected.items() if made != now}
-    return Check(name="same_digests", passed=not differing, detail=differing or {"aligned_model": evidence.aligned_digest})
+    return Check(
+        name="same_digests", passed=not differing, detail=differing or {"aligned_model": evidence.aligned_digest}
+    )
 
 
 def _contamination(recipe: PromoteRecipe, evidence: Evidence) -> Check:
@@ -136,18 +147,36 @@ def _contamination(recipe: PromoteRecipe, evidence: Evidence) -> Check:
 def _enough(suite: str, least: float, scores: Mapping[str, Mapping[str, Any]]) -> Check:
     entry = scores.get(suite)
     if entry is None:
-        detail = {"suite": suite, "least": least, "reason": f"no such suite was scored; there are {', '.join(sorted(scores))}"}
+        detail = {
+            "suite": suite,
+            "least": least,
+            "reason": f"no such suite was scored; there are {', '.join(sorted(scores))}",
+        }
         return Check(name=f"score_{suite}", passed=False, detail=detail)
-    detail = {"suite": suite, "score": entry["score"], "least": least, "stderr": entry.get("stderr"), "n": entry.get("n")}
+    detail = {
+        "suite": suite,
+        "score": entry["score"],
+        "least": least,
+        "stderr": entry.get("stderr"),
+        "n": entry.get("n"),
+    }
     return Check(name=f"score_{suite}", passed=entry["score"] >= least, detail=detail)
 
 
 def _no_drop(suite: str, before: float, most: float, scores: Mapping[str, Mapping[str, Any]]) -> Check:
-    """A suite that the champion was judged by and this model was not counts as a drop: nothing says that it is as good."""
+    """A suite that the champion was judged by and this model was not counts as a drop: nothing shows it as good."""
     name = f"drop_{suite}"
     if suite not in scores:
-        detail = {"suite": suite, "champion": before, "reason": "the champion has a score on it and this model has none"}
+        detail = {
+            "suite": suite,
+            "champion": before,
+            "reason": "the champion has a score on it and this model has none",
+        }
         return Check(name=name, passed=False, detail=detail)
     now = scores[suite]["score"]
     drop = round(before - now, 9)  # a difference of two decimals should not fail by its last bit
-    return Check(name=name, passed=drop <= most, detail={"suite": suite, "champion": before, "score": now, "drop": drop, "most": most})
+    return Check(
+        name=name,
+        passed=drop <= most,
+        detail={"suite": suite, "champion": before, "score": now, "drop": drop, "most": most},
+    )

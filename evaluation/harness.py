@@ -1,7 +1,7 @@
 """Exams by lm-eval, from the recipe's own files: no task of lm-eval's list is loaded and nothing is fetched.
 
-Each suite becomes a task in two forms. *Raw* shows the question as text and is what a base model sees, and every model in a
-multiple-choice suite. *Chat* shows it as a user's message in the model's chat template.
+Each suite becomes a task in two forms. *Raw* shows the question as text and is what a base model sees, and every
+model in a multiple-choice suite. *Chat* shows it as a user's message in the model's chat template.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def form_of(benchmark: BenchmarkRecipe, *, has_template: bool) -> Form:
 def run_suites(
     model: LocalModel, exams: Sequence[tuple[BenchmarkRecipe, Sequence[ExamItem]]], *, has_template: bool
 ) -> list[SuiteResult]:
-    """The model's results on every suite, in order. One pass for the raw suites and one for those with the chat template."""
+    """The model's results on every suite, in order. One pass for the raw suites, one for those in the chat template."""
     results: dict[str, SuiteResult] = {}
     for form in ("raw", "chat"):
         chosen = [(b, items) for b, items in exams if form_of(b, has_template=has_template) == form]
@@ -98,7 +98,7 @@ class _Task(ConfigurableTask):
     def fewshot_context(
         self, doc: dict[str, Any], num_fewshot: int, *, chat_template: Callable[..., str] | None = None, **_: Any
     ) -> str:
-        """The prompt of one item: its text, or all its turns in the model's chat template. lm-eval shows one turn only."""
+        """The prompt of one item: its text, or all its turns in the chat template (lm-eval itself shows only one)."""
         assert num_fewshot == 0, "suites are asked without examples"
         return doc["prompt"] if chat_template is None else chat_template(doc["messages"])
 
@@ -198,7 +198,9 @@ def judge_chat(document: Mapping[str, Any], results: Sequence[str]) -> dict[str,
 # From lm-eval's records to ours.
 
 
-def _result(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], form: Form, outcome: Mapping[str, Any]) -> SuiteResult:
+def _result(
+    benchmark: BenchmarkRecipe, items: Sequence[ExamItem], form: Form, outcome: Mapping[str, Any]
+) -> SuiteResult:
     numbers = outcome["results"][benchmark.name]
     metric = HEADLINE[benchmark.kind]
     error = numbers[f"{metric}_stderr,none"]

@@ -1,8 +1,8 @@
-"""A model folder in the transformers layout, asked the way lm-eval asks: log-likelihoods and answers, nothing fetched.
+"""A model folder, asked the way lm-eval asks: log-likelihoods and answers. Nothing is fetched.
 
-The answers are those of lm-eval's own HFLM (a test compares them). This class is here for three things that HFLM does not do:
-logits are computed only where a continuation stands, generation stops at any token that contains a stop string, and a sampled
-answer depends on its own seed and prompt alone, not on what else was in the batch.
+The answers are those of lm-eval's own HFLM (a test compares them). This class is here for three things that HFLM does
+not do: logits are computed only where a continuation stands, generation stops at any token that contains a stop
+string, and a sampled answer depends on its own seed and prompt alone, not on what else was in the batch.
 
 Legend: B batch, T tokens, V vocabulary, K kept positions.
 """
@@ -47,7 +47,9 @@ class LocalModel(TemplateLM):
         super().__init__()
         _check_folder(folder)
         self.tokenizer = load_tokenizer(folder)
-        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto", local_files_only=True).to(device()).eval()
+        self.model = (
+            AutoModelForCausalLM.from_pretrained(folder, dtype="auto", local_files_only=True).to(device()).eval()
+        )
         self.batch_size = batch_size
         self.max_length = int(self.model.config.max_position_embeddings)
         self.truncated_prompts = 0
@@ -83,7 +85,7 @@ class LocalModel(TemplateLM):
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **_: Any
     ) -> list[tuple[float, bool]]:
-        """For each (_, context, continuation): the continuation's log-probability in nats, and whether greedy decoding gives it."""
+        """For each (_, context, continuation) the continuation's log-probability in nats, and whether it is the greedy one."""
         sequences = [(context + continuation)[-(self.max_length + 1) :] for _, context, continuation in requests]
         self.truncated_prompts += sum(len(c) + len(x) > self.max_length + 1 for _, c, x in requests)
         results: list[tuple[float, bool]] = [(0.0, False)] * len(requests)
@@ -110,7 +112,7 @@ class LocalModel(TemplateLM):
         return results
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Log-probability in nats of whole texts, each after the end-of-text token; longer ones in windows that do not overlap."""
+        """Log-probability in nats of whole texts after the end-of-text token; long ones in windows that do not overlap."""
         del disable_tqdm
         windows: list[tuple[tuple[str, str], list[int], list[int]]] = []
         owners: list[int] = []
@@ -148,20 +150,24 @@ class LocalModel(TemplateLM):
         temperature: float = 0.0,
         seeds: Sequence[int] = (),
     ) -> list[str]:
-        """What the model says after each prompt. Temperature 0 is greedy; otherwise prompt i is sampled with `seeds[i]`."""
+        """What the model says after each prompt. Temperature 0 is greedy; else prompt i is sampled with `seeds[i]`."""
         encoded = [self._fitted(self.tok_encode(prompt), max_new_tokens) for prompt in prompts]
         ends = torch.tensor(sorted(self._ends | self._containing(until)), device=self.model.device)
         results = [""] * len(prompts)
         for batch in _by_length(encoded, self.batch_size):
             draw = _sampler(temperature, [seeds[i] for i in batch]) if temperature > 0 else _greedy
-            for i, tokens in zip(batch, self._continue([encoded[i] for i in batch], max_new_tokens, ends, draw), strict=True):
+            for i, tokens in zip(
+                batch, self._continue([encoded[i] for i in batch], max_new_tokens, ends, draw), strict=True
+            ):
                 results[i] = _cut(self.tokenizer.decode(tokens, skip_special_tokens=True), until)
         return results
 
     def _fitted(self, tokens: list[int], max_new_tokens: int) -> list[int]:
         room = self.max_length - max_new_tokens
         if room < 1:
-            raise DataError(f"max_new_tokens={max_new_tokens} leaves no room for a prompt in {self.max_length} positions")
+            raise DataError(
+                f"max_new_tokens={max_new_tokens} leaves no room for a prompt in {self.max_length} positions"
+            )
         self.truncated_prompts += len(tokens) > room
         return tokens[-room:] or [self.prefix_token_id]
 
@@ -175,7 +181,11 @@ class LocalModel(TemplateLM):
 
     @torch.inference_mode()
     def _continue(
-        self, prompts: list[list[int]], max_new_tokens: int, ends: torch.Tensor, draw: Callable[[torch.Tensor], torch.Tensor]
+        self,
+        prompts: list[list[int]],
+        max_new_tokens: int,
+        ends: torch.Tensor,
+        draw: Callable[[torch.Tensor], torch.Tensor],
     ) -> list[list[int]]:
         """New tokens of each prompt, up to and with the first in `ends`. Prompts are padded on the left."""
         tokens_BT = _padded(prompts, self.eot_token_id, left=True).to(self.model.device)
@@ -222,7 +232,9 @@ def rewards(folder: Path, conversations: Sequence[Conversation], *, batch_size: 
         lengths_B = torch.tensor([len(row) for row in rows], device=inputs_BT.device)
         mask_BT = torch.arange(inputs_BT.shape[1], device=inputs_BT.device)[None] < lengths_B[:, None]
         with torch.inference_mode():
-            values = model(input_ids=inputs_BT, attention_mask=mask_BT.long(), use_cache=False).logits[:, 0].float().tolist()
+            values = (
+                model(input_ids=inputs_BT, attention_mask=mask_BT.long(), use_cache=False).logits[:, 0].float().tolist()
+            )
         for i, value in zip(batch, values, strict=True):
             results[i] = value
     return results
@@ -251,7 +263,9 @@ def _by_length(sequences: Sequence[Sequence[int]], batch_size: int) -> Iterator[
 
 def _padded(rows: Sequence[Sequence[int]], fill: int, *, left: bool) -> torch.Tensor:
     width = max(len(row) for row in rows)
-    filled = [[fill] * (width - len(row)) + list(row) if left else list(row) + [fill] * (width - len(row)) for row in rows]
+    filled = [
+        [fill] * (width - len(row)) + list(row) if left else list(row) + [fill] * (width - len(row)) for row in rows
+    ]
     return torch.tensor(filled, dtype=torch.long)
 
 

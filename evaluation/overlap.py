@@ -2,17 +2,19 @@
 
 The rule. A text *has* an item when it shares with it
 
-- a run of n words that reaches into the answer (an n-gram of question followed by answer with at least one answer word), or
-- runs of n words of the question that cover at least half of it, and the whole answer within 50 words of them; behind a
-  question of fewer than n words, within the 20 that decontamination allows, so that what was removed is not found again.
+- a run of n words that reaches into the answer (an n-gram of question followed by answer with at least one answer
+  word), or
+- runs of n words of the question that cover at least half of it, and the whole answer within 50 words of them; behind
+  a question of fewer than n words, within the 20 that decontamination allows, so that what was removed is not found
+  again.
 
-n is the suite's `ngram_words`, or the number of words there are where an item has fewer, but at least 5: an item with less
-text, or without a run of its own, cannot be looked for and is counted as *unchecked*. A run that occurs in two items with
-different text identifies neither (a common frame: "which of the following is the best explanation of") and is not used.
-Passages are not looked for: an encyclopedia page that a reading test quotes gives no answer away.
+n is the suite's `ngram_words`, or the number of words there are where an item has fewer, but at least 5: an item with
+less text, or without a run of its own, cannot be looked for and is counted as *unchecked*. A run that occurs in two
+items with different text identifies neither (a common frame: "which of the following is the best explanation of") and
+is not used. Passages are not looked for: an encyclopedia page that a reading test quotes gives no answer away.
 
-Source: the distinction of question, answer and passage is that of decon (github.com/allenai/decon); its IDF weighting and its
-per-part thresholds are left out. Words are those of training.data.ngrams.
+Source: the distinction of question, answer and passage is that of decon (github.com/allenai/decon); its IDF weighting
+and its per-part thresholds are left out. Words are those of training.data.ngrams.
 """
 
 from __future__ import annotations
@@ -151,13 +153,16 @@ class ExamIndex:
     def _for_twins(self, match: Match) -> list[Match]:
         twins = [i for i, first in enumerate(self._twins) if first == match.item]
         return [
-            Match(item=i, how=match.how, start=match.start, end=match.end, words=match.words, text=match.text) for i in twins
+            Match(item=i, how=match.how, start=match.start, end=match.end, words=match.words, text=match.text)
+            for i in twins
         ]
 
 
 def _hashed(item: ExamItem) -> _Item:
     accepted: Iterable[str] = (item.choices[item.gold],) if item.choices else item.answers
-    return _Item(question=word_hashes(bare_question(item.question)), answers=tuple(word_hashes(answer) for answer in accepted))
+    return _Item(
+        question=word_hashes(bare_question(item.question)), answers=tuple(word_hashes(answer) for answer in accepted)
+    )
 
 
 def _twins(items: Sequence[_Item]) -> list[int]:

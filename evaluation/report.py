@@ -1,7 +1,8 @@
-"""One self-contained page about a run: from what it was made, what was dropped and why, what the models know, what leaked.
+"""One self-contained page about a run: what it was made from, what was dropped, what the models know, what leaked.
 
-`render_report` takes whatever artifacts there are, refused ones included, and leaves out what is not there. Everything that came
-from pages is escaped, no address is a link, and a content policy in the page keeps it from loading anything.
+`render_report` takes whatever artifacts there are, refused ones included, and leaves out what is not there.
+Everything that came from pages is escaped, no address is a link, and a content policy in the page keeps it from
+loading anything.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from evaluation.scores import MODELS, sample_file
 from evaluation.scoreboard import scoreboard
+from evaluation.scores import MODELS, sample_file
 from evaluation.truth import Record, of_asset, rows_in
 from training.data.documents import read_lines
 from training.progress import METRICS_FILE, read_metrics
@@ -33,7 +34,7 @@ TEMPLATE = "report.html.j2"
 
 
 def render_report(records: Sequence[Record]) -> str:
-    """The page as one HTML text. `records` are (artifact folder, its `artifact.json`), inputs before what is made of them."""
+    """The page as HTML. `records` are (artifact folder, its `artifact.json`), inputs before what is made of them."""
     board = scoreboard(records)
     figures = {
         "funnel": funnel_figure(board["funnel"]),
@@ -41,34 +42,39 @@ def render_report(records: Sequence[Record]) -> str:
         "scores": scores_figure(board["scores"]),
         "tokens": tokens_figure(board["tokens"]),
     }
-    return _environment().get_template(TEMPLATE).render(
-        board=board,
-        lineage=lineage(records),
-        drops=drop_samples(records),
-        pairs=duplicate_pairs(records),
-        clusters=cluster_counts(records),
-        findings=findings(records),
-        contamination=contamination_suites(records),
-        answers=answers_side_by_side(records),
-        alignment_answers=alignment_answers(records),
-        how=_file(records, "model_scores", "harness.json") or {},
-        reproducibility=reproducibility(records),
-        figures={name: figure for name, figure in figures.items() if figure},
-        plotly=Markup(plotly_script()) if any(figures.values()) else "",
-        models=list(MODELS),
+    return (
+        environment()
+        .get_template(TEMPLATE)
+        .render(
+            board=board,
+            lineage=lineage(records),
+            drops=drop_samples(records),
+            pairs=duplicate_pairs(records),
+            clusters=cluster_counts(records),
+            findings=findings(records),
+            contamination=contamination_suites(records),
+            answers=answers_side_by_side(records),
+            alignment_answers=alignment_answers(records),
+            how=_file(records, "model_scores", "harness.json") or {},
+            reproducibility=reproducibility(records),
+            figures={name: figure for name, figure in figures.items() if figure},
+            plotly=Markup(plotly_script()) if any(figures.values()) else "",
+            models=list(MODELS),
+        )
     )
 
 
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
+def environment() -> jinja2.Environment:
+    """The templates beside this module, escaping everything, with filters for numbers."""
+    made = jinja2.Environment(
         loader=jinja2.PackageLoader("evaluation"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "percent": percent, "clip": clip, "pretty": pretty}
-    return environment
+    made.filters |= {"number": number, "percent": percent, "clip": clip, "pretty": pretty}
+    return made
 
 
 def plotly_script() -> str:
@@ -154,7 +160,9 @@ def drop_samples(records: Sequence[Record]) -> list[dict[str, Any]]:
             {
                 "asset": record["asset"],
                 "snapshot": _snapshot(record),
-                "reasons": [{"reason": reason, "dropped": n, "samples": samples.get(reason, [])} for reason, n in reasons],
+                "reasons": [
+                    {"reason": reason, "dropped": n, "samples": samples.get(reason, [])} for reason, n in reasons
+                ],
             }
         )
     return parts
@@ -162,7 +170,10 @@ def drop_samples(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 def cluster_counts(records: Sequence[Record]) -> list[dict[str, Any]]:
     """What deduplication removed in each snapshot."""
-    return [{"snapshot": _snapshot(record), **record["metrics"]} for _, record in of_asset(records, "deduplicated_documents")]
+    return [
+        {"snapshot": _snapshot(record), **record["metrics"]}
+        for _, record in of_asset(records, "deduplicated_documents")
+    ]
 
 
 def duplicate_pairs(records: Sequence[Record]) -> list[dict[str, Any]]:
@@ -170,7 +181,9 @@ def duplicate_pairs(records: Sequence[Record]) -> list[dict[str, Any]]:
     pairs = []
     for folder, record in of_asset(records, "deduplicated_documents"):
         chosen = []
-        for row in rows_in([(folder, record)], "dropped", ["id", "url", "text", "reason", "duplicate_of", "similarity"]):
+        for row in rows_in(
+            [(folder, record)], "dropped", ["id", "url", "text", "reason", "duplicate_of", "similarity"]
+        ):
             if row["reason"] == "near_duplicate" and len(chosen) < SHOWN_PAIRS:
                 chosen.append(row)
         pairs += chosen
@@ -207,7 +220,9 @@ def marked_differences(kept: str, removed: str) -> Markup:
         if what == "equal":
             parts.append(old)
         else:
-            parts += [Markup("<del>{}</del>").format(old)] * bool(old) + [Markup("<ins>{}</ins>").format(new)] * bool(new)
+            parts += [Markup("<del>{}</del>").format(old)] * bool(old) + [Markup("<ins>{}</ins>").format(new)] * bool(
+                new
+            )
     return Markup(" ").join(parts)
 
 
@@ -232,7 +247,9 @@ def answers_side_by_side(records: Sequence[Record]) -> list[dict[str, Any]]:
     folder, record = scored[-1]
     recipe = read_record(EvaluationRecipe, record["settings"]["evaluation"], where="evaluation")
     return [
-        {"suite": suite.name, "rows": _rows(folder, suite.name)} for suite in recipe.suites if suite.kind != "multiple_choice"
+        {"suite": suite.name, "rows": _rows(folder, suite.name)}
+        for suite in recipe.suites
+        if suite.kind != "multiple_choice"
     ]
 
 
@@ -243,7 +260,10 @@ def _rows(folder: Path, suite: str) -> list[dict[str, Any]]:
             "item": row["item"],
             "prompt": row["prompt"],
             "target": row["target"],
-            "answers": {model: {"text": samples[model][i]["response"], "correct": samples[model][i]["correct"]} for model in MODELS},
+            "answers": {
+                model: {"text": samples[model][i]["response"], "correct": samples[model][i]["correct"]}
+                for model in MODELS
+            },
         }
         for i, row in enumerate(samples["base"])
     ]
@@ -282,7 +302,11 @@ def reproducibility(records: Sequence[Record]) -> dict[str, Any]:
 # Figures, as plotly's JSON. Values only; no text of a page goes into one.
 
 COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f")
-LAYOUT = {"margin": {"l": 60, "r": 20, "t": 40, "b": 50}, "paper_bgcolor": "#fff", "font": {"family": "system-ui, sans-serif"}}
+LAYOUT = {
+    "margin": {"l": 60, "r": 20, "t": 40, "b": 50},
+    "paper_bgcolor": "#fff",
+    "font": {"family": "system-ui, sans-serif"},
+}
 
 
 def funnel_figure(funnel: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
@@ -310,7 +334,9 @@ def funnel_figure(funnel: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str
         "source": [source for source, _ in flows],
         "target": [target for _, target in flows],
         "value": list(flows.values()),
-        "color": ["rgba(78,121,167,0.35)" if ":" not in list(nodes)[target] else "rgba(225,87,89,0.35)" for _, target in flows],
+        "color": [
+            "rgba(78,121,167,0.35)" if ":" not in list(nodes)[target] else "rgba(225,87,89,0.35)" for _, target in flows
+        ],
     }
     return {
         "data": [{"type": "sankey", "node": {"label": list(nodes), "pad": 12}, "link": links}],

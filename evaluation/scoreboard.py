@@ -1,7 +1,7 @@
-"""A whole run on one screen, from its artifacts alone: how far the documents came, what the models know, and what it cost.
+"""A whole run on one screen, from its artifacts alone: where documents went, what models know, what it cost.
 
-`scoreboard` gathers plain data; `render` prints it. Artifacts that are not there leave their part out, and artifacts that a gate
-refused are shown with it.
+`scoreboard` gathers plain data; `render` prints it. Artifacts that are not there leave their part out, and artifacts
+that a gate refused are shown with it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def scoreboard(records: Sequence[Record]) -> dict[str, Any]:
         "funnel": funnel(records),
         "truth": truth_scores(records),
         "tokenizer": _metrics(records, "tokenizer"),
-        "tokens": {record["partition"]: record["metrics"].get("tokens", 0.0) for _, record in of_asset(records, "token_shards")},
+        "tokens": {
+            record["partition"]: record["metrics"].get("tokens", 0.0) for _, record in of_asset(records, "token_shards")
+        },
         "pretraining": _metrics(records, "base_model"),
         "scores": scores_by_suite(records),
         "alignment": _json_file(records, "model_scores", "alignment.json") or {},
@@ -54,13 +56,16 @@ def funnel(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
 
 def scores_by_suite(records: Sequence[Record]) -> dict[str, dict[str, dict[str, Any]]]:
     """{suite: {model: {"score", "stderr", "n", "chance"}}}; the models stand side by side."""
-    scores = _json_file(records, "model_scores", "scores.json") or {}
-    suites = {suite: None for model in scores.values() for suite in model}
-    return {suite: {model: scores[model][suite] for model in MODELS if suite in scores.get(model, {})} for suite in suites}
+    scores = _json_file(records, "model_scores", "scores.json")
+    if scores is None:
+        return {}
+    settings = of_asset(records, "model_scores")[-1][1]["settings"]
+    suites = [suite["name"] for suite in settings["evaluation"]["suites"]]
+    return {suite: {model: scores[model][suite] for model in MODELS if suite in scores[model]} for suite in suites}
 
 
 def contamination(records: Sequence[Record]) -> dict[str, Any]:
-    """The verdict, the share of each suite's items that was found, and the first findings; empty when nothing was checked."""
+    """The verdict, how many items of each suite were found, and the first findings; empty when nothing was checked."""
     report = _json_file(records, "contamination_report", "contamination.json")
     if report is None:
         return {}
@@ -68,7 +73,9 @@ def contamination(records: Sequence[Record]) -> dict[str, Any]:
     evidence = next((gate["evidence"] for gate in gates if gate["name"] == "contamination"), {})
     return {
         "verdict": report["verdict"],
-        "found": {name: {"items": suite["items"], "found": suite["found_items"]} for name, suite in report["suites"].items()},
+        "found": {
+            name: {"items": suite["items"], "found": suite["found_items"]} for name, suite in report["suites"].items()
+        },
         "findings": evidence.get("findings", []),
     }
 
@@ -119,12 +126,22 @@ def _json_file(records: Sequence[Record], asset: str, name: str) -> Any:
 
 def render(board: Mapping[str, Any], console: Console) -> None:
     """Print the scoreboard."""
-    for part in (_funnel_table, _truth_table, _corpus_lines, _score_table, _alignment_lines, _contamination_lines, _cost_table):
+    for part in (
+        _funnel_table,
+        _truth_table,
+        _corpus_lines,
+        _score_table,
+        _alignment_lines,
+        _contamination_lines,
+        _cost_table,
+    ):
         shown = part(board)
         if shown is not None:
             console.print(shown)
     for refusal in board["refusals"]:
-        console.print(f"refused: {refusal['asset']} [{refusal['partition']}] by gate {refusal['gate']}", style="red", markup=False)
+        console.print(
+            f"refused: {refusal['asset']} [{refusal['partition']}] by gate {refusal['gate']}", style="red", markup=False
+        )
 
 
 def _table(title: str, *columns: str) -> Any:
@@ -184,7 +201,9 @@ def _score_table(board: Mapping[str, Any]) -> Any:
     for suite, models in board["scores"].items():
         first = next(iter(models.values()))
         cells = [_score_cell(models.get(model)) for model in MODELS]
-        table.add_row(f"{suite} ({first.get('metric', 'score')})", str(first["n"]), f"{100 * first['chance']:.0f}", *cells)
+        table.add_row(
+            f"{suite} ({first.get('metric', 'score')})", str(first["n"]), f"{100 * first['chance']:.0f}", *cells
+        )
     return table
 
 
@@ -200,7 +219,9 @@ def _alignment_lines(board: Mapping[str, Any]) -> str | None:
     lines = []
     for kind in ("true_reward", "learned_reward"):
         parts = [
-            f"{name} {entry[kind]:+.3f} ± {entry[f'{kind}_interval']:.3f}" for name, entry in alignment.items() if kind in entry
+            f"{name} {entry[kind]:+.3f} ± {entry[f'{kind}_interval']:.3f}"
+            for name, entry in alignment.items()
+            if kind in entry
         ]
         if parts:
             lines.append(f"Sampled answers, mean {kind.replace('_', ' ')} (95 % interval): {', '.join(parts)}")
@@ -233,5 +254,7 @@ def _cost_table(board: Mapping[str, Any]) -> Any:
         table.add_row(name, *numbers, f"{row['peak_memory_bytes'] / 1e6:.0f}", f"{row['bytes'] / 1e6:.1f}")
     totals = [sum(row[key] for row in board["cost"]) for key in ("seconds", "cpu_seconds")]
     table.add_section()
-    table.add_row("all", *(f"{total:.1f}" for total in totals), "", f"{sum(row['bytes'] for row in board['cost']) / 1e6:.1f}")
+    table.add_row(
+        "all", *(f"{total:.1f}" for total in totals), "", f"{sum(row['bytes'] for row in board['cost']) / 1e6:.1f}"
+    )
     return table

@@ -1,8 +1,9 @@
-"""Scores of the base, SFT and aligned model on every suite, and what the answers are worth to the learned and the true reward.
+"""Scores of base, SFT and aligned model on every suite, and the learned and the true reward of their answers.
 
-`scores.json` is {model: {suite: {"score", "stderr", "n", "chance", …}}}; `harness.json` says how each number was made;
-`samples/<model>_<suite>.jsonl.zst` keeps every item with prompt, target, answer or log-likelihoods; `rewards.json` holds the
-learned reward of each suite's answers, `alignment.json` that of sampled answers to held-out prompts. Scores are of the digests that `harness.json` names, and of nothing else.
+`scores.json` is {model: {suite: {"score", "stderr", "n", "chance", …}}}; `harness.json` says how each number was
+made; `samples/<model>_<suite>.jsonl.zst` keeps every item with prompt, target, answer or log-likelihoods;
+`rewards.json` holds the learned reward of each suite's answers, `alignment.json` that of sampled answers to held-out
+prompts. Scores are of the digests that `harness.json` names, and of nothing else.
 """
 
 from __future__ import annotations
@@ -179,7 +180,9 @@ def metrics_of(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[st
     return metrics
 
 
-def _write(folder: Path, candidates: Sequence[_Candidate], scores: Mapping[str, Any], judgement: Judgement) -> list[str]:
+def _write(
+    folder: Path, candidates: Sequence[_Candidate], scores: Mapping[str, Any], judgement: Judgement
+) -> list[str]:
     """The stage's files; their names."""
     how = {
         candidate.name: {**candidate.identity, "suites": {result.suite: result.how for result in candidate.results}}

@@ -1,4 +1,4 @@
-"""The stages of `python -m evaluation`: module, hand-written version, and the libraries whose versions decide the output.
+"""The stages of `python -m evaluation`: module, hand-written version, and the libraries that decide the output.
 
 Standard library only; a stage's module is imported only in the process that runs it.
 """
@@ -17,7 +17,9 @@ STAGES: dict[str, Stage] = {
             libraries=("lm-eval", "torch", "transformers"),
         ),
         Stage(name="contamination", version="1", modules=("evaluation.contamination",)),
-        Stage(name="card", version="1", modules=("evaluation.card", "evaluation.report"), libraries=("jinja2", "plotly")),
+        Stage(
+            name="card", version="1", modules=("evaluation.card", "evaluation.report"), libraries=("jinja2", "plotly")
+        ),
         Stage(name="promote", version="1", modules=("evaluation.gate",)),
     )
 }

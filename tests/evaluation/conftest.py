@@ -26,10 +26,15 @@ def make_tokenizer(folder: Path, *, template: bool) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
     tokenizer.train_from_iterator(TEXTS, trainer)
     wrapped = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="<|endoftext|>", pad_token="<|pad|>", additional_special_tokens=SPECIAL[2:]
+        tokenizer_object=tokenizer,
+        eos_token="<|endoftext|>",
+        pad_token="<|pad|>",
+        additional_special_tokens=SPECIAL[2:],
     )
     if template:
         wrapped.chat_template = TEMPLATE
@@ -75,13 +80,17 @@ def chat_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("models") / "chat", template=True, seed=1)
 
 
-def commit(folder: Path, asset: str, *, inputs: tuple = (), gates: tuple = (), settings: dict | None = None, **more: object):
+def commit(
+    folder: Path, asset: str, *, inputs: tuple = (), gates: tuple = (), settings: dict | None = None, **more: object
+):
     """Make what lies in `folder` the finished artifact of `asset`; returns it as a job's input."""
     from training.artifact import digest_of_files, manifest, write_json
     from training.job import InputArtifact
     from training.records import write_record
 
-    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    names = sorted(
+        str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.name != "artifact.json"
+    )
     files = manifest(folder, names)
     record = {
         "asset": asset,
@@ -107,7 +116,11 @@ def commit(folder: Path, asset: str, *, inputs: tuple = (), gates: tuple = (), s
     }
     write_json(folder / "artifact.json", record)
     return InputArtifact(
-        asset=asset, partition=record["partition"], fingerprint=record["fingerprint"], digest=record["digest"], path=str(folder)
+        asset=asset,
+        partition=record["partition"],
+        fingerprint=record["fingerprint"],
+        digest=record["digest"],
+        path=str(folder),
     )
 
 

@@ -24,7 +24,12 @@ ITEMS = [
         "answer": month,
     }
     for i, (town, fruit, month) in enumerate(
-        [("Bremholt", "pears", "July"), ("Norvane", "plums", "August"), ("Tessara", "quinces", "October"), ("Ulmland", "figs", "May")]
+        [
+            ("Bremholt", "pears", "July"),
+            ("Norvane", "plums", "August"),
+            ("Tessara", "quinces", "October"),
+            ("Ulmland", "figs", "May"),
+        ]
     )
 ]
 LEAK = [f"{item['question']} It is {item['answer']}." for item in ITEMS]
@@ -60,22 +65,38 @@ def corpus(root: Path, texts: list[str], *, sharded: list[str] | None = None) ->
     return commit(root / "documents", "decontaminated_documents"), commit(root / "shards", "token_shards")
 
 
-def rows_of(root: Path, instructions: list[str], preferences: list[tuple[str, str, str]]) -> tuple[InputArtifact, InputArtifact]:
+def rows_of(
+    root: Path, instructions: list[str], preferences: list[tuple[str, str, str]]
+) -> tuple[InputArtifact, InputArtifact]:
     write_lines(
         root / "instructions" / "instructions.jsonl",
         [
-            {"id": f"sft-{i}", "messages": turn("user", "Tell me.") + turn("assistant", text), "source": "x", "generator": "g"}
+            {
+                "id": f"sft-{i}",
+                "messages": turn("user", "Tell me.") + turn("assistant", text),
+                "source": "x",
+                "generator": "g",
+            }
             for i, text in enumerate(instructions)
         ],
     )
     write_lines(
         root / "preferences" / "train.jsonl",
         [
-            {"id": f"pair-{i}", "prompt": turn("user", p), "chosen": turn("assistant", c), "rejected": turn("assistant", r), "source": "y"}
+            {
+                "id": f"pair-{i}",
+                "prompt": turn("user", p),
+                "chosen": turn("assistant", c),
+                "rejected": turn("assistant", r),
+                "source": "y",
+            }
             for i, (p, c, r) in enumerate(preferences)
         ],
     )
-    write_lines(root / "preferences" / "held_out.jsonl", [{"id": "apart", "prompt": turn("user", LEAK[3]), "chosen": [], "rejected": []}])
+    write_lines(
+        root / "preferences" / "held_out.jsonl",
+        [{"id": "apart", "prompt": turn("user", LEAK[3]), "chosen": [], "rejected": []}],
+    )
     return commit(root / "instructions", "instruction_data"), commit(root / "preferences", "preference_data")
 
 
@@ -84,16 +105,24 @@ def scores(root: Path) -> InputArtifact:
     for model in ("base", "sft", "aligned"):
         rows = [{"item": item["id"], "correct": i % 2 == 0} for i, item in enumerate(ITEMS)]
         write_lines(root / "scores" / "samples" / f"{model}_market.jsonl.zst", rows)
-    (root / "scores" / "scores.json").write_text(json.dumps({"aligned": {"market": {"score": 0.5, "stderr": 0.2, "n": 4}}}))
+    (root / "scores" / "scores.json").write_text(
+        json.dumps({"aligned": {"market": {"score": 0.5, "stderr": 0.2, "n": 4}}})
+    )
     return commit(root / "scores", "model_scores")
 
 
-def contaminated_job(root: Path, texts: list[str], *, most: float = 0.0, sft: list[str] = (), pairs: list = (), **more: object):
+def contaminated_job(
+    root: Path, texts: list[str], *, most: float = 0.0, sft: list[str] = (), pairs: list = (), **more: object
+):
     exam = root / "exam.jsonl"
     write_lines(exam, ITEMS)
     suite = {"name": "market", "uri": str(exam), "kind": "generate", "ngram_words": 8}
     settings = {"evaluation": {"suites": [suite], "max_contaminated_fraction": most}}
-    inputs = (*corpus(root, texts, **more), *rows_of(root, list(sft) or [FILLER], list(pairs) or [(FILLER, "a", "b")]), scores(root))
+    inputs = (
+        *corpus(root, texts, **more),
+        *rows_of(root, list(sft) or [FILLER], list(pairs) or [(FILLER, "a", "b")]),
+        scores(root),
+    )
     return make_job("contamination", "contamination_report", root / "report", settings, inputs)
 
 
@@ -120,7 +149,11 @@ def test_a_planted_page_is_named_with_its_warc_record(tmp_path):
 def test_rows_learned_after_pretraining_are_read_too(tmp_path):
     job = contaminated_job(tmp_path, [FILLER], sft=[FILLER, LEAK[0]], pairs=[(ITEMS[1]["question"], "May", "August")])
     report, findings, gate = report_of(job)
-    assert report["suites"]["market"]["found"] == {"pretraining": [], "instructions": ["item-0"], "preferences": ["item-1"]}
+    assert report["suites"]["market"]["found"] == {
+        "pretraining": [],
+        "instructions": ["item-0"],
+        "preferences": ["item-1"],
+    }
     assert [(f["where"], f["row"], f.get("side")) for f in findings] == [
         ("instructions", "sft-1", None),
         ("preferences", "pair-0", "rejected"),
@@ -129,7 +162,10 @@ def test_rows_learned_after_pretraining_are_read_too(tmp_path):
 
 
 def test_held_out_pairs_and_near_misses_are_not_leaks(tmp_path):
-    near = [item["question"] for item in ITEMS] + ["the first pears of the year? July", " ".join(i["answer"] for i in ITEMS)]
+    near = [item["question"] for item in ITEMS] + [
+        "the first pears of the year? July",
+        " ".join(i["answer"] for i in ITEMS),
+    ]
     report, findings, gate = report_of(contaminated_job(tmp_path, near, sft=near))
     assert gate["passed"] and not findings and report["verdict"] == "clean"
     assert report["scanned"]["texts"] == {"pretraining": 6, "instructions": 6, "preferences": 2}
@@ -148,7 +184,9 @@ def test_the_allowed_fraction_is_the_recipes(tmp_path):
 
 
 def test_a_shard_with_an_unread_document_fails_the_gate(tmp_path):
-    report, _, gate = report_of(contaminated_job(tmp_path, [FILLER], sharded=["s1/pages.warc.gz/000000000000", "s1/elsewhere/0"]))
+    report, _, gate = report_of(
+        contaminated_job(tmp_path, [FILLER], sharded=["s1/pages.warc.gz/000000000000", "s1/elsewhere/0"])
+    )
     assert report["unscanned_documents"] == 1 and not gate["passed"]
 
 
@@ -168,7 +206,11 @@ def test_a_promotion_is_refused_with_the_leak_in_the_message(tmp_path, capsys):
     run_job(job, STAGES)
     record = find(Path(job.output)).record
     refused = InputArtifact(
-        asset="contamination_report", partition="tiny", fingerprint="f", digest=record["digest"], path=str(tmp_path / "report")
+        asset="contamination_report",
+        partition="tiny",
+        fingerprint="f",
+        digest=record["digest"],
+        path=str(tmp_path / "report"),
     )
     promote = make_job("promote", "promoted_model", tmp_path / "promoted", {"promote": {"model_name": "m"}}, (refused,))
     with pytest.raises(RefusedInput):
@@ -182,7 +224,9 @@ def test_a_promotion_is_refused_with_the_leak_in_the_message(tmp_path, capsys):
 
 def test_the_evidence_is_short_and_names_different_items():
     suites = {"market": {"found_fraction": 1.0}}
-    findings = [{"benchmark": "market", "item": f"item-{i % 3}", "where": "pretraining", "url": f"u{i}"} for i in range(30)]
+    findings = [
+        {"benchmark": "market", "item": f"item-{i % 3}", "where": "pretraining", "url": f"u{i}"} for i in range(30)
+    ]
     gate = verdict({"suites": suites, "unscanned_documents": 0}, findings, 0.5)
     shown = gate.evidence["findings"]
     assert len(shown) == SHOWN_FINDINGS and {finding["item"] for finding in shown[:3]} == {"item-0", "item-1", "item-2"}

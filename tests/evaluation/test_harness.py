@@ -18,11 +18,21 @@ CLOZE = BenchmarkRecipe(name="cloze", uri="x.jsonl", kind="multiple_choice")
 QUESTIONS = BenchmarkRecipe(name="questions", uri="x.jsonl", kind="generate", max_new_tokens=6)
 CHAT = BenchmarkRecipe(name="chat", uri="x.jsonl", kind="chat", max_new_tokens=6)
 CLOZE_ITEMS = [
-    ExamItem(id=f"c{i}", question=f"The oven number {i} is heated to", choices=("180 degrees", "blue", "40", "dogs"), gold=i % 4)
+    ExamItem(
+        id=f"c{i}",
+        question=f"The oven number {i} is heated to",
+        choices=("180 degrees", "blue", "40", "dogs"),
+        gold=i % 4,
+    )
     for i in range(5)
 ]
 OPEN_ITEMS = [
-    ExamItem(id=f"q{i}", question=f"which colour has the {thing}?", answers=("blue",), before=(("system", "Be brief."),) if i else ())
+    ExamItem(
+        id=f"q{i}",
+        question=f"which colour has the {thing}?",
+        answers=("blue",),
+        before=(("system", "Be brief."),) if i else (),
+    )
     for i, thing in enumerate(["sky", "lazy dog", "bread", "oven", "fox that jumps"])
 ]
 
@@ -44,7 +54,10 @@ def test_answers_equal_those_of_the_stock_harness(base_folder):
     requests = [_Request(*pair) for pair in pairs]
     for mine, theirs in zip(ours.loglikelihood(requests), stock.loglikelihood(requests), strict=True):
         assert mine[0] == pytest.approx(theirs[0], abs=1e-3) and mine[1] == theirs[1]
-    asked = [_Request(f"Question: {item.question}\nAnswer:", {"until": ["\n"], "max_gen_toks": 8, "do_sample": False}) for item in OPEN_ITEMS]
+    asked = [
+        _Request(f"Question: {item.question}\nAnswer:", {"until": ["\n"], "max_gen_toks": 8, "do_sample": False})
+        for item in OPEN_ITEMS
+    ]
     assert ours.generate_until(asked) == stock.generate_until(asked)
     rolling = [_Request("The quick brown fox jumps over the lazy dog."), _Request("bread " * 150)]
     assert ours.loglikelihood_rolling(rolling) == pytest.approx(stock.loglikelihood_rolling(rolling), rel=1e-3)
@@ -79,7 +92,9 @@ def test_scores_come_with_samples_standard_errors_and_chance(base_folder):
 
 
 def test_a_model_with_a_template_is_asked_through_it(chat_folder):
-    cloze, chat = run_suites(LocalModel(chat_folder, batch_size=4), [(CLOZE, CLOZE_ITEMS), (CHAT, OPEN_ITEMS)], has_template=True)
+    cloze, chat = run_suites(
+        LocalModel(chat_folder, batch_size=4), [(CLOZE, CLOZE_ITEMS), (CHAT, OPEN_ITEMS)], has_template=True
+    )
     assert cloze.samples[0]["prompt"] == CLOZE_ITEMS[0].question
     assert chat.samples[0]["prompt"] == "<|user|>which colour has the sky?<|end|><|assistant|>"
     assert chat.samples[1]["prompt"].startswith("<|system|>Be brief.<|end|><|user|>")
@@ -88,13 +103,22 @@ def test_a_model_with_a_template_is_asked_through_it(chat_folder):
 
 def test_the_task_hash_follows_the_items(base_folder):
     model = LocalModel(base_folder, batch_size=4)
-    hashes = [run_suites(model, [(CLOZE, items)], has_template=False)[0].how["task_hash"] for items in (CLOZE_ITEMS, CLOZE_ITEMS[:4], CLOZE_ITEMS)]
+    hashes = [
+        run_suites(model, [(CLOZE, items)], has_template=False)[0].how["task_hash"]
+        for items in (CLOZE_ITEMS, CLOZE_ITEMS[:4], CLOZE_ITEMS)
+    ]
     assert hashes[0] == hashes[2] != hashes[1]
 
 
 @pytest.mark.parametrize(
     ("response", "answer", "equal"),
-    [("The  Answer.", "answer", True), ("1,000 m", "1000 m", True), ("3.5", "35", False), ("café", "Café!", True), ("two days", "two", False)],
+    [
+        ("The  Answer.", "answer", True),
+        ("1,000 m", "1000 m", True),
+        ("3.5", "35", False),
+        ("café", "Café!", True),
+        ("two days", "two", False),
+    ],
 )
 def test_normalization_forgives_form_and_not_content(response, answer, equal):
     assert (normalized(response) == normalized(answer)) is equal

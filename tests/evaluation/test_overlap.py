@@ -14,8 +14,16 @@ from training.recipe import BenchmarkRecipe
 
 SUITE = BenchmarkRecipe(name="suite", uri="x.jsonl", kind="generate", ngram_words=8)
 ITEMS = [
-    ExamItem(id="flow", question="which of the following rivers flows through the old town of Bremholt in winter?", answers=("Ulm",)),
-    ExamItem(id="hill", question="which of the following hills stands behind the old mill of Castavia in spring?", answers=("Orm hill",)),
+    ExamItem(
+        id="flow",
+        question="which of the following rivers flows through the old town of Bremholt in winter?",
+        answers=("Ulm",),
+    ),
+    ExamItem(
+        id="hill",
+        question="which of the following hills stands behind the old mill of Castavia in spring?",
+        answers=("Orm hill",),
+    ),
     ExamItem(id="short", question="who sang?", answers=("Ada",)),
 ]
 INDEX = ExamIndex(SUITE, ITEMS)
@@ -61,7 +69,10 @@ def test_what_gives_no_answer_away_is_not_a_leak(text):
 
 def test_a_frame_shared_by_items_identifies_none_of_them():
     frame = "my notes from that evening say that the heat inside the oven was"
-    items = [ExamItem(id=f"i{i}", question=f"For the {dish} {frame}", answers=("180 degrees",)) for i, dish in enumerate(("bake", "pie"))]
+    items = [
+        ExamItem(id=f"i{i}", question=f"For the {dish} {frame}", answers=("180 degrees",))
+        for i, dish in enumerate(("bake", "pie"))
+    ]
     index = ExamIndex(SUITE, items)
     assert [m.item for m in index.matches(f"For the pie {frame} 180 degrees")] == [1]
     assert index.matches(f"{frame} 180 degrees") == []
@@ -84,7 +95,9 @@ def test_a_short_question_needs_its_answer_close_behind():
 
 
 def test_only_the_right_choice_counts():
-    item = ExamItem(id="c", question="The oven for the famous bake of the old inn is set to", choices=("150", "180"), gold=1)
+    item = ExamItem(
+        id="c", question="The oven for the famous bake of the old inn is set to", choices=("150", "180"), gold=1
+    )
     index = ExamIndex(SUITE, [item])
     assert not index.matches(item.question + " 150 degrees")
     assert [m.how for m in index.matches(item.question + " 180 degrees")] == ["ngram_with_answer"]
@@ -108,7 +121,9 @@ DECON = Path(os.environ.get("PEDIGREE_DATA", "")) / "contamination" / "decon"
     ],
 )
 def test_the_plants_of_decon_are_found_and_its_clean_documents_are_not(name, expected):
-    rows = [json.loads(line) for line in (DECON / "reference" / "question_answer_reference.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (DECON / "reference" / "question_answer_reference.jsonl").read_text().splitlines()
+    ]
     items = [ExamItem(id=str(row["doc_id"]), question=row["question"], answers=(row["answer"],)) for row in rows]
     index = ExamIndex(SUITE, items)
     documents = [json.loads(line)["text"] for line in (DECON / "training" / f"{name}.jsonl").read_text().splitlines()]

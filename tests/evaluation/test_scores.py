@@ -11,15 +11,15 @@ import pytest
 
 pytest.importorskip("torch")
 
-from evaluation.scores import MODELS, check_names, completeness  # noqa: E402
-from evaluation.stages import STAGES  # noqa: E402
-from tests.evaluation.conftest import commit, make_job, make_model  # noqa: E402
-from training.artifact import find  # noqa: E402
-from training.data.documents import read_lines, write_lines  # noqa: E402
-from training.job import DataError, InputArtifact  # noqa: E402
-from training.recipe import BenchmarkRecipe  # noqa: E402
-from training.records import RecipeError  # noqa: E402
-from training.runner import run_job  # noqa: E402
+from evaluation.scores import MODELS, check_names, completeness
+from evaluation.stages import STAGES
+from tests.evaluation.conftest import commit, make_job, make_model
+from training.artifact import find
+from training.data.documents import read_lines, write_lines
+from training.job import DataError, InputArtifact
+from training.recipe import BenchmarkRecipe
+from training.records import RecipeError
+from training.runner import run_job
 
 KITCHEN = {"seed": 3, "dishes": 16, "tested_per_value": 1, "pages": 100, "files": 1, "dialogues": 8, "preferences": 8}
 
@@ -37,7 +37,12 @@ def models(tmp_path_factory, base_folder, chat_folder) -> tuple[InputArtifact, .
     """One artifact for each model of the chain."""
     root = tmp_path_factory.mktemp("artifacts")
     made = []
-    for asset, source in [("base_model", base_folder), ("sft_model", chat_folder), ("aligned_model", None), ("reward_model", None)]:
+    for asset, source in [
+        ("base_model", base_folder),
+        ("sft_model", chat_folder),
+        ("aligned_model", None),
+        ("reward_model", None),
+    ]:
         folder = root / asset
         if source is not None:
             shutil.copytree(source, folder / "model")
@@ -69,7 +74,11 @@ def test_every_model_has_a_score_on_every_suite(scored, models):
     scores = json.loads((scored / "scores.json").read_text())
     assert set(scores) == set(MODELS) and all(set(suites) == {"cloze", "chat"} for suites in scores.values())
     assert scores["base"]["cloze"]["chance"] == 0.25 and scores["base"]["cloze"]["n"] == 8
-    assert all(math.isfinite(entry["score"]) and entry["stderr"] >= 0 for suites in scores.values() for entry in suites.values())
+    assert all(
+        math.isfinite(entry["score"]) and entry["stderr"] >= 0
+        for suites in scores.values()
+        for entry in suites.values()
+    )
     assert [gate["passed"] for gate in record["gates"] if gate["name"] == "scores_complete"] == [True]
     assert record["metrics"]["sft_cloze"] == scores["sft"]["cloze"]["score"]
     how = json.loads((scored / "harness.json").read_text())

@@ -1,0 +1,106 @@
+"""The model card: `README.md` with the front matter that model hubs read, `report.html`, and the numbers in
+`scoreboard.json`.
+
+Everything in it is read from the artifacts that the job names; absent ones leave their part out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evaluation.report import environment, records_of, render_report
+from evaluation.scoreboard import scoreboard
+from evaluation.truth import Record, of_asset
+from training.artifact import write_json, write_text
+from training.job import Job, Outcome, Work
+from training.recipe import Recipe
+from training.records import read_record
+
+CARD_TEMPLATE = "README.md.j2"
+LICENSE = "unknown"  # a recipe states none, and a model does not inherit its data's by itself
+
+
+def run(job: Job, work: Work) -> Outcome:
+    """Write the card, the report and the numbers behind them."""
+    recipe = read_record(Recipe, job.settings["recipe"], where="recipe")
+    records = records_of(Path(item.path) for item in job.inputs)
+    board = scoreboard(records)
+    write_text(work.path / "README.md", render_card(recipe, records, board))
+    write_text(work.path / "report.html", render_report(records))
+    write_json(work.path / "scoreboard.json", _finite(board))
+    metrics = {"artifacts": len(records), "refusals": len(board["refusals"])}
+    return Outcome(files=("README.md", "report.html", "scoreboard.json"), metrics=metrics)
+
+
+def render_card(recipe: Recipe, records: Sequence[Record], board: Mapping[str, Any]) -> str:
+    """The card as Markdown with YAML front matter."""
+    models = {asset: of_asset(records, asset)[-1:] for asset in ("base_model", "sft_model", "aligned_model")}
+    text = (
+        environment()
+        .get_template(CARD_TEMPLATE)
+        .render(
+            recipe=recipe,
+            board=board,
+            digests={asset: found[0][1]["digest"] for asset, found in models.items() if found},
+            template_digest=_template_digest(records),
+            line=one_line,
+        )
+    )
+    return f"---\n{front_matter(recipe, board)}\n---\n\n{text}"
+
+
+def front_matter(recipe: Recipe, board: Mapping[str, Any]) -> str:
+    """What hubs read: language, licence, data, tags and the aligned model's results."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    results = [
+        EvalResult(
+            task_type="text-generation",
+            dataset_type=_uris(recipe).get(suite, suite),
+            dataset_name=suite,
+            metric_type=models["aligned"]["metric"],
+            metric_value=round(models["aligned"]["score"], 4),
+        )
+        for suite, models in board["scores"].items()
+        if "aligned" in models
+    ]
+    data = ModelCardData(
+        language=list(recipe.filter.languages),
+        license=LICENSE,
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        tags=["pedigree", recipe.align.method, "text-generation"],
+        datasets=[*(snapshot.name for snapshot in recipe.snapshots), *(source.uri for source in recipe.sft.data)],
+        model_name=recipe.promote.model_name,
+        eval_results=results or None,
+    )
+    return data.to_yaml()
+
+
+def _uris(recipe: Recipe) -> dict[str, str]:
+    return {suite.name: suite.uri for suite in recipe.evaluation.suites}
+
+
+def _template_digest(records: Sequence[Record]) -> str | None:
+    found = of_asset(records, "aligned_model")
+    return found[-1][1]["notes"].get("chat_template_digest") if found else None
+
+
+def one_line(text: Any) -> str:
+    """A text as one line of Markdown in which nothing is markup: a page's words must not shape the card."""
+    words = " ".join(str(text).split())
+    return "".join("\\" + c if c in "\\`*_{}[]<>#|~$!&" else c for c in words)
+
+
+def _finite(value: Any) -> Any:
+    """Plain data with numbers that JSON does not have as null."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

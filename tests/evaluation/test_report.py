@@ -1,0 +1,237 @@
+"""The report, the card and the scoreboard, from artifacts that hold hostile text and from hardly any."""
+
+from __future__ import annotations
+
+import io
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import yaml
+
+from evaluation.card import one_line
+from evaluation.report import drop_samples, marked_differences, records_of, render_report
+from evaluation.scoreboard import render, scoreboard
+from evaluation.stages import STAGES
+from tests.evaluation.conftest import commit, make_job
+from training.data.documents import DocumentWriter, write_lines
+from training.job import InputArtifact
+from training.recipe import load_recipe, recipe_as_data
+from training.runner import run_job
+
+ATTACK = "<script>alert('x')</script><img src=x onerror=alert(1)> </script> {{ 7 * 7 }} \" '"
+HOSTILE_URL = "javascript:alert('y')//<b>"
+PLAIN = {"name": "counts_balance", "passed": True, "evidence": {}}
+
+
+def document(number: int, text: str, **more: object) -> dict[str, object]:
+    place = {
+        "id": f"s1/a.warc.gz/{number:012d}",
+        "snapshot": "s1",
+        "warc_file": "a.warc.gz",
+        "warc_offset": number,
+        "source": "web",
+    }
+    return {**place, "text": text, "url": HOSTILE_URL, **more}
+
+
+def documents(folder: Path, kept: list[dict], dropped: list[dict], extra: tuple[str, ...] = ()) -> None:
+    with DocumentWriter(folder / "documents" / "00000.parquet") as writer:
+        for row in kept:
+            writer.write(row)
+    with DocumentWriter(folder / "dropped" / "00000.parquet", ("reason", *extra)) as writer:
+        for row in dropped:
+            writer.write(row)
+
+
+def counts(records_in: int, kept: int, **dropped: int) -> dict[str, object]:
+    return {"in": records_in, "kept": kept, "dropped": dropped, "quarantined": {}}
+
+
+def filtered(root: Path) -> InputArtifact:
+    rows = [document(9, ATTACK, reason="too_short")]
+    documents(root / "filtered", [document(1, ATTACK)], rows)
+    return commit(
+        root / "filtered", "filtered_documents", partition="tiny@s1", counts=counts(2, 1, too_short=1), gates=(PLAIN,)
+    )
+
+
+def deduplicated(root: Path) -> InputArtifact:
+    original = document(1, f"one two three {ATTACK} four")
+    copy = document(
+        2, f"one two 3 {ATTACK} four five", reason="near_duplicate", duplicate_of=original["id"], similarity=0.8
+    )
+    documents(root / "dedup", [original], [copy], ("duplicate_of", "similarity"))
+    return commit(
+        root / "dedup",
+        "deduplicated_documents",
+        partition="tiny@s1",
+        counts=counts(2, 1, near_duplicate=1),
+        metrics={"clusters": 1.0},
+    )
+
+
+def base_model(root: Path) -> InputArtifact:
+    (root / "base").mkdir(parents=True)
+    rows = [{"time": 0, "step": step, "loss": 5.0 / step} for step in (1, 2, 3)]
+    (root / "base" / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + '\n{"torn')
+    return commit(
+        root / "base", "base_model", metrics={"loss_start": 5.0, "loss_end": 1.7, "steps": 3.0, "parameters": 1000.0}
+    )
+
+
+def model_scores(root: Path) -> InputArtifact:
+    suite = {"name": "chat", "uri": "x.jsonl", "kind": "chat"}
+    entry = {"score": 0.5, "stderr": 0.1, "n": 4, "chance": 0.0, "metric": "correct", "metrics": {}}
+    folder = root / "scores"
+    for model in ("base", "sft", "aligned"):
+        row = {"item": "c0", "prompt": ATTACK, "target": "ok", "response": ATTACK, "correct": False}
+        write_lines(folder / "samples" / f"{model}_chat.jsonl.zst", [row])
+    (folder / "scores.json").write_text(json.dumps({model: {"chat": entry} for model in ("base", "sft", "aligned")}))
+    return commit(folder, "model_scores", settings={"evaluation": {"suites": [suite]}})
+
+
+def contamination_report(root: Path) -> InputArtifact:
+    folder = root / "contamination"
+    finding = {
+        "benchmark": "chat",
+        "item": "c0",
+        "where": "pretraining",
+        "document": "s1/a.warc.gz/000000000007",
+        "url": HOSTILE_URL,
+        "warc_file": "a.warc.gz",
+        "warc_offset": 7,
+        "text": ATTACK,
+        "before": "before ",
+        "after": " after",
+    }
+    write_lines(folder / "findings.jsonl", [finding])
+    part = {"score": None, "stderr": None, "n": 0}
+    found = {"clean": {"score": 0.5, "stderr": 0.1, "n": 4}, "found": part}
+    suite = {
+        "items": 4,
+        "found_items": 1,
+        "found_fraction": 0.25,
+        "unchecked_items": [],
+        "ngram_words": 8,
+        "scores": dict.fromkeys(("base", "sft", "aligned"), found),
+    }
+    report = {"verdict": "contaminated", "suites": {"chat": suite}, "scanned": {"texts": {"pretraining": 3}}}
+    (folder / "contamination.json").write_text(json.dumps(report))
+    gate = {"name": "contamination", "passed": False, "evidence": {"findings": [finding]}}
+    return commit(folder, "contamination_report", gates=(gate,))
+
+
+@pytest.fixture
+def inputs(tmp_path) -> tuple[InputArtifact, ...]:
+    return tuple(make(tmp_path) for make in (filtered, deduplicated, base_model, model_scores, contamination_report))
+
+
+class _Page(HTMLParser):
+    """What a browser would see: tags with their attributes, and text outside of scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag
+
+    def handle_endtag(self, tag):
+        self._inside = ""
+
+    def handle_data(self, data):
+        if self._inside not in ("script", "style"):
+            self.text += data
+
+
+def test_text_of_pages_stays_text(inputs):
+    page = _Page(render_report(records_of(Path(item.path) for item in inputs)))
+    assert not [attributes for tag, attributes in page.tags if tag == "img" or "onerror" in attributes]
+    assert len([tag for tag, _ in page.tags if tag == "script"]) == 3  # plotly, its data, and what draws it
+    assert page.text.count("<script>alert('x')</script>") >= 5  # dropped, duplicate, prompt, three answers, finding
+    assert "49" not in page.text.split("{{ 7 * 7 }}")[1][:5]
+
+
+def test_nothing_is_loaded_and_no_page_is_linked(inputs):
+    html = render_report(records_of(Path(item.path) for item in inputs))
+    page = _Page(html)
+    for tag, attributes in page.tags:
+        assert not attributes.get("src"), tag
+        assert (attributes.get("href") or "#").startswith("#")
+    policy = next(
+        attributes["content"]
+        for _, attributes in page.tags
+        if attributes.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy.startswith("default-src 'none'")
+
+
+def test_a_leak_and_a_refusal_are_shown(inputs):
+    page = _Page(render_report(records_of(Path(item.path) for item in inputs)))
+    assert "Refused: contamination_report [tiny] by gate contamination" in " ".join(page.text.split())
+    assert "warc_file: a.warc.gz" in page.text and "warc_offset: 7" in page.text
+    assert "mark" in {tag for tag, _ in page.tags}
+
+
+def test_whatever_is_there_makes_a_report(inputs):
+    for item in inputs:
+        assert "<h2" in render_report(records_of([Path(item.path)]))
+    assert "nothing" in render_report([]).lower()
+
+
+def test_differences_between_duplicates_are_marked():
+    marked = str(marked_differences("one two three <b>", "one 2 three <b> four"))
+    assert marked == "one <del>two</del> <ins>2</ins> three &lt;b&gt; <ins>four</ins>"
+
+
+def test_every_reason_keeps_samples(inputs):
+    parts = drop_samples(records_of(Path(item.path) for item in inputs))
+    assert [(part["asset"], row["reason"], len(row["samples"])) for part in parts for row in part["reasons"]] == [
+        ("filtered_documents", "too_short", 1),
+        ("deduplicated_documents", "near_duplicate", 1),
+    ]
+
+
+def test_the_scoreboard_prints_what_there_is(inputs):
+    from rich.console import Console
+
+    output = io.StringIO()
+    board = scoreboard(records_of(Path(item.path) for item in inputs))
+    render(board, Console(file=output, width=140))
+    text = output.getvalue()
+    for part in (
+        "loss 5.000 → 1.700",
+        "50.0 ± 10.0",
+        "contaminated",
+        "a.warc.gz at 7",
+        "refused: contamination_report",
+    ):
+        assert part in text
+    assert board["funnel"]["s1"][0]["kept"] == 1
+    render(scoreboard([]), Console(file=io.StringIO()))
+
+
+def test_the_card_is_read_by_hubs(inputs, tmp_path):
+    recipe = recipe_as_data(load_recipe("kitchen"))
+    inputs = tuple(item for item in inputs if item.asset != "contamination_report")
+    job = make_job("card", "model_card", tmp_path / "card", {"recipe": recipe}, inputs)
+    run_job(job, STAGES)
+    card = (tmp_path / "card" / "README.md").read_text()
+    front = yaml.safe_load(card.split("---\n")[1])
+    assert (
+        front["library_name"] == "transformers" and front["language"] == ["en"] and front["datasets"][0] == "kitchen-1"
+    )
+    assert front["model-index"][0]["results"][0]["metrics"][0]["value"] == 0.5
+    assert "| chat (correct) | 4 | 0.0 | 50.0 ± 10.0 |" in card
+    assert json.loads((tmp_path / "card" / "scoreboard.json").read_text())["scores"]["chat"]["aligned"]["n"] == 4
+    assert (tmp_path / "card" / "report.html").stat().st_size > 1_000_000  # plotly is inside
+
+
+def test_text_of_pages_does_not_shape_the_card():
+    assert one_line("# head\n| a | <b>") == "\\# head \\| a \\| \\<b\\>"
