@@ -559,10 +559,10 @@ def resolve_extends(path: Path, folders: Iterable[Path] | None = None) -> dict[s
 
 
 def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """`base` with `changes` laid over it; mappings merge, everything else is replaced."""
+    """`base` with `changes` laid over it; mappings merge (an empty one clears), everything else is replaced."""
     result = dict(base)
     for key, value in changes.items():
-        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        both = isinstance(value, dict) and value and isinstance(result.get(key), dict)
         result[key] = merged(result[key], value) if both else value
     return result
 
