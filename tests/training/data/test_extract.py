@@ -1,0 +1,333 @@
+"""Stage `extract`: every record becomes a document or keeps its reason, on made and on real archives."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.training.data import chain
+from training.data.archives import source_files
+from training.data.documents import document_files, read_lines
+from training.data.kitchen.world import KitchenWorld
+from training.job import InputArtifact
+from training.recipe import ExtractRecipe, SnapshotRecipe
+
+WORDS = "The dough rests in a bowl until it has doubled in size, which takes an hour. " * 3
+PAGE = f"<html lang=en><head><title>Bread</title></head><body><h1>Bread</h1><p>{WORDS}</p></body></html>".encode()
+TEXT = f"Bread\n\n{WORDS.strip()}"
+
+
+def record(kind: str, uri: str, block: bytes, content_type: str = "application/http; msgtype=response") -> bytes:
+    """One WARC record as one gzip member."""
+    head = (
+        f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Target-URI: {uri}\r\nWARC-Date: 2024-05-18T01:58:10Z\r\n"
+        f"Content-Type: {content_type}\r\nContent-Length: {len(block)}\r\n\r\n"
+    )
+    return gzip.compress(head.encode() + block + b"\r\n\r\n", mtime=0)
+
+
+def response(name: str, body: bytes = PAGE, status: str = "200 OK", **headers: str) -> bytes:
+    fields = {"Content-Type": "text/html"} | {key.replace("_", "-"): value for key, value in headers.items()}
+    head = f"HTTP/1.1 {status}\r\n" + "".join(f"{key}: {value}\r\n" for key, value in fields.items() if value)
+    return record("response", f"http://a.test/{name}", head.encode() + b"\r\n" + body)
+
+
+# name: the record, what becomes of it
+RECORDS: dict[str, tuple[bytes, str]] = {
+    "plain": (response("plain"), "kept"),
+    "gzip": (response("gzip", gzip.compress(PAGE), Content_Encoding="gzip"), "kept"),
+    "sniffed": (response("sniffed", Content_Type=""), "kept"),
+    "redirect": (response("redirect", status="301 Moved"), "redirect"),
+    "missing": (response("missing", status="404 Not Found"), "http_status"),
+    "pdf": (response("pdf", b"%PDF-1.7", Content_Type="application/pdf"), "not_html"),
+    "disguised": (response("disguised", b"\x89PNG\r\n"), "not_html"),
+    "empty": (response("empty", b""), "empty"),
+    "large": (response("large", PAGE + b" " * 4_000_000), "too_large"),
+    "huge": (response("huge", PAGE + b" " * 8_000_000), "too_large"),
+    "nodes": (response("nodes", b"<i>x</i>" * 100_001), "too_many_nodes"),
+    "deep": (response("deep", b"<div>" * 2000 + PAGE), "too_deep"),
+    "menu": (response("menu", b"<html><body><nav><a href=/>Home</a></nav></body></html>"), "no_main_text"),
+    "short": (response("short", b"<html><body><p>Hello there.</p></body></html>"), "too_short"),
+    "no http": (record("response", "http://a.test/x", b"garbage"), "bad_http"),
+    "chunks": (response("chunks", b"5\r\nabcdeXYZ", Transfer_Encoding="chunked"), "bad_transfer_encoding"),
+    "coding": (response("coding", gzip.compress(PAGE)[:-9], Content_Encoding="gzip"), "bad_content_encoding"),
+    "bomb": (response("bomb", gzip.compress(bytes(40_000_000)), Content_Encoding="gzip"), "bomb"),
+    "resource": (record("resource", "file:///bread.html", PAGE, "text/html"), "kept"),
+    "wet": (record("conversion", "http://a.test/wet", WORDS.encode(), "text/plain"), "kept"),
+    "wat": (record("metadata", "http://a.test/wat", b"{}", "application/json"), "other"),
+    "request": (record("request", "http://a.test/", b"GET / HTTP/1.1\r\n\r\n"), "other"),
+    "info": (record("warcinfo", "", b"software: test\r\n", "application/warc-fields"), "other"),
+    "revisit": (record("revisit", "http://a.test/", b""), "other"),
+    "old wget": (record("response", "<http://a.test/wget>", b"HTTP/1.0 200 OK\r\n\r\n" + PAGE), "kept"),
+}
+QUARANTINES = {"bad_http", "bad_transfer_encoding", "bad_content_encoding", "bomb"}
+
+
+def extract(root: Path, snapshot: SnapshotRecipe, *, workers: int = 1, **crawl: Any) -> InputArtifact:
+    """The extracted artifact of a snapshot, through the crawl stage."""
+    settings = {"snapshot": snapshot, **(crawl or {"files": source_files(snapshot)})}
+    partition = f"tiny@{snapshot.name}"
+    archives = chain.run(root, "crawl", "crawl_archives", partition, settings)
+    recipe = {"extract": ExtractRecipe()}
+    return chain.run(root, "extract", "extracted_documents", partition, recipe, [archives], workers=workers)
+
+
+def extracted(root: Path, files: dict[str, bytes], source: Any = "warc", **options: Any) -> InputArtifact:
+    folder = root / "in"
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    fields = {key: options.pop(key) for key in ("text_field", "url_field", "label") if key in options}
+    return extract(root, SnapshotRecipe(name="s", source=source, paths=(str(folder),), **fields), **options)
+
+
+def quarantined(item: InputArtifact) -> list[dict[str, Any]]:
+    return [line for path in document_files(item, "quarantine") for line in read_lines(path)]
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> InputArtifact:
+    """Every record of RECORDS in one file, extracted."""
+    data = b"".join(made for made, _ in RECORDS.values())
+    return extracted(tmp_path_factory.mktemp("extract"), {"a.warc.gz": data})
+
+
+def offsets() -> dict[int, str]:
+    """The name of the record at each offset."""
+    found, at = {}, 0
+    for name, (made, _) in RECORDS.items():
+        found[at] = name
+        at += len(made)
+    return found
+
+
+def test_every_record_meets_its_fate(everything: InputArtifact):
+    names = offsets()
+    fates = {names[row["warc_offset"]]: "kept" for row in chain.rows(everything)}
+    fates |= {names[row["warc_offset"]]: row["reason"] for row in chain.rows(everything, "dropped")}
+    fates |= {names[line["warc_offset"]]: line["reason"] for line in quarantined(everything)}
+    assert fates == {name: fate for name, (_, fate) in RECORDS.items() if fate != "other"}
+
+
+def test_counts_say_where_every_record_went(everything: InputArtifact):
+    record = everything.record()
+    fates = [fate for _, fate in RECORDS.values() if fate != "other"]
+    counts = record["counts"]
+    assert counts["in"] == len(fates) == counts["kept"] + sum(counts["dropped"].values()) + len(quarantined(everything))
+    assert counts["kept"] == fates.count("kept")
+    assert counts["dropped"] == {fate: fates.count(fate) for fate in fates if fate not in QUARANTINES | {"kept"}}
+    assert counts["quarantined"] == {fate: fates.count(fate) for fate in fates if fate in QUARANTINES}
+    assert record["metrics"]["other_records"] == len(RECORDS) - len(fates)
+    assert record["gates"] == [{"name": "counts_balance", "passed": True, "evidence": counts}]
+
+
+def test_a_document_says_what_it_is_and_where_it_came_from(everything: InputArtifact):
+    rows = {row["url"]: row for row in chain.rows(everything)}
+    assert rows["http://a.test/plain"] == {
+        "id": "s/a.warc.gz/000000000000",
+        "text": TEXT,
+        "url": "http://a.test/plain",
+        "snapshot": "s",
+        "warc_file": "a.warc.gz",
+        "warc_offset": 0,
+        "date": "2024-05-18",
+        "title": "Bread",
+        "language": "en",
+        "language_score": None,
+        "source": "web",
+    }
+    assert rows["http://a.test/gzip"]["text"] == TEXT
+    assert rows["http://a.test/wet"]["text"] == WORDS.strip()
+    assert {"http://a.test/wget", "file:///bread.html"} < set(rows)
+
+
+def test_a_dropped_page_keeps_its_address_and_what_text_there_was(everything: InputArtifact):
+    rows = {row["reason"]: row for row in chain.rows(everything, "dropped")}
+    assert rows["too_short"]["text"] == "Hello there."
+    assert rows["http_status"]["url"] == "http://a.test/missing"
+
+
+def test_workers_and_order_of_work_change_nothing(tmp_path: Path):
+    files = {f"{number}.warc.gz": b"".join(made for made, _ in list(RECORDS.values())[number:6]) for number in range(4)}
+    one = extracted(tmp_path, files)
+    two = extract(tmp_path / "again", SnapshotRecipe(name="s", source="warc", paths=(str(tmp_path / "in"),)), workers=2)
+    assert one.digest == two.digest
+    ids = [row["id"] for row in chain.rows(one)]
+    assert ids == sorted(set(ids))
+
+
+def test_damage_costs_the_damaged_record_alone(tmp_path: Path):
+    parts = [response(str(number)) for number in range(9)]
+    data = b"".join(parts[:4]) + parts[4][: len(parts[4]) // 2] + b"".join(parts[5:8]) + parts[8][:-20]
+    made = extracted(tmp_path, {"a.warc.gz": data})
+    assert [row["url"][-1] for row in chain.rows(made)] == list("0123567")
+    assert [line["warc_offset"] for line in quarantined(made)] == [
+        len(b"".join(parts[:4])),
+        data.rindex(parts[8][:-20]),
+    ]
+    assert made.record()["counts"]["in"] == 9
+
+
+def test_a_truth_of_the_kitchen_is_met_record_by_record(tmp_path: Path):
+    snapshot = SnapshotRecipe(name="kitchen-1", source="kitchen")
+    made = extract(tmp_path, snapshot, kitchen=KitchenWorld(pages=300, files=2))
+    archives = Path(made.record()["inputs"][0]["path"])
+    truth = {
+        (row["warc_file"], row["warc_offset"]): row
+        for path in sorted((archives / "truth").iterdir())
+        for row in read_lines(path)
+    }
+    fates = {(row["warc_file"], row["warc_offset"]): "" for row in chain.rows(made)}
+    fates |= {(row["warc_file"], row["warc_offset"]): row["reason"] for row in chain.rows(made, "dropped")}
+    fates |= {(line["warc_file"], line["warc_offset"]): line["reason"] for line in quarantined(made)}
+    assert fates.keys() == truth.keys()
+    for key, row in truth.items():
+        skipped = {"skipped": ("not_html", "http_status", "redirect"), "quarantined": ("truncated",)}
+        allowed = skipped.get(row["fate"], ("", "too_short") if row["kind"] == "short" else ("",))
+        assert fates[key] in allowed, row["url"]
+
+
+def test_no_word_of_a_kitchen_page_is_lost_and_little_is_added(tmp_path: Path):
+    made = extract(
+        tmp_path, SnapshotRecipe(name="kitchen-1", source="kitchen"), kitchen=KitchenWorld(pages=300, files=2)
+    )
+    archives = Path(made.record()["inputs"][0]["path"])
+    truth = {
+        (row["warc_file"], row["warc_offset"]): row["text"].split()
+        for path in sorted((archives / "truth").iterdir())
+        for row in read_lines(path)
+    }
+    added = total = 0
+    for row in chain.rows(made):
+        words = row["text"].split()
+        for word in truth[row["warc_file"], row["warc_offset"]]:
+            words.remove(word)  # ValueError names the lost word
+        added += len(words)
+        total += len(row["text"].split())
+    assert added < 0.05 * total  # titles and by-lines
+
+
+# Text that is extracted already
+
+ROWS: list[Any] = [
+    {"body": "one\r\n", "link": "http://b.test/1", "title": "One"},
+    {"body": None},
+    {"body": "  "},
+    {"link": "http://b.test/3"},
+    {"body": 4},
+    {"body": "five"},
+]
+
+
+def assert_rows(made: InputArtifact, file: str) -> None:
+    rows = chain.rows(made)
+    assert [(row["id"], row["text"]) for row in rows] == [
+        (f"s/{file}/000000000000", "one"),
+        (f"s/{file}/000000000005", "five"),
+    ]
+    assert (rows[0]["url"], rows[0]["title"], rows[0]["source"]) == ("http://b.test/1", "One", "books")
+    assert [row["reason"] for row in chain.rows(made, "dropped")] == ["empty"]
+    assert [line["warc_offset"] for line in quarantined(made)][:2] == [1, 3]
+
+
+def test_jsonl_passes_through_with_its_line_numbers(tmp_path: Path):
+    lines = [json.dumps(row).encode() for row in ROWS]
+    data = gzip.compress(b"\n".join([*lines, b"{broken", b"[1]"]) + b"\n")
+    made = extracted(tmp_path, {"a.jsonl.gz": data}, "jsonl", text_field="body", url_field="link", label="books")
+    assert_rows(made, "a.jsonl.gz")
+    assert [(line["warc_offset"], line["reason"]) for line in quarantined(made)] == [
+        (1, "missing_text"),
+        (3, "missing_text"),
+        (4, "missing_text"),
+        (6, "bad_row"),
+        (7, "bad_row"),
+    ]
+
+
+def test_jsonl_that_breaks_off_keeps_what_came_before(tmp_path: Path):
+    data = gzip.compress(
+        "".join(json.dumps({"text": f"{i} {os.urandom(90).hex()}"}) + "\n" for i in range(5000)).encode()
+    )
+    made = extracted(tmp_path, {"a.jsonl.gz": data[: len(data) // 2]}, "jsonl")
+    kept = [row["warc_offset"] for row in chain.rows(made)]
+    assert kept == list(range(len(kept))) and 1000 < len(kept) < 4000
+    assert [(line["reason"], line["warc_offset"]) for line in quarantined(made)] == [("damaged_compression", len(kept))]
+
+
+def test_parquet_passes_through_with_its_row_numbers(tmp_path: Path):
+    rows = [row for row in ROWS if row.get("body") != 4]
+    rows.insert(4, {"body": None})
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet", row_group_size=2)
+    data = (tmp_path / "a.parquet").read_bytes()
+    made = extracted(tmp_path, {"a.parquet": data}, "parquet", text_field="body", url_field="link", label="books")
+    assert_rows(made, "a.parquet")
+
+
+# Real crawls
+
+
+def real(tmp_path: Path, *paths: str, **options: Any) -> InputArtifact:
+    if not os.environ.get("PEDIGREE_DATA"):
+        pytest.skip("PEDIGREE_DATA is not set")
+    return extract(tmp_path, SnapshotRecipe(name="real", source="warc", paths=paths), **options)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("path", "responses", "pages"),
+    [
+        ("data://crawl/snapshot-1/web-06-00000.warc.gz", 157, 153),
+        ("data://crawl/snapshot-2/web-04-00000.warc.gz", 102, 98),  # sent with gzip content coding
+    ],
+)
+def test_no_page_of_a_real_shard_is_skipped(tmp_path: Path, path: str, responses: int, pages: int):
+    made = real(tmp_path, path)
+    counts = made.record()["counts"]
+    by_header = sum(counts["dropped"].get(reason, 0) for reason in ("http_status", "redirect", "not_html"))
+    assert counts["in"] == responses
+    assert counts["in"] - by_header == pages
+    assert counts["kept"] >= pages - 5
+    assert counts["quarantined"] == {}
+    assert made.record()["metrics"]["replaced_characters"] == 0
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("path", "kept", "dropped", "quarantined_reasons"),
+    [
+        ("dolma/sample-0000.warc.gz", 22, {"not_html": 2}, {}),
+        ("whirlwind/whirlwind.warc.gz", 1, {}, {}),
+        ("whirlwind/whirlwind.warc.wet.gz", 1, {}, {}),
+        ("resiliparse/warcfile.warc.lz4", 15, {"too_short": 1}, {}),
+        ("warcio/example-iana.org-chunked.warc", 1, {}, {}),
+        ("warcio/example-wrong-chunks.warc.gz", 1, {}, {}),
+        ("warcio/example-wget-bad-target-uri.warc.gz", 1, {"not_html": 2}, {}),
+        ("warcio/example-trunc.warc", 0, {}, {"wrong_length": 1}),
+    ],
+)
+def test_published_archives_with_quirks_are_read(
+    tmp_path: Path, path: str, kept: int, dropped: dict[str, int], quarantined_reasons: dict[str, int]
+):
+    made = real(tmp_path, f"data://warc/{path}")
+    counts = made.record()["counts"]
+    assert (counts["kept"], counts["dropped"], counts["quarantined"]) == (kept, dropped, quarantined_reasons)
+    for row in chain.rows(made):
+        assert row["url"].startswith("http")
+        assert not set("\0\r\ufffd") & set(row["text"])
+
+
+@pytest.mark.data
+def test_wiki_page_is_read_without_its_menus(tmp_path: Path):
+    html = chain.rows(real(tmp_path / "html", "data://warc/whirlwind/whirlwind.warc.gz"))[0]
+    wet = chain.rows(real(tmp_path / "wet", "data://warc/whirlwind/whirlwind.warc.wet.gz"))[0]
+    assert html["url"] == wet["url"] == "https://an.wikipedia.org/wiki/Escopete"
+    assert (html["language"], html["title"][:8]) == ("an", "Escopete")
+    assert html["text"].startswith("Escopete\n")
+    assert "Menú principal" in wet["text"] and "Menú principal" not in html["text"]
