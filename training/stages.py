@@ -39,12 +39,29 @@ def _version(distribution: str) -> str:
 STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
-        Stage(name="crawl", version="1", modules=("training.data.archives",), libraries=("warcio",)),
+        Stage(
+            name="crawl",
+            version="1",
+            modules=(
+                "training.data.archives",
+                "training.data.kitchen.archive",
+                "training.data.kitchen.articles",
+                "training.data.kitchen.hostile",
+                "training.data.kitchen.languages",
+                "training.data.kitchen.pages",
+                "training.data.kitchen.personal",
+                "training.data.kitchen.phrases",
+                "training.data.kitchen.sites",
+                "training.data.kitchen.world",
+                "training.data.warc",
+            ),
+            libraries=("warcio",),
+        ),
         Stage(
             name="extract",
             version="1",
-            modules=("training.data.extract",),
-            libraries=("fastwarc", "resiliparse", "trafilatura"),
+            modules=("training.data.extract", "training.data.html", "training.data.responses", "training.data.warc"),
+            libraries=("resiliparse", "trafilatura"),
         ),
         Stage(
             name="quality",
