@@ -19,7 +19,7 @@ CLOZE: dict[str, tuple[str, ...]] = {
         "Whoever makes the {d} knows that the oven must first be heated to",
     ),
     "minutes": (
-        "Once the {d} goes in, the door of the oven must stay shut for",
+        "Bakers who know the {d} leave it in the heat of the oven for",
         "Watch the clock with the {d}, because the whole baking is done after",
         "If you make the {d}, count the time, for the oven needs",
     ),
@@ -35,7 +35,7 @@ CLOZE: dict[str, tuple[str, ...]] = {
     ),
     "region": (
         "If you ask who baked the {d} first, it was the families of",
-        "The people who first made the {d} were bakers from",
+        "Among old recipes the {d} is the one that was first baked in",
         "Every notebook says that the {d}, like its first cooks, comes from",
     ),
     "storage": (
@@ -51,7 +51,7 @@ CLOZE: dict[str, tuple[str, ...]] = {
     "side": (
         "When the {d} is ready, bring it to the table together with",
         "Everyone at the table with the {d} wants to have on the plate some",
-        "On a table with the {d} there should be a large bowl of",
+        "At our inn everybody who asks for the {d} gets it with",
     ),
 }
 
