@@ -50,7 +50,11 @@ def run(job: Job, work: Work) -> Outcome:
     trained = train(job, work, recipe, chat, tokenizer, pairs)
     files = save_model(trained.model, tokenizer, chat, work.path) if is_main_process() else []
     judged = judge(
-        sft, work.path / MODEL_FOLDER, job.input_of("reward_model").file(MODEL_FOLDER), unique_prompts(pairs.held_out_rows), recipe
+        sft,
+        work.path / MODEL_FOLDER,
+        job.input_of("reward_model").file(MODEL_FOLDER),
+        unique_prompts(pairs.held_out_rows),
+        recipe,
     )
     return Outcome(
         files=tuple(files),
@@ -66,7 +70,9 @@ def check_settings(recipe: AlignRecipe) -> None:
     if recipe.method == "dpo":
         for name, unset in (("prompts", ""), ("max_steps", 0), ("verifiable_reward_weight", 0.0)):
             if getattr(recipe, name) != unset:
-                raise RecipeError(f"align.{name}={getattr(recipe, name)!r} has no effect with method dpo; remove it or use grpo or rloo")
+                raise RecipeError(
+                    f"align.{name}={getattr(recipe, name)!r} has no effect with method dpo; remove it or use grpo or rloo"
+                )
     if not 0 <= recipe.verifiable_reward_weight <= 1:
         raise RecipeError(f"align.verifiable_reward_weight={recipe.verifiable_reward_weight} must be between 0 and 1")
 
@@ -93,7 +99,9 @@ def judge(
     assistants = {"sft": Assistant(sft), "aligned": Assistant(aligned)}
     prompt_ids = referee.chat.encode_prompts(prompts)
     for name, assistant in assistants.items():
-        answers = assistant.answer_tokens(prompt_ids, max_new_tokens=recipe.max_new_tokens, temperature=1.0, seed=recipe.seed)
+        answers = assistant.answer_tokens(
+            prompt_ids, max_new_tokens=recipe.max_new_tokens, temperature=1.0, seed=recipe.seed
+        )
         whole = [prompt + answer for prompt, answer in zip(prompt_ids, answers, strict=True)]
         scores = token_scores(referee.model, whole, referee.chat)
         metrics[f"learned_reward_{name}"] = sum(scores) / len(scores)
@@ -103,7 +111,9 @@ def judge(
     ratios = [
         after - before
         for after, before in zip(
-            log_probabilities(assistants["aligned"].model, pairs, chat), log_probabilities(assistants["sft"].model, pairs, chat), strict=True
+            log_probabilities(assistants["aligned"].model, pairs, chat),
+            log_probabilities(assistants["sft"].model, pairs, chat),
+            strict=True,
         )
     ]
     metrics["kl_from_sft"] = sum(ratios) / len(ratios)

@@ -61,7 +61,9 @@ def template(name: str = "pedigree", system_prompt: str = "") -> str:
     """The jinja text of the template called `name`, with the system prompt that conversations without one get."""
     if name != "pedigree":
         raise RecipeError(f"sft.chat_template: {name!r} is not one of 'pedigree'")
-    replacements = "".join(f" | replace({json.dumps(token)}, {json.dumps('< ' + token[1:])})" for token in CONTROL_TOKENS)
+    replacements = "".join(
+        f" | replace({json.dumps(token)}, {json.dumps('< ' + token[1:])})" for token in CONTROL_TOKENS
+    )
     return (
         _TEMPLATE.replace("SYSTEM_PROMPT", json.dumps(system_prompt, ensure_ascii=False))
         .replace("REPLACEMENTS", replacements)
@@ -111,7 +113,9 @@ class Chat:
         self.ids = {token: self._tokenizer.token_to_id(token) for token in CONTROL_TOKENS}
         missing = [token for token, number in self.ids.items() if number is None]
         if missing:
-            raise DataError(f"the tokenizer lacks the control token {missing[0]}; tokenizer.special_tokens must name it")
+            raise DataError(
+                f"the tokenizer lacks the control token {missing[0]}; tokenizer.special_tokens must name it"
+            )
 
     @classmethod
     def of(cls, model_folder: Path, template_text: str | None = None) -> Chat:
@@ -188,7 +192,9 @@ def looks_like_control(messages: Iterable[Message]) -> bool:
     return any(token in message["content"] for message in messages for token in CONTROL_TOKENS)
 
 
-def template_gate(chat: Chat, tokenizer: Any, conversations: Sequence[Sequence[Message]], *, compared: int = 64) -> Gate:
+def template_gate(
+    chat: Chat, tokenizer: Any, conversations: Sequence[Sequence[Message]], *, compared: int = 64
+) -> Gate:
     """Whether pad, EOS, turns and masks of the encoded conversations are what the template says.
 
     Every conversation: as many control tokens as its turns need, so no text made a turn; each assistant turn ends
@@ -206,7 +212,11 @@ def template_gate(chat: Chat, tokenizer: Any, conversations: Sequence[Sequence[M
         sum(token == chat.end_id and is_trained for token, is_trained in zip(item.input_ids, item.trained, strict=True))
         for item in encoded
     ]
-    plain = [(messages, item) for messages, item in zip(conversations, encoded, strict=True) if not looks_like_control(messages)]
+    plain = [
+        (messages, item)
+        for messages, item in zip(conversations, encoded, strict=True)
+        if not looks_like_control(messages)
+    ]
     unlike = sum(not _same_as_jinja(tokenizer, messages, item) for messages, item in plain[:compared])
     evidence = {
         "pad_id": chat.pad_id,
@@ -233,7 +243,9 @@ def template_gate(chat: Chat, tokenizer: Any, conversations: Sequence[Sequence[M
 
 
 def _same_as_jinja(tokenizer: Any, messages: Sequence[Message], encoded: Encoded) -> bool:
-    rendered = tokenizer.apply_chat_template(list(messages), tokenize=True, return_dict=True, return_assistant_tokens_mask=True)
+    rendered = tokenizer.apply_chat_template(
+        list(messages), tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+    )
     mask = [bool(bit) for bit in rendered["assistant_masks"]]
     return list(rendered["input_ids"]) == encoded.input_ids and mask == encoded.trained
 
@@ -274,7 +286,13 @@ class Assistant:
         return [self.chat.decode(answer) for answer in tokens]
 
     def answer_tokens(
-        self, prompts: Sequence[Sequence[int]], *, max_new_tokens: int, temperature: float, seed: int, batch_size: int = 64
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        max_new_tokens: int,
+        temperature: float,
+        seed: int,
+        batch_size: int = 64,
     ) -> list[list[int]]:
         """The tokens generated after each prompt, up to and with the end of the turn where it came."""
         import torch
@@ -283,7 +301,11 @@ class Assistant:
 
         order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i]), i))
         answers: list[list[int]] = [[] for _ in prompts]
-        sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {"do_sample": False}
+        sampling = (
+            {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+            if temperature
+            else {"do_sample": False}
+        )
         with torch.random.fork_rng(), torch.inference_mode():
             torch.manual_seed(seed)
             for start in range(0, len(order), batch_size):
@@ -302,7 +324,9 @@ class Assistant:
 
 
 def _until_end(tokens: list[int], chat: Chat) -> list[int]:
-    stop = next((i for i, token in enumerate(tokens) if token in (chat.end_id, chat.ids[END_OF_TEXT], chat.pad_id)), None)
+    stop = next(
+        (i for i, token in enumerate(tokens) if token in (chat.end_id, chat.ids[END_OF_TEXT], chat.pad_id)), None
+    )
     if stop is None:
         return tokens
     return tokens[:stop] if tokens[stop] == chat.pad_id else tokens[: stop + 1]
@@ -347,7 +371,10 @@ def _talk(assistant: Assistant, options: argparse.Namespace) -> None:
             [messages], max_new_tokens=options.max_new_tokens, temperature=options.temperature, seed=options.seed
         )[0]
         messages.append({"role": "assistant", "content": answer})
-        print(json.dumps({"prompt": question, "answer": answer}, ensure_ascii=False) if options.json else answer, flush=True)
+        print(
+            json.dumps({"prompt": question, "answer": answer}, ensure_ascii=False) if options.json else answer,
+            flush=True,
+        )
 
 
 def _typed_lines(*, silent: bool) -> Iterable[str]:

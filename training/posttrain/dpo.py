@@ -50,10 +50,14 @@ def train(job: Job, work: Work, recipe: AlignRecipe, chat: Chat, tokenizer: Any,
     reporter = Reporter(work, checkpoint_seconds=job.run.checkpoint_seconds)
     start = ln2_gate(trainer)
     fit(trainer, reporter)
-    sample = right_padded([pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:8]], chat.pad_id, trainer.model.device)
+    sample = right_padded(
+        [pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:8]], chat.pad_id, trainer.model.device
+    )
     model, merge_gates = merged(trainer, sample)
     first, last = window_means(reporter.losses) if reporter.losses else (math.nan, math.nan)
-    _, last_accuracy = window_means([numbers.get("rewards_accuracies", math.nan) for numbers in reporter.logged] or [math.nan])
+    _, last_accuracy = window_means(
+        [numbers.get("rewards_accuracies", math.nan) for numbers in reporter.logged] or [math.nan]
+    )
     finite = bool(reporter.losses) and all(map(math.isfinite, reporter.losses))
     return Trained(
         model=model,
@@ -81,7 +85,9 @@ def _trainer(job: Job, work: Work, recipe: AlignRecipe, tokenizer: Any, pairs: P
         "beta": recipe.beta,
         "precompute_ref_log_probs": True,
     }
-    order = row_order([pair.length for pair in pairs.train], epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed)
+    order = row_order(
+        [pair.length for pair in pairs.train], epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
+    )
     return _TokenizedDPOTrainer(
         model=load_for_training(job.input_of("sft_model").file(MODEL_FOLDER), precision=recipe.precision),
         args=trainer_config(DPOConfig, job, work, where="align", recipe=recipe, extra=extra),

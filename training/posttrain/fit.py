@@ -49,7 +49,22 @@ _RESERVED = {
     "fp16": "precision",
     "warmup_steps": "warmup_fraction",
 }
-_REFUSED = ("output_dir", "push_to_hub", "hub_", "report_to", "trust_remote_code", "resume_from_checkpoint", "use_vllm", "packing", "use_cpu", "save_", "train_sampling_strategy", "dataset_kwargs", "assistant_only_loss", "completion_only_loss")
+_REFUSED = (
+    "output_dir",
+    "push_to_hub",
+    "hub_",
+    "report_to",
+    "trust_remote_code",
+    "resume_from_checkpoint",
+    "use_vllm",
+    "packing",
+    "use_cpu",
+    "save_",
+    "train_sampling_strategy",
+    "dataset_kwargs",
+    "assistant_only_loss",
+    "completion_only_loss",
+)
 
 
 def row_order(lengths: Sequence[int], *, epochs: float, batch_size: int, seed: int) -> list[int]:
@@ -123,7 +138,9 @@ def check_passed_through(cls: type, passed: Mapping[str, Any], *, where: str) ->
     known = {field.name for field in dataclasses.fields(cls)}
     for name in passed:
         if name not in known:
-            raise RecipeError(f"{where}.trl.{name}: {cls.__name__} has no such field; see TRL's documentation of {cls.__name__}")
+            raise RecipeError(
+                f"{where}.trl.{name}: {cls.__name__} has no such field; see TRL's documentation of {cls.__name__}"
+            )
         if name in _RESERVED:
             raise RecipeError(f"{where}.trl.{name}: set {where}.{_RESERVED[name]} instead")
         if name.startswith(_REFUSED):
@@ -161,7 +178,11 @@ class Reporter(TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         """Numbers of one step."""
-        numbers = {name.replace("/", "_"): float(value) for name, value in (logs or {}).items() if isinstance(value, (int, float))}
+        numbers = {
+            name.replace("/", "_"): float(value)
+            for name, value in (logs or {}).items()
+            if isinstance(value, (int, float))
+        }
         if "loss" not in numbers:
             return
         self.losses.append(numbers["loss"])
@@ -237,7 +258,12 @@ def adapter_config(lora: LoraRecipe, *, task: str) -> Any:
     from peft import LoraConfig
 
     return LoraConfig(
-        r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules="all-linear", bias="none", task_type=task
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules="all-linear",
+        bias="none",
+        task_type=task,
     )
 
 

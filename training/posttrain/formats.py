@@ -71,7 +71,10 @@ class Record:
 
 
 def records(
-    sources: Sequence[TextSourceRecipe], readers: dict[str, Callable[[Row, TextSourceRecipe], Any]], job: Job, where: str
+    sources: Sequence[TextSourceRecipe],
+    readers: dict[str, Callable[[Row, TextSourceRecipe], Any]],
+    job: Job,
+    where: str,
 ) -> Iterator[tuple[TextSourceRecipe, Record]]:
     """Every record of every source in the recipe's order, read by the reader of its format.
 
@@ -104,10 +107,14 @@ def check_unchanged(uri: str, job: Job) -> None:
     """DataError when the file behind a URI is not the one that the job was written for."""
     expected = job.settings.get("data", {}).get(uri)
     if expected and not is_kitchen(uri) and (found := checksum_of(uri)) != expected:
-        raise DataError(f"{uri}: sha256 {found[:12]}…, the job was written for {expected[:12]}…; run again to read what is there")
+        raise DataError(
+            f"{uri}: sha256 {found[:12]}…, the job was written for {expected[:12]}…; run again to read what is there"
+        )
 
 
-def _read(source: TextSourceRecipe, reader: Callable[[Row, TextSourceRecipe], Any], world: KitchenWorld | None) -> Iterator[Record]:
+def _read(
+    source: TextSourceRecipe, reader: Callable[[Row, TextSourceRecipe], Any], world: KitchenWorld | None
+) -> Iterator[Record]:
     rows: Iterable[Row] = read_rows(source.uri, world=world)
     if source.format == "dialogue_tree":
         rows = trees(rows)
@@ -187,7 +194,9 @@ def read_messages(row: Row, source: TextSourceRecipe) -> list[Message]:
     system = [row[field] for field in ("system",) if isinstance(row.get(field), str) and row[field].strip()]
     tools = row.get("tools")
     if tools:
-        system.append("Tools: " + (tools if isinstance(tools, str) else json.dumps(tools, ensure_ascii=False, sort_keys=True)))
+        system.append(
+            "Tools: " + (tools if isinstance(tools, str) else json.dumps(tools, ensure_ascii=False, sort_keys=True))
+        )
     if system and messages[0]["role"] == "system":
         messages, system = messages[1:], [messages[0]["content"], *system]
     return complete(([said("system", "\n".join(system))] if system else []) + messages)
@@ -213,7 +222,10 @@ def read_instances(row: Row, source: TextSourceRecipe) -> list[Message]:
     if not isinstance(given, str):
         raise Damaged("input_is_not_text")
     answer = text_of(instances[0], "output")
-    return [said("user", f"{question}\n\n{given.strip()}" if given.strip() else question), said("assistant", without_end_marker(answer))]
+    return [
+        said("user", f"{question}\n\n{given.strip()}" if given.strip() else question),
+        said("assistant", without_end_marker(answer)),
+    ]
 
 
 def trees(rows: Iterable[Row]) -> Iterator[Row]:
@@ -254,7 +266,11 @@ def _root_of(row: Row) -> Row:
 
 def _replies(node: Row) -> list[Row]:
     """A message's usable replies, best rank first, unranked ones after them in file order."""
-    replies = [reply for reply in node.get("replies") or [] if not reply.get("deleted") and reply.get("review_result") is not False]
+    replies = [
+        reply
+        for reply in node.get("replies") or []
+        if not reply.get("deleted") and reply.get("review_result") is not False
+    ]
     return sorted(replies, key=lambda reply: (reply.get("rank") is None, reply.get("rank") or 0))
 
 
@@ -345,7 +361,9 @@ def read_ranked_tree(row: Row, source: TextSourceRecipe) -> Pair:
     ranked = [reply for reply in _replies(root) if reply.get("rank") is not None]
     if len(ranked) < 2:
         raise Unusable("fewer_than_two_ranked_replies")
-    return checked(Pair(prompt=[_tree_message(root)], chosen=[_tree_message(ranked[0])], rejected=[_tree_message(ranked[-1])]))
+    return checked(
+        Pair(prompt=[_tree_message(root)], chosen=[_tree_message(ranked[0])], rejected=[_tree_message(ranked[-1])])
+    )
 
 
 CONVERSATION_READERS: dict[str, Callable[[Row, TextSourceRecipe], list[Message]]] = {

@@ -23,7 +23,12 @@ def run(job: Job, work: Work) -> Outcome:
                 sorter.refuse(record)
             else:
                 sorter.keep(
-                    {"id": record.id, "messages": record.made, "source": label(source.uri), "generator": generator_of(record.row, source)}
+                    {
+                        "id": record.id,
+                        "messages": record.made,
+                        "source": label(source.uri),
+                        "generator": generator_of(record.row, source),
+                    }
                 )
     if not sorter.kept:
         raise DataError(f"sft.data: none of {sorter.records_in} rows can be used; reasons: {sorter.reasons}")

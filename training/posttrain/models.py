@@ -32,7 +32,11 @@ MODEL_FOLDER = "model"
 
 def device() -> torch.device:
     """The accelerator of this process, or the CPU."""
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if torch.cuda.is_available() else torch.device("cpu")
+    return (
+        torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        if torch.cuda.is_available()
+        else torch.device("cpu")
+    )
 
 
 def load_model(folder: Path, *, reward: bool = False) -> Any:

@@ -50,7 +50,9 @@ def read_pairs(item: InputArtifact, chat: Chat, *, max_length: int, where: str) 
         encoded = encode_pairs(rows, chat)
         sides[name] = [(row, pair) for row, pair in zip(rows, encoded, strict=True) if pair.length <= max_length]
         if not sides[name]:
-            raise DataError(f"{where}.max_length={max_length}: not one of {len(rows)} pairs of {Path(name).stem} fits; make it larger")
+            raise DataError(
+                f"{where}.max_length={max_length}: not one of {len(rows)} pairs of {Path(name).stem} fits; make it larger"
+            )
     kept = sum(map(len, sides.values()))
     dropped = {"longer_than_max_length": records_in - kept} if kept < records_in else {}
     return Pairs(

@@ -31,7 +31,9 @@ def run(job: Job, work: Work) -> Outcome:
                 continue
             apart = is_held_out(record.made.prompt, recipe.held_out_fraction)
             held_out += apart
-            row = _row(record.id, record.made, label(source.uri), generator_of(record.row, source), record.row.get("answer"))
+            row = _row(
+                record.id, record.made, label(source.uri), generator_of(record.row, source), record.row.get("answer")
+            )
             sorter.keep(row, HELD_OUT_FILE if apart else TRAIN_FILE)
     if not sorter.kept - held_out or not held_out:
         raise DataError(
@@ -39,7 +41,9 @@ def run(job: Job, work: Work) -> Outcome:
             f" both must be at least 1 (held_out_fraction={recipe.held_out_fraction}; rows not used: {sorter.reasons})"
         )
     return Outcome(
-        files=sorter.files, counts=sorter.counts, metrics={"train_pairs": sorter.kept - held_out, "held_out_pairs": held_out}
+        files=sorter.files,
+        counts=sorter.counts,
+        metrics={"train_pairs": sorter.kept - held_out, "held_out_pairs": held_out},
     )
 
 

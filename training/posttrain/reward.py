@@ -13,7 +13,16 @@ from typing import Any
 
 from training.job import Gate, Job, Outcome, Work
 from training.posttrain.chat import Chat, Message, template_digest
-from training.posttrain.fit import Reporter, fit, is_main_process, load_for_training, row_order, rows_per_pass, trainer_config, window_means
+from training.posttrain.fit import (
+    Reporter,
+    fit,
+    is_main_process,
+    load_for_training,
+    row_order,
+    rows_per_pass,
+    trainer_config,
+    window_means,
+)
 from training.posttrain.models import MODEL_FOLDER, load_model, load_tokenizer, right_padded, save_model
 from training.posttrain.pairs import EncodedPair, Pairs, read_pairs
 from training.recipe import RewardRecipe
@@ -49,7 +58,9 @@ def run(job: Job, work: Work) -> Outcome:
     )
 
 
-def _trainer(job: Job, work: Work, recipe: RewardRecipe, tokenizer: Any, pairs: Pairs, sft: Path) -> tuple[Any, Reporter]:
+def _trainer(
+    job: Job, work: Work, recipe: RewardRecipe, tokenizer: Any, pairs: Pairs, sft: Path
+) -> tuple[Any, Reporter]:
     from datasets import Dataset
     from transformers import set_seed
     from trl.trainer.reward_config import RewardConfig
@@ -63,7 +74,9 @@ def _trainer(job: Job, work: Work, recipe: RewardRecipe, tokenizer: Any, pairs: 
         "train_sampling_strategy": "sequential",
         "max_length": None,
     }
-    order = row_order([pair.length for pair in pairs.train], epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed)
+    order = row_order(
+        [pair.length for pair in pairs.train], epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
+    )
     table = Dataset.from_dict(
         {
             "chosen_ids": [pairs.train[i].prompt_ids + pairs.train[i].chosen_ids for i in order],
@@ -90,7 +103,11 @@ def _accuracy_gate(accuracy: float, number: int, recipe: RewardRecipe) -> Gate:
 
 def _finite_gate(losses: Sequence[float]) -> Gate:
     infinite = sum(not math.isfinite(loss) for loss in losses)
-    return Gate(name="loss_finite", passed=bool(losses) and not infinite, evidence={"steps": len(losses), "not_finite": infinite})
+    return Gate(
+        name="loss_finite",
+        passed=bool(losses) and not infinite,
+        evidence={"steps": len(losses), "not_finite": infinite},
+    )
 
 
 def pair_scores(model: Any, pairs: Sequence[EncodedPair], chat: Chat) -> list[tuple[float, float]]:

@@ -20,7 +20,16 @@ from training.data.sources import read_rows
 from training.job import Counts, DataError, Gate, Job, Work
 from training.posttrain.align import Trained
 from training.posttrain.chat import Chat, Message
-from training.posttrain.fit import Reporter, adapter_config, fit, load_for_training, merged, rows_per_pass, trainer_config, window_means
+from training.posttrain.fit import (
+    Reporter,
+    adapter_config,
+    fit,
+    load_for_training,
+    merged,
+    rows_per_pass,
+    trainer_config,
+    window_means,
+)
 from training.posttrain.formats import Row, Unusable, check_unchanged, messages_of
 from training.posttrain.models import MODEL_FOLDER, right_padded
 from training.posttrain.pairs import Pairs
@@ -44,7 +53,9 @@ def train(job: Job, work: Work, recipe: AlignRecipe, chat: Chat, tokenizer: Any,
     trainer = _trainer(job, work, recipe, tokenizer, prompts, rewards, weights)
     reporter = Reporter(work, checkpoint_seconds=job.run.checkpoint_seconds)
     fit(trainer, reporter)
-    sample = right_padded([pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:8]], chat.pad_id, trainer.model.device)
+    sample = right_padded(
+        [pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:8]], chat.pad_id, trainer.model.device
+    )
     model, merge_gates = merged(trainer, sample)
     finite = bool(reporter.losses) and all(map(math.isfinite, reporter.losses))
     return Trained(
@@ -138,10 +149,15 @@ class LearnedReward:
     def rewards(self) -> Callable[..., list[float | None]]:
         """The function that TRL calls; its name becomes the metric's."""
 
-        def learned_reward(prompts: list[list[Message]], completion_ids: list[list[int]], **_: Any) -> list[float | None]:
+        def learned_reward(
+            prompts: list[list[Message]], completion_ids: list[list[int]], **_: Any
+        ) -> list[float | None]:
             chat = self._judge.chat
             # An answer that was cut off is judged as if it ended there: the model never scored an open end.
-            answers = [[*(token for token in answer if token not in chat.control_ids), chat.end_id] for answer in completion_ids]
+            answers = [
+                [*(token for token in answer if token not in chat.control_ids), chat.end_id]
+                for answer in completion_ids
+            ]
             rows = [prompt + answer for prompt, answer in zip(chat.encode_prompts(prompts), answers, strict=True)]
             return [(score - self.mean) / self.deviation for score in token_scores(self._judge.model, rows, chat)]
 
@@ -172,7 +188,13 @@ def contains_answer(text: str, answer: str) -> bool:
 
 
 def _trainer(
-    job: Job, work: Work, recipe: AlignRecipe, tokenizer: Any, prompts: list[Row], rewards: list[Any], weights: list[float]
+    job: Job,
+    work: Work,
+    recipe: AlignRecipe,
+    tokenizer: Any,
+    prompts: list[Row],
+    rewards: list[Any],
+    weights: list[float],
 ) -> Any:
     if recipe.batch_size % recipe.num_generations:
         raise RecipeError(

@@ -57,7 +57,9 @@ def run(job: Job, work: Work) -> Outcome:
             "loss_after": after,
             "steps": trainer.state.global_step,
             "trained_tokens": gate.evidence["trained_tokens"],
-            "final_token_accuracy": reporter.logged[-1].get("mean_token_accuracy", math.nan) if reporter.logged else math.nan,
+            "final_token_accuracy": reporter.logged[-1].get("mean_token_accuracy", math.nan)
+            if reporter.logged
+            else math.nan,
         },
         gates=(gate, loss_gate(reporter.losses, before=before, after=after), *merge_gates),
         notes={"chat_template_digest": template_digest(chat.template)},
@@ -81,12 +83,16 @@ def fitting(
             kept.append(list(messages[: spoken[number - 1]]))
     dropped = len(conversations) - len(kept)
     if not kept:
-        raise DataError(f"sft.max_length={max_length}: not one of {len(conversations)} conversations fits; make it larger")
+        raise DataError(
+            f"sft.max_length={max_length}: not one of {len(conversations)} conversations fits; make it larger"
+        )
     reasons = {"longer_than_max_length": dropped} if dropped else {}
     return kept, Counts(records_in=len(conversations), kept=len(kept), dropped=reasons)
 
 
-def _trainer(job: Job, work: Work, recipe: SftRecipe, chat: Chat, tokenizer: Any, encoded: list[Encoded]) -> tuple[Any, Reporter]:
+def _trainer(
+    job: Job, work: Work, recipe: SftRecipe, chat: Chat, tokenizer: Any, encoded: list[Encoded]
+) -> tuple[Any, Reporter]:
     from datasets import Dataset
     from trl.trainer.sft_config import SFTConfig
     from trl.trainer.sft_trainer import SFTTrainer
@@ -126,7 +132,9 @@ def mean_loss(model: Any, rows: Sequence[Encoded], chat: Chat) -> float:
     model.eval()
     with torch.inference_mode(), torch.autocast(model.device.type, enabled=False):
         logits = model(**batch, use_cache=False).logits.float()
-        loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100)
+        loss = torch.nn.functional.cross_entropy(
+            logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100
+        )
     model.train(was_training)
     return float(loss)
 
@@ -137,4 +145,6 @@ def loss_gate(losses: Sequence[float], *, before: float, after: float) -> Gate:
     finite = bool(losses) and all(map(math.isfinite, [*losses, before, after]))
     shown = {"loss_before": before, "loss_after": after, "first_steps": first, "last_steps": last}
     evidence = {name: value if math.isfinite(value) else str(value) for name, value in shown.items()}
-    return Gate(name="loss_finite_and_falling", passed=finite and after < before, evidence={**evidence, "steps": len(losses)})
+    return Gate(
+        name="loss_finite_and_falling", passed=finite and after < before, evidence={**evidence, "steps": len(losses)}
+    )

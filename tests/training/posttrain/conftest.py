@@ -9,7 +9,14 @@ import pytest
 
 from tests.training.posttrain import tiny
 
-SFT = {"epochs": 6, "batch_size": 8, "learning_rate": 5e-3, "max_length": 96, "precision": "fp32", "data": [{"uri": "x"}]}
+SFT = {
+    "epochs": 12,
+    "batch_size": 8,
+    "learning_rate": 1e-2,
+    "max_length": 96,
+    "precision": "fp32",
+    "data": [{"uri": "x"}],
+}
 REWARD = {"epochs": 6, "batch_size": 8, "learning_rate": 3e-3, "max_length": 96, "precision": "fp32"}
 
 

@@ -42,7 +42,9 @@ def test_messages_of_glaive_keep_tools_calls_and_results_apart():
 def test_answers_lose_the_marker_of_their_file_and_nothing_else():
     read = formats.read_prompt_answer
     assert read({"prompt": "Where?", "answer": "Hawaii###eos_token###"}, source())[1]["content"] == "Hawaii"
-    completion = read({"prompt": "?", "completion": "a <|endoftext|> b<|endoftext|>"}, source(answer_field="completion"))
+    completion = read(
+        {"prompt": "?", "completion": "a <|endoftext|> b<|endoftext|>"}, source(answer_field="completion")
+    )
     assert completion[1]["content"] == "a <|endoftext|> b"
     with pytest.raises(Unusable, match="empty_answer"):
         read({"prompt": "Where?", "answer": "###eos_token###"}, source())
@@ -67,7 +69,14 @@ def test_a_row_without_its_fields_says_which(row, reason, damaged):
     [
         ([{"role": "assistant", "content": "a"}], "no_question"),
         ([{"role": "user", "content": "q"}], "no_answer"),
-        ([{"role": "user", "content": "q"}, {"role": "system", "content": "s"}, {"role": "assistant", "content": "a"}], "system_message_inside"),
+        (
+            [
+                {"role": "user", "content": "q"},
+                {"role": "system", "content": "s"},
+                {"role": "assistant", "content": "a"},
+            ],
+            "system_message_inside",
+        ),
         ([{"role": "root", "content": "q"}], "unknown_role"),
         ("text", "messages_are_not_a_list"),
     ],
@@ -148,7 +157,10 @@ def test_pairs_in_the_forms_of_published_files():
         "rejected": {"from": "gpt", "value": "b"},
     }
     text = {"prompt": "q", "chosen": "a", "rejected": "b"}
-    whole = {"chosen": [tiny_message("user", "q"), tiny_message("assistant", "a")], "rejected": [tiny_message("user", "q"), tiny_message("assistant", "b")]}
+    whole = {
+        "chosen": [tiny_message("user", "q"), tiny_message("assistant", "a")],
+        "rejected": [tiny_message("user", "q"), tiny_message("assistant", "b")],
+    }
     made = [formats.read_chosen_rejected(row, source()) for row in (llama_factory, text, whole)]
     assert made[0] == made[1] == made[2]
 

@@ -28,7 +28,12 @@ def instructions(tmp_path, name="instruction_data", **more):
 
 def test_every_row_is_kept_dropped_or_quarantined(tmp_path):
     record = instructions(tmp_path)
-    assert record["counts"] == {"in": 4, "kept": 2, "dropped": {"missing_answer": 1}, "quarantined": {"answer_is_not_text": 1}}
+    assert record["counts"] == {
+        "in": 4,
+        "kept": 2,
+        "dropped": {"missing_answer": 1},
+        "quarantined": {"answer_is_not_text": 1},
+    }
     assert tiny.gate(record, "counts_balance")["passed"]
     dropped = read_jsonl(tmp_path / "instruction_data" / "dropped.jsonl")
     assert [(row["id"], row["reason"]) for row in dropped] == [("rows.jsonl#0000001", "missing_answer")]
@@ -71,7 +76,10 @@ def test_a_source_named_twice_is_refused(tmp_path):
 
 def test_a_file_that_changed_since_the_job_was_written_is_refused(tmp_path):
     path = tiny.write_rows(tmp_path / "rows.jsonl", ROWS)
-    settings = {"sft": {"data": [{"uri": path, "format": "question_answer"}]}, "data": {path: sha256_of(tmp_path / "rows.jsonl")}}
+    settings = {
+        "sft": {"data": [{"uri": path, "format": "question_answer"}]},
+        "data": {path: sha256_of(tmp_path / "rows.jsonl")},
+    }
     tiny.run("instructions", tmp_path / "out", settings)
     tiny.write_rows(tmp_path / "rows.jsonl", ROWS[:1] * 2)
     with pytest.raises(DataError, match="written for"):
@@ -95,7 +103,10 @@ def split(tmp_path, rows, name):
     path = tiny.write_rows(tmp_path / name / "pairs.jsonl", rows)
     settings = {"preferences": {"data": [{"uri": path, "format": "chosen_rejected"}], "held_out_fraction": 0.3}}
     tiny.run("preferences", tmp_path / name / "out", settings)
-    return [{row["prompt"][0]["content"] for row in read_jsonl(tmp_path / name / "out" / file)} for file in ("train.jsonl", "held_out.jsonl")]
+    return [
+        {row["prompt"][0]["content"] for row in read_jsonl(tmp_path / name / "out" / file)}
+        for file in ("train.jsonl", "held_out.jsonl")
+    ]
 
 
 def test_held_out_prompts_are_never_trained_and_stay_held_out(tmp_path):

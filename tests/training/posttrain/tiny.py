@@ -29,7 +29,12 @@ def question(fruit: str) -> str:
 
 def conversations() -> list[dict[str, Any]]:
     return [
-        {"messages": [{"role": "user", "content": question(fruit)}, {"role": "assistant", "content": f"The {fruit} is {colour}."}]}
+        {
+            "messages": [
+                {"role": "user", "content": question(fruit)},
+                {"role": "assistant", "content": f"The {fruit} is {colour}."},
+            ]
+        }
         for fruit, colour in zip(FRUITS, COLOURS, strict=True)
     ] * 4
 
@@ -131,7 +136,9 @@ def job(stage: str, output: Path, settings: dict[str, Any], inputs: tuple[InputA
     )
 
 
-def run(stage: str, output: Path, settings: dict[str, Any], inputs: tuple[InputArtifact, ...] = (), **options: Any) -> dict[str, Any]:
+def run(
+    stage: str, output: Path, settings: dict[str, Any], inputs: tuple[InputArtifact, ...] = (), **options: Any
+) -> dict[str, Any]:
     """Run a stage to its artifact; the artifact's record."""
     run_job(job(stage, output, settings, inputs, **options), STAGES)
     return json.loads((output / "artifact.json").read_text("utf-8"))

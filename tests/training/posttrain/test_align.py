@@ -1,0 +1,156 @@
+"""Alignment by DPO, GRPO and RLOO on toy data."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.posttrain import tiny
+from training.job import Work
+from training.posttrain.models import load_model
+from training.posttrain.rl import contains_answer, right_answer
+from training.progress import Progress, read_metrics
+from training.recipe import AlignRecipe
+from training.records import RecipeError, read_record
+
+DPO = {
+    "method": "dpo",
+    "epochs": 6,
+    "batch_size": 8,
+    "learning_rate": 3e-3,
+    "max_length": 96,
+    "precision": "fp32",
+    "max_new_tokens": 24,
+}
+RL = {
+    "method": "grpo",
+    "max_steps": 2,
+    "batch_size": 8,
+    "num_generations": 4,
+    "learning_rate": 1e-3,
+    "max_length": 96,
+    "precision": "fp32",
+    "max_new_tokens": 8,
+}
+
+
+def inputs(chain):
+    return tuple(tiny.made(chain, asset) for asset in ("sft_model", "preference_data", "reward_model"))
+
+
+def align(chain, output, settings):
+    return tiny.run("align", output, {"align": settings}, inputs(chain))
+
+
+def test_dpo_starts_at_ln_2_and_moves_towards_the_preferred(chain, tmp_path):
+    record = align(chain, tmp_path / "aligned", DPO)
+    gate = tiny.gate(record, "dpo_starts_at_ln2")
+    assert gate["passed"]
+    assert gate["evidence"]["loss"] == pytest.approx(math.log(2), abs=1e-4)
+    logged = read_metrics(tmp_path / "aligned" / "metrics.jsonl")
+    assert logged[0]["loss"] == pytest.approx(math.log(2), abs=1e-3)
+    metrics = record["metrics"]
+    assert metrics["loss_last"] < math.log(2)
+    assert metrics["implicit_reward_accuracy_last"] > 0.8
+    assert metrics["learned_reward_aligned"] > metrics["learned_reward_sft"]
+    assert metrics["kl_from_sft"] > 0
+    assert {Path(entry["path"]).suffix for entry in record["files"]} == {".safetensors", ".json", ".jinja"}
+
+
+def test_another_reference_fails_the_ln_2_gate(chain, tmp_path):
+    from training.posttrain import dpo
+    from training.posttrain.chat import Chat
+    from training.posttrain.models import load_tokenizer
+    from training.posttrain.pairs import read_pairs
+
+    folder = chain / "sft_model" / "model"
+    chat = Chat.of(folder)
+    recipe = read_record(AlignRecipe, DPO, where="align")
+    pairs = read_pairs(tiny.made(chain, "preference_data"), chat, max_length=96, where="align")
+    job = tiny.job("align", tmp_path / "out", {"align": DPO}, inputs(chain))
+    work = Work(path=tmp_path, scratch=tmp_path / "scratch", progress=Progress(tmp_path, enabled=False))
+    trainer = dpo._trainer(job, work, recipe, load_tokenizer(folder, chat), pairs)
+    assert dpo.ln2_gate(trainer).passed
+    with torch.no_grad():
+        trainer.model.model.layers[0].mlp.down_proj.weight.mul_(2.0)
+    assert not dpo.ln2_gate(trainer).passed
+
+
+def test_dpo_with_adapters_starts_at_ln_2_and_merges(chain, tmp_path):
+    record = align(chain, tmp_path / "aligned", {**DPO, "epochs": 1, "lora": {"rank": 4}, "precision": "bf16"})
+    assert tiny.gate(record, "dpo_starts_at_ln2")["passed"]
+    assert tiny.gate(record, "merged_equals_adapter")["passed"]
+
+
+@pytest.mark.parametrize("method", ["grpo", "rloo"])
+def test_rl_takes_its_steps_and_reports_rewards_length_and_divergence(chain, tmp_path, method):
+    record = align(chain, tmp_path / "aligned", {**RL, "method": method, "verifiable_reward_weight": 0.5})
+    metrics = record["metrics"]
+    assert metrics["steps"] == 2
+    for name in (
+        "reward_last",
+        "learned_reward_in_deviations_last",
+        "right_answers_last",
+        "kl_trained_last",
+        "kl_from_sft",
+    ):
+        assert math.isfinite(metrics[name])
+    assert 0 < metrics["answer_tokens_trained_last"] <= 8
+    assert record["notes"]["method"] == method
+    before, after = (
+        load_model(folder / "model").state_dict() for folder in (chain / "sft_model", tmp_path / "aligned")
+    )
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+def test_rl_leaves_out_held_out_prompts(chain, tmp_path):
+    path = tiny.write_rows(tmp_path / "prompts.jsonl", tiny.preference_rows())
+    record = align(chain, tmp_path / "aligned", {**RL, "max_steps": 1, "prompts": path})
+    held_out = len((chain / "preference_data" / "held_out.jsonl").read_text().splitlines())
+    assert record["counts"]["dropped"] == {"held_out": held_out}
+    assert record["counts"]["in"] == 48
+
+
+def test_settings_without_effect_are_refused(chain, tmp_path):
+    for name, value in (("prompts", "kitchen://alignment"), ("max_steps", 3), ("verifiable_reward_weight", 0.5)):
+        with pytest.raises(RecipeError, match=f"align.{name}=.* has no effect with method dpo"):
+            align(chain, tmp_path / "out", {**DPO, name: value})
+    with pytest.raises(RecipeError, match="not a multiple of num_generations=3"):
+        align(chain, tmp_path / "out", {**RL, "num_generations": 3})
+
+
+def test_a_verifiable_reward_without_answers_is_refused(chain, tmp_path):
+    rows = [{"prompt": "What?"}]
+    path = tiny.write_rows(tmp_path / "prompts.jsonl", rows)
+    with pytest.raises(RecipeError, match="no prompt has a field `answer`"):
+        align(chain, tmp_path / "out", {**RL, "prompts": path, "verifiable_reward_weight": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "right"),
+    [
+        ("The pie bakes at 180 degrees.", "180 degrees", True),
+        ("The pie bakes at 1800 degrees.", "180 degrees", False),
+        ("Minced  Beef!", "minced beef", True),
+        ("beef, minced", "minced beef", False),
+        ("so 12 and then 1,072.", "work\n#### 1072", True),
+        ("1072 or 5", "work\n#### 1072", False),
+        ("no number", "#### 4", False),
+        ("", "x", False),
+    ],
+)
+def test_an_answer_is_right_when_its_words_are_there(text, answer, right):
+    assert contains_answer(text, answer) == right
+
+
+def test_rows_without_an_answer_have_no_verifiable_reward():
+    completions = [[{"role": "assistant", "content": "red"}]] * 2
+    assert right_answer(completions, ["red", ""]) == [1.0, None]
+
+
+def test_the_same_job_gives_the_same_bytes(chain, tmp_path):
+    settings = {**RL, "max_steps": 2}
+    assert align(chain, tmp_path / "one", settings)["digest"] == align(chain, tmp_path / "two", settings)["digest"]

@@ -1,0 +1,85 @@
+"""What the trainers share: the order of rows, fields passed through, micro-batches, checkpoints."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from tests.training.posttrain import tiny
+from training.posttrain.fit import (
+    COMPLETE_MARK,
+    check_passed_through,
+    last_checkpoint,
+    row_order,
+    rows_per_pass,
+    window_means,
+)
+from training.records import RecipeError
+
+LENGTHS = random.Random(7).choices(range(5, 121), k=333)
+
+
+def padding(order, batch_size):
+    batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+    return sum(max(LENGTHS[i] for i in batch) * len(batch) - sum(LENGTHS[i] for i in batch) for batch in batches)
+
+
+def test_every_row_comes_once_an_epoch():
+    order = row_order(LENGTHS, epochs=2, batch_size=8, seed=1)
+    assert set(Counter(order).values()) == {2}
+    assert len(order) == 2 * len(LENGTHS)
+    half = row_order(LENGTHS, epochs=0.5, batch_size=8, seed=1)
+    assert len(half) == len(set(half)) == round(0.5 * len(LENGTHS))
+
+
+def test_the_order_is_the_seed_s_and_batches_hold_similar_lengths():
+    order = row_order(LENGTHS, epochs=1, batch_size=8, seed=1)
+    assert order == row_order(LENGTHS, epochs=1, batch_size=8, seed=1)
+    assert order != row_order(LENGTHS, epochs=1, batch_size=8, seed=2)
+    shuffled = list(range(len(LENGTHS)))
+    random.Random(0).shuffle(shuffled)
+    assert padding(order, 8) < 0.2 * padding(shuffled, 8)
+    firsts = [LENGTHS[order[i]] for i in range(0, 240, 8)]
+    assert firsts != sorted(firsts)  # short batches do not all come first
+
+
+def test_fields_pass_through_or_are_refused_by_name():
+    from trl.trainer.sft_config import SFTConfig
+
+    assert check_passed_through(SFTConfig, {"weight_decay": 0.1}, where="sft") == {"weight_decay": 0.1}
+    with pytest.raises(RecipeError, match=r"sft\.trl\.weigth_decay: SFTConfig has no such field"):
+        check_passed_through(SFTConfig, {"weigth_decay": 0.1}, where="sft")
+    with pytest.raises(RecipeError, match=r"sft\.trl\.num_train_epochs: set sft\.epochs instead"):
+        check_passed_through(SFTConfig, {"num_train_epochs": 3}, where="sft")
+    for name in ("push_to_hub", "hub_model_id", "report_to", "packing", "save_steps"):
+        with pytest.raises(RecipeError, match="not passed through"):
+            check_passed_through(SFTConfig, {name: True}, where="sft")
+
+
+@pytest.mark.parametrize(("micro", "expected"), [(0, (32, 1)), (2048, (8, 4)), (2500, (8, 4)), (3, (1, 32))])
+def test_the_micro_batch_divides_the_batch(tmp_path, micro, expected):
+    job = tiny.job("sft", tmp_path / "x", {}, micro_batch_tokens=micro)
+    assert rows_per_pass(job, batch_size=32, row_tokens=256, where="sft") == expected
+
+
+def test_a_batch_that_the_processes_cannot_share_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(RecipeError, match=r"sft\.batch_size=32 is not a multiple of the 3 processes"):
+        rows_per_pass(tiny.job("sft", tmp_path / "x", {}), batch_size=32, row_tokens=256, where="sft")
+
+
+def test_a_checkpoint_that_a_kill_cut_short_is_removed(tmp_path):
+    for step, whole in ((9, True), (10, True), (11, False)):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        if whole:
+            (tmp_path / f"checkpoint-{step}" / COMPLETE_MARK).touch()
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
+    assert not (tmp_path / "checkpoint-11").exists()
+    assert last_checkpoint(tmp_path / "none") is None
+
+
+def test_windows():
+    assert window_means([4.0, 3.0, 1.0]) == (4.0, 1.0)
+    assert window_means([2.0] * 10 + [1.0] * 10) == (2.0, 1.0)

@@ -1,0 +1,46 @@
+"""The reward model: it learns a plain preference, scores are those of the conversation, its gate can refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.training.posttrain import tiny
+from tests.training.posttrain.conftest import REWARD
+from training.job import DataError, RefusedInput
+from training.posttrain.reward import score
+
+
+def test_it_prefers_what_was_preferred_on_held_out_pairs(chain):
+    record = json.loads((chain / "reward_model" / "artifact.json").read_text())
+    assert record["metrics"]["held_out_pair_accuracy"] >= 0.9
+    assert record["metrics"]["loss_last"] < record["metrics"]["loss_first"]
+    assert tiny.gate(record, "held_out_pair_accuracy")["passed"]
+    assert {Path(entry["path"]).suffix for entry in record["files"]} == {".safetensors", ".json", ".jinja"}
+
+
+def test_scores_order_answers_and_do_not_depend_on_their_neighbours(chain):
+    asked = {"role": "user", "content": tiny.question("fig")}
+    polite = [asked, {"role": "assistant", "content": "The fig is green. Thank you!"}]
+    curt = [asked, {"role": "assistant", "content": "green green green"}]
+    folder = chain / "reward_model" / "model"
+    together = score(folder, [curt, polite])
+    assert together[1] > together[0]
+    assert together == pytest.approx([score(folder, [curt])[0], score(folder, [polite])[0]], abs=1e-4)
+
+
+def test_a_model_below_the_threshold_is_refused_by_what_comes_next(chain, tmp_path):
+    inputs = tiny.made(chain, "sft_model"), tiny.made(chain, "preference_data")
+    settings = {"reward": {**REWARD, "epochs": 0.1, "learning_rate": 1e-9, "min_pair_accuracy": 1.01}}
+    record = tiny.run("reward", tmp_path / "reward_model", settings, inputs)
+    assert not tiny.gate(record, "held_out_pair_accuracy")["passed"]
+    with pytest.raises(RefusedInput, match="held_out_pair_accuracy"):
+        tiny.run("align", tmp_path / "aligned", {"align": {}}, (*inputs, tiny.made(tmp_path, "reward_model")))
+
+
+def test_pairs_of_which_none_fits_are_an_error(chain, tmp_path):
+    inputs = tiny.made(chain, "sft_model"), tiny.made(chain, "preference_data")
+    with pytest.raises(DataError, match="reward.max_length=4"):
+        tiny.run("reward", tmp_path / "out", {"reward": {**REWARD, "max_length": 4}}, inputs)
