@@ -62,6 +62,13 @@ def test_one_changed_word_does_not_hide_a_long_item(index):
     assert hit.words == 14 and text[hit.start : hit.end].endswith("with nine")
 
 
+def test_a_changed_word_ends_a_stretch(tmp_path):
+    question = " ".join(f"word{letter}" for letter in "abcdefghijklmnopqrst")
+    index = index_of(benchmark_of(tmp_path, [{"question": question, "answer": "none"}]))
+    (hit,) = scan(question.replace("wordi", "other"), index)
+    assert (hit.words, hit.end - hit.start) == (11, 11 * 6 - 1)
+
+
 def test_a_short_question_counts_only_with_its_answer_close_behind(index):
     question = ITEMS[1]["question"]
     assert scan(PAGE.format(question), index) == []
