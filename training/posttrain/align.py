@@ -71,7 +71,8 @@ def check_settings(recipe: AlignRecipe) -> None:
         for name, unset in (("prompts", ""), ("max_steps", 0), ("verifiable_reward_weight", 0.0)):
             if getattr(recipe, name) != unset:
                 raise RecipeError(
-                    f"align.{name}={getattr(recipe, name)!r} has no effect with method dpo; remove it or use grpo or rloo"
+                    f"align.{name}={getattr(recipe, name)!r} has no effect with method dpo;"
+                    " remove it, or use grpo or rloo"
                 )
     if not 0 <= recipe.verifiable_reward_weight <= 1:
         raise RecipeError(f"align.verifiable_reward_weight={recipe.verifiable_reward_weight} must be between 0 and 1")

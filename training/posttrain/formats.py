@@ -331,7 +331,7 @@ def read_hh(row: Row, source: TextSourceRecipe) -> Pair:
 
 
 def transcript(row: Row, field: str) -> list[Message]:
-    """The turns of a transcript. Only a blank line with the speaker's name and a colon begins one, as the file writes it."""
+    """The turns of a transcript; only a blank line, the speaker's name and a colon begin one, as the file writes it."""
     value = row.get(field)
     if value is None:
         raise Unusable(f"missing_{field}")

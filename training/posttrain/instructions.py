@@ -1,7 +1,7 @@
-"""Conversations to learn from: the recipe's sources as one file of messages, each row with its source and generator.
+"""Conversations to learn from: the recipe's sources as one file of messages, each with its source and generator.
 
-`instructions.jsonl`: {"id", "messages": [{"role", "content"}], "source", "generator"}, in the recipe's order. What could
-not be used lies in `dropped.jsonl` and `quarantine.jsonl` with its reason.
+`instructions.jsonl`: {"id", "messages": [{"role", "content"}], "source", "generator"}, in the recipe's order. What
+could not be used lies in `dropped.jsonl` and `quarantine.jsonl` with its reason.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from training.job import Counts, DataError, InputArtifact
@@ -41,7 +40,7 @@ class Pairs:
 
 
 def read_pairs(item: InputArtifact, chat: Chat, *, max_length: int, where: str) -> Pairs:
-    """The pairs of a preference artifact that fit in `max_length` tokens. DataError when a side of the split is empty."""
+    """The pairs of a preference artifact that fit in `max_length` tokens. DataError when a side of it is empty."""
     sides = {}
     records_in = 0
     for name in (TRAIN_FILE, HELD_OUT_FILE):
@@ -51,7 +50,7 @@ def read_pairs(item: InputArtifact, chat: Chat, *, max_length: int, where: str) 
         sides[name] = [(row, pair) for row, pair in zip(rows, encoded, strict=True) if pair.length <= max_length]
         if not sides[name]:
             raise DataError(
-                f"{where}.max_length={max_length}: not one of {len(rows)} pairs of {Path(name).stem} fits; make it larger"
+                f"{where}.max_length={max_length}: not one of {len(rows)} pairs in {name} fits; make it larger"
             )
     kept = sum(map(len, sides.values()))
     dropped = {"longer_than_max_length": records_in - kept} if kept < records_in else {}

@@ -1,7 +1,7 @@
 """Pairs of answers to learn a preference from, as `train.jsonl` and `held_out.jsonl`.
 
-Rows: {"id", "prompt": messages, "chosen": messages, "rejected": messages, "source", "generator"}, and "answer" where the
-source says what a right answer contains. A prompt is held out or not by the hash of its messages, so that two pairs
+Rows: {"id", "prompt": messages, "chosen": messages, "rejected": messages, "source", "generator"}, and "answer" where
+the source says what a right answer contains. A prompt is held out or not by the hash of its messages, so that two pairs
 with one prompt are on one side, and neither order nor further rows move it.
 """
 
@@ -37,7 +37,7 @@ def run(job: Job, work: Work) -> Outcome:
             sorter.keep(row, HELD_OUT_FILE if apart else TRAIN_FILE)
     if not sorter.kept - held_out or not held_out:
         raise DataError(
-            f"preferences: {sorter.kept - held_out} pairs to train on and {held_out} held out of {sorter.records_in} rows;"
+            f"preferences: {sorter.kept - held_out} pairs to train on, {held_out} held out of {sorter.records_in} rows;"
             f" both must be at least 1 (held_out_fraction={recipe.held_out_fraction}; rows not used: {sorter.reasons})"
         )
     return Outcome(

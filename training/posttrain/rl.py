@@ -110,8 +110,8 @@ def read_prompts(job: Job, recipe: AlignRecipe, chat: Chat, pairs: Pairs) -> tup
         raise DataError(f"align.prompts: none of {len(rows)} prompts can be used; reasons: {dropped}")
     if recipe.verifiable_reward_weight and not any(row["answer"] for row in kept):
         raise RecipeError(
-            f"align.verifiable_reward_weight={recipe.verifiable_reward_weight}, but no prompt has a field `answer` to check"
-            " against; name other prompts in align.prompts or set the weight to 0"
+            f"align.verifiable_reward_weight={recipe.verifiable_reward_weight}, but no prompt has a field `answer`"
+            " to check against; name other prompts in align.prompts or set the weight to 0"
         )
     return kept, Counts(records_in=len(rows), kept=len(kept), dropped=dict(sorted(dropped.items())))
 
@@ -135,7 +135,7 @@ def _prompt(row: Row, chat: Chat, held_out: Sequence[list[Message]], max_tokens:
 
 
 class LearnedReward:
-    """The reward model's score of an answer in deviations from its mean, both taken from the training pairs' answers."""
+    """The reward model's score in deviations from its mean, both taken from the training pairs' answers."""
 
     def __init__(self, judge: Judge, pairs: Pairs) -> None:
         self._judge = judge
@@ -198,7 +198,8 @@ def _trainer(
 ) -> Any:
     if recipe.batch_size % recipe.num_generations:
         raise RecipeError(
-            f"align.batch_size={recipe.batch_size} answers a step is not a multiple of num_generations={recipe.num_generations}"
+            f"align.batch_size={recipe.batch_size} answers a step,"
+            f" not a multiple of num_generations={recipe.num_generations}"
         )
     if recipe.method == "grpo":
         from trl.trainer.grpo_config import GRPOConfig as Config

@@ -17,7 +17,7 @@ QUARANTINE_FILE = "quarantine.jsonl"
 
 
 class Sorter:
-    """Writes kept rows to `files` and the others beside them; the files appear whole when it closes without an error."""
+    """Writes kept rows to `files` and the others beside them; files appear whole when it closes without an error."""
 
     def __init__(self, folder: Path, *names: str) -> None:
         self.files = (*names, DROPPED_FILE, QUARANTINE_FILE)

@@ -172,7 +172,7 @@ def tiny_message(role, content):
 @needs_data
 @pytest.mark.data
 def test_real_files_are_read_nearly_whole(tmp_path):
-    """Counts of the published files; what is not kept was looked at: answers that are only a marker, trees cut by language."""
+    """Counts of the published files; not kept: answers that are only a marker, trees that were cut by language."""
     sources = [
         ("gsm8k_train", "question_answer", {}),
         ("dolly_15k_subset", "prompt_answer", {}),

@@ -42,5 +42,5 @@ def test_a_model_below_the_threshold_is_refused_by_what_comes_next(chain, tmp_pa
 
 def test_pairs_of_which_none_fits_are_an_error(chain, tmp_path):
     inputs = tiny.made(chain, "sft_model"), tiny.made(chain, "preference_data")
-    with pytest.raises(DataError, match="reward.max_length=4"):
+    with pytest.raises(DataError, match=r"reward\.max_length=4"):
         tiny.run("reward", tmp_path / "out", {"reward": {**REWARD, "max_length": 4}}, inputs)

@@ -190,7 +190,7 @@ def test_long_conversations_are_cut_between_turns_or_dropped(chain):
     kept, counts = sft.fitting([turn, [{"role": "user", "content": "x" * 500}, turn[1]]], chat, max_length=size)
     assert kept == [turn]
     assert counts.dropped == {"longer_than_max_length": 1} and counts.balance
-    with pytest.raises(DataError, match="sft.max_length=3"):
+    with pytest.raises(DataError, match=r"sft\.max_length=3"):
         sft.fitting([turn], chat, max_length=3)
 
 
