@@ -148,7 +148,8 @@ def _check_epochs(name: str, *, available: int, wanted: int, max_epochs: float) 
         raise RecipeError(
             f"mixture: source {name!r} should give {wanted:,} tokens and has {available:,}:"
             f" {wanted / available:.2f} epochs, above max_epochs={max_epochs:g}. That many would be worth about"
-            f" {worth:,.0f} unique tokens. Lower pretrain.tokens or its weight, add documents, or raise mixture.max_epochs"
+            f" {worth:,.0f} unique tokens. Lower pretrain.tokens or its weight, add documents or"
+            " raise mixture.max_epochs"
         )
 
 
