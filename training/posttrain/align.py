@@ -48,7 +48,9 @@ def run(job: Job, work: Work) -> Outcome:
     else:
         from training.posttrain.rl import train
     trained = train(job, work, recipe, chat, tokenizer, pairs)
-    files = save_model(trained.model, tokenizer, chat, work.path) if is_main_process() else []
+    if not is_main_process():
+        return Outcome(files=())
+    files = save_model(trained.model, tokenizer, chat, work.path)
     judged = judge(
         sft,
         work.path / MODEL_FOLDER,

@@ -174,7 +174,7 @@ class Reporter(TrainerCallback):
         self.stop_requested = False
         self._work = work
         self._checkpoint_seconds = checkpoint_seconds
-        self._saved = self._started = time.monotonic()
+        self._saved = time.monotonic()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         """Numbers of one step."""
@@ -298,8 +298,3 @@ def window_means(values: Sequence[float]) -> tuple[float, float]:
     """The means of the first and of the last tenth of a series, at least one value each."""
     size = max(1, len(values) // 10)
     return math.fsum(values[:size]) / size, math.fsum(values[-size:]) / size
-
-
-def remove_trainer_scratch(work: Work) -> None:
-    """Delete the library's checkpoints: they are private to this job, and partly not safetensors."""
-    shutil.rmtree(work.scratch / "trainer", ignore_errors=True)
