@@ -43,7 +43,7 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """`by_suite`: {model: {suite: learned reward}}; `alignment`: rewards of the sampled answers, empty without prompts."""
+    """`by_suite`: {model: {suite: learned reward}}; `alignment`: rewards of sampled answers, empty without prompts."""
 
     by_suite: dict[str, dict[str, dict[str, float]]]
     alignment: dict[str, dict[str, float]]

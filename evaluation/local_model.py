@@ -85,7 +85,7 @@ class LocalModel(TemplateLM):
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **_: Any
     ) -> list[tuple[float, bool]]:
-        """For each (_, context, continuation) the continuation's log-probability in nats, and whether it is the greedy one."""
+        """For each (_, context, continuation): its log-probability in nats, and whether it is the greedy one."""
         sequences = [(context + continuation)[-(self.max_length + 1) :] for _, context, continuation in requests]
         self.truncated_prompts += sum(len(c) + len(x) > self.max_length + 1 for _, c, x in requests)
         results: list[tuple[float, bool]] = [(0.0, False)] * len(requests)
@@ -112,7 +112,7 @@ class LocalModel(TemplateLM):
         return results
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Log-probability in nats of whole texts after the end-of-text token; long ones in windows that do not overlap."""
+        """Log-probability in nats of whole texts after the end-of-text token; long ones in separate windows."""
         del disable_tqdm
         windows: list[tuple[tuple[str, str], list[int], list[int]]] = []
         owners: list[int] = []

@@ -7,6 +7,7 @@ that a gate refused are shown with it.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -180,7 +181,8 @@ def _corpus_lines(board: Mapping[str, Any]) -> str | None:
     tokenizer, training = board["tokenizer"], board["pretraining"]
     if tokenizer:
         lines.append(
-            f"Tokenizer: {tokenizer.get('vocabulary', 0):,.0f} tokens, {tokenizer.get('bytes_per_token', 0):.2f} bytes per token"
+            f"Tokenizer: {tokenizer.get('vocabulary', 0):,.0f} tokens,"
+            f" {tokenizer.get('bytes_per_token', 0):.2f} bytes per token"
         )
     if board["tokens"]:
         lines.append(f"Shards: {sum(board['tokens'].values()):,.0f} tokens")
@@ -189,7 +191,7 @@ def _corpus_lines(board: Mapping[str, Any]) -> str | None:
         held_out = f", held out {bits:.3f} bits per byte" if bits is not None else ""
         lines.append(
             f"Pretraining: {training.get('parameters', 0):,.0f} parameters, {training.get('steps', 0):,.0f} steps,"
-            f" loss {training.get('loss_start', float('nan')):.3f} → {training.get('loss_end', float('nan')):.3f}{held_out}"
+            f" loss {training.get('loss_start', math.nan):.3f} → {training.get('loss_end', math.nan):.3f}{held_out}"
         )
     return "\n".join(lines) or None
 
