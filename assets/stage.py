@@ -32,7 +32,8 @@ from training.recipe import Recipe, load_recipe, recipe_as_data, recipe_folders
 log = logging.getLogger(__name__)
 
 HANDLE_FILE = "handle.json"
-BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, REQUEUE_EXIT_CODE = 2, 3, 75
+BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, REQUEUE_EXIT_CODE, BUSY_EXIT_CODE = 2, 3, 75, 76
+BUSY_SECONDS = 2.0
 
 
 class StageFailed(RuntimeError):
@@ -288,6 +289,10 @@ def _run(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch) -> tuple[Artifa
                 return made, run.url
             if status.exit_code == REQUEUE_EXIT_CODE:
                 watch.say(f"{task.key} saved its state and stopped; submitting it again")
+                continue
+            if status.exit_code == BUSY_EXIT_CODE:
+                watch.say(f"{task.key} is being made by another run; waiting for it")
+                time.sleep(BUSY_SECONDS)
                 continue
             if (
                 status.state == "cancelled"

@@ -3,7 +3,7 @@
 `python -m training job.json` and `python -m evaluation job.json` are this module with a table of stages.
 Exit codes: 0 committed (or already there), 2 bad input, 3 an input was refused by a gate or check, 75 stopped on
 request and
-resumable (Slurm requeues), 1 anything else.
+resumable, 76 another live process is making the same artifact, 1 anything else.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from training.stages import Stage
 log = logging.getLogger(__name__)
 
 REQUEUE_EXIT_CODE = 75
+BUSY_EXIT_CODE = 76
 RANKS_FOLDER = "ranks"
 
 
@@ -55,6 +56,8 @@ def main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
         return _fail(2, error)
     except RefusedInput as error:
         return _fail(3, error)
+    except artifact.LeaseHeld as error:
+        return _fail(BUSY_EXIT_CODE, error)
     except StopRequested as error:
         log.info("stopped: %s", error)
         return REQUEUE_EXIT_CODE
@@ -92,7 +95,8 @@ def run_job(job: Job, stages: Mapping[str, Stage], *, ranks: str = "") -> int:
         _module(stage).run(job, _work(folder, enabled=False))
         return 0
     with artifact.Lease(folder) as lease:
-        _run_and_commit(job, stage, folder, lease)
+        if artifact.find(folder) is None:  # another process may have finished between the look above and the lease
+            _run_and_commit(job, stage, folder, lease)
     return 0
 
 
