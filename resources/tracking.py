@@ -1,35 +1,46 @@
 """MLflow: runs, metrics, inputs and the model registry. The only module that imports mlflow, and only where it must.
 
 What a stage reports goes to a spool first: an append-only file under the root. One writer process replays it to
-MLflow, so a
-tracking server that is slow, down or not yet created never stops or slows a stage. Every line can be applied twice
-with the
-result of once (runs are found by their key, MLflow ignores equal metric rows), so a replay after a crash doubles
-nothing.
+MLflow, so a tracking server that is slow, down or not yet created never stops or slows a stage. The spool is the truth
+and MLflow a view of it: every line can be applied twice with the result of once (runs are found by their key, MLflow
+keeps equal metric rows and inputs once), so a replay after a crash doubles nothing, and another store gets everything.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
+import re
+import select
 import subprocess
 import sys
 import time
 import urllib.parse
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
 EXPERIMENT = "pedigree"
-SPOOL_FILE, APPLIED_FILE, LOCK_FILE, LOG_FILE = "spool.jsonl", "applied.json", "writer.lock", "writer.log"
-KEY_TAG = "pedigree/key"
+SPOOL_FILE, APPLIED_FILE, REJECTED_FILE = "spool.jsonl", "applied.json", "rejected.jsonl"
+LOCK_FILE, LOG_FILE = "writer.lock", "writer.log"
+KEY_TAG, PARENT_TAG = "pedigree/key", "mlflow.parentRunId"
 RETRY_SECONDS = 5.0
-BATCH_METRICS = 500  # MLflow takes at most 1,000 metrics in one call
+LINGER_SECONDS = 60.0  # how long a writer whose parent is gone goes on asking an MLflow that does not answer
+READ_BYTES = 1 << 20  # of the spool at once; the cursor is written once for that much
+BATCH_METRICS = 500  # MLflow takes at most 1,000 metrics and 1 MB in one call
+PARAM_CHARACTERS = 500
+FLUSH_SECONDS = 180.0  # the first use of a store makes its tables
 SERVER_PORT = 5000
 
+# Answers that say the same tomorrow: the line is set aside, and the others go on.
+FINAL_ERRORS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS")
+
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
+_WORST_FIRST = ("FAILED", "KILLED", "FINISHED")
 
 
 class TrackingError(RuntimeError):
@@ -41,68 +52,77 @@ def default_uri(root: Path) -> str:
     return f"sqlite:///{root / 'mlflow.db'}"
 
 
-class Tracking:
-    """The MLflow side of one root."""
+def shown(uri: str) -> str:
+    """A URI without user and password, for logs and links."""
+    return re.sub(r"://[^/@]*@", "://", uri)
 
-    def __init__(self, uri: str, root: Path) -> None:
+
+class Tracking:
+    """The MLflow side of one root. With `in_background=False` reports wait in the spool until `replay`."""
+
+    def __init__(self, uri: str, root: Path, *, in_background: bool = True) -> None:
         self.uri = uri or default_uri(root)
         self.root = root
         self._folder = root / "tracking"
-        self._writer: subprocess.Popen[bytes] | None = None
+        self._in_background = in_background
 
     # What stages report
 
     def launch(self, launch_id: str, recipe_name: str, recipe_digest: str) -> None:
-        """Open the parent run of one launch; again for the same launch changes nothing."""
-        self._spool(
-            {
-                "do": "run",
-                "run": f"launch-{launch_id}",
-                "name": recipe_name,
-                "tags": {"recipe": recipe_name, "recipe_digest": recipe_digest},
-            }
-        )
+        """Open the parent run of one launch, which `finish_launch` will close; again for the same changes nothing."""
+        tags = {"recipe": recipe_name, "recipe_digest": recipe_digest}
+        self._spool({"do": "run", "run": _launch_key(launch_id), "name": recipe_name, "tags": tags})
 
     def finish_launch(self, launch_id: str, status: RunStatus) -> None:
         """Close the parent run of a launch."""
-        self._spool({"do": "finish", "run": f"launch-{launch_id}", "status": status})
+        self._spool({"do": "finish", "run": _launch_key(launch_id), "status": status})
 
     def stage_run(
         self, launch_id: str, *, asset: str, partition: str, fingerprint: str, tags: dict[str, str]
     ) -> StageRun:
-        """The run of one materialization, under its launch."""
+        """The run of one materialization, under its launch.
+
+        A launch that nobody opened (one from the Dagster UI, or a backfill) begins with its first stage and ends with
+        its last; its parent run takes the tag `recipe_digest` from the stage's tags.
+        """
         key = f"{asset}-{fingerprint[:16]}-{launch_id[:12]}"
-        line = {"do": "run", "run": key, "name": f"{asset} [{partition}]", "parent": f"launch-{launch_id}"}
-        self._spool({**line, "tags": {**tags, "asset": asset, "partition": partition, "fingerprint": fingerprint}})
+        own = {"asset": asset, "partition": partition, "fingerprint": fingerprint, "recipe": partition.split("@")[0]}
+        line = {"do": "run", "run": key, "name": f"{asset} [{partition}]", "parent": _launch_key(launch_id)}
+        self._spool({**line, "tags": {**tags, **own}})
         return StageRun(self, key)
 
     def _spool(self, line: dict[str, Any]) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        data = json.dumps({"time": time.time(), **line}, ensure_ascii=False).encode() + b"\n"
-        descriptor = os.open(self._folder / SPOOL_FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            os.write(descriptor, data)  # one call: lines of several processes do not mix
-        finally:
-            os.close(descriptor)
-        self._start_writer()
+        append_line(self._folder, {**line, "owner": OWNER})
+        if self._in_background:
+            self._start_writer()
 
     def _start_writer(self) -> None:
-        if self._writer is not None and self._writer.poll() is None:
-            return
+        """Start the writer process unless it runs. It ends by itself: when this process does, its input ends."""
+        started = _WRITERS.get((self.uri, self.root))
+        if started is not None:
+            process, since = started
+            if process.poll() is None or time.monotonic() - since < RETRY_SECONDS:
+                return
+            _close_pipe(process)
         with open(self._folder / LOG_FILE, "ab") as output:
-            self._writer = subprocess.Popen(
-                [sys.executable, "-m", "resources.tracking", self.uri, str(self.root), str(os.getpid())],
-                stdin=subprocess.DEVNULL,
+            process = subprocess.Popen(
+                [sys.executable, "-m", "resources.tracking", str(self.root), OWNER],
+                stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
                 cwd=Path(__file__).parent.parent,
                 start_new_session=True,
             )
+        _WRITERS[self.uri, self.root] = (process, time.monotonic())
+        assert process.stdin is not None
+        with suppress(BrokenPipeError):
+            # Not on the command line, which every user of the machine can read: a URI may hold a password.
+            process.stdin.write(f"{self.uri}\n".encode())
+            process.stdin.flush()
 
     def pending(self) -> int:
         """Bytes of the spool that MLflow has not taken yet; 0 when all is there."""
-        spool = self._folder / SPOOL_FILE
-        return (spool.stat().st_size if spool.exists() else 0) - _read_applied(self._folder)["offset"]
+        return _spool_bytes(self._folder) - _read_applied(self._folder, self.uri)["offset"]
 
     def flush(self, timeout_seconds: float) -> None:
         """Wait until MLflow has everything. TrackingError when it has not in time."""
@@ -110,23 +130,28 @@ class Tracking:
         while self.pending() > 0:
             if time.monotonic() > deadline:
                 raise TrackingError(
-                    f"MLflow at {self.uri} has not taken {self.pending()} bytes of reports in {timeout_seconds:.0f} s; "
-                    f"they stay in {self._folder} and are sent when it answers"
+                    f"MLflow at {shown(self.uri)} has not taken {self.pending()} bytes of reports in "
+                    f"{timeout_seconds:.0f} s; they stay in {self._folder} and are sent when it answers"
                 )
-            self._start_writer()
+            if self._in_background:
+                self._start_writer()
             time.sleep(0.1)
 
-    def replay(self) -> None:
-        """Send what is pending, in this process."""
+    def replay(self) -> bool:
+        """Send what is pending, in this process. False when another process is at it."""
         with _writer_lock(self._folder) as owned:
             if owned:
-                Writer(self.uri, self.root).apply_pending()
+                writer = Writer(self.uri, self.root)
+                while writer.apply_pending():
+                    pass
+            return owned
 
     def run_url(self, key: str) -> str:
         """A link that finds the run by its key in the MLflow UI of `pedigree dev`, also before the run exists."""
-        base = self.uri if self.uri.startswith("http") else f"http://127.0.0.1:{SERVER_PORT}"
+        base = shown(self.uri).rstrip("/") if self.uri.startswith("http") else f"http://127.0.0.1:{SERVER_PORT}"
+        experiment = _read_applied(self._folder, self.uri)["experiment"] or "1"
         query = urllib.parse.quote(f"tags.`{KEY_TAG}` = '{key}'")
-        return f"{base}/#/experiments/1?searchFilter={query}"
+        return f"{base}/#/experiments/{experiment}?searchFilter={query}"
 
     # The registry
 
@@ -149,12 +174,13 @@ class Tracking:
         return {"version": str(version.version), "tags": dict(version.tags)}
 
     def register(self, model_name: str, source_dir: str, *, run_key: str, tags: dict[str, str]) -> str:
-        """A new version of `model_name` whose files are those of `source_dir`: referenced where MLflow's database
-        is used
-        directly, uploaded where a server stands between. Returns the version. Links version and run both ways.
+        """A new version of `model_name` whose files are those of `source_dir`. Links version and run both ways.
+
+        The files are referenced where they lie when MLflow's database is used directly, and uploaded when a server
+        stands between, which refuses paths of its clients. Returns the version.
         """
         self._require_name(model_name)
-        self.flush(180.0)
+        self.flush(FLUSH_SECONDS)
         client = self._client()
         run_id = self._run_with_prefix(client, run_key)
         source = source_dir
@@ -173,6 +199,8 @@ class Tracking:
 
     def _run_with_prefix(self, client: Any, run_key: str) -> str:
         experiment = client.get_experiment_by_name(EXPERIMENT)
+        if experiment is None:
+            raise TrackingError(f"MLflow at {shown(self.uri)} has no experiment {EXPERIMENT}: nothing was reported yet")
         found = client.search_runs(
             [experiment.experiment_id],
             f"tags.`{KEY_TAG}` LIKE '{run_key}%'",
@@ -180,7 +208,7 @@ class Tracking:
             order_by=["start_time DESC"],
         )
         if not found:
-            raise TrackingError(f"MLflow at {self.uri} has no run whose key begins with {run_key}")
+            raise TrackingError(f"MLflow at {shown(self.uri)} has no run whose key begins with {run_key}")
         return found[0].info.run_id
 
     def _client(self) -> Any:
@@ -216,7 +244,11 @@ class StageRun:
     def log_params(self, params: dict[str, Any]) -> None:
         """Settings, as text."""
         self._tracking._spool(
-            {"do": "params", "run": self.key, "params": {name: str(value)[:500] for name, value in params.items()}}
+            {
+                "do": "params",
+                "run": self.key,
+                "params": {name: str(value)[:PARAM_CHARACTERS] for name, value in params.items()},
+            }
         )
 
     def set_tags(self, tags: dict[str, str]) -> None:
@@ -232,86 +264,235 @@ class StageRun:
         self._tracking._spool({"do": "finish", "run": self.key, "status": status})
 
 
+# The spool
+
+
+# Names this process in the spool, so that runs it left open are closed when it is gone.
+OWNER = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
+
+# One writer process a store and root. Its input is a pipe from here: the kernel closes it when this process ends.
+_WRITERS: dict[tuple[str, Path], tuple[subprocess.Popen[bytes], float]] = {}
+
+
+def _close_pipe(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):
+        process.stdin.close()
+
+
+def _launch_key(launch_id: str) -> str:
+    return f"launch-{launch_id}"
+
+
+def append_line(folder: Path, line: dict[str, Any]) -> None:
+    """Add one line to the spool. The newline before it closes a line that a killed process left torn."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = b"\n" + json.dumps({"time": time.time(), **line}, ensure_ascii=False).encode() + b"\n"
+    descriptor = os.open(folder / SPOOL_FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        written = os.write(descriptor, data)  # one call: lines of several processes do not mix
+    finally:
+        os.close(descriptor)
+    if written < len(data):
+        raise TrackingError(f"{folder / SPOOL_FILE}: {written} of {len(data)} bytes written; is the disk full?")
+
+
+def _read_spool(folder: Path, offset: int) -> tuple[list[bytes], int]:
+    """Whole lines after `offset`, and the offset after them."""
+    try:
+        with open(folder / SPOOL_FILE, "rb") as stream:
+            stream.seek(offset)
+            data = stream.read(READ_BYTES)
+            if b"\n" not in data.strip(b"\n"):
+                data += stream.readline()  # one line may be longer than that
+    except FileNotFoundError:
+        return [], offset
+    whole, newline, _ = data.rpartition(b"\n")
+    return [line for line in whole.splitlines() if line], offset + len(whole) + len(newline)
+
+
+def _read_applied(folder: Path, uri: str) -> dict[str, Any]:
+    """How far the spool was sent to this store; from the start for another one, or for a spool that was cut."""
+    try:
+        known = json.loads((folder / APPLIED_FILE).read_text("utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return _nothing_applied(uri)
+    is_same = known["store"] == _identity(uri) and _spool_bytes(folder) >= known["offset"]
+    return known if is_same else _nothing_applied(uri)
+
+
+def _nothing_applied(uri: str) -> dict[str, Any]:
+    """`runs`: id by key; `open`: owner and parent by key; `launches`: those that nobody opened, status by stage."""
+    fresh: dict[str, Any] = {"runs": {}, "open": {}, "launches": {}}
+    return {"store": _identity(uri), "experiment": "", "made": "", "offset": 0, **fresh}
+
+
+def _identity(uri: str) -> str:
+    return hashlib.sha256(uri.encode()).hexdigest()[:16]
+
+
+def _spool_bytes(folder: Path) -> int:
+    spool = folder / SPOOL_FILE
+    return spool.stat().st_size if spool.exists() else 0
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(value), "utf-8")
+    os.replace(temporary, path)
+
+
 # The writer
 
 
 class Writer:
-    """Replays the spool to MLflow."""
+    """Replays the spool to MLflow. Only the process that holds the writer's lock may have one."""
 
     def __init__(self, uri: str, root: Path) -> None:
         self._folder = root / "tracking"
         self._client = make_client(uri, root)
-        self._experiment = self._experiment_id(root)
+        self._state = _read_applied(self._folder, uri)
+        experiment = self._experiment(uri, root)
+        made = f"{experiment.experiment_id}@{experiment.creation_time}"
+        if self._state["made"] not in ("", made):
+            # The store was thrown away and made anew under the same name: it gets everything again.
+            self._state = _nothing_applied(uri)
+        self._state |= {"experiment": experiment.experiment_id, "made": made}
+        self._runs: dict[str, str] = self._state["runs"]
+        self._may_repeat = True  # a writer before this one may have sent lines and died before it noted them
 
     def apply_pending(self) -> bool:
-        """Send every whole line after the last one applied; returns whether there was one."""
-        state = _read_applied(self._folder)
-        spool = self._folder / SPOOL_FILE
-        if not spool.exists():
+        """Send whole lines after the last one applied, up to 1 MB; returns whether there was one."""
+        lines, end = _read_spool(self._folder, self._state["offset"])
+        if end == self._state["offset"]:
             return False
-        with open(spool, "rb") as stream:
-            stream.seek(state["offset"])
-            lines = [line for line in stream.read().splitlines(keepends=True) if line.endswith(b"\n")]
-        for line in lines:
-            self._apply(json.loads(line), state["runs"])
-            state["offset"] += len(line)
-            _write_applied(self._folder, state)
-        return bool(lines)
+        waiting: dict[str, list[dict[str, Any]]] = {}
+        for raw in lines:
+            line = self._parsed(raw)
+            if line is None:
+                continue
+            if line["do"] == "metrics":
+                waiting.setdefault(line["run"], []).append(line)
+                continue
+            for run in [line["run"]] if "run" in line else list(waiting):
+                self._send_metrics(run, waiting.pop(run, []))
+            self._apply(line)
+        for run, rows in waiting.items():
+            self._send_metrics(run, rows)
+        self._state["offset"] = end
+        _write_json(self._folder / APPLIED_FILE, self._state)
+        self._may_repeat = False
+        return True
 
-    def _apply(self, line: dict[str, Any], runs: dict[str, str]) -> None:
-        if line["do"] == "run":
-            runs[line["run"]] = self._run_id(line, runs)
-            return
-        run_id = runs[line["run"]]
-        if line["do"] == "metrics":
-            self._log_metrics(run_id, line["rows"])
-        elif line["do"] == "inputs":
-            self._log_inputs(run_id, line["datasets"])
-        elif line["do"] == "params":
-            for name, value in line["params"].items():
-                self._client.log_param(run_id, name, value)
-        elif line["do"] == "tags":
-            for name, value in line["tags"].items():
-                self._client.set_tag(run_id, name, value)
-        elif line["do"] == "artifact":
-            if Path(line["path"]).exists():
-                self._client.log_artifact(run_id, line["path"])
-        elif line["do"] == "finish":
-            self._client.set_terminated(run_id, line["status"], int(line["time"] * 1000))
+    def _parsed(self, raw: bytes) -> dict[str, Any] | None:
+        """The line; None, and a note why, for one that was torn or whose run is not known."""
+        try:
+            line = json.loads(raw)
+        except ValueError:
+            self._reject(raw.decode("utf-8", "replace"), "torn by a process that was killed while it wrote")
+            return None
+        if line["do"] not in ("run", "gone") and line["run"] not in self._runs:
+            self._reject(line, "the run was never opened")
+            return None
+        return line
 
-    def _run_id(self, line: dict[str, Any], runs: dict[str, str]) -> str:
-        found = self._client.search_runs([self._experiment], f"tags.`{KEY_TAG}` = '{line['run']}'", max_results=1)
-        if found:
-            self._client.update_run(found[0].info.run_id, "RUNNING")
-            return found[0].info.run_id
-        tags = {**line["tags"], KEY_TAG: line["run"]}
-        if line.get("parent") in runs:
-            tags["mlflow.parentRunId"] = runs[line["parent"]]
+    def _reject(self, line: Any, reason: str) -> None:
+        print(f"{time.strftime('%F %T')} set aside in {REJECTED_FILE}: {reason}", flush=True)
+        with open(self._folder / REJECTED_FILE, "a", encoding="utf-8") as stream:
+            stream.write(json.dumps({"reason": reason, "line": line}, ensure_ascii=False) + "\n")
+
+    def _apply(self, line: dict[str, Any]) -> None:
+        actions = {
+            "run": self._open,
+            "finish": self._finish,
+            "gone": self._close_all,
+            "inputs": self._log_inputs,
+            "params": self._log_params,
+            "tags": self._log_tags,
+            "artifact": self._log_artifact,
+        }
+        with self._set_aside(line):
+            actions[line["do"]](line)
+
+    @contextmanager
+    def _set_aside(self, line: Any) -> Iterator[None]:
+        """Set the line aside when MLflow will never take it; other errors go on: MLflow may be back later."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            yield
+        except MlflowException as error:
+            if error.error_code not in FINAL_ERRORS:
+                raise
+            self._reject(line, f"{error.error_code}: {error.message}")
+
+    # One method for each kind of line
+
+    def _open(self, line: dict[str, Any]) -> None:
+        key, parent = line["run"], line.get("parent")
+        tags = dict(line["tags"])
+        if parent is None:
+            self._state["launches"].pop(key, None)  # somebody will close it
+        else:
+            tags[PARENT_TAG] = self._parent(parent, line)
+        self._runs[key] = self._opened(key, line, tags)
+        self._state["open"][key] = {"owner": line["owner"], "parent": parent}
+
+    def _parent(self, key: str, child: dict[str, Any]) -> str:
+        """The id of a launch's run. One that nobody opened is opened, and is open while a stage of it is."""
+        if key not in self._runs:
+            tags = {name: child["tags"][name] for name in ("recipe", "recipe_digest") if name in child["tags"]}
+            self._runs[key] = self._opened(key, {**child, "name": child["tags"]["recipe"]}, tags)
+            self._state["launches"][key] = {}
+        elif key in self._state["launches"]:
+            self._client.update_run(self._runs[key], "RUNNING")
+        return self._runs[key]
+
+    def _opened(self, key: str, line: dict[str, Any], tags: dict[str, str]) -> str:
+        """The id of the run with this key, which is running now; made when it is not there."""
+        known = self._runs.get(key) or self._find_run(key)
+        if known is not None:
+            self._client.update_run(known, "RUNNING")
+            return known
+        start = int(line["time"] * 1000)
         run = self._client.create_run(
-            self._experiment, start_time=int(line["time"] * 1000), tags=tags, run_name=line["name"]
+            self._state["experiment"], start_time=start, tags={**tags, KEY_TAG: key}, run_name=line["name"]
         )
         return run.info.run_id
 
-    def _log_metrics(self, run_id: str, rows: list[dict[str, Any]]) -> None:
-        from mlflow.entities import Metric
+    def _find_run(self, key: str) -> str | None:
+        if not self._may_repeat:
+            return None
+        found = self._client.search_runs([self._state["experiment"]], f"tags.`{KEY_TAG}` = '{key}'", max_results=1)
+        return found[0].info.run_id if found else None
 
-        metrics = [
-            Metric(name, float(value), int(row["time"] * 1000), int(row["step"]))
-            for row in rows
-            for name, value in row.items()
-            if name not in ("time", "step") and isinstance(value, (int, float)) and not isinstance(value, bool)
-        ]
-        for start in range(0, len(metrics), BATCH_METRICS):
-            self._client.log_batch(run_id, metrics=metrics[start : start + BATCH_METRICS])
+    def _finish(self, line: dict[str, Any]) -> None:
+        self._close(line["run"], line["status"], line["time"])
 
-    def _log_inputs(self, run_id: str, datasets: list[dict[str, str]]) -> None:
+    def _close_all(self, line: dict[str, Any]) -> None:
+        """A process ended; the runs that it left open end as killed, stages before their launch."""
+        for key in [key for key, run in self._state["open"].items() if run["owner"] == line["owner"]][::-1]:
+            self._close(key, "KILLED", line["time"])
+
+    def _close(self, key: str, status: str, seconds: float) -> None:
+        self._client.set_terminated(self._runs[key], status, int(seconds * 1000))
+        parent = self._state["open"].pop(key, {}).get("parent")
+        if parent not in self._state["launches"]:
+            return
+        ended = self._state["launches"][parent]
+        ended[key] = status
+        if not any(run["parent"] == parent for run in self._state["open"].values()):
+            worst = min(ended.values(), key=_WORST_FIRST.index)
+            self._client.set_terminated(self._runs[parent], worst, int(seconds * 1000))
+
+    def _log_inputs(self, line: dict[str, Any]) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         inputs = [
             DatasetInput(
                 dataset=Dataset(
                     name=f"{item['asset']} {item['partition']}",
-                    digest=item["digest"][:36],  # MLflow keeps 36 characters
+                    digest=item["digest"][:36],  # MLflow keeps 36 characters; the source has all of it
                     source_type="local",
                     source=json.dumps(
                         {"uri": item["path"], "fingerprint": item["fingerprint"], "digest": item["digest"]}
@@ -319,21 +500,64 @@ class Writer:
                 ),
                 tags=[InputTag(key="mlflow.data.context", value=item["asset"])],
             )
-            for item in datasets
+            for item in line["datasets"]
         ]
-        self._client.log_inputs(run_id, inputs)
+        self._client.log_inputs(self._runs[line["run"]], inputs)
 
-    def _experiment_id(self, root: Path) -> str:
+    def _log_params(self, line: dict[str, Any]) -> None:
+        from mlflow.entities import Param
+
+        self._log_pairs(line["run"], "params", [Param(name, value) for name, value in line["params"].items()])
+
+    def _log_tags(self, line: dict[str, Any]) -> None:
+        from mlflow.entities import RunTag
+
+        self._log_pairs(line["run"], "tags", [RunTag(name, str(value)) for name, value in line["tags"].items()])
+
+    def _log_pairs(self, run: str, what: str, pairs: list[Any]) -> None:
+        for start in range(0, len(pairs), 100):  # MLflow takes 100 of them in one call
+            self._client.log_batch(self._runs[run], **{what: pairs[start : start + 100]})
+
+    def _log_artifact(self, line: dict[str, Any]) -> None:
+        if Path(line["path"]).exists():
+            self._client.log_artifact(self._runs[line["run"]], line["path"])
+        else:
+            self._reject(line, "the file is gone")
+
+    def _send_metrics(self, run: str, lines: list[dict[str, Any]]) -> None:
+        metrics = [metric for line in lines for metric in _metrics_of(line["rows"])]
+        for start in range(0, len(metrics), BATCH_METRICS):
+            batch = metrics[start : start + BATCH_METRICS]
+            with self._set_aside({"run": run, "metrics": [dict(metric) for metric in batch]}):
+                self._client.log_batch(self._runs[run], metrics=batch)
+
+    def _experiment(self, uri: str, root: Path) -> Any:
         found = self._client.get_experiment_by_name(EXPERIMENT)
-        if found is not None:
-            return found.experiment_id
-        return self._client.create_experiment(EXPERIMENT, artifact_location=(root / "mlflow-artifacts").as_uri())
+        if found is None:
+            # A server knows where it keeps files; a database that is used directly has them beside it.
+            place = None if uri.startswith("http") else (root / "mlflow-artifacts").as_uri()
+            found = self._client.get_experiment(self._client.create_experiment(EXPERIMENT, artifact_location=place))
+        return found
+
+
+def _metrics_of(rows: list[dict[str, Any]]) -> list[Any]:
+    """Every number of the rows. Characters that MLflow's names may not have become underscores."""
+    from mlflow.entities import Metric
+
+    return [
+        Metric(re.sub(r"[^\w.\- :/]", "_", name), float(value), int(row["time"] * 1000), int(row["step"]))
+        for row in rows
+        for name, value in row.items()
+        if name not in ("time", "step") and isinstance(value, (int, float)) and not isinstance(value, bool)
+    ]
 
 
 def make_client(uri: str, root: Path) -> Any:
     """An MLflow client. Importing MLflow costs seconds, so this is called only where something is sent or asked."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    # The spool does the waiting; a client that does it too would hold up whoever asks.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
     root.mkdir(parents=True, exist_ok=True)
     key = (uri, os.getpid())
     if key not in _CLIENTS:
@@ -346,23 +570,9 @@ def make_client(uri: str, root: Path) -> Any:
 _CLIENTS: dict[tuple[str, int], Any] = {}
 
 
-def _read_applied(folder: Path) -> dict[str, Any]:
-    try:
-        return json.loads((folder / APPLIED_FILE).read_text("utf-8"))
-    except FileNotFoundError:
-        return {"offset": 0, "runs": {}}
-
-
-def _write_applied(folder: Path, state: dict[str, Any]) -> None:
-    temporary = folder / f".{APPLIED_FILE}.{os.getpid()}.tmp"
-    temporary.write_text(json.dumps(state), "utf-8")
-    os.replace(temporary, folder / APPLIED_FILE)
-
-
 @contextmanager
 def _writer_lock(folder: Path) -> Iterator[bool]:
-    """Whether this process is the one writer of the folder. The kernel releases it when the process ends, however
-    it ends."""
+    """Whether this process is the one writer of the folder. The kernel lets go when the process ends, however."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / LOCK_FILE, "w", encoding="utf-8") as stream:
         try:
@@ -373,50 +583,68 @@ def _writer_lock(folder: Path) -> Iterator[bool]:
         yield True
 
 
-def follow(uri: str, root: Path, parent: int) -> None:
+def follow(uri: str, root: Path, owner: str, parent_lives: Callable[[], bool]) -> None:
     """Send the spool as it grows until the parent is gone and nothing is left, or MLflow stays away after that."""
-    os.nice(10)  # a stage's work goes first
-    with _writer_lock(root / "tracking") as owned:
-        if not owned:
+    folder = root / "tracking"
+    closed = False
+    while True:
+        with _writer_lock(folder) as owned:
+            if owned:
+                _send_while(uri, root, parent_lives)
+        # The parent is gone, or another writer is at work and will see what both parents report.
+        if parent_lives():
+            time.sleep(0.3)
+            continue
+        applied = _read_applied(folder, uri)
+        if closed or (not applied["open"] and applied["offset"] == _spool_bytes(folder)):
             return
-        writer: Writer | None = None
-        while True:
-            alive = _is_alive(parent)
-            try:
-                writer = writer or Writer(uri, root)
-                sent = writer.apply_pending()
-            except Exception as error:  # whatever MLflow raises: the report waits in the spool
-                print(f"{time.strftime('%F %T')} MLflow at {uri} is not taking reports: {error}", flush=True)
-                writer, sent = None, False
-                if not alive:
-                    return
-                time.sleep(RETRY_SECONDS)
-                continue
-            if not sent:
-                if not alive:
-                    return
-                time.sleep(0.3)
+        append_line(folder, {"do": "gone", "owner": owner})
+        closed = True
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+def _send_while(uri: str, root: Path, parent_lives: Callable[[], bool]) -> None:
+    writer: Writer | None = None
+    silent_since: float | None = None
+    while True:
+        alive = parent_lives()  # asked before the spool is read: what the parent wrote last is read then
+        try:
+            writer = writer or Writer(uri, root)
+            sent = writer.apply_pending()
+            silent_since = None
+        except Exception as error:  # whatever MLflow raises: the report waits in the spool
+            print(f"{time.strftime('%F %T')} MLflow at {shown(uri)} is not taking reports: {error}", flush=True)
+            writer = None
+            silent_since = silent_since or time.monotonic()
+            if not alive and time.monotonic() - silent_since > LINGER_SECONDS:
+                return
+            time.sleep(RETRY_SECONDS)
+            continue
+        if not sent:
+            if not alive:
+                return
+            time.sleep(0.3)
+
+
+def _input_is_open() -> bool:
+    """Whether whoever holds the other end of standard input still lives."""
+    readable, _, _ = select.select([0], [], [], 0)
+    return not readable or os.read(0, 1) != b""
+
+
+def main(root: Path, owner: str) -> None:
+    """The writer process: the first line of its input is the URI, and the end of its input is its parent's."""
+    os.nice(10)  # a stage's work goes first
+    uri = sys.stdin.buffer.raw.readline().decode().strip()  # type: ignore[attr-defined]
+    follow(uri, root, owner, _input_is_open)
 
 
 def server_command(uri: str, root: Path, port: int) -> tuple[list[str], dict[str, str]]:
-    """The MLflow server on loopback over the same store, and its environment."""
+    """The MLflow server on loopback over the same store, and its environment, which may hold a password."""
     argv = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    argv += [
-        "--backend-store-uri",
-        uri or default_uri(root),
-        "--default-artifact-root",
-        (root / "mlflow-artifacts").as_uri(),
-    ]
     argv += ["--allowed-hosts", f"127.0.0.1:{port},localhost:{port}"]
+    argv += ["--serve-artifacts", "--artifacts-destination", (root / "mlflow-artifacts").as_uri()]
     return argv, {
+        "MLFLOW_BACKEND_STORE_URI": uri or default_uri(root),
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "1",
@@ -424,4 +652,4 @@ def server_command(uri: str, root: Path, port: int) -> tuple[list[str], dict[str
 
 
 if __name__ == "__main__":
-    follow(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), sys.argv[2])
