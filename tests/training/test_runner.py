@@ -172,3 +172,15 @@ def test_metrics_of_a_killed_job_are_read_without_the_torn_line(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
     assert read_metrics(path) == [{"step": 1, "loss": 2.0}]
+
+
+def test_a_second_process_says_that_the_work_is_being_done(tmp_path, stages, capsys):
+    from training.job import write_job
+    from training.runner import BUSY_EXIT_CODE, main
+
+    job = toy_job(tmp_path)
+    write_job(job, tmp_path / "job.json")
+    with artifact.Lease(tmp_path / "out" / "f"):
+        assert main([str(tmp_path / "job.json")], stages) == BUSY_EXIT_CODE
+    assert "is being made by" in capsys.readouterr().err
+    assert main([str(tmp_path / "job.json")], stages) == 0
