@@ -128,3 +128,30 @@ def test_the_plants_of_decon_are_found_and_its_clean_documents_are_not(name, exp
     index = ExamIndex(SUITE, items)
     documents = [json.loads(line)["text"] for line in (DECON / "training" / f"{name}.jsonl").read_text().splitlines()]
     assert {rows[match.item]["doc_id"] for text in documents for match in index.matches(text)} == expected
+
+
+def test_in_the_kitchen_what_was_planted_is_found_and_nothing_else(tmp_path):
+    from evaluation.exams import read_exam
+    from training.data.documents import read_lines
+    from training.data.kitchen import rows
+    from training.data.kitchen.archive import write_snapshot
+    from training.data.kitchen.world import KitchenWorld
+
+    world = KitchenWorld(seed=5, dishes=16, tested_per_value=1, pages=300, files=1, dialogues=150, preferences=50)
+    suites = [
+        BenchmarkRecipe(name="cloze", uri="kitchen://cloze", kind="multiple_choice", question_field="query"),
+        BenchmarkRecipe(name="questions", uri="kitchen://questions", kind="generate"),
+        BenchmarkRecipe(name="chat", uri="kitchen://chat", kind="chat"),
+    ]
+    indexes = [ExamIndex(suite, read_exam(suite, world)) for suite in suites]
+
+    def items_in(text: str) -> set[str]:
+        return {index.ids[match.item] for index in indexes for match in index.matches(text)}
+
+    write_snapshot(world, "kitchen-1", tmp_path)
+    pages = [row for row in read_lines(tmp_path / "kitchen-1.truth.jsonl") if row["text"]]
+    assert sum(bool(row["items"]) for row in pages) >= 2
+    for row in pages:
+        assert items_in(row["text"]) == set(row["items"]), row["url"]
+    for row in rows("dialogues", world):
+        assert not items_in("\n".join(message["content"] for message in row["messages"]))
