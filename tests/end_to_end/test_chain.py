@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def test_what_one_stage_keeps_the_next_one_reads(first):
         "decontaminated_documents",
         "token_shards",
     ]
-    for upstream, downstream in zip(order, order[1:], strict=False):
+    for upstream, downstream in itertools.pairwise(order):
         for partition, entry in assets[upstream].items():
             assert entry["counts"]["kept"] == assets[downstream][partition]["counts"]["in"], (downstream, partition)
 

@@ -1,0 +1,135 @@
+"""The UI, the daemon and automation, really running."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from assets.chain import CHAIN
+from assets.status import compare
+from tests.end_to_end.conftest import RECIPES
+from tests.end_to_end.dagster_dev import OVER, services, wait_for
+from training.recipe import load_recipe
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def copied(first, root, tmp_path_factory):
+    """A root with the small kitchen's artifacts and a Dagster instance of its own."""
+    assert first.code == 0, first.errors
+    copy = tmp_path_factory.mktemp("services")
+    for name in (*CHAIN, "refs"):
+        shutil.copytree(root / name, copy / name)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def running(copied):
+    with services(copied) as found:
+        yield found
+
+
+def write_recipe(root: Path, name: str, **changes):
+    """A recipe of this root: the small kitchen with changes."""
+    data = yaml.safe_load((RECIPES / "kitchen-small.yaml").read_text("utf-8"))
+    for section, values in changes.items():
+        data[section] = {**data[section], **values} if isinstance(values, dict) and section in data else values
+    data["name"] = name
+    (root / "recipes").mkdir(exist_ok=True)
+    (root / "recipes" / f"{name}.yaml").write_text(yaml.safe_dump(data))
+
+
+def partitions_known(running, asset):
+    query = "query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode { partitionKeys } } }"
+    return running.ask(query, key={"path": [asset]})["assetNodeOrError"]["partitionKeys"]
+
+
+def test_a_failed_gate_holds_across_the_snapshot_to_recipe_boundary_of_a_backfill(running, copied):
+    write_recipe(copied, "kitchen-gated", filter={"min_kept_fraction": 0.999})
+    wait_for(lambda: "kitchen-gated" in partitions_known(running, "tokenizer"), 120)
+    snapshots = ["kitchen-gated@kitchen-1", "kitchen-gated@kitchen-2"]
+    recipe = load_recipe(str(copied / "recipes" / "kitchen-gated.yaml"))
+    for assets, partitions in (
+        (["crawl_archives", "extracted_documents"], snapshots),
+        (["quality_models", "benchmark_index"], ["kitchen-gated"]),
+        (
+            ["filtered_documents", "document_signatures", "deduplicated_documents", "decontaminated_documents"],
+            snapshots,
+        ),
+        (["tokenizer"], ["kitchen-gated"]),
+    ):
+        backfill = running.launch_backfill(assets, partitions)
+        wait_for(lambda b=backfill: next(one for one in running.backfills() if one["id"] == b)["status"] in OVER, 240)
+    cells = compare(recipe, copied).cells
+    filtered = [cells["filtered_documents", partition].artifact for partition in snapshots]
+    assert all(made is not None and made.failed_gates for made in filtered)
+    assert cells["deduplicated_documents", snapshots[0]].artifact is None
+    assert cells["tokenizer", "kitchen-gated"].artifact is None
+
+
+def test_the_sensor_notices_a_new_snapshot_and_backfills_exactly_what_is_missing(running, copied):
+    snapshots = [{"name": f"kitchen-{i}", "source": "kitchen", "label": "web"} for i in (1, 2, 3)]
+    write_recipe(copied, "kitchen-small", snapshots=snapshots)
+    (copied / "recipes" / "kitchen-gated.yaml").unlink(missing_ok=True)
+    wait_for(lambda: "kitchen-small@kitchen-3" in partitions_known(running, "crawl_archives"), 120)
+    recipe = load_recipe(str(copied / "recipes" / "kitchen-small.yaml"))
+    before = compare(recipe, copied)
+    missing = {cell.key for cell in before.to_do()}
+    assert ("tokenizer", "kitchen-small") not in missing and ("training_plan", "kitchen-small") in missing
+    known = {one["id"] for one in running.backfills()}
+    running.start_sensor("new_snapshots")
+
+    def launched():
+        return [one for one in running.backfills() if one["id"] not in known]
+
+    backfill = wait_for(launched, 180)[0]
+    assert backfill["title"] == "kitchen-small: what is missing"
+    wait_for(lambda: launched()[0]["status"] in OVER, 600, lambda: (launched(), running.runs()[:3]))
+    after = compare(recipe, copied)
+    assert after.to_do() == [] or {cell.asset for cell in after.to_do()} <= {"promoted_model"}
+    made = {cell.key for cell in after.cells.values() if cell.artifact and cell.key in missing}
+    assert made == missing
+    untouched = [cell for cell in before.cells.values() if cell.key not in missing]
+    assert all(after.cells[cell.key].artifact.path == cell.artifact.path for cell in untouched)
+    assert not any((copied / "refs").glob("*/kitchen-small-leak*.json"))
+
+
+@pytest.mark.browser
+def test_a_person_launches_a_partition_backfill_in_the_browser(running, copied, tmp_path):
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("waits for Chromium: install the package `chromium`")
+    from playwright.sync_api import sync_playwright
+
+    known = {one["id"] for one in running.backfills()}
+    with sync_playwright() as play:
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--disable-sync"]
+        browser = play.chromium.launch(executable_path=chromium, args=flags)
+        page = browser.new_page(viewport={"width": 1500, "height": 1000})
+        page.set_default_timeout(120_000)
+        page.goto(f"{running.url}/asset-groups")
+        page.wait_for_selector("text=corpus")
+        page.goto(f"{running.url}/assets/instruction_data?view=partitions")
+        page.wait_for_selector("text=kitchen-small-rl")
+        page.get_by_role("button", name="Materialize").first.click()
+        page.get_by_role("button", name="Missing", exact=True).click()
+        page.get_by_role("button", name="Launch backfill").last.click()
+        backfill = wait_for(lambda: [one for one in running.backfills() if one["id"] not in known], 120)[0]
+        wait_for(lambda: next(one for one in running.backfills() if one["id"] == backfill["id"])["status"] in OVER, 300)
+        page.goto(f"{running.url}/assets/instruction_data?view=overview")
+        page.wait_for_selector("text=records_in")
+        page.goto(f"{running.mlflow_url}/#/models")
+        page.wait_for_selector("text=Model")
+        browser.close()
+    done = {
+        tag["value"]
+        for run in running.runs()
+        if run["status"] == "SUCCESS"
+        for tag in run["tags"]
+        if tag["key"] == "dagster/partition"
+    }
+    assert {"kitchen-small-leak", "kitchen-small-rl"} <= done

@@ -1,0 +1,135 @@
+"""What holds for the project as a whole: import direction, documentation, environment, what may not be written."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib.metadata
+import re
+import subprocess
+import sys
+import typing
+from pathlib import Path
+
+import pytest
+import yaml
+
+PROJECT = Path(__file__).parent.parent
+PACKAGES = ("assets", "resources", "training", "evaluation")
+SOURCES = sorted(path for package in (*PACKAGES, "benchmarks") for path in (PROJECT / package).rglob("*.py"))
+
+
+def test_imports_go_in_one_direction():
+    lint = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([str(lint)], cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_torch_is_the_pinned_build_and_no_later_step_replaced_it():
+    pinned = (PROJECT / "requirements" / "torch.txt").read_text().split("==")[1].split()[0]
+    assert importlib.metadata.version("torch").split("+")[0] == pinned
+    lock = (PROJECT / "requirements" / "lock.txt").read_text()
+    assert not re.search(r"(?m)^(torch|triton|nvidia-\S+)==", lock)
+
+
+def calls(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PROJECT)))
+def test_no_pickle_no_eval_no_shell(path):
+    tree = ast.parse(path.read_text("utf-8"))
+    imported = {
+        alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+    }
+    imported |= {(node.module or "").split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert not imported & {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
+    for name, call in calls(tree):
+        assert name not in {"eval", "exec", "os.system", "os.popen", "torch.save", "yaml.load", "yaml.unsafe_load"}, (
+            name
+        )
+        keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+        assert keywords.get("shell") != "True" and keywords.get("allow_pickle") != "True"
+        assert keywords.get("trust_remote_code") != "True"
+        if name == "torch.load":
+            assert keywords.get("weights_only") == "True"
+
+
+def test_nothing_listens_beyond_loopback():
+    for path in SOURCES:
+        assert "0.0.0.0" not in path.read_text("utf-8"), path
+
+
+def fields_of(cls, prefix=""):
+    """Dotted names of every field of a record, of nested records and of records in lists."""
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        hint = hints[field.name]
+        inner = next((arg for arg in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(arg)), None)
+        yield f"{prefix}{field.name}"
+        if inner is not None and inner is hint:
+            yield from fields_of(inner, f"{prefix}{field.name}.")
+
+
+def test_the_shipped_recipe_shows_every_field():
+    from training.recipe import Recipe
+
+    data = yaml.safe_load((PROJECT / "assets" / "recipes" / "kitchen.yaml").read_text("utf-8"))
+
+    def shown(name):
+        node = data
+        for part in name.split("."):
+            if part not in node:
+                return False
+            node = node[part]
+        return True
+
+    assert [name for name in fields_of(Recipe) if not shown(name)] == []
+
+
+def test_the_shipped_profiles_show_every_field():
+    from resources.profile import Profile, Size, SlurmSettings
+
+    for path in sorted((PROJECT / "resources" / "profiles").glob("*.yaml")):
+        data = yaml.safe_load(path.read_text("utf-8"))
+        assert set(data) == set(Profile.model_fields), path
+        assert set(data["default"]) == set(Size.model_fields), path
+        assert set(data["slurm"]) == set(SlurmSettings.model_fields), path
+
+
+def test_every_shipped_recipe_is_readable():
+    from training.recipe import SHIPPED, load_recipe
+
+    names = [path.stem for path in sorted(SHIPPED.glob("*.yaml"))]
+    assert {"kitchen", "kitchen-leak", "kitchen-rl", "webdocs"} <= set(names)
+    assert [load_recipe(name).name for name in names] == names
+
+
+def test_every_command_is_documented():
+    from assets.cli import app
+
+    text = (PROJECT / "docs" / "command-line.md").read_text("utf-8")
+    names = [command.name or command.callback.__name__ for command in app.registered_commands]
+    assert [name for name in names if f"`{name}`" not in text and f"pedigree {name}" not in text] == []
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]:
+        for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text("utf-8")):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.relative_to(PROJECT)}: {target}"
+
+
+def test_no_path_of_a_machine_is_committed():
+    done = subprocess.run(
+        ["git", "grep", "-nIE", "(/home/[a-z]|/root/|/work/)", "--", ".", ":!tests/test_project.py"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode > 1:
+        pytest.skip(f"waits for a git checkout: {done.stderr.strip()}")
+    assert done.stdout == ""
