@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from pathlib import Path
 
@@ -49,3 +50,25 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
         sft, pairs = tiny.made(root, "sft_model"), tiny.made(root, "preference_data")
         tiny.run("reward", root / "reward_model", {"reward": REWARD}, (sft, pairs))
     return root
+
+
+@pytest.fixture
+def killed_at(monkeypatch: pytest.MonkeyPatch):
+    """A context in which a trainer dies at a step, as if its process were gone; nothing is saved on the way out."""
+
+    @contextlib.contextmanager
+    def context(step: int):
+        from training.posttrain import fit
+
+        original = fit.Reporter.on_step_end
+
+        def die(self, args, state, control, **more):
+            if state.global_step == step:
+                raise KeyboardInterrupt
+            return original(self, args, state, control, **more)
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(fit.Reporter, "on_step_end", die)
+            yield
+
+    return context

@@ -41,8 +41,8 @@ def inputs(chain):
     return tuple(tiny.made(chain, asset) for asset in ("sft_model", "preference_data", "reward_model"))
 
 
-def align(chain, output, settings):
-    return tiny.run("align", output, {"align": settings}, inputs(chain))
+def align(chain, output, settings, **options):
+    return tiny.run("align", output, {"align": settings}, inputs(chain), **options)
 
 
 def test_dpo_starts_at_ln_2_and_moves_towards_the_preferred(chain, tmp_path):
@@ -118,6 +118,8 @@ def test_settings_without_effect_are_refused(chain, tmp_path):
     for name, value in (("prompts", "kitchen://alignment"), ("max_steps", 3), ("verifiable_reward_weight", 0.5)):
         with pytest.raises(RecipeError, match=f"align.{name}=.* has no effect with method dpo"):
             align(chain, tmp_path / "out", {**DPO, name: value})
+    with pytest.raises(RecipeError, match=r"align\.trl: loss_type .* ln 2"):
+        align(chain, tmp_path / "out", {**DPO, "trl": {"loss_type": ["hinge"]}})
     with pytest.raises(RecipeError, match="not a multiple of num_generations=3"):
         align(chain, tmp_path / "out", {**RL, "num_generations": 3})
 
@@ -151,6 +153,10 @@ def test_rows_without_an_answer_have_no_verifiable_reward():
     assert right_answer(completions, ["red", ""]) == [1.0, None]
 
 
-def test_the_same_job_gives_the_same_bytes(chain, tmp_path):
-    settings = {**RL, "max_steps": 2}
-    assert align(chain, tmp_path / "one", settings)["digest"] == align(chain, tmp_path / "two", settings)["digest"]
+@pytest.mark.parametrize("settings", [{**DPO, "epochs": 1}, {**RL, "max_steps": 4}], ids=["dpo", "grpo"])
+def test_a_killed_job_gives_the_bytes_of_one_that_was_not(chain, tmp_path, killed_at, settings):
+    whole = align(chain, tmp_path / "whole", settings)
+    with killed_at(3):
+        align(chain, tmp_path / "killed", settings, checkpoint_seconds=1e-6)
+    again = align(chain, tmp_path / "killed", settings)
+    assert again["digest"] == whole["digest"]

@@ -147,6 +147,17 @@ def test_a_stopped_job_goes_on_and_gives_the_same_bytes(chain, tmp_path, monkeyp
     assert record["metrics"]["steps"] == 48
 
 
+def test_a_killed_job_goes_on_from_its_last_checkpoint_and_gives_the_same_bytes(chain, tmp_path, killed_at):
+    output = tmp_path / "sft_model"
+    with killed_at(20):
+        train(chain, output, checkpoint_seconds=1e-6)
+    found = sorted(path.name for path in (output / "scratch" / "trainer").glob("checkpoint-*"))
+    assert found == ["checkpoint-18", "checkpoint-19"]
+    record = train(chain, output)
+    assert record["digest"] == json.loads((chain / "sft_model" / "artifact.json").read_text())["digest"]
+    assert [row["step"] for row in read_metrics(output / "metrics.jsonl")][19] == 20
+
+
 def test_adapters_are_merged_and_the_logits_stay(chain, tmp_path):
     record = train(chain, tmp_path / "lora", {"lora": {"rank": 4, "alpha": 8}})
     gate = tiny.gate(record, "merged_equals_adapter")
