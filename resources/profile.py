@@ -7,6 +7,7 @@ differs.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -74,10 +75,21 @@ class Profile(_Record):
 
     name: str
     description: str = ""
-    tracking_uri: str = Field(default="", description="MLflow; empty: sqlite under the root")
+    tracking_uri: str = Field(
+        default="", description="MLflow; empty: sqlite under the root; ${NAME} stands for a variable, say a password"
+    )
     default: Size = Size()
     stages: dict[str, dict[str, Any]] = {}
     slurm: SlurmSettings = SlurmSettings()
+
+    @field_validator("tracking_uri")
+    @classmethod
+    def _with_variables(cls, uri: str) -> str:
+        for name in re.findall(r"\$\{(\w+)\}", uri):
+            if name not in os.environ:
+                raise ValueError(f"the environment variable {name} is not set")
+            uri = uri.replace(f"${{{name}}}", os.environ[name])
+        return uri
 
     def size_for(self, asset: str) -> Size:
         """The size of the stage that makes `asset`, with 0 workers replaced by the machine's cores."""

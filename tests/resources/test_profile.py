@@ -77,3 +77,12 @@ def test_shipped_profiles_show_every_field_at_its_default(path):
     assert data["slurm"].keys() == SlurmSettings.model_fields.keys()
     assert profile.default == Size(backend=data["default"]["backend"])
     assert profile.slurm == SlurmSettings()
+
+
+def test_a_tracking_uri_takes_its_password_from_the_environment(tmp_path, monkeypatch):
+    path = written(tmp_path, tracking_uri="postgresql+psycopg2://mlflow:${MLFLOW_PASSWORD}@db/mlflow")
+    monkeypatch.delenv("MLFLOW_PASSWORD", raising=False)
+    with pytest.raises(ProfileError, match="tracking_uri: the environment variable MLFLOW_PASSWORD is not set"):
+        load_profile(path)
+    monkeypatch.setenv("MLFLOW_PASSWORD", "secret")
+    assert load_profile(path).tracking_uri == "postgresql+psycopg2://mlflow:secret@db/mlflow"

@@ -1,0 +1,342 @@
+"""MLflow through the spool, against a real store: nothing lost, nothing doubled, whatever dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from resources.tracking import (
+    APPLIED_FILE,
+    KEY_TAG,
+    REJECTED_FILE,
+    SPOOL_FILE,
+    Tracking,
+    TrackingError,
+    append_line,
+    default_uri,
+    make_client,
+    server_command,
+    shown,
+)
+
+FINGERPRINT = "0123456789abcdef" * 4
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+    """The URI of one sqlite store for all tests: importing MLflow and making its tables takes many seconds."""
+    root = tmp_path_factory.mktemp("store")
+    uri = default_uri(root)
+    make_client(uri, root).create_experiment("pedigree", artifact_location=(root / "mlflow-artifacts").as_uri())
+    return uri
+
+
+@pytest.fixture
+def client(store):
+    return make_client(store, Path())
+
+
+@pytest.fixture
+def tracking(store, tmp_path):
+    """Reports of a root of its own; they are sent when a test says so."""
+    return Tracking(store, tmp_path, in_background=False)
+
+
+@pytest.fixture
+def launch(request):
+    """An id that no other test uses."""
+    return f"{abs(hash(request.node.nodeid)):016x}"
+
+
+def stage_run(tracking, launch, asset="filtered_documents", **tags):
+    return tracking.stage_run(launch, asset=asset, partition="toy@2024", fingerprint=FINGERPRINT, tags=tags)
+
+
+def run_of(client, key):
+    """The one run with this key."""
+    experiment = client.get_experiment_by_name("pedigree")
+    found = client.search_runs([experiment.experiment_id], f"tags.`{KEY_TAG}` = '{key}'")
+    assert len(found) == 1, f"{len(found)} runs with key {key}"
+    return found[0]
+
+
+def history(client, run, name):
+    return [(metric.step, metric.value) for metric in client.get_metric_history(run.info.run_id, name)]
+
+
+def lines_of(path):
+    return path.read_text().splitlines()
+
+
+def rows(start, stop):
+    return [{"time": 1000.0 + step, "step": step, "loss": float(step)} for step in range(start, stop)]
+
+
+def test_a_materialization_is_a_run_under_its_launch(tracking, client, launch, tmp_path):
+    (tmp_path / "report.txt").write_text("report")
+    tracking.launch(launch, "toy", "digest-of-recipe")
+    stage = stage_run(tracking, launch, **{"dagster/run_id": "r1"})
+    upstream = {"asset": "extracted_documents", "partition": "toy@2024", "fingerprint": "ff", "path": "/runs/x"}
+    stage.log_inputs([{**upstream, "digest": "d" * 64}])
+    stage.log_params({"min_words": 5, "text": "x" * 1000})
+    stage.log_metrics([{"time": 1000.0, "step": 1, "kept@1 %": 0.5, "note": "no number", "flag": True}])
+    stage.log_metrics(rows(0, 3))
+    stage.set_tags({"digest": "abc"})
+    stage.log_artifact(str(tmp_path / "report.txt"))
+    stage.finish("FINISHED")
+    tracking.finish_launch(launch, "FINISHED")
+    assert tracking.replay()
+    assert tracking.pending() == 0
+
+    run, parent = run_of(client, stage.key), run_of(client, f"launch-{launch}")
+    assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
+    assert parent.data.tags["recipe"] == "toy"
+    assert parent.data.tags["recipe_digest"] == "digest-of-recipe"
+    assert (run.info.status, parent.info.status) == ("FINISHED", "FINISHED")
+    assert run.info.run_name == "filtered_documents [toy@2024]"
+    expected = {"asset": "filtered_documents", "partition": "toy@2024", "fingerprint": FINGERPRINT, "recipe": "toy"}
+    assert {**expected, "dagster/run_id": "r1", "digest": "abc"}.items() <= run.data.tags.items()
+    assert history(client, run, "loss") == [(0, 0.0), (1, 1.0), (2, 2.0)]
+    assert history(client, run, "kept_1 _") == [(1, 0.5)]
+    assert run.data.metrics.keys() == {"loss", "kept_1 _"}
+    assert run.data.params == {"min_words": "5", "text": "x" * 500}
+    assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["report.txt"]
+    (entry,) = run.inputs.dataset_inputs
+    assert entry.dataset.name == "extracted_documents toy@2024"
+    assert json.loads(entry.dataset.source) == {"uri": "/runs/x", "fingerprint": "ff", "digest": "d" * 64}
+    assert not (tmp_path / "tracking" / REJECTED_FILE).exists()
+    assert stage.key in stage.url
+
+
+@pytest.mark.parametrize("status", ["FAILED", "KILLED"])
+def test_a_run_ends_with_the_status_that_is_true(tracking, client, launch, status):
+    stage = stage_run(tracking, launch)
+    stage.finish(status)
+    tracking.replay()
+    assert run_of(client, stage.key).info.status == status
+
+
+def test_a_launch_that_nobody_opened_lasts_from_its_first_stage_to_its_last(tracking, client, launch):
+    first = stage_run(tracking, launch, recipe_digest="abc")
+    second = stage_run(tracking, launch, asset="tokenizer")
+    first.finish("FAILED")
+    tracking.replay()
+    parent = run_of(client, f"launch-{launch}")
+    assert parent.info.status == "RUNNING"
+    assert (parent.info.run_name, parent.data.tags["recipe_digest"]) == ("toy", "abc")
+    second.finish("FINISHED")
+    tracking.replay()
+    assert run_of(client, f"launch-{launch}").info.status == "FAILED"
+    stage_run(tracking, launch).finish("FINISHED")  # tried again, and well
+    tracking.replay()
+    assert run_of(client, f"launch-{launch}").info.status == "FINISHED"
+
+
+def test_sending_everything_again_doubles_nothing(tracking, client, launch, tmp_path):
+    stage = stage_run(tracking, launch)
+    stage.log_metrics([*rows(0, 5), {"time": 2000.0, "step": 9, "loss": float("nan")}])
+    stage.log_inputs([{"asset": "a", "partition": "p", "fingerprint": "f", "digest": "d", "path": "/p"}])
+    stage.finish("FINISHED")
+    tracking.replay()
+    (tmp_path / "tracking" / APPLIED_FILE).unlink()
+    assert tracking.pending() > 0
+    tracking.replay()
+    run = run_of(client, stage.key)
+    assert len(history(client, run, "loss")) == 6
+    assert len(run.inputs.dataset_inputs) == 1
+    assert run.info.status == "FINISHED"
+
+
+def test_another_store_gets_everything(tracking, client, launch, store, tmp_path):
+    """The spool is the truth: what one store took does not count for the next."""
+    stage_run(tracking, launch).finish("FINISHED")
+    tracking.replay()
+    assert tracking.pending() == 0
+    assert Tracking(f"{store}?cache=private", tmp_path, in_background=False).pending() > 0
+
+
+def test_torn_and_unusable_lines_are_set_aside_and_the_rest_arrives(tracking, client, launch, tmp_path):
+    stage = stage_run(tracking, launch)
+    with open(tmp_path / "tracking" / SPOOL_FILE, "ab") as spool:
+        spool.write(b'\n{"do": "metrics", "run": "' + stage.key.encode())  # killed in the middle of a line
+    stage.log_metrics(rows(0, 2))
+    append_line(tmp_path / "tracking", {"do": "tags", "run": "never-opened", "tags": {"a": "b"}})
+    stage.log_params({"width": 1})
+    stage.log_params({"width": 2})  # MLflow does not change a param
+    stage.finish("FINISHED")
+    tracking.replay()
+    run = run_of(client, stage.key)
+    assert history(client, run, "loss") == [(0, 0.0), (1, 1.0)]
+    assert (run.info.status, run.data.params) == ("FINISHED", {"width": "1"})
+    reasons = [json.loads(line)["reason"] for line in lines_of(tmp_path / "tracking" / REJECTED_FILE)]
+    assert len(reasons) == 3
+    assert reasons[0].startswith("torn")
+    assert reasons[1] == "the run was never opened"
+    assert reasons[2].startswith("INVALID_PARAMETER_VALUE")
+
+
+def test_an_outage_costs_no_report(store, client, launch, tmp_path):
+    nowhere = Tracking("http://127.0.0.1:9", tmp_path, in_background=False)
+    started = time.monotonic()
+    stage = stage_run(nowhere, launch)
+    for step in range(200):
+        stage.log_metrics(rows(step, step + 1))
+    assert time.monotonic() - started < 2.0  # a stage does not wait for a server that is away
+    stage.finish("FINISHED")
+    with pytest.raises(TrackingError, match=r"127\.0\.0\.1:9 has not taken \d+ bytes .* are sent when it answers"):
+        nowhere.flush(0.3)
+    back = Tracking(store, tmp_path, in_background=False)
+    back.replay()
+    run = run_of(client, stage.key)
+    assert history(client, run, "loss") == [(step, float(step)) for step in range(200)]
+    assert run.info.status == "FINISHED"
+
+
+REPORT_AND_KILL = """
+import os, signal, sys, time
+from pathlib import Path
+from resources import tracking as t
+
+t.RETRY_SECONDS = 0.0
+uri, root, launch = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+tracking = t.Tracking(uri, root)
+tracking.launch(launch, "toy", "digest")
+run = tracking.stage_run(launch, asset="a", partition="toy", fingerprint="f" * 64, tags={})
+while tracking.pending():
+    time.sleep(0.05)
+for step in range(300):
+    run.log_metrics([{"time": 1000.0 + step, "step": step, "loss": float(step)}])
+    if step == 200:
+        time.sleep(0.35)  # a writer looks every 0.3 s: it is sending now
+        writer = t._WRITERS[tracking.uri, root][0]
+        writer.kill()
+        writer.wait()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_writer_is_replaced_and_closes_what_its_killed_parent_left_open(store, client, launch, tmp_path):
+    arguments = [sys.executable, "-c", REPORT_AND_KILL, store, str(tmp_path), launch]
+    assert subprocess.run(arguments, timeout=200).returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 100
+    while not (applied := json.loads((tmp_path / "tracking" / APPLIED_FILE).read_text()))["runs"] or applied["open"]:
+        assert time.monotonic() < deadline, (tmp_path / "tracking" / "writer.log").read_text()
+        time.sleep(0.2)
+    run = run_of(client, f"a-{'f' * 16}-{launch[:12]}")
+    assert history(client, run, "loss") == [(step, float(step)) for step in range(300)]
+    assert (run.info.status, run_of(client, f"launch-{launch}").info.status) == ("KILLED", "KILLED")
+
+
+def test_a_version_is_registered_once_and_found_by_its_digest(tracking, client, launch, tmp_path):
+    name = f"toy-{launch}"
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    stage = stage_run(tracking, launch, asset="aligned_model")
+    tracking.replay()
+    assert tracking.find_version(name, "d1") is None
+    assert tracking.champion(name) is None
+    key = f"aligned_model-{FINGERPRINT[:16]}"
+    version = tracking.register(name, str(model), run_key=key, tags={"digest": "d1", "recipe": "toy"})
+    assert tracking.find_version(name, "d1") == version
+    assert tracking.find_version(name, "d2") is None
+    assert tracking.champion(name) is None
+    tracking.set_alias(name, "champion", version)
+    assert tracking.champion(name) == {"version": version, "tags": {"digest": "d1", "recipe": "toy"}}
+    registered = client.get_model_version_by_alias(name, "champion")
+    assert registered.source == str(model)
+    run = run_of(client, stage.key)
+    assert registered.run_id == run.info.run_id  # from the version to its run
+    assert run.data.tags["registered_model"] == f"{name}/{version}"  # and back
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a:b", "it's"])
+def test_a_model_name_that_mlflow_cannot_search_is_refused(tracking, name):
+    with pytest.raises(TrackingError, match="must not be empty or hold"):
+        tracking.find_version(name, "d")
+
+
+def test_nothing_is_started_or_imported_when_nothing_is_reported(tmp_path):
+    check = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from resources.tracking import Tracking, _WRITERS\n"
+        "tracking = Tracking('', Path(sys.argv[1]))\n"
+        "assert tracking.pending() == 0\n"
+        "tracking.flush(1.0)\n"
+        "tracking.run_url('key')\n"
+        "assert not [name for name in sys.modules if name.split('.')[0] == 'mlflow']\n"
+        "assert not _WRITERS"
+    )
+    subprocess.run([sys.executable, "-c", check, str(tmp_path)], check=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_password_leaves_the_process(tmp_path):
+    uri = "postgresql+psycopg2://user:secret@db:5432/mlflow"
+    argv, environment = server_command(uri, tmp_path, 5000)
+    assert "secret" not in " ".join(argv)
+    assert environment["MLFLOW_BACKEND_STORE_URI"] == uri
+    assert shown(uri) == "postgresql+psycopg2://db:5432/mlflow"
+    assert "secret" not in Tracking("https://user:secret@mlflow", tmp_path).run_url("key")
+
+
+@pytest.mark.slow
+def test_through_a_server_reports_arrive_and_models_are_uploaded(tmp_path, store, launch):
+    """The server starts late, over a copy of the store with no experiment of ours."""
+    from tests.cluster.minislurm import free_ports
+
+    (port,) = free_ports(1)
+    uri = f"http://127.0.0.1:{port}"
+    tracking = Tracking(uri, tmp_path, in_background=False)
+    stage = stage_run(tracking, launch, asset="aligned_model")
+    stage.log_metrics(rows(0, 50))
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"width": 1}')
+
+    shutil.copy(store.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
+    make_client(default_uri(tmp_path), tmp_path).rename_experiment("1", "of another team")
+    argv, environment = server_command("", tmp_path, port)
+    with open(tmp_path / "server.log", "wb") as output:
+        server = subprocess.Popen(
+            argv, env={**os.environ, **environment}, stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        deadline = time.monotonic() + 150
+        while not answers(uri):
+            assert time.monotonic() < deadline and server.poll() is None, (tmp_path / "server.log").read_text()
+            time.sleep(0.5)
+        stage.finish("FINISHED")
+        tracking.replay()
+        client = make_client(uri, tmp_path)
+        run = run_of(client, stage.key)
+        assert history(client, run, "loss") == [(step, float(step)) for step in range(50)]
+        assert tracking.run_url(stage.key).startswith(f"{uri}/#/experiments/{run.info.experiment_id}?")
+        key = f"aligned_model-{FINGERPRINT[:16]}"
+        version = tracking.register("toy-served", str(model), run_key=key, tags={"digest": "d1"})
+        assert tracking.find_version("toy-served", "d1") == version
+        served = client.download_artifacts(run.info.run_id, "model/config.json", str(tmp_path))
+        assert json.loads(Path(served).read_text()) == {"width": 1}
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def answers(uri):
+    import urllib.error
+    import urllib.request
+
+    try:
+        with urllib.request.urlopen(f"{uri}/health", timeout=5) as response:
+            return response.status == 200
+    except OSError:
+        return False
