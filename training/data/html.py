@@ -9,6 +9,7 @@ import codecs
 import email.utils
 import re
 from dataclasses import dataclass, field
+from html import unescape
 
 from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
@@ -98,7 +99,8 @@ def extract_html(html: bytes, *, content_type: str = "", settings: ExtractRecipe
     if html.count(b"<") > settings.max_nodes:
         return Extracted(reason="too_many_nodes")
     decoded = decode(html, content_type)
-    tree = HTMLTree.parse(decoded.text)
+    guarded = settings.extractor == "resiliparse" and GUARD not in decoded.text
+    tree = HTMLTree.parse(_with_guards(decoded.text) if guarded else decoded.text)
     # Parsing takes time linear in a page's size, extraction quadratic in its depth: 0.05 s at 1,000, 5 s at 10,000.
     if may_be_deeper(html, settings.max_depth) and is_deeper(tree, settings.max_depth):
         return Extracted(reason="too_deep")
@@ -106,7 +108,7 @@ def extract_html(html: bytes, *, content_type: str = "", settings: ExtractRecipe
     reason = "no_main_text" if not text else "too_short" if len(text) < settings.min_characters else ""
     return Extracted(
         text=text,
-        title=" ".join(clean(tree.title or "").split()),
+        title=" ".join(clean((tree.title or "").replace(GUARD, "")).split()),
         date=_date(tree),
         language=_language(tree),
         charset=decoded.charset,
@@ -215,6 +217,8 @@ def is_deeper(tree: HTMLTree, limit: int) -> bool:
 
 # Text
 
+GUARD = "\U0010fffd"  # a private-use character
+SINGLE_SIGN = re.compile(r"(>\s*)([^\x00-\x7f\s]|&(?!nbsp;|#160;|#x[aA]0;)#?\w{1,32};)(\s*<)")
 LISTS_NEAR_BODY = "body > ul, body > * > ul, body > * > * > ul"
 MENU_CHARACTERS_PER_LINK = 40  # a list with less text for each of its links is a menu
 MANY_NEWLINES = re.compile(r"\n{3,}")
@@ -228,10 +232,27 @@ def _main_text(tree: HTMLTree, html: str, settings: ExtractRecipe) -> str:
     text = extract_plain_text(
         tree, main_content=True, preserve_formatting=True, alt_texts=False, skip_elements=BOILERPLATE
     )
-    text = "\n".join(line.rstrip() for line in text.split("\n"))
+    text = "\n".join(line.rstrip() for line in text.replace(GUARD, "").split("\n"))
     if "\t\t" in text:
         text = MANY_TABS.sub("\t", text)
     return MANY_NEWLINES.sub("\n\n", text) if "\n\n\n" in text else text
+
+
+def _with_guards(html: str) -> str:
+    """A page in which no text between two tags is a single sign beyond ASCII.
+
+    resiliparse 2.0 leaves such text out as an ornament and joins what stands around it: "PL/pgSQL</b> — <b>SQL" becomes
+    "PL/pgSQLSQL", and so with quotation marks, words of one Chinese letter and digits of most scripts. A second
+    character, taken out afterwards, keeps it. In links and buttons a sign that is no letter is an ornament indeed.
+    """
+
+    def guarded(found: re.Match[str]) -> str:
+        tag = html[html.rfind("<", 0, found.start()) + 1 : found.start()].lower()
+        if tag.partition(" ")[0] in ("a", "button") and not unescape(found[2]).isalnum():
+            return found[0]
+        return f"{found[1]}{found[2]}{GUARD}{found[3]}"
+
+    return SINGLE_SIGN.sub(guarded, html)
 
 
 def _deepen_lists(tree: HTMLTree) -> None:

@@ -43,6 +43,29 @@ def test_scripts_styles_menus_and_permalinks_are_left_out():
     assert text.startswith("Bread\n")
 
 
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("<b>PL/pgSQL</b> &#8212; <i>SQL</i> language", "PL/pgSQL — SQL language"),
+        ("“<i>Bake it</i>” said she", "“Bake it” said she"),
+        ("<a href=/1>生地</a>、<a href=/2>窯</a>を使う", "生地、窯を使う"),
+        ("<b>x</b> &le; <b>y</b>&nbsp;<b>z</b>", "x ≤ y\u00a0z"),
+        ("Bread<a href=#bread>→</a>", "Bread"),
+    ],
+)
+def test_single_signs_between_elements_are_kept(written: str, read: str):
+    assert text_of(f"{PROSE}<p>{written}</p>").splitlines()[-1] == read
+
+
+def test_lists_near_the_body_are_kept_and_menus_are_not():
+    text = text_of(
+        f"{PROSE}<ul><li>200 g of flour</li><li>see <a href=/w>water</a>, which should be warm but not hot</li></ul>"
+        f"<ul><li><a href=/1>Home</a></li><li><a href=/2>Contact</a></li></ul>{PROSE}"
+    )
+    assert "• 200 g of flour\n  • see water, which" in text
+    assert "Home" not in text
+
+
 def test_trafilatura_reads_the_same_page_whatever_it_read_before():
     settings = ExtractRecipe(extractor="trafilatura")
     first, *others = [extract_html(page(PROSE * 3), settings=settings).text for _ in range(5)]
