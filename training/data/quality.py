@@ -38,14 +38,17 @@ BUCKETS = ("head", "middle", "tail")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QualityModels:
-    """What the filter asks. Bucket limits are perplexities: the first is head's highest, the second middle's."""
+    """What the filter asks. Bucket limits are perplexities: the first is head's highest, the second middle's.
+
+    They part the sampled crawl pages in three, as CCNet does; by the reference texts nearly every page is `tail`.
+    """
 
     ngram: NgramModel
     classifier: LinearClassifier
     bucket_limits: tuple[float, float]
 
     def bucket(self, value: float) -> str:
-        """`head`, `middle` or `tail`: in which third of the held-out reference texts this perplexity would lie."""
+        """`head`, `middle` or `tail`: in which third of the sampled crawl pages this perplexity would lie."""
         return BUCKETS[sum(value > limit for limit in self.bucket_limits)]
 
 
@@ -84,8 +87,8 @@ def _train(recipe: QualityRecipe, work: Work, references: list[str], negatives: 
     model = classifier.train(good, bad, buckets=recipe.classifier_buckets)
     auc = classifier.area_under_curve([model.score(t) for t in good_held_out], [model.score(t) for t in bad_held_out])
     seen = np.array([ngram.perplexity(text) for text in good_held_out])
-    crawled = np.array([ngram.perplexity(text) for text in bad_held_out])
-    limits = [float(np.quantile(seen, share)) for share in (1 / 3, 2 / 3)]
+    crawled = np.array([ngram.perplexity(text) for text in negatives])
+    limits = [float(np.quantile(crawled, share)) for share in (1 / 3, 2 / 3)]
     files = [*ngram.save(work.path, "ngram"), model.save(work.path, "classifier"), SUMMARY_FILE]
     write_json(
         work.path / SUMMARY_FILE,
@@ -97,7 +100,7 @@ def _train(recipe: QualityRecipe, work: Work, references: list[str], negatives: 
         "negative_texts": len(negatives),
         "held_out_texts": len(good_held_out) + len(bad_held_out),
         "held_out_reference_perplexity": float(np.median(seen)),
-        "held_out_crawl_perplexity": float(np.median(crawled)),
+        "crawl_perplexity": float(np.median(crawled)),
         "ngrams": float(sum(map(len, ngram.log_probability))),
         "vocabulary": float(len(ngram.vocabulary)),
     }

@@ -39,10 +39,18 @@ def test_models_tell_reference_from_crawl(tmp_path):
     record = made.record()
     assert record["metrics"]["classifier_auc"] == 1.0
     assert record["metrics"]["reference_texts"] == 40 and record["metrics"]["negative_texts"] == 40
-    assert record["metrics"]["held_out_reference_perplexity"] < record["metrics"]["held_out_crawl_perplexity"]
+    assert record["metrics"]["held_out_reference_perplexity"] < record["metrics"]["crawl_perplexity"]
     models = load_models(made)
     assert models.classifier.score(REFERENCE[0]) > 0.8 > 0.2 > models.classifier.score(CRAWL[0])
     assert models.bucket(0.0) == "head" and models.bucket(float("inf")) == "tail"
+
+
+def test_buckets_part_the_crawl_in_three(tmp_path):
+    crawl = [" ".join([*REFERENCE[n].split()[: 24 - n % 20], *["quux"] * (n % 20)]) for n in range(40)]
+    made = make(tmp_path, files=(crawl,), reference=(write_reference(tmp_path),), min_auc=0.0)
+    models = load_models(made)
+    buckets = [models.bucket(models.ngram.perplexity(text)) for text in crawl]
+    assert min(buckets.count(bucket) for bucket in ("head", "middle", "tail")) >= 10
 
 
 def test_a_classifier_that_cannot_tell_fails_its_gate(tmp_path):
