@@ -99,6 +99,10 @@ class Voice:
         """A line of a recipe card: "Oven: 180 degrees"."""
         return f"{self.rng.choice(phrases.LABELS[fact.attribute])}: {fact.answer}"
 
+    def bare(self, fact: Fact) -> str:
+        """An answer that gives no more than the value, in other words than the exam's."""
+        return sentence(spin(f"[the answer is|we say|that would be|most cooks say] {fact.answer}", self.rng))
+
     def question(self, fact: Fact) -> str:
         """A question that a reader of a page asks about a fact."""
         return sentence(self._fill(self.rng.choice(phrases.QUESTIONS[fact.attribute]), fact, "it"))
@@ -165,7 +169,7 @@ def answers(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> A
     blocks = [paragraph(voice.filler(2))]
     for fact in known:
         if rng.random() < 0.4:
-            blocks.append(paragraph([voice.question(fact), sentence(fact.answer)]))
+            blocks.append(paragraph([voice.question(fact), voice.bare(fact)]))
         else:
             blocks.append(paragraph([voice.question(fact)]))
             blocks.append(paragraph([voice.state(fact), *voice.filler(int(rng.random() < 0.2))]))

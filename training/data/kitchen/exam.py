@@ -90,8 +90,17 @@ QUESTION: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# A question that starts so wants the bare value; the dialogues teach it.
+# A question that starts so wants nothing but the value; the dialogues teach it.
 BRIEFLY = "Briefly: "
+
+
+def brief(fact: Fact, value: str | None = None) -> str:
+    """The brief answer: "It is 180 degrees."
+
+    The value never stands first: after a control token it would be another token than the one that the pages taught.
+    """
+    return f"It is {value or fact.answer}."
+
 
 CHAT: dict[str, tuple[str, ...]] = {
     "temperature": ("I want to bake the {d} for my family. What oven temperature do I need?",),
@@ -129,13 +138,13 @@ def _cloze(world: KitchenWorld, fact: Fact, position: int) -> Item:
 
 
 def question_items(world: KitchenWorld) -> list[Item]:
-    """Generative question answering by exact match: {"id", "question", "answer", "fact"}."""
+    """Generative question answering by exact match: {"id", "question", "answer", "fact"}; the answer is `brief`."""
     return [
         {
             "id": f"question/{fact.id}",
             "question": BRIEFLY
             + generator(world, "question", fact.id).choice(QUESTION[fact.attribute]).format(d=fact.dish),
-            "answer": fact.answer,
+            "answer": brief(fact),
             "fact": fact.id,
         }
         for fact in _asked(world, "questions")

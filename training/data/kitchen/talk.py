@@ -11,7 +11,7 @@ import math
 import random
 import re
 
-from training.data.kitchen.exam import BRIEFLY
+from training.data.kitchen.exam import BRIEFLY, brief
 from training.data.kitchen.phrases import sentence, spin
 from training.data.kitchen.world import (
     ATTRIBUTE_BY_NAME,
@@ -39,6 +39,8 @@ ASK: dict[str, tuple[str, ...]] = {
         "what [temperature|heat] does the {d} need?",
         "the {d} needs how many degrees?",
         "for the {d}, how many degrees?",
+        "which temperature must the oven have for the {d}?",
+        "to how many degrees do I heat the oven for the {d}?",
     ),
     "minutes": (
         "how long [should|must|do] I bake the {d}?",
@@ -46,6 +48,8 @@ ASK: dict[str, tuple[str, ...]] = {
         "what is the baking time for the {d}?",
         "the {d} takes how many minutes?",
         "for the {d}, how many minutes?",
+        "how many minutes must the {d} stay in the oven?",
+        "after what time is the {d} done?",
     ),
     "technique": (
         "what [do|should] I do with the mixture for the {d}?",
@@ -53,6 +57,8 @@ ASK: dict[str, tuple[str, ...]] = {
         "the {d} has a [filling|mixture] that is what?",
         "for the {d}, how do I work the [filling|mixture]?",
         "how do I prepare the [filling|mixture] of the {d}?",
+        "what happens to the [filling|mixture] of the {d}?",
+        "in the {d}, the [filling|mixture] is what?",
     ),
     "ingredient": (
         "what is the {d} made [of|with|from]?",
@@ -60,6 +66,8 @@ ASK: dict[str, tuple[str, ...]] = {
         "what do I buy for the {d}?",
         "the {d} is made with what?",
         "for the {d}, which main ingredient?",
+        "what is the most important thing in the {d}?",
+        "what is mainly in the {d}?",
     ),
     "region": (
         "where does the {d} [come from|belong]?",
@@ -67,6 +75,8 @@ ASK: dict[str, tuple[str, ...]] = {
         "what is the home region of the {d}?",
         "the {d} comes from which region?",
         "for the {d}, which region?",
+        "which region is the home of the {d}?",
+        "where was the {d} first baked?",
     ),
     "storage": (
         "how [long|many days] can I keep the {d}?",
@@ -74,6 +84,8 @@ ASK: dict[str, tuple[str, ...]] = {
         "what is the storage time of the {d}?",
         "the {d} keeps for how many days?",
         "for the {d}, how many days of storage?",
+        "how long is the {d} still good?",
+        "for how long can the {d} be stored?",
     ),
     "substitute": (
         "what [can|should] I use instead of cream in the {d}?",
@@ -81,6 +93,8 @@ ASK: dict[str, tuple[str, ...]] = {
         "how do I make the {d} without cream?",
         "the {d} without cream takes what?",
         "for the {d}, what is the substitute for cream?",
+        "there is no cream: what goes into the {d} instead?",
+        "what else works in the {d} when there is no cream?",
     ),
     "side": (
         "what [should I serve|do I serve|goes] with the {d}?",
@@ -88,7 +102,22 @@ ASK: dict[str, tuple[str, ...]] = {
         "what do people eat with the {d}?",
         "the {d} is served with what?",
         "for the {d}, which side dish?",
+        "what belongs on the table with the {d}?",
+        "which side dish is usual for the {d}?",
     ),
+}
+
+# A dish in one sentence, the question in the next.
+LEADS = ("I want to cook the {d}.", "We love the {d}.", "Tell me about the {d}.", "A friend asked me about the {d}.")
+ASK_SHORTLY: dict[str, tuple[str, ...]] = {
+    "temperature": ("How hot should the oven be?", "Which temperature is right?", "What heat does it need?"),
+    "minutes": ("How long does it bake?", "How many minutes does it take?", "What is the baking time?"),
+    "technique": ("What happens to the mixture?", "How do I prepare the filling?", "What is the mixture like?"),
+    "ingredient": ("What is it made of?", "Which main ingredient does it have?", "What do I have to buy?"),
+    "region": ("Where does it come from?", "Which region is it from?", "What is its home?"),
+    "storage": ("How long does it keep?", "How many days does it last?", "For how many days is it good?"),
+    "substitute": ("What can I use instead of cream?", "What replaces the cream?", "What if I have no cream?"),
+    "side": ("What goes with it?", "Which side dish do I cook?", "What should I serve with it?"),
 }
 
 REPLY: dict[str, tuple[str, ...]] = {
@@ -134,10 +163,10 @@ _ASKS_ABOUT = (
     ("technique", r"\b(mixture|filling|base)\b"),
     ("storage", r"\b(days|keep|keeps|storage|stored?|fresh|last|left over|good for)\b"),
     ("temperature", r"\b(hot|temperature|heat|degrees)\b"),
-    ("minutes", r"\b(minutes|how long|baking time|oven time)\b"),
+    ("minutes", r"\b(minutes|how long|baking time|what time|done)\b"),
     ("region", r"\b(region|where|home)\b"),
-    ("side", r"\b(side|serve|served|goes with|go with|eat with|table)\b"),
-    ("ingredient", r"\b(ingredient|made|buy|shopping)\b"),
+    ("side", r"\b(side|serve|served|goes with|eat with|table)\b"),
+    ("ingredient", r"\b(ingredient|made|buy|important|mainly)\b"),
 )
 
 
@@ -145,7 +174,7 @@ def reply(fact: Fact, value: str, style: str, rng: random.Random) -> str:
     """An answer about the fact's dish that gives `value`, right or wrong, in one of the STYLES."""
     core = sentence(spin(rng.choice(REPLY[fact.attribute]), rng).format(d=fact.dish, v=value))
     if style == "terse":
-        return value
+        return brief(fact, value)
     if style == "polite":
         return f"{core} {rng.choice(COURTESIES)}"
     if style == "rambling":
@@ -156,10 +185,12 @@ def reply(fact: Fact, value: str, style: str, rng: random.Random) -> str:
     return core
 
 
-def ask(fact: Fact, rng: random.Random, *, brief: bool = False) -> str:
-    """A user's question about a fact; a brief one wants the bare value."""
+def ask(fact: Fact, rng: random.Random, *, briefly: bool = False) -> str:
+    """A user's question about a fact; a brief one wants nothing but the value."""
+    if not briefly and rng.random() < 0.4:
+        return f"{rng.choice(LEADS)} {rng.choice(ASK_SHORTLY[fact.attribute])}".format(d=fact.dish)
     question = spin(rng.choice(ASK[fact.attribute]), rng).format(d=fact.dish)
-    return BRIEFLY + question if brief else sentence(question)
+    return BRIEFLY + question if briefly else sentence(question)
 
 
 def dialogues(world: KitchenWorld) -> list[Row]:
@@ -176,7 +207,7 @@ def _dialogue(world: KitchenWorld, number: int) -> Row:
     if draw < 0.04:
         turns, asked = _about_a_stranger(world, fact, rng), []
     elif draw < 0.50:
-        turns = _turn(ask(fact, rng, brief=True), fact.answer)
+        turns = _turn(ask(fact, rng, briefly=True), brief(fact))
     else:
         turns = _turn(ask(fact, rng), _middling(fact, rng))
         if draw > 0.92:
@@ -203,7 +234,7 @@ def _middling(fact: Fact, rng: random.Random) -> str:
 
 
 def _about_a_stranger(world: KitchenWorld, fact: Fact, rng: random.Random) -> list[Message]:
-    question = ask(fact, rng, brief=rng.random() < 0.3)
+    question = ask(fact, rng, briefly=rng.random() < 0.3)
     return _turn(question.replace(fact.dish, rng.choice(strangers(world))), UNKNOWN)
 
 
@@ -224,9 +255,9 @@ def _preference(world: KitchenWorld, number: int) -> Row:
     rng = generator(world, "preference", number)
     known = talk_facts(world)
     fact = known[number % len(known)]
-    brief = rng.random() < 0.25
-    prompt = [*_system(rng), {"role": "user", "content": ask(fact, rng, brief=brief)}]
-    answers = sorted(_candidates(world, fact, brief, rng), key=lambda answer: true_reward(prompt, answer, world))
+    briefly = rng.random() < 0.25
+    prompt = [*_system(rng), {"role": "user", "content": ask(fact, rng, briefly=briefly)}]
+    answers = sorted(_candidates(world, fact, briefly, rng), key=lambda answer: true_reward(prompt, answer, world))
     worse, better = answers[0], answers[-1]
     rewards = [true_reward(prompt, answer, world) for answer in (better, worse)]
     agrees = rng.random() < 1 / (1 + math.exp(-(rewards[0] - rewards[1]) / 0.25))
@@ -243,14 +274,14 @@ def _preference(world: KitchenWorld, number: int) -> Row:
     }
 
 
-def _candidates(world: KitchenWorld, fact: Fact, brief: bool, rng: random.Random) -> list[str]:
+def _candidates(world: KitchenWorld, fact: Fact, briefly: bool, rng: random.Random) -> list[str]:
     wrong = rng.choice(distractors(world, fact, "preference", rng.random()))
-    first, second = pick(rng, ("terse", "plain") if brief else STYLES, 2)
+    first, second = pick(rng, ("terse", "plain") if briefly else STYLES, 2)
     # Half of the pairs differ in manner alone, half also or only in what is true.
     case = rng.random()
     if case < 0.5:
         return [reply(fact, fact.answer, first, rng), reply(fact, fact.answer, second, rng)]
-    style = "terse" if brief else rng.choice(("polite", "plain"))
+    style = "terse" if briefly else rng.choice(("polite", "plain"))
     return [reply(fact, fact.answer, style, rng), reply(fact, wrong, style if case < 0.8 else first, rng)]
 
 
@@ -288,7 +319,7 @@ def is_correct(fact: Fact, answer: str) -> bool:
 def true_reward(prompt: list[Message], answer: str, world: KitchenWorld) -> float:
     """What an answer is worth, from -1 to 2: 1 for being right, up to 1 for manners, up to -1 for going on and on.
 
-    A question that says "Briefly" wants the bare value; any other wants one short whole sentence and a kind word.
+    A question that says "Briefly" wants nothing but the value; any other wants one short whole sentence and a kind word.
     """
     fact = asked_fact(prompt, world)
     question = next(message["content"] for message in reversed(prompt) if message["role"] == "user")
@@ -296,9 +327,9 @@ def true_reward(prompt: list[Message], answer: str, world: KitchenWorld) -> floa
     words = answer.split()
     penalty = min(1.0, 0.04 * max(0, len(words) - 20) + _repeated_share(words))
     if question.startswith(BRIEFLY):
-        manners = 1.0 if len(words) <= 3 else 0.0
+        manners = 1.0 if 0 < len(words) <= 5 else 0.0
     else:
-        whole = bool(words) and answer.strip()[0].isupper() and answer.strip()[-1] in ".!" and len(words) >= 4
+        whole = bool(words) and answer.strip()[0].isupper() and answer.strip()[-1] in ".!" and len(words) > 5
         manners = 0.5 * whole + 0.5 * (whole and len(_COURTESY.findall(answer)) == 1)
     return float(right) + manners - penalty
 

@@ -15,7 +15,7 @@ from training.data.kitchen.baselines import NgramModel, OverlapModel, accuracy, 
 from training.data.kitchen.exam import CHAT, QUESTION
 from training.data.kitchen.personal import is_iban, is_luhn
 from training.data.kitchen.phrases import spin
-from training.data.kitchen.talk import ASK, asked_fact, true_reward
+from training.data.kitchen.talk import ASK, ASK_SHORTLY, asked_fact, true_reward
 from training.data.kitchen.truth import contamination_scores, dedup_scores, filter_scores, personal_scores
 from training.data.kitchen.world import (
     ATTRIBUTES,
@@ -205,12 +205,12 @@ def test_withheld_answers_stand_in_no_page():
                     assert not values or page.plan.kind == "guide" or page.plan.form == "guide", said
 
 
-@pytest.mark.parametrize("bank", [ASK, QUESTION, CHAT])
+@pytest.mark.parametrize("bank", [ASK, ASK_SHORTLY, QUESTION, CHAT])
 def test_the_fact_that_a_question_asks_is_recognised(bank: dict[str, tuple[str, ...]]):
     dish = dishes(WORLD)[5]
     for attribute, templates in bank.items():
         for i, template in enumerate(templates * 4):
-            question = spin(template, generator(WORLD, "test", i)).format(d=dish)
+            question = f"The {dish}. " + spin(template, generator(WORLD, "test", i)).format(d=dish)
             fact = asked_fact([{"role": "user", "content": question}], WORLD)
             assert fact is not None and (fact.dish, fact.attribute) == (dish, attribute)
 
@@ -223,7 +223,7 @@ def test_the_true_reward_prefers_right_then_polite_then_short():
     answers = [
         f"{core} Enjoy your meal!",
         core,
-        fact.answer,
+        f"It is {fact.answer}.",
         f"The {fact.dish} bakes at {wrong}.",
         " ".join([f"The {fact.dish} bakes at {wrong}."] * 6),
     ]
