@@ -34,7 +34,7 @@ Exams = Sequence[tuple[BenchmarkRecipe, "Sequence[ExamItem]"]]
 
 def run(job: Job, work: Work) -> Outcome:
     """Every suite on every model; see the module."""
-    # Threads that spin while they wait cost a tiny model 11 times the processor time beside other work, and nothing when
+    # Threads that spin while they wait cost a tiny model 11 times the processor time beside other work, nothing when
     # alone (docs/evaluation.md). Read when torch is loaded, so before it.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # This module keeps everything imported after it offline and quiet.
