@@ -1,0 +1,167 @@
+"""The chain on a cluster: the profile changes, the recipe and what comes out do not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+
+from assets.chain import CHAIN
+from resources.compute.slurm import JOB_FILE
+from tests.cluster.minislurm import MiniSlurm
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+
+RECIPES = Path(__file__).parent.parent / "recipes"
+COMMAND = [sys.executable, "-c", "from assets.cli import main; main()", "run"]
+DATA_ASSETS = tuple(name for name, link in CHAIN.items() if link.how.module.startswith("training.data."))
+TRAINS_LONG = {
+    "extends": "kitchen-small",
+    "name": "kitchen-small-long",
+    "mixture": {"held_out_fraction": 0.05, "max_epochs": 10_000.0},
+    "pretrain": {"tokens": 4096 * 1500, "sequence_length": 128, "global_batch_tokens": 4096, "min_loss_fall": 0.0},
+}
+
+
+@dataclass
+class Place:
+    """A root, a profile for each backend, and recipes; all tests of this file share one, as people do."""
+
+    folder: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def root(self) -> Path:
+        """What the cluster's runs make."""
+        return self.folder / "runs"
+
+    def run(self, recipe: str, *, profile: str, root: Path | None = None, until: str = "") -> dict:
+        """What `pedigree run --json` says at its end."""
+        process = self.start(recipe, profile=profile, root=root, until=until)
+        output, errors = process.communicate(timeout=800)
+        assert output, errors
+        return json.loads(output.splitlines()[-1])
+
+    def start(self, recipe: str, *, profile: str, root: Path | None = None, until: str = "") -> subprocess.Popen[str]:
+        """`pedigree run` on its way."""
+        options = ["--root", str(root or self.root), "--profile", str(self.folder / f"{profile}.yaml"), "--json"]
+        return subprocess.Popen(
+            [*COMMAND, recipe, *options, *(["--until", until] if until else [])],
+            env={**os.environ, **self.environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def job_of(self, slurm: MiniSlurm, asset: str) -> dict[str, str]:
+        """The job that the newest folder of an asset names, as the controller knows it."""
+        notes = sorted(self.root.glob(f"{asset}/*/{JOB_FILE}"), key=lambda note: note.stat().st_mtime)
+        if not notes:
+            return {"JobState": "none"}
+        job = json.loads(notes[-1].read_text())["job"]
+        line = slurm.call("scontrol", "-o", "show", "job", job) if job else "JobState=none"
+        return dict(part.split("=", 1) for part in line.split() if "=" in part)
+
+    def steps(self, asset: str) -> int:
+        """The last step that the asset's newest job reported; 0 before it did."""
+        files = sorted(self.root.glob(f"{asset}/*/metrics.jsonl"), key=lambda file: file.stat().st_mtime)
+        rows = [json.loads(line) for line in files[-1].read_text().splitlines()[-2:]] if files else []
+        return max((row["step"] for row in rows), default=0)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    folder = tmp_path_factory.mktemp("chain")
+    tracking_uri = f"sqlite:///{folder / 'mlflow.db'}"  # one for all runs: making the tables takes seconds
+    (folder / "local.yaml").write_text(
+        yaml.safe_dump({"name": "local", "tracking_uri": tracking_uri, "default": {"workers": 2, "threads": 1}})
+    )
+    MiniSlurm(folder).write_profile(
+        folder / "cluster.yaml",
+        tracking_uri=tracking_uri,
+        stages={
+            "extracted_documents": {"nodes": 2},  # an array of two tasks, and the job that finishes
+            "base_model": {"nodes": 2, "gpus_per_node": 1},
+        },
+    )
+    (folder / "kitchen-small-long.yaml").write_text(yaml.safe_dump(TRAINS_LONG))
+    MiniSlurm(folder).write_profile(
+        folder / "one-node.yaml", tracking_uri=tracking_uri, stages={"base_model": {"checkpoint_seconds": 1.0}}
+    )
+    return Place(folder, {"PEDIGREE_RECIPES": f"{RECIPES}{os.pathsep}{folder}", "PYTHONUNBUFFERED": "1"})
+
+
+def digests(report: dict, assets: tuple[str, ...]) -> dict[tuple[str, str], str]:
+    """Digest by asset and partition."""
+    made = report["assets"]
+    return {(asset, part): entry["digest"] for asset in assets for part, entry in made[asset].items()}
+
+
+def test_the_chain_runs_on_the_cluster_by_changing_the_profile_alone(slurm: MiniSlurm, place: Place):
+    there = place.run("kitchen-small", profile="cluster")
+    assert (there["ok"], there["promoted"], there["error"]) == (True, True, "")
+    assert there["assets"].keys() == CHAIN.keys()
+
+    training = place.job_of(slurm, "base_model")
+    assert training["JobState"] == "COMPLETED"
+    assert training["NumNodes"] == "2"
+    assert "gres/gpu=2" in training["TRES"]
+    jobs = slurm.call("scontrol", "-o", "show", "job").splitlines()
+    extracting = [job for job in jobs if "JobName=extracted_documents" in job]
+    snapshots = len(there["assets"]["extracted_documents"])
+    assert sum("ArrayTaskId=" in job for job in extracting) == 2 * snapshots
+    assert sum("ArrayTaskId=" not in job for job in extracting) == snapshots
+
+    here = place.run("kitchen-small", profile="local", root=place.folder / "local-runs", until="training_plan")
+    assert here["error"] == ""
+    assert digests(there, DATA_ASSETS) == digests(here, DATA_ASSETS)
+
+
+def start_training(slurm: MiniSlurm, place: Place) -> subprocess.Popen[str]:
+    """A run that is in the middle of pretraining on one node."""
+    process = place.start("kitchen-small-long", profile="one-node", until="base_model")
+    before = place.steps("base_model")
+
+    def trains() -> bool:
+        assert process.poll() is None, process.communicate()
+        return place.job_of(slurm, "base_model")["JobState"] == "RUNNING" and place.steps("base_model") > before
+
+    slurm.wait_until(trains, "pretraining reports steps", seconds=400)
+    return process
+
+
+def test_a_cancelled_run_ends_its_job(slurm: MiniSlurm, place: Place):
+    process = start_training(slurm, place)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+    slurm.wait_until(lambda: place.job_of(slurm, "base_model")["JobState"] == "CANCELLED", "the job is cancelled")
+    slurm.wait_until(lambda: slurm.call("squeue", "-h") == "", "the queue is empty")
+
+
+def test_a_killed_orchestrator_finds_its_job_again_and_a_dead_node_changes_nothing(slurm: MiniSlurm, place: Place):
+    orchestrator = start_training(slurm, place)
+    job = place.job_of(slurm, "base_model")
+    orchestrator.kill()
+    orchestrator.communicate()
+    assert place.job_of(slurm, "base_model")["JobState"] == "RUNNING"
+
+    again = place.start("kitchen-small-long", profile="one-node", until="base_model")
+    time.sleep(1)
+    slurm.fail(job["NodeList"])
+    output, errors = again.communicate(timeout=600)
+    report = json.loads(output.splitlines()[-1])
+    assert report["ok"], (report["error"], errors)
+    assert not report["assets"]["base_model"]["kitchen-small-long"]["reused"]
+
+    ended = [one for one in slurm.jobs(job["JobName"]) if one["JobState"] != "CANCELLED"]
+    assert [(one["JobId"], one["JobState"], one["Restarts"]) for one in ended] == [(job["JobId"], "COMPLETED", "1")]
+    assert ended[0]["NodeList"] != job["NodeList"]
