@@ -1,0 +1,115 @@
+"""What the filters find on real text, beside labels where there are any: the figures of docs/filters.md.
+
+    PEDIGREE_DATA=… python benchmarks/filters.py language classifier toxicity
+    python benchmarks/filters.py --documents DIR/documents rules personal
+
+`--documents` is a folder of parquet files of an `extracted_documents` artifact.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from training.data import classifier, personal_data, toxicity
+from training.data.documents import read_documents
+from training.data.filter import judge
+from training.data.language import identify
+from training.data.rules import make_rules
+from training.data.sources import read_rows
+from training.recipe import FilterRecipe
+
+LABELLED = "data://filters/dclm_human_quality_agreement_data.jsonl.gz"
+FOLDS = 5
+HEURISTICS = ("gopher_repetition", "gopher_quality", "c4", "fineweb")
+
+
+def language(_: list[Path]) -> None:
+    """Accuracy on lingua's test items, by kind; of sentences also by language and for certain answers."""
+    right: dict[str, list[bool]] = defaultdict(list)
+    for row in read_rows("data://langid/lingua_testdata.jsonl.gz"):
+        code, score = identify(row["text"])
+        right[row["kind"]].append(code == row["lang"])
+        if row["kind"] == "sentences":
+            right[f"sentences {row['lang']}"].append(code == row["lang"])
+            if score >= FilterRecipe().min_language_score:
+                right["sentences, certain"].append(code == row["lang"])
+    for name, answers in right.items():
+        print(f"language, {name}: {sum(answers) / len(answers):.3f} of {len(answers)}")
+
+
+def quality(_: list[Path]) -> None:
+    """AUC of the classifier on pages that people called good or not, each fold scored by the others' model."""
+    sides: dict[int, list[str]] = {0: [], 1: []}
+    for row in read_rows(LABELLED):
+        sides[int(row["label"])].append(row["text"])
+    areas = []
+    for fold in range(FOLDS):
+        learned = {label: [t for i, t in enumerate(texts) if i % FOLDS != fold] for label, texts in sides.items()}
+        model = classifier.train(learned[1], learned[0], buckets=65_536)
+        good, bad = ([model.score(text) for text in sides[label][fold::FOLDS]] for label in (1, 0))
+        areas.append(classifier.area_under_curve(good, bad))
+    print(f"classifier: AUC {sum(areas) / FOLDS:.3f} in {FOLDS} folds, {', '.join(f'{area:.3f}' for area in areas)}")
+
+
+def toxic(_: list[Path]) -> None:
+    """Share of dialogues above the recipe's limit, rejected and chosen."""
+    limit = FilterRecipe().max_toxic_word_fraction
+    rows = list(read_rows("data://preference/hh_rlhf_harmless_base_test.jsonl.gz"))
+    for side in ("rejected", "chosen"):
+        above = sum(toxicity.toxic_fraction(str(row[side])) > limit for row in rows)
+        print(f"toxicity, {side}: {above / len(rows):.3f} of {len(rows)} above {limit}")
+
+
+def rules(files: list[Path]) -> None:
+    """Each heuristic rule alone on the English pages, and CPU milliseconds a page."""
+    pages = [row for row in documents(files) if identify(row["text"])[0] == "en"]
+    dropped: set[int] = set()
+    for name in HEURISTICS:
+        made = make_rules(FilterRecipe(rules=(name,)), None)
+        judge(pages[0], made)  # loads spaCy
+        started = time.process_time()
+        reasons = [judge(row, made)[1] for row in pages]
+        per_page = 1000 * (time.process_time() - started) / len(pages)
+        dropped.update(number for number, reason in enumerate(reasons) if reason)
+        print(f"{name}: {dict(Counter(filter(None, reasons)).most_common())}, {per_page:.1f} ms a page")
+    print(f"English pages: {len(pages)}; {len(pages) - len(dropped)} pass all four")
+
+
+def personal(files: list[Path]) -> None:
+    """Redactions by type, and CPU speed. The strings are not shown."""
+    counts: Counter[str] = Counter()
+    characters, started = 0, time.process_time()
+    for row in documents(files):
+        characters += len(row["text"])
+        counts.update(personal_data.redact(row["text"], personal_data.PLACEHOLDERS)[1])
+    seconds = time.process_time() - started
+    print(f"personal data: {dict(counts)}; {characters / 1e6 / seconds:.1f} million characters a second")
+
+
+def documents(files: list[Path]) -> Iterator[dict[str, Any]]:
+    """The rows of all files."""
+    for path in files:
+        yield from read_documents(path)
+
+
+PARTS = {"language": language, "classifier": quality, "toxicity": toxic, "rules": rules, "personal": personal}
+
+
+def main() -> None:
+    """Run the parts that are named."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("parts", nargs="+", choices=sorted(PARTS))
+    parser.add_argument("--documents", type=Path, action="append", default=[])
+    options = parser.parse_args()
+    files = [path for folder in options.documents for path in sorted(folder.glob("*.parquet"))]
+    for part in options.parts:
+        PARTS[part](files)
+
+
+if __name__ == "__main__":
+    main()
