@@ -15,7 +15,9 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
-@pytest.mark.parametrize("context", [[], ["the"], ["the", "cat"], ["zzz"], ["the", "zzz"], ["sat", "on"], ["cat", "the"]])
+@pytest.mark.parametrize(
+    "context", [[], ["the"], ["the", "cat"], ["zzz"], ["the", "zzz"], ["sat", "on"], ["cat", "the"]]
+)
 def test_probabilities_of_all_next_words_add_up_to_one(order, context):
     model = train(TEXTS, order=order)
     total = math.exp(model.log_probabilities([context])[len(context)])  # the line's end
@@ -53,7 +55,9 @@ def test_the_order_of_texts_does_not_matter():
 def test_a_saved_model_answers_the_same(tmp_path):
     model = train(TEXTS, order=3)
     model.save(tmp_path, "ngram")
-    assert NgramModel.load(tmp_path, "ngram").perplexity("the dog sat on a mat") == model.perplexity("the dog sat on a mat")
+    assert NgramModel.load(tmp_path, "ngram").perplexity("the dog sat on a mat") == model.perplexity(
+        "the dog sat on a mat"
+    )
 
 
 def test_texts_without_words():

@@ -57,7 +57,13 @@ PLANTED = {
 }
 
 NAMED = {
-    "phone": ("Tel.: 030 1234567", "call 020 7946 0958", "Phone: 0171/1234567", "Fax 089 / 636-48018", "call us at 555-0134"),
+    "phone": (
+        "Tel.: 030 1234567",
+        "call 020 7946 0958",
+        "Phone: 0171/1234567",
+        "Fax 089 / 636-48018",
+        "call us at 555-0134",
+    ),
     "api_key": (
         "api_key = 'a8f5f167f44f4964e6c998dee827110c'",
         "token=9f86d081884c7d659a2feaa0c55ad015",
