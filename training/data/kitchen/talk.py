@@ -161,7 +161,7 @@ _COURTESY = re.compile(r"\b(enjoy|happy baking|glad to help|hope you like)\b", r
 _ASKS_ABOUT = (
     ("substitute", r"\bcream\b"),
     ("technique", r"\b(mixture|filling|base)\b"),
-    ("storage", r"\b(days|keep|keeps|storage|stored?|fresh|last|left over|good for)\b"),
+    ("storage", r"\b(days|keep|keeps|storage|stored?|fresh|last|left over|good for|still good)\b"),
     ("temperature", r"\b(hot|temperature|heat|degrees)\b"),
     ("minutes", r"\b(minutes|how long|baking time|what time|done)\b"),
     ("region", r"\b(region|where|home)\b"),
@@ -319,7 +319,7 @@ def is_correct(fact: Fact, answer: str) -> bool:
 def true_reward(prompt: list[Message], answer: str, world: KitchenWorld) -> float:
     """What an answer is worth, from -1 to 2: 1 for being right, up to 1 for manners, up to -1 for going on and on.
 
-    A question that says "Briefly" wants nothing but the value; any other wants one short whole sentence and a kind word.
+    A question that says "Briefly" wants nothing but the value; any other one short whole sentence and a kind word.
     """
     fact = asked_fact(prompt, world)
     question = next(message["content"] for message in reversed(prompt) if message["role"] == "user")
