@@ -13,12 +13,33 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="evaluate",
             version="1",
-            modules=("evaluation.scores", "evaluation.harness", "evaluation.local_model", "evaluation.alignment"),
-            libraries=("lm-eval", "torch", "transformers"),
+            modules=(
+                "evaluation.scores",
+                "evaluation.harness",
+                "evaluation.local_model",
+                "evaluation.exams",
+                "evaluation.alignment",
+                "training.data.benchmarks",
+            ),
+            libraries=("lm-eval", "tokenizers", "torch", "transformers"),
         ),
-        Stage(name="contamination", version="1", modules=("evaluation.contamination",)),
         Stage(
-            name="card", version="1", modules=("evaluation.card", "evaluation.report"), libraries=("jinja2", "plotly")
+            name="contamination",
+            version="1",
+            modules=(
+                "evaluation.contamination",
+                "evaluation.overlap",
+                "evaluation.exams",
+                "training.data.benchmarks",
+                "training.data.ngrams",
+            ),
+            libraries=("xxhash",),
+        ),
+        Stage(
+            name="card",
+            version="1",
+            modules=("evaluation.card", "evaluation.report", "evaluation.scoreboard", "evaluation.truth"),
+            libraries=("huggingface-hub", "jinja2", "plotly"),
         ),
         Stage(name="promote", version="1", modules=("evaluation.gate",)),
     )
