@@ -161,7 +161,9 @@ def _instruction_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
 def _score_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
     """Which exams are sat and how; what is thought of contamination comes later."""
     del snapshot
-    unjudged = replace(recipe.evaluation, max_contaminated_fraction=EvaluationRecipe(suites=()).max_contaminated_fraction)
+    unjudged = replace(
+        recipe.evaluation, max_contaminated_fraction=EvaluationRecipe(suites=()).max_contaminated_fraction
+    )
     return with_data(recipe, {"evaluation": unjudged})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import uuid
@@ -144,7 +145,9 @@ def _materialize_all(
     from assets.partitions import Partitions
 
     assets = {definition.key.path[-1]: definition for definition in build(Partitions({recipe.name: recipe}))}
-    pipeline = stage.Pipeline(root=str(root), profile=profile, cancels_on_interrupt=True)
+    pipeline = stage.Pipeline(
+        root=str(root), profile=profile, cancels_on_interrupt=True, resolved_recipe=json.dumps(recipe_as_data(recipe))
+    )
     launch = uuid.uuid4().hex
     pipeline.tracking().launch(launch, recipe.name, artifact.digest_of(recipe_as_data(recipe)))
     os.environ.setdefault("DAGSTER_HOME", str(dagster_home(root)))

@@ -28,6 +28,7 @@ from training.artifact import Artifact
 from training.job import InputArtifact, Job, RunSettings, write_job
 from training.progress import MESSAGES_FILE, METRICS_FILE
 from training.recipe import Recipe, load_recipe, recipe_as_data, recipe_folders
+from training.records import read_record
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class Pipeline(dg.ConfigurableResource):
     root: str
     profile: str = "local"
     cancels_on_interrupt: bool = False
+    resolved_recipe: str = ""
 
     @property
     def root_path(self) -> Path:
@@ -59,7 +61,10 @@ class Pipeline(dg.ConfigurableResource):
 
     def recipe(self, partition: str) -> Recipe:
         """The recipe of a partition key."""
-        return load_recipe(partition.partition("@")[0], folders=(self.root_path / "recipes", *recipe_folders()))
+        name = partition.partition("@")[0]
+        if self.resolved_recipe and (data := json.loads(self.resolved_recipe))["name"] == name:
+            return read_record(Recipe, data)
+        return load_recipe(name, folders=(self.root_path / "recipes", *recipe_folders()))
 
     def loaded_profile(self) -> Profile:
         """The profile record."""
