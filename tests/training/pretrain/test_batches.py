@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.training.pretrain import tiny
-from training.data.plan import effective_tokens, is_held_out
+from training.data.plan import effective_tokens, is_held_out, plan_sources
 from training.job import RefusedInput
 from training.pretrain import batches
 from training.pretrain.loss_mask import IGNORED
@@ -140,6 +140,12 @@ def test_shares_follow_the_weights(tmp_path):
     assert chain.outcome.metrics["share_books"] == 0.75
     taken = [source for step in range(12) for source, _ in batches.interleaved([72, 24], first=step * 8, count=8)]
     assert Counter(taken) == {0: 72, 1: 24}
+
+
+def test_quotas_that_do_not_come_out_even_still_add_up():
+    sizes = dict.fromkeys("abc", (10, 10_000, 0, 0))
+    sources = plan_sources(sizes, MixtureRecipe(), samples=100, sequence_length=32)
+    assert sorted(source.samples for source in sources) == [33, 33, 34]
 
 
 def test_too_many_epochs_are_refused_with_what_is_there_and_what_it_would_be_worth(tmp_path):

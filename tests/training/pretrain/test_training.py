@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import shutil
 import signal
@@ -199,10 +200,10 @@ def test_the_stage_makes_a_model_that_passes_its_gates(made):
 def test_held_out_bits_per_byte_count_the_whole_text(chain):
     trainer = trainer_of(chain, precision="fp32")
     bits = trainer.held_out_bits_per_byte()
-    # Before training every token is about equally likely, and here a byte is a token and each text has one more.
+    # Before training every token is about equally likely. The first tokens are 1.5 % of all, more than the tolerance.
     for number, source in enumerate(chain.plan.record.sources):
         size = held_out_bytes(chain.plan, number)
-        assert bits[source.name] == pytest.approx(8.0 * source.held_out_tokens / size, rel=0.03)
+        assert bits[source.name] == pytest.approx(math.log2(tiny.VOCABULARY) * source.held_out_tokens / size, rel=0.006)
 
 
 def test_a_plan_for_another_batch_is_refused(chain):
