@@ -1,7 +1,7 @@
 """Seconds of processor time a step: this trainer beside transformers' Llama in a plain loop, same shape and data.
 
-`python -m tests.training.pretrain.speed [--threads 2] [--rounds 7]`. The two take turns, so a neighbour on the machine slows
-both; quote the ratio. Wall seconds are printed too and mean something only on an idle machine.
+`python -m tests.training.pretrain.speed [--threads 2] [--rounds 7]`. The two take turns, so a neighbour on the machine
+slows both; quote the ratio. Wall seconds are printed too and mean something only on an idle machine.
 """
 
 from __future__ import annotations
@@ -24,8 +24,24 @@ from training.pretrain.optim import clip_gradients, gradient_norm, make_optimize
 from training.recipe import PretrainRecipe
 
 SHAPES = {
-    "kitchen": dict(vocab_size=2048, width=192, layers=4, heads=6, kv_heads=3, mlp_width=512, max_length=512),
-    "12.5M": dict(vocab_size=8192, width=320, layers=8, heads=5, kv_heads=5, mlp_width=864, max_length=512),
+    "kitchen": {
+        "vocab_size": 2048,
+        "width": 192,
+        "layers": 4,
+        "heads": 6,
+        "kv_heads": 3,
+        "mlp_width": 512,
+        "max_length": 512,
+    },
+    "12.5M": {
+        "vocab_size": 8192,
+        "width": 320,
+        "layers": 8,
+        "heads": 5,
+        "kv_heads": 5,
+        "mlp_width": 864,
+        "max_length": 512,
+    },
 }
 
 
