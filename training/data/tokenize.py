@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
 from training.artifact import sha256_of, write_json, written
-from training.data.documents import document_files, read_documents
+from training.data.documents import count_documents, document_files, read_documents
 from training.data.tokenizer import (
     CONFIG_FILE,
     HARD_STRINGS,
@@ -37,7 +37,7 @@ from training.data.tokenizer import (
     plain_text_json,
     read_config,
 )
-from training.job import Gate, InputArtifact, Job, Outcome, Work
+from training.job import Counts, Gate, InputArtifact, Job, Outcome, Work
 from training.recipe import ShardsRecipe
 
 log = logging.getLogger(__name__)
@@ -185,8 +185,10 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     write_json(work.path / SHARDS_FILE, listing)
     wrong = [one for rank in ranks for one in rank["wrong"]]
     decoded = sum(rank["decoded"] for rank in ranks)
+    given = sum(count_documents(path) for path in document_files(job.input_of("decontaminated_documents")))
     return Outcome(
         files=(SHARDS_FILE, *(name for rank in ranks for name in rank["files"])),
+        counts=Counts(records_in=given, kept=listing["documents"]),
         metrics={
             "tokens": listing["tokens"],
             "documents": listing["documents"],

@@ -1,0 +1,99 @@
+"""`make faults`: kill every stage of the small kitchen at random moments, run again, and compare with an undisturbed run.
+
+Prints, for each stage, how often it was killed and whether the artifact came out with the same digest. Exit code 1 when one
+differed. SIGKILL goes to the whole process group, so nothing gets a chance to tidy up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.chain import PEDIGREE
+
+RECIPES = Path(__file__).parent.parent / "tests" / "recipes"
+
+
+def main() -> int:
+    """Kill, repeat, compare, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=5, help="of each stage")
+    parser.add_argument("--until", default="", help="stop after this asset")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        reference = run(Path(temporary) / "reference", options.until)
+        rows = [
+            row
+            for asset, cells in reference["assets"].items()
+            for row in disturb(asset, cells, options.kills, random.Random(options.seed))
+        ]
+    print("| asset | partition | kills | same digest |", "|---|---|---|---|", *map(line_of, rows), sep="\n")
+    return 0 if rows and all(row["same"] for row in rows) else 1
+
+
+def line_of(row: dict[str, Any]) -> str:
+    """One row of the table."""
+    return f"| {row['asset']} | {row['partition']} | {row['kills']} | {'yes' if row['same'] else 'NO'} |"
+
+
+def run(root: Path, until: str) -> dict[str, Any]:
+    """The small kitchen, undisturbed."""
+    argv = [*PEDIGREE, "run", "kitchen-small", "--root", str(root), "--json", *(["--until", until] if until else [])]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False, env={**os.environ, "PEDIGREE_RECIPES": str(RECIPES)})
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def disturb(asset: str, cells: dict[str, Any], kills: int, chance: random.Random) -> list[dict[str, Any]]:
+    """Run the stage's own job again in another folder, killing it at random moments, until it is through."""
+    rows = []
+    for partition, entry in cells.items():
+        source = Path(entry["uri"])
+        job = json.loads((source / "job.json").read_text("utf-8"))
+        with tempfile.TemporaryDirectory() as temporary:
+            job["output"] = str(Path(temporary) / asset / job["fingerprint"])
+            job_file = Path(temporary) / "job.json"
+            job_file.write_text(json.dumps(job), "utf-8")
+            killed = sum(killed_once(job_file, asset, chance.uniform(0.2, 1.0) * max(entry["seconds"], 0.5)) for _ in range(kills))
+            finish(job_file, asset)
+            digest = json.loads(Path(job["output"], "artifact.json").read_text("utf-8"))["digest"]
+            rows.append({"asset": asset, "partition": partition, "kills": killed, "same": digest == entry["digest"]})
+            shutil.rmtree(Path(job["output"]), ignore_errors=True)
+    return rows
+
+
+def command(job_file: Path, asset: str) -> list[str]:
+    """What runs the stage without Dagster."""
+    from assets.chain import CHAIN
+
+    return [sys.executable, "-m", *CHAIN[asset].argv, str(job_file)]
+
+
+def killed_once(job_file: Path, asset: str, seconds: float) -> bool:
+    """Start the stage and kill its process group after `seconds`; whether it was still running then."""
+    process = subprocess.Popen(command(job_file, asset), start_new_session=True, stderr=subprocess.DEVNULL)
+    time.sleep(seconds)
+    running = process.poll() is None
+    if running:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    return running
+
+
+def finish(job_file: Path, asset: str) -> None:
+    """Run the stage to its end."""
+    subprocess.run(command(job_file, asset), check=True, stderr=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
