@@ -23,12 +23,16 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 RECIPES = Path(__file__).parent.parent / "recipes"
 COMMAND = [sys.executable, "-c", "from assets.cli import main; main()", "run"]
 DATA_ASSETS = tuple(name for name, link in CHAIN.items() if link.how.module.startswith("training.data."))
-TRAINS_LONG = {
-    "extends": "kitchen-small",
-    "name": "kitchen-small-long",
-    "mixture": {"held_out_fraction": 0.05, "max_epochs": 10_000.0},
-    "pretrain": {"tokens": 4096 * 1500, "sequence_length": 128, "global_batch_tokens": 4096, "min_loss_fall": 0.0},
-}
+LONG_PRETRAINING = {"tokens": 4096 * 1500, "min_loss_fall": 0.0}
+
+
+def long_recipe() -> str:
+    """kitchen-small with a pretraining that is long enough to be interrupted."""
+    recipe = yaml.safe_load((RECIPES / "kitchen-small.yaml").read_text())
+    recipe["name"] = "kitchen-small-long"
+    recipe["mixture"]["max_epochs"] = 10_000.0
+    recipe["pretrain"] |= LONG_PRETRAINING
+    return yaml.safe_dump(recipe)
 
 
 @dataclass
@@ -92,7 +96,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
             "base_model": {"nodes": 2, "gpus_per_node": 1},
         },
     )
-    (folder / "kitchen-small-long.yaml").write_text(yaml.safe_dump(TRAINS_LONG))
+    (folder / "kitchen-small-long.yaml").write_text(long_recipe())
     MiniSlurm(folder).write_profile(
         folder / "one-node.yaml", tracking_uri=tracking_uri, stages={"base_model": {"checkpoint_seconds": 1.0}}
     )
@@ -113,7 +117,7 @@ def test_the_chain_runs_on_the_cluster_by_changing_the_profile_alone(slurm: Mini
     training = place.job_of(slurm, "base_model")
     assert training["JobState"] == "COMPLETED"
     assert training["NumNodes"] == "2"
-    assert "gres/gpu=2" in training["TRES"]
+    assert training["TresPerNode"] == "gres:gpu:1"
     jobs = slurm.call("scontrol", "-o", "show", "job").splitlines()
     extracting = [job for job in jobs if "JobName=extracted_documents" in job]
     snapshots = len(there["assets"]["extracted_documents"])
