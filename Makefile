@@ -60,6 +60,8 @@ test: export HF_HUB_OFFLINE = 1
 test: export HF_DATASETS_OFFLINE = 1
 test: export TRANSFORMERS_OFFLINE = 1
 test: export TOKENIZERS_PARALLELISM = false
+# Waiting threads sleep: tests run several processes on few cores.
+test: export OMP_WAIT_POLICY = PASSIVE
 test: env ## run the tests; ARGS= goes to pytest
 	$(BIN)/python -m pytest -q tests $(ARGS)
 

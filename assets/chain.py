@@ -45,7 +45,6 @@ class Link:
     inputs: tuple[Input, ...] = ()
     gates: tuple[str, ...] = ()
     package: Literal["training", "evaluation"] = "training"
-    pool: str | None = None
 
     @property
     def how(self) -> Stage:
@@ -319,7 +318,6 @@ CHAIN: dict[str, Link] = {
             settings=_sections("model", "pretrain"),
             inputs=(Input(asset="training_plan"), Input(asset="token_shards", which="every"), Input(asset="tokenizer")),
             gates=("loss_finite_and_falling", "export_equals_trainer"),
-            pool="training",
         ),
         Link(
             name="instruction_data",
@@ -339,7 +337,6 @@ CHAIN: dict[str, Link] = {
             settings=_sections("sft"),
             inputs=(Input(asset="base_model"), Input(asset="instruction_data")),
             gates=("counts_balance", "template", "loss_finite_and_falling", "merged_equals_adapter"),
-            pool="training",
         ),
         Link(
             name="preference_data",
@@ -359,7 +356,6 @@ CHAIN: dict[str, Link] = {
             settings=_sections("reward"),
             inputs=(Input(asset="sft_model"), Input(asset="preference_data")),
             gates=("counts_balance", "loss_finite", "held_out_pair_accuracy"),
-            pool="training",
         ),
         Link(
             name="aligned_model",
@@ -370,7 +366,6 @@ CHAIN: dict[str, Link] = {
             settings=_sections("align"),
             inputs=(Input(asset="sft_model"), Input(asset="preference_data"), Input(asset="reward_model")),
             gates=("counts_balance", "loss_finite", "dpo_starts_at_ln2", "merged_equals_adapter"),
-            pool="training",
         ),
         Link(
             name="model_scores",
@@ -387,7 +382,6 @@ CHAIN: dict[str, Link] = {
                 Input(asset="reward_model"),
             ),
             gates=("scores_complete",),
-            pool="training",
         ),
         Link(
             name="contamination_report",

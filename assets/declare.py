@@ -38,7 +38,6 @@ def _asset(link: Link, function: Declaration, partitions: Partitions) -> dg.Asse
         partitions_def=partitions.of(link),
         deps=[partitions.dependency(item, link) for item in link.inputs],
         check_specs=[dg.AssetCheckSpec(name, asset=link.name, blocking=True) for name in link.gates],
-        pool=link.pool,
         metadata={"stage": link.stage, "modules": ", ".join(link.how.modules)},
     )
     return decorate(function)

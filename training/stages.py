@@ -133,8 +133,27 @@ STAGES: dict[str, Stage] = {
             modules=("training.data.tokenize", "training.data.tokenizer"),
             libraries=("tokenizers",),
         ),
-        Stage(name="plan", version="1", modules=("training.data.plan",), libraries=()),
-        Stage(name="pretrain", version="1", modules=("training.pretrain.stage",), libraries=("torch",)),
+        Stage(
+            name="plan", version="1", modules=("training.data.plan", "training.pretrain.batches"), libraries=("numpy",)
+        ),
+        Stage(
+            name="pretrain",
+            version="1",
+            modules=(
+                "training.pretrain.stage",
+                "training.pretrain.attention",
+                "training.pretrain.batches",
+                "training.pretrain.checkpoint",
+                "training.pretrain.export",
+                "training.pretrain.loop",
+                "training.pretrain.loss",
+                "training.pretrain.loss_mask",
+                "training.pretrain.model",
+                "training.pretrain.optim",
+                "training.pretrain.parallel",
+            ),
+            libraries=("torch", "numpy", "safetensors"),
+        ),
         Stage(
             name="instructions",
             version="1",
