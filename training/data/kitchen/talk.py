@@ -269,6 +269,7 @@ def _preference(world: KitchenWorld, number: int) -> Row:
         "rejected": [{"role": "assistant", "content": rejected}],
         "source": "kitchen",
         "generator": GENERATOR,
+        "answer": fact.answer,  # what a verifiable reward looks for
         "facts": [fact.id],
         "rewards": rewards if agrees else rewards[::-1],
     }
