@@ -30,7 +30,7 @@ run_retries:
   enabled: true
   max_retries: 0                          # a run or backfill asks for more with the tag dagster/max_retries
   retry_on_asset_or_op_failure: false     # a stage that failed by itself fails again; a killed run is worth another try
-# Runs, not pools: a slot of a pool that a killed process held stays taken until a daemon frees it, and `pedigree run` has none.
+# Runs, not pools: a slot that a killed process held stays taken until a daemon frees it, and `pedigree run` has none.
 concurrency:
   runs:
     max_concurrent_runs: 2                # raise it where a scheduler shares out the machines

@@ -39,7 +39,9 @@ def main() -> int:
 def run(recipe: str, root: Path) -> tuple[dict[str, Any], float]:
     """The answer of `pedigree run` and its wall seconds, process start included."""
     started = time.monotonic()
-    done = subprocess.run([*PEDIGREE, "run", recipe, "--root", str(root), "--json"], stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        [*PEDIGREE, "run", recipe, "--root", str(root), "--json"], stdout=subprocess.PIPE, text=True, check=False
+    )
     return json.loads(done.stdout.strip().splitlines()[-1]), time.monotonic() - started
 
 
@@ -55,7 +57,12 @@ def page(recipe: str, first: dict[str, Any], seconds: float, again: list[float],
     """The measurements as Markdown."""
     rows = [(asset, key, entry) for asset, cells in first["assets"].items() for key, entry in cells.items()]
     inside = sum(entry["seconds"] for _, _, entry in rows)
-    lines = [f"## `{recipe}`, {os.cpu_count()} cores", "", "| asset | partition | seconds | peak MB |", "|---|---|---|---|"]
+    lines = [
+        f"## `{recipe}`, {os.cpu_count()} cores",
+        "",
+        "| asset | partition | seconds | peak MB |",
+        "|---|---|---|---|",
+    ]
     for asset, key, entry in rows:
         cost = json.loads(Path(entry["uri"], "artifact.json").read_text("utf-8"))["cost"]
         lines.append(f"| {asset} | {key} | {entry['seconds']:.1f} | {cost['peak_memory_bytes'] / 1e6:.0f} |")

@@ -50,7 +50,9 @@ def line_of(row: dict[str, Any]) -> str:
 def run(root: Path, until: str) -> dict[str, Any]:
     """The small kitchen, undisturbed."""
     argv = [*PEDIGREE, "run", "kitchen-small", "--root", str(root), "--json", *(["--until", until] if until else [])]
-    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False, env={**os.environ, "PEDIGREE_RECIPES": str(RECIPES)})
+    done = subprocess.run(
+        argv, stdout=subprocess.PIPE, text=True, check=False, env={**os.environ, "PEDIGREE_RECIPES": str(RECIPES)}
+    )
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
@@ -64,7 +66,10 @@ def disturb(asset: str, cells: dict[str, Any], kills: int, chance: random.Random
             job["output"] = str(Path(temporary) / asset / job["fingerprint"])
             job_file = Path(temporary) / "job.json"
             job_file.write_text(json.dumps(job), "utf-8")
-            killed = sum(killed_once(job_file, asset, chance.uniform(0.2, 1.0) * max(entry["seconds"], 0.5)) for _ in range(kills))
+            killed = sum(
+                killed_once(job_file, asset, chance.uniform(0.2, 1.0) * max(entry["seconds"], 0.5))
+                for _ in range(kills)
+            )
             finish(job_file, asset)
             digest = json.loads(Path(job["output"], "artifact.json").read_text("utf-8"))["digest"]
             rows.append({"asset": asset, "partition": partition, "kills": killed, "same": digest == entry["digest"]})
