@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 RECIPES = Path(__file__).parent.parent / "recipes"
 COMMAND = [sys.executable, "-c", "from assets.cli import main; main()", "run"]
 DATA_ASSETS = tuple(name for name, link in CHAIN.items() if link.how.module.startswith("training.data."))
-LONG_PRETRAINING = {"tokens": 4096 * 1500, "min_loss_fall": 0.0}
+LONG_PRETRAINING = {"tokens": 4096 * 600, "min_loss_fall": 0.0}
 
 
 def long_recipe() -> str:
