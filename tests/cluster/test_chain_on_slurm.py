@@ -49,10 +49,7 @@ class Place:
 
     def run(self, recipe: str, *, profile: str, root: Path | None = None, until: str = "") -> dict:
         """What `pedigree run --json` says at its end."""
-        process = self.start(recipe, profile=profile, root=root, until=until)
-        output, errors = process.communicate(timeout=800)
-        assert output, errors
-        return json.loads(output.splitlines()[-1])
+        return report_of(self.start(recipe, profile=profile, root=root, until=until))
 
     def start(self, recipe: str, *, profile: str, root: Path | None = None, until: str = "") -> subprocess.Popen[str]:
         """`pedigree run` on its way."""
@@ -81,12 +78,19 @@ class Place:
         return max((row["step"] for row in rows), default=0)
 
 
+def report_of(process: subprocess.Popen[str]) -> dict:
+    """The last line of a run that ends, as JSON."""
+    output, errors = process.communicate(timeout=800)
+    assert output, errors
+    return json.loads(output.splitlines()[-1])
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     folder = tmp_path_factory.mktemp("chain")
     tracking_uri = f"sqlite:///{folder / 'mlflow.db'}"  # one for all runs: making the tables takes seconds
     (folder / "local.yaml").write_text(
-        yaml.safe_dump({"name": "local", "tracking_uri": tracking_uri, "default": {"workers": 2, "threads": 1}})
+        yaml.safe_dump({"name": "local", "tracking_uri": tracking_uri, "default": {"workers": 1, "threads": 1}})
     )
     MiniSlurm(folder).write_profile(
         folder / "cluster.yaml",
@@ -110,6 +114,7 @@ def digests(report: dict, assets: tuple[str, ...]) -> dict[tuple[str, str], str]
 
 
 def test_the_chain_runs_on_the_cluster_by_changing_the_profile_alone(slurm: MiniSlurm, place: Place):
+    local = place.start("kitchen-small", profile="local", root=place.folder / "local-runs", until="training_plan")
     there = place.run("kitchen-small", profile="cluster")
     assert (there["ok"], there["promoted"], there["error"]) == (True, True, "")
     assert there["assets"].keys() == CHAIN.keys()
@@ -124,7 +129,7 @@ def test_the_chain_runs_on_the_cluster_by_changing_the_profile_alone(slurm: Mini
     assert sum("ArrayTaskId=" in job for job in extracting) == 2 * snapshots
     assert sum("ArrayTaskId=" not in job for job in extracting) == snapshots
 
-    here = place.run("kitchen-small", profile="local", root=place.folder / "local-runs", until="training_plan")
+    here = report_of(local)
     assert here["error"] == ""
     assert digests(there, DATA_ASSETS) == digests(here, DATA_ASSETS)
 
@@ -161,9 +166,8 @@ def test_a_killed_orchestrator_finds_its_job_again_and_a_dead_node_changes_nothi
     again = place.start("kitchen-small-long", profile="one-node", until="base_model")
     time.sleep(1)
     slurm.fail(job["NodeList"])
-    output, errors = again.communicate(timeout=600)
-    report = json.loads(output.splitlines()[-1])
-    assert report["ok"], (report["error"], errors)
+    report = report_of(again)
+    assert report["ok"], report["error"]
     assert not report["assets"]["base_model"]["kitchen-small-long"]["reused"]
 
     ended = [one for one in slurm.jobs(job["JobName"]) if one["JobState"] != "CANCELLED"]
