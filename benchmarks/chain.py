@@ -1,7 +1,7 @@
 """`make bench`: where the time of a chain goes, and what is spent outside the stages' own work.
 
-Runs a recipe in a fresh root, again with everything made, and loads the code location, each in a process of its own. Prints a
-Markdown page; nothing is asserted. Machines are shared: quote ratios and medians, and run it more than once.
+Runs a recipe in a fresh root, again with everything made, and loads the code location, each in a process of its own.
+Prints a Markdown page; nothing is asserted. Machines are shared: quote ratios and medians, and run it more than once.
 """
 
 from __future__ import annotations

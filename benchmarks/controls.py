@@ -1,7 +1,7 @@
-"""`make controls`: the controls beside the kitchen's scores. Who writes the corpus writes the exam, so a score alone proves little.
+"""`make controls`: the controls beside the kitchen's scores.
 
-For each seed: the kitchen as it is; the same kitchen with the answers to the tested items left out of every page; an n-gram model
-and a longest-overlap baseline over the pages that were trained on. Prints a Markdown table with the seeds.
+For each seed: the kitchen as it is; the same kitchen with the answers to the tested items left out of every page; an
+n-gram model and a longest-overlap baseline over the pages that were trained on. Prints a Markdown table with the seeds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def main() -> int:
     parser.add_argument("--root", default="", help="keep artifacts here; default: a temporary folder")
     options = parser.parse_args()
     print(
-        "| seed | cloze base | questions base | questions SFT | questions aligned | true reward SFT → aligned | withheld: cloze base | n-gram | overlap |"
+        "| seed | cloze base | questions base | questions SFT | questions aligned | true reward SFT → "
+        "aligned | withheld: cloze base | n-gram | overlap |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as temporary:
@@ -49,7 +50,8 @@ def row(seed: int, root: Path) -> str:
     ngram, overlap = baselines(seed, told)
     rewards = " → ".join(interval(alignment[model]["true_reward"]) for model in ("sft", "aligned"))
     cells = [percent(scores["base"]["cloze"]), *(percent(scores[model]["questions"]) for model in MODELS), rewards]
-    return f"| {seed} | {' | '.join(cells)} | {percent(control['base']['cloze'])} | {100 * ngram:.1f} | {100 * overlap:.1f} |"
+    cells += [percent(control["base"]["cloze"]), f"{100 * ngram:.1f}", f"{100 * overlap:.1f}"]
+    return f"| {seed} | {' | '.join(cells)} |"
 
 
 def percent(score: dict[str, Any]) -> str:
@@ -83,7 +85,8 @@ def run(seed: int, root: Path, *, withheld: bool) -> dict[str, str]:
 
 
 def baselines(seed: int, made: dict[str, str]) -> tuple[float, float]:
-    """Accuracy on the cloze items of an n-gram model and of the longest overlap, over the last snapshot's clean pages."""
+    """Accuracy on the cloze items of an n-gram model and of the longest overlap, over the last "
+    "snapshot's clean pages."""
     from training.data.documents import read_documents
     from training.data.kitchen import KitchenWorld, rows
     from training.data.kitchen.baselines import NgramModel, OverlapModel, accuracy

@@ -1,7 +1,7 @@
-"""`make faults`: kill every stage of the small kitchen at random moments, run again, and compare with an undisturbed run.
+"""`make faults`: kill every stage of the small kitchen at random moments, run it again, compare the digests.
 
-Prints, for each stage, how often it was killed and whether the artifact came out with the same digest. Exit code 1 when one
-differed. SIGKILL goes to the whole process group, so nothing gets a chance to tidy up.
+Prints, for each stage, how often it was killed and whether the artifact came out with the same digest. Exit code 1 when
+one differed. SIGKILL goes to the whole process group, so nothing gets a chance to tidy up.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What each stage's code is, so that a hand-written version cannot lie.
 
-`python -m tests.stage_versions` records the present state in `stage_versions.json`; do that together with a raised version,
-or with a line under `equal` in that file saying how it was shown that the outputs are equal.
+`python -m tests.stage_versions` records the present state in `stage_versions.json`; do that together with a raised
+version, or with a line under `equal` in that file saying how it was shown that the outputs are equal.
 """
 
 from __future__ import annotations

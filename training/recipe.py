@@ -252,7 +252,8 @@ class TokenizerRecipe:
     def __post_init__(self) -> None:
         if len(self.special_tokens) < 2 or len(set(self.special_tokens)) < len(self.special_tokens):
             raise RecipeError(
-                f"tokenizer.special_tokens={list(self.special_tokens)}: at least two different ones are needed; the first"
+                f"tokenizer.special_tokens={list(self.special_tokens)}: at least two different ones are needed; the "
+                "first"
                 " ends a document, the second pads"
             )
         smallest = 256 + len(self.special_tokens)

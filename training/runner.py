@@ -1,8 +1,7 @@
 """Run one job: verify its inputs, do the missing work, commit the artifact last.
 
-`python -m training job.json` and `python -m evaluation job.json` are this module with a table of stages.
-Exit codes: 0 committed (or already there), 2 bad input, 3 an input was refused by a gate or check, 75 stopped on
-request and
+`python -m training job.json` and `python -m evaluation job.json` are this module with a table of stages. Exit codes: 0
+committed (or already there), 2 bad input, 3 an input was refused by a gate or check, 75 stopped on request and
 resumable, 76 another live process is making the same artifact, 1 anything else.
 """
 
@@ -247,7 +246,8 @@ def _run_array_task(job: Job, stage: Stage, folder: Path, ranks: str) -> None:
 
 
 def _cost(folder: Path, seconds: float) -> dict[str, float]:
-    """Wall seconds of this attempt, CPU seconds and peak memory of it and of every rank, by whichever process it ran."""
+    """Wall seconds of this attempt, CPU seconds and peak memory of it and of every rank, by whichever "
+    "process it ran."""
     marks = [json.loads(path.read_text("utf-8"))["spent"] for path in sorted((folder / RANKS_FOLDER).glob("*.json"))]
     elsewhere = [spent for spent in marks if spent["pid"] != os.getpid()]
     times = os.times()

@@ -11,7 +11,8 @@ from training.recipe import Recipe
 
 
 def make_all(recipe: Recipe, root: Path, *, failing: dict[str, str] | None = None) -> Comparison:
-    """Every missing cell made, in order. `failing` maps an asset to the gate that refuses it; what follows is left out."""
+    """Every missing cell made, in order. `failing` maps an asset to the gate that refuses it; what "
+    "follows is left out."""
     while True:
         comparison = compare(recipe, root)
         ready = [cell for cell in comparison.to_do() if _is_ready(comparison, cell)]
