@@ -48,7 +48,7 @@ def row(seed: int, root: Path) -> str:
     )
     alignment = json.loads(Path(told["model_scores"], "alignment.json").read_text("utf-8"))
     ngram, overlap = baselines(seed, told)
-    rewards = " → ".join(interval(alignment[model]["true_reward"]) for model in ("sft", "aligned"))
+    rewards = ", ".join(interval(alignment, who) for who in ("sft", "aligned", "gain"))
     cells = [percent(scores["base"]["cloze"]), *(percent(scores[model]["questions"]) for model in MODELS), rewards]
     cells += [percent(control["base"]["cloze"]), f"{100 * ngram:.1f}", f"{100 * overlap:.1f}"]
     return f"| {seed} | {' | '.join(cells)} |"
@@ -59,9 +59,9 @@ def percent(score: dict[str, Any]) -> str:
     return f"{100 * score['score']:.1f} ± {100 * score['stderr']:.1f}"
 
 
-def interval(value: Any) -> str:
-    """A mean with its 95 % interval, where the file has one."""
-    return f"{value['mean']:.2f} ± {value['interval_95']:.2f}" if isinstance(value, dict) else f"{value:.2f}"
+def interval(alignment: dict[str, Any], who: str) -> str:
+    """Mean true reward with its 95 % interval; of `gain` by pairs of answers to the same prompt."""
+    return f"{alignment[who]['true_reward']:.2f} ± {alignment[who]['true_reward_interval']:.2f}"
 
 
 def run(seed: int, root: Path, *, withheld: bool) -> dict[str, str]:
