@@ -28,8 +28,8 @@ def main() -> int:
     parser.add_argument("--root", default="", help="keep artifacts here; default: a temporary folder")
     options = parser.parse_args()
     print(
-        "| seed | cloze base | questions base | questions SFT | questions aligned | true reward SFT → "
-        "aligned | withheld: cloze base | n-gram | overlap |"
+        "| seed | cloze base | questions base | questions SFT | questions aligned | true reward SFT, aligned, "
+        "gain | withheld: cloze base | n-gram | overlap |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as temporary:
