@@ -282,7 +282,7 @@ def _run(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch) -> tuple[Artifa
         size=profile.size_for(cell.asset),
         folder=str(folder),
         environment=_environment(),
-        num_tasks=_num_tasks(job, profile.size_for(cell.asset)),
+        num_tasks=_num_tasks(CHAIN[cell.asset], profile.size_for(cell.asset)),
     )
     retries = profile.size_for(cell.asset).retries
     try:
@@ -405,11 +405,9 @@ def _environment() -> dict[str, str]:
     return {**fixed, **passed}
 
 
-def _num_tasks(job: Job, size: Size) -> int:
-    """How many tasks a fan-out over nodes may use: 1 unless the stage works in ranks and the size names several
-    nodes."""
-    del job
-    return max(1, size.nodes) if size.nodes > 1 and size.processes <= 1 and size.gpus_per_node == 0 else 1
+def _num_tasks(link: Link, size: Size) -> int:
+    """Tasks of a fan-out: one a node where the stage works in ranks; other stages use their nodes together."""
+    return size.nodes if link.how.in_ranks else 1
 
 
 # Reporting

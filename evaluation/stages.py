@@ -26,6 +26,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="contamination",
             version="1",
+            in_ranks=True,
             modules=(
                 "evaluation.contamination",
                 "evaluation.overlap",

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import ast
+import importlib.util
 import json
+from pathlib import Path
 
 import pytest
 
@@ -24,3 +27,11 @@ def test_comments_and_docstrings_are_not_code(tmp_path, monkeypatch):
     (tmp_path / "module_two.py").write_text('"""Other."""\ndef f():\n    """Words."""\n\n    return 1\n')
     (tmp_path / "module_three.py").write_text('"""A."""\n\ndef f():\n    """B."""\n    return 2\n')
     assert normalized("module_one") == normalized("module_two") != normalized("module_three")
+
+
+@pytest.mark.parametrize("name", sorted(STAGES))
+def test_a_stage_is_spread_over_an_array_if_and_only_if_it_works_in_ranks(name):
+    tree = ast.parse(Path(importlib.util.find_spec(STAGES[name].module).origin).read_text("utf-8"))
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert STAGES[name].in_ranks == ("num_ranks" in functions)
+    assert ("run" in functions) != ("num_ranks" in functions)

@@ -23,6 +23,7 @@ class Stage:
     modules: tuple[str, ...]
     libraries: tuple[str, ...] = ()
     data_files: tuple[str, ...] = ()  # patterns relative to `training/`, such as data/lists/*.txt
+    in_ranks: bool = False  # the module has `num_ranks`: the work can be spread over the tasks of an array
 
     @property
     def module(self) -> str:
@@ -73,6 +74,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="extract",
             version="1",
+            in_ranks=True,
             modules=("training.data.extract", "training.data.html", "training.data.responses", "training.data.warc"),
             libraries=("resiliparse", "trafilatura"),
         ),
@@ -90,6 +92,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="filter",
             version="1",
+            in_ranks=True,
             modules=(
                 "training.data.filter",
                 "training.data.rules",
@@ -105,6 +108,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="sign",
             version="1",
+            in_ranks=True,
             modules=("training.data.signatures", "training.data.ngrams"),
             libraries=("xxhash",),
         ),
@@ -123,6 +127,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="decontaminate",
             version="1",
+            in_ranks=True,
             modules=("training.data.decontaminate", "training.data.benchmarks", "training.data.ngrams"),
             libraries=("xxhash",),
         ),
@@ -130,6 +135,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="tokenize",
             version="1",
+            in_ranks=True,
             modules=("training.data.tokenize", "training.data.tokenizer"),
             libraries=("tokenizers",),
         ),
