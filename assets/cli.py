@@ -74,11 +74,13 @@ def run(
 def _run(name: str, profile: str, root: Path, snapshots: str = "", until: str = "") -> Report:
     from assets.chain import CHAIN
     from assets.terminal import Display
-    from resources.profile import load_profile
+    from resources.profile import ProfileError, load_profile
 
     root = root.resolve()
     recipe = read(name, root)
-    load_profile(profile)
+    unknown = sorted(set(load_profile(profile).stages) - set(CHAIN))
+    if unknown:
+        raise ProfileError(f"{profile}: stages.{unknown[0]}: no such asset; there are {', '.join(CHAIN)}")
     if until and until not in CHAIN:
         raise RecipeError(f"--until {until!r}: no such asset; there are {', '.join(CHAIN)}")
     chosen = tuple(part for part in snapshots.split(",") if part)

@@ -262,7 +262,13 @@ def _run(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch) -> tuple[Artifa
         asset=cell.asset,
         partition=cell.partition,
         fingerprint=cell.fingerprint,
-        tags={"dagster/run_id": watch.run_id, "dagster/asset_key": cell.asset, "dagster/partition": cell.partition},
+        tags={
+            "dagster/run_id": watch.run_id,
+            "dagster/asset_key": cell.asset,
+            "dagster/partition": cell.partition,
+            "recipe": job.recipe,
+            "recipe_digest": artifact.digest_of(json.loads((folder / "recipe.json").read_text("utf-8"))),
+        },
     )
     run.log_inputs(
         [
@@ -326,7 +332,8 @@ def _follow(backend: Any, task: Task, folder: Path, run: Any, watch: Watch, cell
         watch.say(f"submitted {task.key} to {backend.name} as {handle.id}; log: {folder / 'log.txt'}")
     else:
         watch.say(f"found {task.key} on {backend.name} as {handle.id}; going on watching it")
-    metrics, messages = Tail(folder / METRICS_FILE), Tail(folder / MESSAGES_FILE)
+    # Metrics from the first line: MLflow counts equal rows once, and those written while nobody watched are not lost.
+    metrics, messages = Tail(folder / METRICS_FILE), Tail(folder / MESSAGES_FILE, from_end=True)
     try:
         while True:
             status = backend.poll(handle)
@@ -361,11 +368,11 @@ def _forward(metrics: Tail, messages: Tail, run: Any, watch: Watch, cell: Cell) 
 
 
 class Tail:
-    """New whole lines of a growing JSON-lines file; starts at its present end, so a reattached run repeats nothing."""
+    """New whole lines of a growing JSON-lines file, from its beginning or from its present end."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, from_end: bool = False) -> None:
         self._path = path
-        self._offset = path.stat().st_size if path.exists() else 0
+        self._offset = path.stat().st_size if from_end and path.exists() else 0
 
     def new_rows(self) -> list[dict[str, Any]]:
         """The rows written since the last call; a torn last line waits for the next one."""
