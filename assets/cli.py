@@ -18,7 +18,7 @@ import typer
 from assets.run import BAD_INPUT, FAILED, OK, Report, keep_recipe, run_recipe
 from assets.status import Cell, compare
 from training.job import DataError
-from training.recipe import Recipe, load_recipe, recipe_as_data, recipe_folders
+from training.recipe import Recipe, accumulation_steps, load_recipe, recipe_as_data, recipe_folders
 from training.records import RecipeError
 
 app = typer.Typer(
@@ -71,16 +71,31 @@ def run(
     _finish(report, json_)
 
 
+def check_fit(recipe: Recipe, profile: str) -> None:
+    """Whether the profile can run the recipe: it names assets of the chain, and its batches make up the recipe's."""
+    from assets.chain import CHAIN
+    from resources.profile import ProfileError, load_profile
+
+    loaded = load_profile(profile)
+    unknown = sorted(set(loaded.stages) - set(CHAIN))
+    if unknown:
+        raise ProfileError(f"{profile}: stages.{unknown[0]}: no such asset; there are {', '.join(CHAIN)}")
+    size = loaded.size_for("base_model")
+    accumulation_steps(
+        global_batch_tokens=recipe.pretrain.global_batch_tokens,
+        sequence_length=recipe.pretrain.sequence_length,
+        micro_batch_tokens=size.micro_batch_tokens,
+        data_parallel=size.nodes * size.processes,
+    )
+
+
 def _run(name: str, profile: str, root: Path, snapshots: str = "", until: str = "") -> Report:
     from assets.chain import CHAIN
     from assets.terminal import Display
-    from resources.profile import ProfileError, load_profile
 
     root = root.resolve()
     recipe = read(name, root)
-    unknown = sorted(set(load_profile(profile).stages) - set(CHAIN))
-    if unknown:
-        raise ProfileError(f"{profile}: stages.{unknown[0]}: no such asset; there are {', '.join(CHAIN)}")
+    check_fit(recipe, profile)
     if until and until not in CHAIN:
         raise RecipeError(f"--until {until!r}: no such asset; there are {', '.join(CHAIN)}")
     chosen = tuple(part for part in snapshots.split(",") if part)

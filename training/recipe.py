@@ -504,6 +504,33 @@ class Recipe:
         raise RecipeError(f"{self.name} has no snapshot {name!r}; it has {', '.join(s.name for s in self.snapshots)}")
 
 
+# The join of recipe and profile
+
+
+def accumulation_steps(
+    *, global_batch_tokens: int, sequence_length: int, micro_batch_tokens: int, data_parallel: int
+) -> int:
+    """Micro-batches each rank runs per optimizer step; 0 `micro_batch_tokens` means one.
+
+    The global batch and the length are the recipe's and fix the result; the other two are the profile's and fix only
+    how it is spread over the machine. Raises RecipeError when they do not divide evenly, because rounding would train a
+    different model than the recipe names.
+    """
+    wanted = micro_batch_tokens or global_batch_tokens // max(data_parallel, 1)
+    tokens_per_pass = wanted * data_parallel
+    if tokens_per_pass < 1:
+        raise RecipeError(f"micro_batch_tokens={wanted} over {data_parallel} processes; both must be at least 1")
+    if wanted % sequence_length:
+        raise RecipeError(f"micro_batch_tokens={wanted} is not a multiple of sequence_length={sequence_length}")
+    steps, remainder = divmod(global_batch_tokens, tokens_per_pass)
+    if remainder or steps == 0:
+        raise RecipeError(
+            f"global_batch_tokens={global_batch_tokens} is not a multiple of "
+            f"micro_batch_tokens * data_parallel = {wanted} * {data_parallel} = {tokens_per_pass}"
+        )
+    return steps
+
+
 # Reading
 
 

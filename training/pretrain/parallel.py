@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from training.records import RecipeError
+from training.recipe import accumulation_steps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,38 +57,18 @@ def joined_world() -> Iterator[World]:
             dist.destroy_process_group()
 
 
-def accumulation_steps(*, global_batch_tokens: int, micro_batch_tokens: int, data_parallel: int) -> int:
-    """Micro-batches each rank runs per optimizer step.
-
-    The global batch is the recipe's and fixes the result; the other two are the profile's and fix only how it is
-    spread over the machine. Raises RecipeError when they do not divide evenly, because rounding would train a
-    different model than the recipe names.
-    """
-    tokens_per_pass = micro_batch_tokens * data_parallel
-    if tokens_per_pass < 1:
-        raise RecipeError(
-            f"micro_batch_tokens={micro_batch_tokens} over {data_parallel} processes; both must be at least 1"
-        )
-    steps, remainder = divmod(global_batch_tokens, tokens_per_pass)
-    if remainder or steps == 0:
-        raise RecipeError(
-            f"global_batch_tokens={global_batch_tokens} is not a multiple of "
-            f"micro_batch_tokens * data_parallel = {micro_batch_tokens} * {data_parallel} = {tokens_per_pass}"
-        )
-    return steps
-
-
 def micro_batches(rows: int, *, sequence_length: int, micro_batch_tokens: int, world: World) -> list[range]:
     """The rows of the global batch that this process takes in each pass; 0 `micro_batch_tokens` means one pass.
 
     RecipeError when rows do not divide over passes and processes.
     """
-    total = rows * sequence_length
-    wanted = micro_batch_tokens or total // world.size
-    if wanted % sequence_length:
-        raise RecipeError(f"micro_batch_tokens={wanted} is not a multiple of sequence_length={sequence_length}")
-    passes = accumulation_steps(global_batch_tokens=total, micro_batch_tokens=wanted, data_parallel=world.size)
-    size = wanted // sequence_length
+    passes = accumulation_steps(
+        global_batch_tokens=rows * sequence_length,
+        sequence_length=sequence_length,
+        micro_batch_tokens=micro_batch_tokens,
+        data_parallel=world.size,
+    )
+    size = rows // (passes * world.size)
     starts = [(number * world.size + world.rank) * size for number in range(passes)]
     return [range(start, start + size) for start in starts]
 

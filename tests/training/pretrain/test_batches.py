@@ -14,7 +14,7 @@ from training.data.plan import effective_tokens, is_held_out, plan_sources
 from training.job import RefusedInput
 from training.pretrain import batches
 from training.pretrain.loss_mask import IGNORED
-from training.pretrain.parallel import World, accumulation_steps, micro_batches
+from training.pretrain.parallel import World, micro_batches
 from training.recipe import MixtureRecipe
 from training.records import RecipeError
 
@@ -200,15 +200,3 @@ def test_shards_of_another_tokenizer_are_refused(tmp_path):
     chain.tokenizer = dataclasses.replace(chain.tokenizer, digest="f" * 64)
     with pytest.raises(RefusedInput, match=r"made with tokenizer .* the recipe's is ffff"):
         chain.make_plan()
-
-
-@pytest.mark.parametrize("data_parallel", [1, 8, 1024])
-def test_the_same_recipe_spreads_over_any_machine(data_parallel):
-    steps = accumulation_steps(global_batch_tokens=2**22, micro_batch_tokens=4096, data_parallel=data_parallel)
-    assert steps * 4096 * data_parallel == 2**22
-
-
-@pytest.mark.parametrize(("micro", "data_parallel"), [(4096, 3), (3000, 1), (2**23, 1), (0, 1)])
-def test_a_batch_that_does_not_divide_is_refused(micro, data_parallel):
-    with pytest.raises(RecipeError, match="micro_batch_tokens"):
-        accumulation_steps(global_batch_tokens=2**22, micro_batch_tokens=micro, data_parallel=data_parallel)

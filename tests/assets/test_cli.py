@@ -1,0 +1,96 @@
+"""What the command line says to bad input, before any work starts."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+
+from assets import dev
+from assets.cli import main
+
+
+def said(monkeypatch, capsys, *arguments):
+    """Exit code, the last line of standard output, and standard error."""
+    monkeypatch.setattr("sys.argv", ["pedigree", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    output = capsys.readouterr()
+    return ended.value.code or 0, (output.out.strip().splitlines() or [""])[-1], output.err
+
+
+def profile_file(tmp_path, text):
+    (tmp_path / "profile.yaml").write_text(f"name: p\n{text}")
+    return str(tmp_path / "profile.yaml")
+
+
+def test_an_unknown_recipe_is_bad_input_and_nothing_starts(monkeypatch, capsys, tmp_path):
+    code, answer, errors = said(monkeypatch, capsys, "run", "kichen", "--root", str(tmp_path / "r"), "--json")
+    assert code == 2 and "there are: kitchen" in errors
+    assert json.loads(answer)["ok"] is False and not (tmp_path / "r").exists()
+
+
+def test_a_batch_that_does_not_divide_is_said_before_any_work(monkeypatch, capsys, tmp_path):
+    profile = profile_file(tmp_path, "default: {micro_batch_tokens: 768}\n")
+    root = tmp_path / "r"
+    code, _, errors = said(monkeypatch, capsys, "run", "kitchen", "--profile", profile, "--root", str(root))
+    assert code == 2 and "global_batch_tokens=2048 is not a multiple" in errors and not root.exists()
+
+
+def test_a_profile_that_names_no_asset_is_refused(monkeypatch, capsys, tmp_path):
+    profile = profile_file(tmp_path, "stages: {base_modle: {threads: 1}}\n")
+    code, _, errors = said(monkeypatch, capsys, "run", "kitchen", "--profile", profile, "--root", str(tmp_path / "r"))
+    assert code == 2 and "stages.base_modle: no such asset" in errors
+
+
+def test_an_unknown_snapshot_or_asset_is_refused(monkeypatch, capsys, tmp_path):
+    root = str(tmp_path / "r")
+    code, _, errors = said(monkeypatch, capsys, "run", "kitchen", "--snapshots", "kitchen-9", "--root", root)
+    assert code == 2 and "has no snapshot 'kitchen-9'; it has kitchen-1, kitchen-2" in errors
+    code, _, errors = said(monkeypatch, capsys, "run", "kitchen", "--until", "tokeniser", "--root", root)
+    assert code == 2 and "no such asset" in errors
+
+
+def test_a_snapshot_whose_files_are_not_there_is_refused_by_its_path(monkeypatch, capsys, tmp_path):
+    nothing = tmp_path / "nothing" / "*.warc.gz"
+    recipe = f"extends: kitchen\nname: absent\nsnapshots: [{{name: kitchen-1, source: warc, paths: ['{nothing}']}}]\n"
+    (tmp_path / "absent.yaml").write_text(recipe)
+    code, _, errors = said(monkeypatch, capsys, "run", str(tmp_path / "absent.yaml"), "--root", str(tmp_path / "r"))
+    assert code == 2 and "nothing" in errors
+
+
+def test_data_that_is_named_but_not_given_says_which_variable(monkeypatch, capsys, tmp_path):
+    monkeypatch.delenv("PEDIGREE_DATA", raising=False)
+    code, _, errors = said(monkeypatch, capsys, "run", "webdocs", "--root", str(tmp_path / "r"))
+    assert code == 2 and "PEDIGREE_DATA" in errors
+
+
+@pytest.mark.parametrize("command", ["trace", "takedown", "plan", "compare", "doctor", "gc"])
+def test_what_is_not_built_says_so_and_fails(monkeypatch, capsys, command):
+    code, answer, errors = said(monkeypatch, capsys, command, "--json")
+    assert code == 1 and "not built yet" in errors and json.loads(answer)["ok"] is False
+
+
+def test_a_port_in_use_is_said_before_anything_starts(capsys, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        free = next(other for other in range(port + 1, port + 200) if dev.is_free(other))
+        assert dev.serve(tmp_path / "r", "local", port, free) == 1
+    assert f"port {port}" in capsys.readouterr().err and not (tmp_path / "r").exists()
+
+
+def test_show_prints_a_recipe_that_reads_back(monkeypatch, capsys):
+    from training.recipe import Recipe, load_recipe
+    from training.records import read_record
+
+    code, answer, _ = said(monkeypatch, capsys, "show", "kitchen-rl", "--json")
+    assert code == 0 and read_record(Recipe, json.loads(answer)) == load_recipe("kitchen-rl")
+
+
+def test_status_of_a_fresh_root_says_missing(monkeypatch, capsys, tmp_path):
+    code, answer, _ = said(monkeypatch, capsys, "status", "kitchen", "--root", str(tmp_path), "--json")
+    states = {cell["state"] for cells in json.loads(answer)["assets"].values() for cell in cells.values()}
+    assert code == 0 and states == {"missing"}

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+
+from training.recipe import accumulation_steps, find_recipe, load_recipe, merged
+from training.records import RecipeError
+
+
+@pytest.mark.parametrize("data_parallel", [1, 8, 1024])
+def test_the_same_recipe_spreads_over_any_machine(data_parallel):
+    sizes = {"global_batch_tokens": 2**22, "sequence_length": 1024, "micro_batch_tokens": 4096}
+    assert accumulation_steps(**sizes, data_parallel=data_parallel) * 4096 * data_parallel == 2**22
+    assert accumulation_steps(**{**sizes, "micro_batch_tokens": 0}, data_parallel=data_parallel) == 1
+
+
+@pytest.mark.parametrize(("micro", "data_parallel"), [(4096, 3), (3000, 1), (2**23, 1), (4096, 0), (0, 3)])
+def test_a_batch_that_does_not_divide_is_refused_with_the_arithmetic(micro, data_parallel):
+    with pytest.raises(RecipeError, match=r"\d+"):
+        accumulation_steps(
+            global_batch_tokens=2**22, sequence_length=1024, micro_batch_tokens=micro, data_parallel=data_parallel
+        )
+
+
+def test_a_variant_lists_only_its_differences(tmp_path):
+    (tmp_path / "mine.yaml").write_text("extends: kitchen\nname: mine\nfilter: {gopher_min_words: 60}\n")
+    mine, kitchen = load_recipe(str(tmp_path / "mine.yaml")), load_recipe("kitchen")
+    assert mine.filter.gopher_min_words == 60 and mine.filter.rules == kitchen.filter.rules
+    assert mine.pretrain == kitchen.pretrain
+
+
+def test_lists_are_replaced_mappings_merge_and_an_empty_mapping_clears():
+    base = {"a": {"x": 1, "y": 2}, "b": [1, 2], "c": {"z": 1}}
+    assert merged(base, {"a": {"x": 3}, "b": [4], "c": {}}) == {"a": {"x": 3, "y": 2}, "b": [4], "c": {}}
+
+
+def test_one_base_is_the_limit(tmp_path):
+    (tmp_path / "deep.yaml").write_text("extends: kitchen-leak\nname: deep\n")
+    with pytest.raises(RecipeError, match="one base is the limit"):
+        load_recipe(str(tmp_path / "deep.yaml"))
+
+
+def test_an_unknown_name_lists_what_there_is():
+    with pytest.raises(RecipeError, match="kitchen, kitchen-leak"):
+        find_recipe("kichen")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name: [", "not readable as YAML"),
+        ("- a\n", "expected a mapping"),
+        ("extends: kitchen\nname: Bad Name\n", "must be 1 to 64 characters"),
+        ("extends: kitchen\nname: x\nmodel: {heads: 5}\n", "must be a multiple of heads=5"),
+        ("extends: kitchen\nname: x\npretrain: {global_batch_tokens: 1000}\n", "not a multiple of sequence_length"),
+        ("extends: kitchen\nname: x\ntokenizer: {snapshots: [other]}\n", "is not a snapshot of this recipe"),
+        ("extends: kitchen\nname: x\nsnapshots: [{name: a, source: warc}]\n", "needs at least one path"),
+        ("extends: kitchen\nname: x\nfilter: {min_word: 5}\n", "filter.min_word: unknown field"),
+    ],
+)
+def test_a_bad_recipe_is_refused_with_file_field_and_what_is_right(tmp_path, text, said):
+    (tmp_path / "bad.yaml").write_text(text)
+    with pytest.raises(RecipeError) as error:
+        load_recipe(str(tmp_path / "bad.yaml"))
+    assert said in str(error.value) and "bad.yaml" in str(error.value)
