@@ -123,8 +123,9 @@ def test_links_between_pages_lead_somewhere():
 
 
 def test_no_path_of_a_machine_is_committed():
+    places = [option for place in (PROJECT.parent, Path.home()) for option in ("-e", f"{place}/")]
     done = subprocess.run(
-        ["git", "grep", "-nIE", "(/home/[a-z]|/root/|/work/)", "--", ".", ":!tests/test_project.py"],
+        ["git", "grep", "-nIF", *places, "--", "."],
         cwd=PROJECT,
         capture_output=True,
         text=True,
