@@ -82,6 +82,8 @@ def is_promotable(made: Made, comparison: Comparison) -> bool:
 def _tags(made: Made, comparison: Comparison, run_id: str) -> dict[str, str]:
     recipe = comparison.recipe
     decision = json.loads((made.artifact.path / "decision.json").read_text("utf-8"))
+    report = comparison.cells["contamination_report", recipe.name].artifact
+    assert report is not None, "a decision has a contamination report among its inputs"
     lineage = {f"digest.{item['asset']}": item["digest"] for item in made.record["inputs"]}
     scores = {f"eval.{suite}": str(score) for suite, score in decision.get("scores", {}).items()}
     return {
@@ -92,7 +94,7 @@ def _tags(made: Made, comparison: Comparison, run_id: str) -> dict[str, str]:
         "dagster/asset_key": "promoted_model",
         "dagster/partition": recipe.name,
         "code_revision": made.record["code_revision"],
-        "contamination": "pass",
+        "contamination": "fail" if report.failed_gates else "pass",
         **lineage,
         **scores,
     }
