@@ -9,7 +9,6 @@ prompts. Scores are of the digests that `harness.json` names, and of nothing els
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,9 +33,6 @@ Exams = Sequence[tuple[BenchmarkRecipe, "Sequence[ExamItem]"]]
 
 def run(job: Job, work: Work) -> Outcome:
     """Every suite on every model; see the module."""
-    # Threads that spin while they wait cost a tiny model 11 times the processor time beside other work, nothing when
-    # alone (docs/evaluation.md). Read when torch is loaded, so before it.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # This module keeps everything imported after it offline and quiet.
     import training.posttrain.models  # noqa: F401 - for its effect
     from evaluation.alignment import read_prompts
