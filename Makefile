@@ -76,7 +76,7 @@ bench: env ## measure the data chain against its peers
 	$(BIN)/python -m benchmarks.chain
 
 controls: env ## score the control models beside the trained one
-	$(BIN)/python -m benchmarks.controls
+	$(BIN)/python -m benchmarks.controls $(ARGS)
 
 faults: env ## kill stages at every point and check what is left
 	$(BIN)/python -m benchmarks.faults $(ARGS)

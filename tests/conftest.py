@@ -9,13 +9,21 @@ from xdist.scheduler import LoadFileScheduling
 
 # A machine holds one scheduler of the tests; what the end-to-end tests look at is made once for all of them.
 ONE_AT_A_TIME = ("tests/cluster/", "tests/end_to_end/")
+# Ten minutes, most of them spent waiting for the daemon: begun first, the other process works through the rest beside it.
+FIRST = "tests/end_to_end/test_services.py"
 
 
 class _Together(LoadFileScheduling):
     """Tests of a file, and of the folders above, run in one process, in order."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((folder for folder in ONE_AT_A_TIME if nodeid.startswith(folder)), super()._split_scope(nodeid))
+        together = () if nodeid.startswith(FIRST) else ONE_AT_A_TIME
+        return next((folder for folder in together if nodeid.startswith(folder)), super()._split_scope(nodeid))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest first."""
+    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
 
 
 @pytest.hookimpl(optionalhook=True)
