@@ -249,6 +249,41 @@ def report(
 
 
 @app.command()
+def inspect(
+    asset: Annotated[str, typer.Argument(help="a stage that sorts records, such as filtered_documents")],
+    recipe: RecipeArgument,
+    snapshot: Annotated[str, typer.Option(help="only this snapshot")] = "",
+    reason: Annotated[str, typer.Option(help="kept, dropped, quarantined, redacted, or how a reason begins")] = "",
+    samples: Annotated[int, typer.Option(help="records shown of each group", min=0)] = 3,
+    characters: Annotated[int, typer.Option(help="of each text", min=1)] = 500,
+    seed: Annotated[int, typer.Option(help="another one shows other records")] = 0,
+    root: RootOption = DEFAULT_ROOT,
+    json_: JsonOption = False,
+) -> None:
+    """Look at records that a stage kept, dropped, quarantined or redacted, by reason."""
+    from assets.terminal import show_samples
+    from evaluation.samples import has_records, sample_groups
+
+    comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
+    made = [
+        (cell.artifact.path, cell.artifact.record) for cell in comparison.cells.values() if cell.artifact is not None
+    ]
+    groups = sample_groups(
+        made, asset, partition=snapshot, reason=reason, number=samples, characters=characters, seed=seed
+    )
+    if not groups:
+        known = ", ".join(dict.fromkeys(record["asset"] for _, record in made if has_records(record))) or "none"
+        raise DataError(
+            f"{asset} of {comparison.recipe.name} has no records for snapshot {snapshot or 'any'} and reason"
+            f" {reason or 'any'}; made under {root} and with records: {known}"
+        )
+    if json_:
+        print(json.dumps({"asset": asset, "groups": [group.as_json() for group in groups]}, ensure_ascii=False))
+    else:
+        show_samples(groups)
+
+
+@app.command()
 def chat(
     recipe: RecipeArgument = "kitchen",
     root: RootOption = DEFAULT_ROOT,

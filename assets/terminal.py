@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,6 +17,7 @@ from rich.text import Text
 
 from assets.run import Report
 from assets.status import Cell, Comparison
+from evaluation.samples import Group
 from training.recipe import Recipe
 
 
@@ -129,6 +131,41 @@ def show_scoreboard(comparison: Comparison, report: Report) -> None:
     console.print(
         f"talk to it: .venv/bin/pedigree chat {comparison.recipe.name} --root {root}", highlight=False, soft_wrap=True
     )
+
+
+PART_STYLES = {"text": "", "marked": "bold yellow", "removed": "red strike", "added": "green"}
+PART_MARKS = {"marked": ("[[", "]]"), "removed": ("[-", "-]"), "added": ("{+", "+}")}  # where there are no colours
+
+
+def show_samples(groups: Iterable[Group]) -> None:
+    """Groups of records with what a stage did to them. Texts come from the web: nothing in them steers a terminal."""
+    console = Console(highlight=False, soft_wrap=True)
+    for group in groups:
+        what = f"{group.outcome}: {group.reason}" if group.reason else group.outcome
+        console.print(Text(f"\n{group.asset} [{group.partition}]  {what}  {group.number:,}", style="bold"))
+        for sample in group.samples:
+            console.print(Text(_harmless(f"\n  {sample.url}  {sample.id}"), style="cyan"))
+            facts = ", ".join(f"{name} {_fact(value)}" for name, value in sample.facts.items())
+            console.print(Text(_harmless(f"  {facts}"), style="dim"))
+            if sample.parts:
+                console.print(_marked(sample.parts, marks=not console.is_terminal))
+
+
+def _marked(parts: Iterable[tuple[str, str]], *, marks: bool) -> Text:
+    text = Text()
+    for kind, words in parts:
+        before, after = PART_MARKS.get(kind, ("", "")) if marks else ("", "")
+        text.append(f"{before}{_harmless(words)}{after}", style=PART_STYLES[kind])
+    return text
+
+
+def _fact(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _harmless(text: str) -> str:
+    """The text with control characters shown as one sign."""
+    return "".join("\ufffd" if unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in text)
 
 
 def made_cells(comparison: Comparison) -> Iterable[Cell]:

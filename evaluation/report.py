@@ -7,7 +7,7 @@ loading anything.
 
 from __future__ import annotations
 
-import difflib
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
+from evaluation.samples import has_records, sample_groups
 from evaluation.scoreboard import money, scoreboard, total_price
 from evaluation.scores import MODELS, sample_file
-from evaluation.truth import Record, of_asset, rows_in
+from evaluation.truth import Record, of_asset
 from training.data.documents import read_lines
 from training.progress import METRICS_FILE, read_metrics
 from training.recipe import EvaluationRecipe
 from training.records import read_record
 
-SHOWN_PAIRS = 5  # of near-duplicates, for each snapshot
-SHOWN_SAMPLES = 3  # for each reason
+SHOWN_SAMPLES = 3  # for each outcome and reason
 SHOWN_ANSWERS = 8  # for each suite
 SHOWN_FINDINGS = 50
 SHOWN_CHARACTERS = 700
@@ -48,8 +48,7 @@ def render_report(records: Sequence[Record]) -> str:
         .render(
             board=board,
             lineage=lineage(records),
-            drops=drop_samples(records),
-            pairs=duplicate_pairs(records),
+            looked_at=looked_at(records),
             clusters=cluster_counts(records),
             findings=findings(records),
             contamination=contamination_suites(records),
@@ -144,29 +143,18 @@ def lineage(records: Sequence[Record]) -> list[dict[str, Any]]:
     ]
 
 
-def drop_samples(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """For each corpus stage and snapshot the reasons by frequency, each with a few of the documents that it dropped."""
-    parts = []
-    for folder, record in records:
-        dropped = (record["counts"] or {}).get("dropped", {})
-        if not dropped or not any(entry["path"].startswith("dropped/") for entry in record["files"]):
-            continue
-        samples: dict[str, list[dict[str, Any]]] = {reason: [] for reason in dropped}
-        for row in rows_in([(folder, record)], "dropped", ["reason", "url", "text"]):
-            shown = samples.setdefault(row["reason"], [])
-            if len(shown) < SHOWN_SAMPLES:
-                shown.append({"url": row["url"], "text": row["text"]})
-        reasons = sorted(dropped.items(), key=lambda item: (-item[1], item[0]))
-        parts.append(
-            {
-                "asset": record["asset"],
-                "snapshot": _snapshot(record),
-                "reasons": [
-                    {"reason": reason, "dropped": n, "samples": samples.get(reason, [])} for reason, n in reasons
-                ],
-            }
-        )
-    return parts
+def looked_at(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """A few records of every outcome and reason, by stage and partition, as `pedigree inspect` shows them."""
+    assets = {record["asset"]: None for _, record in records if has_records(record)}
+    groups = [
+        group
+        for asset in assets
+        for group in sample_groups(records, asset, number=SHOWN_SAMPLES, characters=SHOWN_CHARACTERS)
+    ]
+    return [
+        {"asset": asset, "partition": partition, "groups": list(found)}
+        for (asset, partition), found in itertools.groupby(groups, key=lambda one: (one.asset, one.partition))
+    ]
 
 
 def cluster_counts(records: Sequence[Record]) -> list[dict[str, Any]]:
@@ -175,56 +163,6 @@ def cluster_counts(records: Sequence[Record]) -> list[dict[str, Any]]:
         {"snapshot": _snapshot(record), **record["metrics"]}
         for _, record in of_asset(records, "deduplicated_documents")
     ]
-
-
-def duplicate_pairs(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """A few removed near-duplicates beside the document that they repeat, with their differences marked."""
-    pairs = []
-    for folder, record in of_asset(records, "deduplicated_documents"):
-        chosen = []
-        for row in rows_in(
-            [(folder, record)], "dropped", ["id", "url", "text", "reason", "duplicate_of", "similarity"]
-        ):
-            if row["reason"] == "near_duplicate" and len(chosen) < SHOWN_PAIRS:
-                chosen.append(row)
-        pairs += chosen
-    texts = _texts(records, {row["duplicate_of"] for row in pairs})
-    return [
-        {
-            "id": row["id"],
-            "url": row["url"],
-            "duplicate_of": row["duplicate_of"],
-            "similarity": row["similarity"],
-            "marked": marked_differences(clip(texts[row["duplicate_of"]]), clip(row["text"])),
-        }
-        for row in pairs
-        if row["duplicate_of"] in texts
-    ]
-
-
-def _texts(records: Sequence[Record], ids: set[str]) -> dict[str, str]:
-    """The texts of documents by id, wherever deduplication left them."""
-    found: dict[str, str] = {}
-    for name in ("documents", "dropped") if ids else ():
-        for row in rows_in(of_asset(records, "deduplicated_documents"), name, ["id", "text"]):
-            if row["id"] in ids:
-                found[row["id"]] = row["text"]
-    return found
-
-
-def marked_differences(kept: str, removed: str) -> Markup:
-    """The kept text with what the removed one lacks struck out and what it adds marked. Both are escaped."""
-    left, right = kept.split(), removed.split()
-    parts = []
-    for what, a, b, c, d in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
-        old, new = escape(" ".join(left[a:b])), escape(" ".join(right[c:d]))
-        if what == "equal":
-            parts.append(old)
-        else:
-            parts += [Markup("<del>{}</del>").format(old)] * bool(old) + [Markup("<ins>{}</ins>").format(new)] * bool(
-                new
-            )
-    return Markup(" ").join(parts)
 
 
 def findings(records: Sequence[Record]) -> list[dict[str, Any]]:

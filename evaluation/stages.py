@@ -38,8 +38,14 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             name="card",
-            version="2",
-            modules=("evaluation.card", "evaluation.report", "evaluation.scoreboard", "evaluation.truth"),
+            version="3",
+            modules=(
+                "evaluation.card",
+                "evaluation.report",
+                "evaluation.samples",
+                "evaluation.scoreboard",
+                "evaluation.truth",
+            ),
             libraries=("huggingface-hub", "jinja2", "plotly"),
         ),
         Stage(name="promote", version="1", modules=("evaluation.gate",)),

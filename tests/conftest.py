@@ -9,7 +9,7 @@ from xdist.scheduler import LoadFileScheduling
 
 # A machine holds one scheduler of the tests; what the end-to-end tests look at is made once for all of them.
 ONE_AT_A_TIME = ("tests/cluster/", "tests/end_to_end/")
-# Ten minutes, most of them spent waiting for the daemon: begun first, the other process works through the rest beside it.
+# Ten minutes, mostly of waiting for the daemon: begun first, the other process works through the rest beside it.
 FIRST = "tests/end_to_end/test_services.py"
 
 

@@ -130,6 +130,14 @@ def test_a_damaged_file_is_found_by_verify_and_refused_by_the_next_stage(first, 
         shards.write_bytes(sound)
 
 
+def test_inspect_shows_what_a_rule_dropped_and_names_where_there_is_something_to_see(first, root):
+    ran = pedigree("inspect", "deduplicated_documents", "kitchen-small", "--reason", "near", root=root)
+    kinds = {kind for group in ran.answer["groups"] for sample in group["samples"] for kind, _ in sample["parts"]}
+    assert ran.code == 0 and {"text", "removed", "added"} <= kinds
+    wrong = pedigree("inspect", "tokenizer", "kitchen-small", root=root)
+    assert wrong.code == 2 and "extracted_documents, filtered_documents" in wrong.answer["error"]
+
+
 def test_chat_answers(first, root):
     ran = pedigree("chat", "kitchen-small", "--prompt", "How hot is the oven?", root=root)
     assert ran.code == 0, ran.errors

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from evaluation.card import one_line
-from evaluation.report import drop_samples, marked_differences, records_of, render_report
+from evaluation.report import looked_at, records_of, render_report
 from evaluation.scoreboard import render, scoreboard
 from evaluation.stages import STAGES
 from tests.evaluation.conftest import commit, make_job
@@ -185,16 +185,13 @@ def test_whatever_is_there_makes_a_report(inputs):
     assert "nothing" in render_report([]).lower()
 
 
-def test_differences_between_duplicates_are_marked():
-    marked = str(marked_differences("one two three <b>", "one 2 three <b> four"))
-    assert marked == "one <del>two</del> <ins>2</ins> three &lt;b&gt; <ins>four</ins>"
-
-
-def test_every_reason_keeps_samples(inputs):
-    parts = drop_samples(records_of(Path(item.path) for item in inputs))
-    assert [(part["asset"], row["reason"], len(row["samples"])) for part in parts for row in part["reasons"]] == [
-        ("filtered_documents", "too_short", 1),
-        ("deduplicated_documents", "near_duplicate", 1),
+def test_every_outcome_of_every_stage_is_shown(inputs):
+    parts = looked_at(records_of(Path(item.path) for item in inputs))
+    assert [(part["asset"], g.outcome, g.reason, len(g.samples)) for part in parts for g in part["groups"]] == [
+        ("filtered_documents", "kept", "", 1),
+        ("filtered_documents", "dropped", "too_short", 1),
+        ("deduplicated_documents", "kept", "", 1),
+        ("deduplicated_documents", "dropped", "near_duplicate", 1),
     ]
 
 

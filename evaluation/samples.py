@@ -1,0 +1,272 @@
+"""Looking at what a stage did: a few of the records that it kept, of those that each rule dropped, of each quarantine.
+
+`pedigree inspect` and the report show the same groups. Which records are shown depends on their ids and a seed alone,
+so that a second look sees the same ones, and another seed others. Near-duplicates come with their differences from
+the document that they repeat, contaminated documents with the span that they share with an item, redacted ones with
+the placeholders; what was redacted is nowhere and cannot be shown.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import heapq
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evaluation.truth import Record, of_asset
+from training.data.documents import SCHEMA, open_documents, read_lines
+from training.data.personal_data import PLACEHOLDERS
+
+KEPT, DROPPED, QUARANTINED, REDACTED = "kept", "dropped", "quarantined", "redacted"
+COMPARED_WORDS = 3000  # of two near-duplicates; comparing takes the product of their lengths
+SURROUNDING_WORDS = 8  # shown on each side of a difference
+SURROUNDING_CHARACTERS = 80  # and of a span
+DEDUPLICATED = "deduplicated_documents"
+
+Part = tuple[str, str]
+"""What a stretch of text is, and the stretch: `text`, `marked` (why the record is here), `removed` (only in the
+document that this one repeats), `added` (only in this one)."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One record: where it comes from, what the stage wrote beside it, and its text."""
+
+    id: str
+    url: str
+    facts: Mapping[str, Any]
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Records of one stage and partition with one outcome and reason; `number` of them, of which some are shown."""
+
+    asset: str
+    partition: str
+    outcome: str
+    reason: str
+    number: int
+    samples: tuple[Sample, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+@dataclass
+class _Heap:
+    """The records of a group that are shown: those whose ids hash lowest."""
+
+    number: int = 0
+    chosen: list[tuple[int, Path, int, int]] = field(default_factory=list)  # negated hash, file, row group, row
+
+    def add(self, rank: int, place: tuple[Path, int, int], most: int) -> None:
+        self.number += 1
+        if len(self.chosen) < most:
+            heapq.heappush(self.chosen, (-rank, *place))
+        elif self.chosen and -rank > self.chosen[0][0]:
+            heapq.heapreplace(self.chosen, (-rank, *place))
+
+
+def has_records(record: Mapping[str, Any]) -> bool:
+    """Whether the artifact sorts records, so that there is something to look at."""
+    return record["counts"] is not None and any(_outcome(entry["path"]) for entry in record["files"])
+
+
+def sample_groups(
+    records: Sequence[Record],
+    asset: str,
+    *,
+    partition: str = "",
+    reason: str = "",
+    number: int = 3,
+    characters: int = 500,
+    seed: int = 0,
+) -> list[Group]:
+    """The groups of an asset's artifacts, most records first within an outcome; kept first.
+
+    `records` are artifacts with their `artifact.json`; other assets' are needed only for the texts that near-duplicates
+    repeat. `reason` is the beginning of a reason, or an outcome.
+    """
+    made = [one for one in of_asset(records, asset) if partition in ("", one[1]["partition"], _snapshot(one[1]))]
+    made = [one for one in made if has_records(one[1])]
+    groups = []
+    for folder, record in made:
+        heaps = _heaps(folder, record, number, seed)
+        rows = _rows_at({place[1:] for heap in heaps.values() for place in heap.chosen})
+        originals = _originals(records, rows.values())
+        for (outcome, why), heap in heaps.items():
+            if not _asked(reason, outcome, why):
+                continue
+            chosen = [rows[place[1:]] for place in sorted(heap.chosen, key=lambda one: (-one[0], one[1:]))]
+            samples = tuple(_sample(row, outcome, why, originals, characters) for row in chosen)
+            groups.append(Group(asset, record["partition"], outcome, why, heap.number, samples))
+    order = (KEPT, DROPPED, QUARANTINED, REDACTED)
+    return sorted(groups, key=lambda one: (one.partition, order.index(one.outcome), -one.number, one.reason))
+
+
+def _asked(wanted: str, outcome: str, reason: str) -> bool:
+    return outcome == wanted or reason.startswith(wanted) or f"{outcome}:{reason}".startswith(wanted)
+
+
+def _snapshot(record: Mapping[str, Any]) -> str:
+    return record["partition"].partition("@")[2]
+
+
+# Which records.
+
+
+def _outcome(path: str) -> str:
+    """Where the records of a file went; empty for files that hold none."""
+    folder, _, name = path.rpartition("/")
+    if folder:
+        return {"documents": KEPT, "dropped": DROPPED, "quarantine": QUARANTINED}.get(folder, "")
+    names = {"dropped.jsonl": DROPPED, "quarantine.jsonl": QUARANTINED}
+    return names.get(name, KEPT if name in ("instructions.jsonl", "train.jsonl", "held_out.jsonl") else "")
+
+
+def _heaps(folder: Path, record: Mapping[str, Any], most: int, seed: int) -> dict[tuple[str, str], _Heap]:
+    heaps: dict[tuple[str, str], _Heap] = {}
+    for entry in record["files"]:
+        outcome = _outcome(entry["path"])
+        if not outcome:
+            continue
+        path = folder / entry["path"]
+        for place, row in _rows(path, ("id", "reason", "redactions")):
+            rank = _rank(seed, row["id"])
+            reason = (row.get("reason") or "") if outcome != KEPT else ""
+            groups = [(outcome, reason)]
+            if outcome == KEPT:
+                groups += [(REDACTED, kind) for kind in json.loads(row.get("redactions") or "{}")]
+            for group in groups:
+                heaps.setdefault(group, _Heap()).add(rank, (path, *place), most)
+    return heaps
+
+
+def _rank(seed: int, name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(f"{seed}\0{name}".encode(), digest_size=8).digest(), "big")
+
+
+def _rows(path: Path, columns: Iterable[str]) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
+    """The rows of a file of documents or of lines, each with its row group and its number in it."""
+    if path.suffix == ".parquet":
+        with open_documents(path) as parquet:
+            there = [name for name in columns if name in parquet.schema_arrow.names]
+            for group in range(parquet.num_row_groups):
+                table = parquet.read_row_group(group, columns=there, use_threads=False)
+                yield from (((group, i), row) for i, row in enumerate(table.to_pylist()))
+        return
+    for i, row in enumerate(read_lines(path)):
+        name = row.get("id") or f"{row.get('warc_file', path.name)}/{row.get('warc_offset', i)}"
+        yield (0, i), {**row, "id": name}
+
+
+def _rows_at(places: set[tuple[Path, int, int]]) -> dict[tuple[Path, int, int], dict[str, Any]]:
+    """The whole rows at these places; of a file of documents only the row groups that have one are read."""
+    found: dict[tuple[Path, int, int], dict[str, Any]] = {}
+    for path in sorted({place[0] for place in places}):
+        if path.suffix != ".parquet":
+            found |= {(path, *at): row for at, row in _rows(path, ()) if (path, *at) in places}
+            continue
+        with open_documents(path) as parquet:
+            for group in sorted({place[1] for place in places if place[0] == path}):
+                table = parquet.read_row_group(group, use_threads=False)
+                for place in sorted(place for place in places if place[:2] == (path, group)):
+                    found[place] = table.slice(place[2], 1).to_pylist()[0]
+    return found
+
+
+def _originals(records: Sequence[Record], rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The texts that near-duplicates repeat, by id, wherever deduplication left them."""
+    wanted = {row["duplicate_of"] for row in rows if row.get("duplicate_of")}
+    places = {}
+    for folder, record in of_asset(records, DEDUPLICATED) if wanted else ():
+        for entry in record["files"]:
+            if _outcome(entry["path"]) in (KEPT, DROPPED):
+                path = folder / entry["path"]
+                places |= {(path, *at): row["id"] for at, row in _rows(path, ("id",)) if row["id"] in wanted}
+    return {places[place]: row["text"] for place, row in _rows_at(set(places)).items()}
+
+
+# What is shown of one.
+
+
+def _sample(row: Mapping[str, Any], outcome: str, reason: str, originals: Mapping[str, str], characters: int) -> Sample:
+    text = _text(row)
+    parts: Sequence[Part] = [("text", text)] if text else []
+    if outcome == REDACTED:
+        parts = _around(text, [match.span() for match in re.finditer(re.escape(PLACEHOLDERS[reason]), text)])
+    elif row.get("span"):
+        start, end = map(int, row["span"].split(":"))
+        parts = _around(text, [(start, end)])
+    elif row.get("duplicate_of") in originals and reason != "exact_duplicate":
+        parts = differences(originals[row["duplicate_of"]], text)
+    own = (*SCHEMA.names, "reason", "messages", "row", "chosen", "rejected", "prompt")
+    facts = {name: value for name, value in row.items() if value not in (None, "") and name not in own}
+    facts |= {name: row[name] for name in ("title", "language", "language_score") if row.get(name)}
+    return Sample(row["id"], row.get("url") or "", facts, clipped(parts, characters))
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    if isinstance(row.get("text"), str):
+        return row["text"]
+    content = {name: row[name] for name in ("row", "prompt", "messages", "chosen", "rejected") if name in row}
+    return json.dumps(content, ensure_ascii=False, indent=1) if content else ""
+
+
+def _around(text: str, spans: Iterable[tuple[int, int]]) -> list[Part]:
+    """The spans, marked, with what stands near them."""
+    parts: list[Part] = []
+    end = 0
+    for start, stop in spans:
+        parts += [("text", _near(text[end:start], is_first=not parts)), ("marked", text[start:stop])]
+        end = stop
+    return [*parts, ("text", text[end : end + SURROUNDING_CHARACTERS])]
+
+
+def _near(gap: str, *, is_first: bool) -> str:
+    """What stands between two spans: its beginning and its end; before the first one only the end."""
+    if len(gap) <= 2 * SURROUNDING_CHARACTERS:
+        return gap
+    before = "" if is_first else gap[:SURROUNDING_CHARACTERS]
+    return f"{before} … {gap[-SURROUNDING_CHARACTERS:]}"
+
+
+def differences(original: str, copy: str) -> list[Part]:
+    """Word by word what `copy` lacks of `original` and what it adds; long stretches that both have are shortened."""
+    left, right = original.split()[:COMPARED_WORDS], copy.split()[:COMPARED_WORDS]
+    parts: list[Part] = []
+    for what, a, b, c, d in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+        if what == "equal":
+            parts.append(("text", _joined(_shortened(left[a:b]))))
+            continue
+        parts += [("removed", _joined(left[a:b]))] * (b > a) + [("added", _joined(right[c:d]))] * (d > c)
+    return parts
+
+
+def _joined(words: Iterable[str]) -> str:
+    return "".join(f"{word} " for word in words)
+
+
+def _shortened(words: list[str]) -> list[str]:
+    if len(words) <= 2 * SURROUNDING_WORDS + 1:
+        return words
+    return [*words[:SURROUNDING_WORDS], "…", *words[-SURROUNDING_WORDS:]]
+
+
+def clipped(parts: Iterable[Part], characters: int) -> tuple[Part, ...]:
+    """As many characters as asked for, with a mark where it goes on."""
+    shown: list[Part] = []
+    left = characters
+    for kind, text in parts:
+        if len(text) > left:
+            return (*shown, (kind, text[:left] + " …"))
+        shown.append((kind, text))
+        left -= len(text)
+    return tuple(shown)
