@@ -25,6 +25,7 @@ class Page:
     url: str
     columns: dict[str, Any]
     redactions: dict[str, int] = field(default_factory=dict)
+    redacted: tuple[str, str] = ("", "")  # the text that personal data was replaced in, and what it became
     words: Any = None  # `training.data.wordtable.Words` of a text that it had
 
     @property

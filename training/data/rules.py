@@ -219,7 +219,9 @@ def personal_data_measure(recipe: FilterRecipe) -> Callable[[Page], str]:
     """Replaces personal data by placeholders."""
 
     def measure(page: Page) -> str:
-        page.text, page.redactions = personal_data.redact(page.text, recipe.personal_data)
+        text = page.text
+        page.text, page.redactions = personal_data.redact(text, recipe.personal_data)
+        page.redacted = (text, page.text)
         if page.redactions:
             page.columns["redactions"] = json.dumps(page.redactions, sort_keys=True)
         return KEPT

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from training.artifact import written
 from training.data import personal_data
 from training.data.documents import document_files, read_documents
-from training.data.limits import page_of
+from training.data.limits import Page, page_of
 from training.data.quality import load_models
 from training.data.rules import MEASURED_BY_RULE, Rule, make_rules
 from training.job import Counts, InputArtifact, Job, Outcome, Work
@@ -97,7 +97,7 @@ def score(row: Mapping[str, Any], rules: tuple[Rule, ...], recipe: FilterRecipe)
     names = {column for rule in recipe.rules for column in MEASURED_BY_RULE.get(rule, ())}
     measured = {name: value for name, value in page.columns.items() if name in names}
     text = row["text"]
-    shown = personal_data.redact(text, recipe.personal_data)[0] if "personal_data" in recipe.rules else text
+    shown = _shown(text, page, recipe)
     return {
         "id": row["id"],
         **measured,
@@ -105,3 +105,11 @@ def score(row: Mapping[str, Any], rules: tuple[Rule, ...], recipe: FilterRecipe)
         "text": None if page.text == text else page.text,
         "shown": None if shown == text else shown,
     }
+
+
+def _shown(text: str, page: Page, recipe: FilterRecipe) -> str:
+    """The extracted text as it may be seen. On most pages the rule has just replaced in the very same text."""
+    if "personal_data" not in recipe.rules:
+        return text
+    before, after = page.redacted
+    return after if before == text else personal_data.redact(text, recipe.personal_data)[0]

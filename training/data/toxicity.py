@@ -86,5 +86,7 @@ def _entries(language: str) -> Entries:
 
 def _phrase(entry: str) -> Phrase:
     words = entry.split()
-    body = r"\s+".join(re.escape(word).replace(r"\*", r"\w*") for word in words)
-    return Phrase(first=words[0], num_words=len(words), pattern=re.compile(rf"(?<![\w'’-]){body}(?!\w)"))
+    first, rest = re.escape(words[0]), "".join(r"\s+" + re.escape(word).replace(r"\*", r"\w*") for word in words[1:])
+    # What may not stand before is asked after the first word, so that the search is one for plain letters.
+    pattern = re.compile(rf"{first}(?<![\w'’-]{first}){rest}(?!\w)")
+    return Phrase(first=words[0], num_words=len(words), pattern=pattern)

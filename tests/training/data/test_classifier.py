@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
+from training.data import classifier
 from training.data.classifier import LinearClassifier, area_under_curve, features, train
+from training.data.perplexity import words_of
 from training.job import DataError
 
 GOOD = [f"The dough rests for {n} minutes and then bakes slowly in the oven." for n in range(20, 40)]
@@ -49,3 +51,19 @@ def test_area_under_curve_counts_pairs_and_half_of_ties():
 def test_one_side_alone_is_refused():
     with pytest.raises(DataError, match="0 negatives"):
         train(GOOD, [], buckets=16)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ab " * 900 + " " * 30000 + "Σας İx " * 4000,
+        "a" * 50000 + " b",
+        "x\n" * 3000,
+        "wörd\u00a0" * 5000,
+        "one two",
+        "",
+    ],
+    ids=["gap", "long word", "lines", "other space", "short", "empty"],
+)
+def test_the_first_words_of_a_long_text_are_those_of_the_whole(text):
+    assert classifier.first_words(text) == words_of(text)[: classifier.MAX_WORDS]

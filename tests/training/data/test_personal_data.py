@@ -2,6 +2,7 @@ import random
 
 import pytest
 
+from training.data import personal_data
 from training.data.kitchen.personal import DECOYS, MAKERS, sentence_with
 from training.data.personal_data import PLACEHOLDERS, iban_holds, luhn_holds, redact, verhoeff_holds
 
@@ -199,3 +200,27 @@ def test_check_digits():
     assert luhn_holds("79927398713") and not luhn_holds("79927398710")
     assert iban_holds("GB82WEST12345698765432") and not iban_holds("GB82WEST12345698765433")
     assert not iban_holds("GB82WEST1234569876543")
+
+
+def test_patterns_of_numbers_are_tried_only_near_digits_and_find_the_same():
+    rng = random.Random(3)
+    signs = "0123456789" * 2 + " +().-/\u00a0,a\n"
+    texts = ["".join(rng.choice(signs) for _ in range(rng.randint(5, 80))) for _ in range(4000)]
+    texts += [rng.choice(["call ", "tel: ", "ip ", "SSN "]) + text for text in texts]
+    near = [
+        (personal_data._CARD, personal_data._is_card),
+        (personal_data._IPV4, personal_data._is_public_ipv4),
+        (personal_data._INTERNATIONAL, personal_data._is_international_phone),
+        (personal_data._NORTH_AMERICAN, personal_data._is_north_american_phone),
+        (personal_data._ANY_NUMBER, personal_data._is_named_phone),
+        (personal_data._NAMED_NATIONAL, personal_data._is_named_national),
+    ]
+    number = 0
+    for pattern, is_meant in near:
+        everywhere, near_digits = (
+            make(pattern, is_meant) for make in (personal_data._finding, personal_data._finding_numbers)
+        )
+        for text in texts:
+            assert list(near_digits(text)) == list(everywhere(text)), (pattern.pattern, text)
+            number += len(list(everywhere(text)))
+    assert number > 300

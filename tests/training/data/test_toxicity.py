@@ -9,6 +9,12 @@ def test_the_share_counts_words_stems_and_phrases():
     assert toxic_fraction("Go to hell now please") == 0.6  # a phrase counts all its words
 
 
+def test_a_phrase_is_one_of_whole_words():
+    assert toxic_fraction("Go to\n hell now please") == 0.6
+    for text in ("Lago to hell", "re-go to hell", "l’go to hell", "go to hello", "go to-hell"):
+        assert toxic_fraction(text) == 0, text
+
+
 def test_a_calm_text_and_an_empty_one_score_nothing():
     assert toxic_fraction("The cock crowed over Scunthorpe while the assistant classified grapes.") == 0.0
     assert toxic_fraction("") == 0.0
