@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from evaluation.stages import STAGES as EVALUATION_STAGES
-from training.recipe import DecontaminateRecipe, EvaluationRecipe, PretrainRecipe, Recipe
+from training.recipe import DecontaminateRecipe, EvaluationRecipe, LadderRecipe, PretrainRecipe, Recipe
 from training.records import differing_from_defaults, write_record
 from training.stages import STAGES as TRAINING_STAGES
 from training.stages import Stage
 
-Scope = Literal["snapshot", "recipe"]
+Scope = Literal["snapshot", "recipe", "rung", "ladder"]
 Which = Literal["same", "earlier", "every", "quality", "tokenizer"]
 
 
@@ -23,9 +23,8 @@ Which = Literal["same", "earlier", "every", "quality", "tokenizer"]
 class Input:
     """An upstream asset, and which of its partitions are read.
 
-    `same`: the same partition, or the recipe's. `earlier`: this snapshot and those before it. `every`: all
-    snapshots of the
-    recipe. `quality`, `tokenizer`: the snapshots that the recipe names for them.
+    `same`: the same partition, or the recipe's. `earlier`: this snapshot and those before it. `every`: all snapshots
+    (or rungs) of the recipe. `quality`, `tokenizer`: the snapshots that the recipe names for them.
     """
 
     asset: str
@@ -34,7 +33,11 @@ class Input:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
-    """One asset of the chain."""
+    """One asset of the chain.
+
+    `scope` says what its partitions are: the snapshots of each recipe, the recipes, the rungs of each recipe's ladder,
+    or the recipes that have a ladder.
+    """
 
     name: str
     group: str
@@ -57,28 +60,33 @@ class Link:
         return (self.package,)
 
 
-def partition_key(recipe: Recipe, snapshot: str = "") -> str:
-    """`recipe@snapshot`, or `recipe` for what concerns the whole recipe."""
-    return f"{recipe.name}@{snapshot}" if snapshot else recipe.name
+def partition_key(recipe: Recipe, part: str = "") -> str:
+    """`recipe@part` of a snapshot or a rung, or `recipe` for what concerns the whole recipe."""
+    return f"{recipe.name}@{part}" if part else recipe.name
 
 
 def partitions_of(link: Link, recipe: Recipe) -> list[str]:
-    """The partition keys that `recipe` has of an asset, in snapshot order."""
-    return (
-        [partition_key(recipe, snapshot.name) for snapshot in recipe.snapshots]
-        if link.scope == "snapshot"
-        else [recipe.name]
-    )
+    """The partition keys that `recipe` has of an asset, in the order of its snapshots or rungs."""
+    if link.scope == "ladder":
+        return [recipe.name] if recipe.ladder.rungs else []
+    return [partition_key(recipe, part) for part in _parts(link.scope, recipe)]
 
 
-def input_partitions(item: Input, link: Link, recipe: Recipe, snapshot: str) -> list[str]:
-    """The partition keys of `item.asset` that one partition of `link` reads, in snapshot order."""
-    if CHAIN[item.asset].scope == "recipe":
+def _parts(scope: Scope, recipe: Recipe) -> list[str]:
+    """The snapshots or rungs of a recipe; one without a name for what concerns the whole of it."""
+    if scope == "snapshot":
+        return [snapshot.name for snapshot in recipe.snapshots]
+    return [rung.name for rung in recipe.ladder.rungs] if scope == "rung" else [""]
+
+
+def input_partitions(item: Input, link: Link, recipe: Recipe, part: str) -> list[str]:
+    """The partition keys of `item.asset` that one partition of `link` reads, in the order of snapshots or rungs."""
+    names = _parts(CHAIN[item.asset].scope, recipe)
+    if names == [""]:
         return [recipe.name]
-    names = [one.name for one in recipe.snapshots]
     chosen = {
-        "same": [snapshot],
-        "earlier": names[: names.index(snapshot) + 1] if snapshot else [],
+        "same": [part],
+        "earlier": names[: names.index(part) + 1] if part in names else [],
         "every": names,
         "quality": [name for name in names if name in recipe.quality.snapshots],
         "tokenizer": [name for name in names if name in recipe.tokenizer.snapshots],
@@ -153,6 +161,22 @@ def _plan_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
         seed=recipe.pretrain.seed,
     )
     return {"mixture": recipe.mixture, "pretrain": batches}
+
+
+def _on_rung(settings: Callable[[Recipe, str], dict[str, Any]]) -> Callable[[Recipe, str], dict[str, Any]]:
+    """The settings of a rung's recipe: a model of the ladder is made as the recipe's own is."""
+    return lambda recipe, rung: settings(recipe.on_rung(rung), "")
+
+
+def _scaling_settings(recipe: Recipe, part: str) -> dict[str, Any]:
+    """How to fit, and the model whose loss is foretold; the rungs themselves are inputs."""
+    del part
+    shape = recipe.model.shape(vocab_size=recipe.tokenizer.vocabulary)
+    foretold = {
+        "parameters": shape.parameter_count,
+        "tokens": recipe.pretrain.steps * recipe.pretrain.global_batch_tokens,
+    }
+    return {"ladder": LadderRecipe(bootstrap=recipe.ladder.bootstrap, seed=recipe.ladder.seed), "foretold": foretold}
 
 
 def _benchmark_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
@@ -337,6 +361,36 @@ CHAIN: dict[str, Link] = {
             settings=_sections("model", "pretrain"),
             inputs=(Input(asset="training_plan"), Input(asset="token_shards", which="every"), Input(asset="tokenizer")),
             gates=("loss_finite_and_falling", "export_equals_trainer"),
+        ),
+        Link(
+            name="ladder_plan",
+            group="ladder",
+            kinds=("numpy",),
+            stage="plan",
+            scope="rung",
+            settings=_on_rung(_plan_settings),
+            inputs=(Input(asset="token_shards", which="every"), Input(asset="tokenizer")),
+        ),
+        Link(
+            name="ladder_model",
+            group="ladder",
+            kinds=("pytorch", "safetensors"),
+            stage="pretrain",
+            scope="rung",
+            settings=_on_rung(_sections("model", "pretrain")),
+            inputs=(Input(asset="ladder_plan"), Input(asset="token_shards", which="every"), Input(asset="tokenizer")),
+            gates=("loss_finite_and_falling", "export_equals_trainer"),
+        ),
+        Link(
+            name="scaling_fit",
+            group="ladder",
+            kinds=("scipy",),
+            stage="scaling",
+            scope="ladder",
+            package="evaluation",
+            settings=_scaling_settings,
+            inputs=(Input(asset="ladder_model", which="every"),),
+            gates=("loss_falls_with_size_and_tokens",),
         ),
         Link(
             name="instruction_data",

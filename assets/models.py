@@ -14,6 +14,26 @@ def base_model(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.Mate
 
 
 @chain_asset
+def ladder_plan(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+    """The data order of one small model of the recipe's scaling ladder. Made by training.data.plan."""
+    return materialize(context, pipeline)
+
+
+@chain_asset
+def ladder_model(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+    """One small model of the recipe's scaling ladder, trained as the base model is. Made by
+    training.pretrain.stage."""
+    return materialize(context, pipeline)
+
+
+@chain_asset
+def scaling_fit(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+    """How the held-out loss falls with parameters and tokens over the ladder, with intervals, and the loss that it
+    foretells for the recipe's own model. Made by evaluation.scaling."""
+    return materialize(context, pipeline)
+
+
+@chain_asset
 def instruction_data(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
     """Conversations for supervised fine-tuning, each with its source and generator. Made by
     training.posttrain.instructions."""

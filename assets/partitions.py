@@ -1,8 +1,8 @@
 """Recipes and snapshots as partitions: keys and the mappings between them, from the recipes that exist.
 
-Keys are `recipe` and `recipe@snapshot`. Mappings are static, which the web server and the daemon understand; a
-product of two
-dimensions would list cells that no recipe names. Files are never partitions: ranks inside a stage shard them.
+Keys are `recipe`, `recipe@snapshot` and `recipe@rung`. Mappings are static, which the web server and the daemon
+understand; a product of two dimensions would list cells that no recipe names. Files are never partitions: ranks inside
+a stage shard them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.chain import CHAIN, Input, Link, input_partitions, partition_key, partitions_of
+from assets.chain import CHAIN, Input, Link, input_partitions, partitions_of
 from training.recipe import Recipe, load_recipe
 from training.records import RecipeError
 
@@ -44,14 +44,16 @@ class Partitions:
 
     def __init__(self, recipes: Mapping[str, Recipe]) -> None:
         self._recipes = tuple(recipes.values())
-        self.by_snapshot = dg.StaticPartitionsDefinition(
-            [partition_key(recipe, snapshot.name) for recipe in self._recipes for snapshot in recipe.snapshots]
-        )
-        self.by_recipe = dg.StaticPartitionsDefinition([recipe.name for recipe in self._recipes])
+        self._definitions = {
+            link.scope: dg.StaticPartitionsDefinition(
+                [key for recipe in self._recipes for key in partitions_of(link, recipe)]
+            )
+            for link in CHAIN.values()
+        }
 
     def of(self, link: Link) -> dg.StaticPartitionsDefinition:
-        """The partitions of an asset."""
-        return self.by_snapshot if link.scope == "snapshot" else self.by_recipe
+        """The partitions of an asset; assets of one scope share them."""
+        return self._definitions[link.scope]
 
     def dependency(self, item: Input, link: Link) -> dg.AssetDep:
         """The dependency of `link` on one input, with the partitions it reads."""

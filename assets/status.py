@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from assets.chain import CHAIN, Link, asked_settings, in_order, input_partitions, partition_key, partitions_of
+from assets.chain import Link, asked_settings, in_order, input_partitions, partitions_of
 from training import artifact
 from training.artifact import Artifact
 from training.job import DataError
@@ -215,9 +215,3 @@ def _reasons(
         if (asset, snapshot) not in {(name, of) for name, of, _ in now}:
             lines.append(f"input {asset}{f' of {snapshot}' if snapshot else ''} is no longer read")
     return tuple(lines) or ("an input was made again with another result",)
-
-
-def cell_of(comparison: Comparison, asset: str, snapshot: str = "") -> Cell:
-    """The cell of an asset, by snapshot where it has them."""
-    link = CHAIN[asset]
-    return comparison.cells[asset, partition_key(comparison.recipe, snapshot if link.scope == "snapshot" else "")]

@@ -37,6 +37,12 @@ STAGES: dict[str, Stage] = {
             libraries=("xxhash",),
         ),
         Stage(
+            name="scaling",
+            version="1",
+            modules=("evaluation.scaling",),
+            libraries=("jinja2", "numpy", "plotly", "scipy"),
+        ),
+        Stage(
             name="card",
             version="3",
             modules=(

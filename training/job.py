@@ -90,11 +90,13 @@ class Job:
         """The inputs made by `asset`, in the recipe's snapshot order. May be empty."""
         return tuple(item for item in self.inputs if item.asset == asset)
 
-    def input_of(self, asset: str) -> InputArtifact:
-        """The single input made by `asset`; RecipeError when there is not exactly one."""
-        found = self.inputs_of(asset)
+    def input_of(self, *assets: str) -> InputArtifact:
+        """The single input made by one of `assets`; RecipeError when there is not exactly one."""
+        found = [item for asset in assets for item in self.inputs_of(asset)]
         if len(found) != 1:
-            raise RecipeError(f"stage {self.stage} wants one input from {asset}, the job names {len(found)}")
+            raise RecipeError(
+                f"stage {self.stage} wants one input from {' or '.join(assets)}, the job names {len(found)}"
+            )
         return found[0]
 
     @property

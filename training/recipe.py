@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from training.pretrain.presets import PRESETS
 from training.pretrain.shape import ExpertLayers, ModelConfig, RotaryScaling
 from training.records import RecipeError, read_record, write_record
 
+MIN_RUNGS = 6  # of a scaling ladder
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
 
 
@@ -621,6 +622,40 @@ class PromoteRecipe:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RungRecipe:
+    """One small model of a scaling ladder: where it differs from the recipe's own."""
+
+    name: str
+    width: int
+    layers: int
+    heads: int
+    kv_heads: int
+    mlp_width: int
+    tokens: int
+    global_batch_tokens: int = 0  # 0: as `pretrain`
+    learning_rate: float = 0.0  # 0: as `pretrain`
+    muon_learning_rate: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LadderRecipe:
+    """Small models on the recipe's data, from which the loss of larger ones is foretold (arXiv 2203.15556)."""
+
+    rungs: tuple[RungRecipe, ...] = ()
+    bootstrap: int = 200  # resamplings of the rungs behind each interval
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        names = [rung.name for rung in self.rungs]
+        for name in names:
+            check_name(name, "ladder.rungs: name")
+        if len(set(names)) != len(names):
+            raise RecipeError(f"ladder.rungs: names must be different, got {', '.join(names)}")
+        if 0 < len(names) < MIN_RUNGS:
+            raise RecipeError(f"ladder.rungs: {len(names)} of them; a fit of five numbers needs at least {MIN_RUNGS}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
     """A whole run, from crawl to promotion."""
 
@@ -644,6 +679,7 @@ class Recipe:
     align: AlignRecipe = field(default_factory=AlignRecipe)
     evaluation: EvaluationRecipe
     promote: PromoteRecipe
+    ladder: LadderRecipe = field(default_factory=LadderRecipe)
 
     def __post_init__(self) -> None:
         check_name(self.name, "name")
@@ -669,6 +705,8 @@ class Recipe:
                 f" {', '.join(sorted(missing))}"
             )
         self._check_later_stages()
+        for rung in self.ladder.rungs:
+            self.on_rung(rung.name)  # checks itself
 
     def _check_later_stages(self) -> None:
         """Post-training and evaluation load the model by a class of transformers, so there must be one that is it."""
@@ -686,6 +724,19 @@ class Recipe:
             if snapshot.name == name:
                 return snapshot
         raise RecipeError(f"{self.name} has no snapshot {name!r}; it has {', '.join(s.name for s in self.snapshots)}")
+
+    def on_rung(self, name: str) -> Recipe:
+        """This recipe with the model and budget of one rung of its ladder. KeyError when there is none of that name."""
+        rung = {one.name: one for one in self.ladder.rungs}[name]
+        shape = {field: getattr(rung, field) for field in ("width", "layers", "heads", "kv_heads", "mlp_width")}
+        rates = ("global_batch_tokens", "learning_rate", "muon_learning_rate")
+        given = {field: getattr(rung, field) for field in rates if getattr(rung, field)}
+        return replace(
+            self,
+            model=replace(self.model, **shape),
+            pretrain=replace(self.pretrain, tokens=rung.tokens, **given),
+            ladder=LadderRecipe(),
+        )
 
 
 # The join of recipe and profile

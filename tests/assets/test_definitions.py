@@ -30,7 +30,7 @@ def graph_of(defs):
             "kinds": sorted(node.kinds),
             "inputs": sorted(parent.to_user_string() for parent in node.parent_keys),
             "gates": sorted(check.name for check in node.check_keys),
-            "scope": "snapshot" if "@" in node.partitions_def.get_first_partition_key() else "recipe",
+            "scope": CHAIN[key.path[-1]].scope,
         }
     return result
 
@@ -56,6 +56,9 @@ def test_partitions_are_what_recipes_name_and_nothing_else(defs):
         f"kitchen@{snapshot.name}" for snapshot in kitchen.snapshots
     }
     assert {"kitchen", "kitchen-rl", "kitchen-leak"} <= keys["base_model"]
+    rungs = load_recipe("kitchen-ladder").ladder.rungs
+    assert keys["ladder_model"] == {f"kitchen-ladder@{rung.name}" for rung in rungs}
+    assert keys["scaling_fit"] == {"kitchen-ladder"}
 
 
 def test_dedup_reads_earlier_snapshots_and_not_later_ones(defs):

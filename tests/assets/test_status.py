@@ -23,19 +23,22 @@ def made(kitchen, tmp_path_factory):
     return root
 
 
+LADDER = {"ladder_plan", "ladder_model", "scaling_fit"}  # only of recipes that have one
+
+
 def assets_to_do(recipe, root):
     return {cell.asset for cell in compare(recipe, root).to_do()}
 
 
 def test_a_fresh_root_lacks_everything_and_a_made_one_nothing(kitchen, made, tmp_path):
-    assert assets_to_do(kitchen, tmp_path) == set(CHAIN)
+    assert assets_to_do(kitchen, tmp_path) == set(CHAIN) - LADDER
     assert assets_to_do(kitchen, made) == set()
 
 
 def test_one_filter_threshold_makes_exactly_its_descendants_outdated(kitchen, made):
     changed = replace(kitchen, filter=replace(kitchen.filter, gopher_min_words=60))
     comparison = compare(changed, made)
-    assert {cell.asset for cell in comparison.to_do()} == {"filtered_documents"} | descendants("filtered_documents")
+    assert {cell.asset for cell in comparison.to_do()} == {"filtered_documents"} | descendants("filtered_documents") - LADDER
     reasons = comparison.cells["filtered_documents", "kitchen@kitchen-1"].reasons
     assert reasons == ("filter.gopher_min_words: 50 → 60",)
     assert all(cell.state == "outdated" for cell in comparison.to_do())
@@ -70,7 +73,18 @@ def test_kitchen_rl_shares_every_artifact_up_to_the_reward_model(kitchen, made):
 def test_kitchen_leak_shares_everything_up_to_decontamination(made):
     comparison = compare(load_recipe("kitchen-leak"), made)
     differs = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
-    assert differs == {"decontaminated_documents"} | descendants("decontaminated_documents")
+    assert differs == {"decontaminated_documents"} | descendants("decontaminated_documents") - LADDER
+
+
+def test_a_ladder_shares_the_corpus_and_each_rung_has_its_own_plan(made):
+    comparison = compare(load_recipe("kitchen-ladder"), made)
+    lacking = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
+    assert lacking == {*LADDER, "model_card", "promoted_model"}  # the card describes the whole recipe
+    rungs = {cell.snapshot: cell.settings for cell in comparison.cells.values() if cell.asset == "ladder_model"}
+    assert rungs["s-1"]["model"]["width"] == 64 and rungs["l-4"]["pretrain"]["tokens"] == 491_520
+    inputs = comparison.cells["scaling_fit", "kitchen-ladder"].inputs
+    assert inputs == tuple(("ladder_model", f"kitchen-ladder@{name}") for name in rungs)
+    assert comparison.cells["ladder_model", "kitchen-ladder@m-2"].inputs[0] == ("ladder_plan", "kitchen-ladder@m-2")
 
 
 def test_a_new_snapshot_remakes_no_older_one(kitchen, made):

@@ -99,7 +99,7 @@ def make_objective(recipe: PretrainRecipe, plan: Plan, tokenizer: Path) -> Objec
 
 def _open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards]:
     """Plan and shards, checked against each other, the tokenizer and the recipe."""
-    item, tokenizer = job.input_of("training_plan"), job.input_of("tokenizer").digest
+    item, tokenizer = job.input_of("training_plan", "ladder_plan"), job.input_of("tokenizer").digest
     plan = read_plan(Path(item.path), digest=item.digest)
     record = plan.record
     if record.tokenizer_digest != tokenizer:

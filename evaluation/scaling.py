@@ -1,0 +1,311 @@
+"""Stage `scaling`: how the held-out loss of a ladder of small models falls with their size and tokens.
+
+Two readings of the same models, as in Hoffmann et al. (arXiv 2203.15556). The parametric one fits
+L(N, D) = E + A / N^alpha + B / D^beta to all of them, by the Huber loss of the difference of logarithms; from it follow
+the best split of a compute budget C = 6 N D and the loss of a model that was not trained. The IsoFLOP one draws a
+parabola through the models of each budget and reads its lowest point. Intervals are percentiles over resampled rungs
+(2.5 and 97.5), the step that a re-examination of that paper found missing (arXiv 2404.10102).
+
+N counts every trained number, D tokens seen; the loss is held-out bits per byte, the same documents on every rung.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from training.artifact import write_json, written
+from training.job import DataError, Gate, Job, Outcome, Work
+from training.recipe import MIN_RUNGS, LadderRecipe
+
+LOSS = "held_out_bits_per_byte"
+HUBER = 1e-3  # differences of logarithms beyond it count linearly
+SAME_BUDGET = 0.05  # relative: models of one budget rarely train for exactly as many FLOP
+EXPONENTS = np.linspace(0.02, 1.5, 75)  # where the search for alpha and beta begins
+INTERVAL = (2.5, 97.5)
+RESULT_FILE, PAGE_FILE = "scaling.json", "scaling.html"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rung:
+    """A trained model: parameters, tokens seen, held-out loss in bits per byte."""
+
+    name: str
+    parameters: float
+    tokens: float
+    loss: float
+
+    @property
+    def flops(self) -> float:
+        """Training compute, 6 N D."""
+        return 6 * self.parameters * self.tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Law:
+    """L(N, D) = irreducible + size / N^alpha + data / D^beta."""
+
+    irreducible: float
+    size: float
+    data: float
+    alpha: float
+    beta: float
+
+    def loss(self, parameters: Any, tokens: Any) -> Any:
+        """The loss of a model of so many parameters after so many tokens; numbers or arrays."""
+        return self.irreducible + self.size * parameters**-self.alpha + self.data * tokens**-self.beta
+
+    def best_parameters(self, flops: float) -> float:
+        """The size that reaches the lowest loss with a budget of 6 N D = `flops`; NaN where one term is missing."""
+        if not (self.size > 0 and self.data > 0):
+            return math.nan
+        total = self.alpha + self.beta
+        scale = (self.alpha * self.size / (self.beta * self.data)) ** (1 / total)
+        return scale * (flops / 6) ** (self.beta / total)
+
+
+def run(job: Job, work: Work) -> Outcome:
+    """Fit the recipe's ladder."""
+    recipe = job.settings_as(LadderRecipe, "ladder")
+    foretold = job.settings["foretold"]
+    rungs = [_rung(item.partition, item.record()["metrics"]) for item in job.inputs_of("ladder_model")]
+    result = scaling(rungs, foretold, resamplings=recipe.bootstrap, seed=recipe.seed)
+    write_json(work.path / RESULT_FILE, result)
+    with written(work.path / PAGE_FILE, "w") as stream:
+        stream.write(page(result))
+    law = result["law"]
+    return Outcome(
+        files=(RESULT_FILE, PAGE_FILE),
+        metrics={
+            "rungs": len(rungs),
+            "alpha": law["alpha"],
+            "beta": law["beta"],
+            "irreducible": law["irreducible"],
+            "foretold_bits_per_byte": result["foretold"]["loss"],
+            "largest_relative_error": result["largest_relative_error"],
+        },
+        gates=(falls_gate(rungs, Law(**law)),),
+    )
+
+
+def _rung(partition: str, metrics: dict[str, float]) -> Rung:
+    name = partition.partition("@")[2]
+    if not metrics.get(LOSS, 0) > 0:
+        raise DataError(f"ladder_model {name}: no held-out loss; set mixture.held_out_fraction above 0")
+    return Rung(name=name, parameters=metrics["parameters"], tokens=metrics["tokens"], loss=metrics[LOSS])
+
+
+def falls_gate(rungs: Sequence[Rung], law: Law) -> Gate:
+    """Whether the loss falls with size and with tokens over the ladder: one that shows neither foretells nothing."""
+    smallest, largest = (pick(rung.parameters for rung in rungs) for pick in (min, max))
+    fewest, most = (pick(rung.tokens for rung in rungs) for pick in (min, max))
+    highest = max(rung.loss for rung in rungs)
+    by_size = law.size * (smallest**-law.alpha - largest**-law.alpha) / highest
+    by_tokens = law.data * (fewest**-law.beta - most**-law.beta) / highest
+    return Gate(
+        name="loss_falls_with_size_and_tokens",
+        passed=bool(by_size > HUBER and by_tokens > HUBER),
+        evidence={"fall_by_size": by_size, "fall_by_tokens": by_tokens, "least": HUBER},
+    )
+
+
+def scaling(rungs: Sequence[Rung], foretold: dict[str, float], *, resamplings: int, seed: int) -> dict[str, Any]:
+    """Everything that is said of a ladder, as plain data. DataError for fewer rungs than a fit needs."""
+    if len({(rung.parameters, rung.tokens) for rung in rungs}) < MIN_RUNGS:
+        raise DataError(f"a ladder of fewer than {MIN_RUNGS} different models; its fit has five numbers")
+    law = fit(rungs)
+    others = resampled(rungs, law, resamplings, seed)
+    flops = 6 * foretold["parameters"] * foretold["tokens"]
+    laws = [law, *others]
+    fields = {name: [getattr(one, name) for one in others] for name in asdict(law)}
+    target = [float(one.loss(foretold["parameters"], foretold["tokens"])) for one in laws]
+    best = [one.best_parameters(flops) for one in laws]
+    errors = [abs(rung.loss / float(law.loss(rung.parameters, rung.tokens)) - 1) for rung in rungs]
+    return {
+        "rungs": [asdict(rung) | {"flops": rung.flops} for rung in rungs],
+        "law": asdict(law),
+        "intervals": {name: interval(values) for name, values in fields.items()},
+        "resamplings": len(others),
+        "largest_relative_error": max(errors),
+        "foretold": {**foretold, "loss": target[0], "interval": interval(target[1:])},
+        "best_split": {
+            "flops": flops,
+            "parameters": best[0],
+            "interval": interval(best[1:]),
+            "size_exponent": law.beta / (law.alpha + law.beta),
+            "size_exponent_interval": interval([one.beta / (one.alpha + one.beta) for one in others]),
+        },
+        "iso_flop": iso_flop(rungs),
+    }
+
+
+def interval(values: Sequence[float]) -> list[float]:
+    """The 2.5th and 97.5th percentile; empty for none, or where a resampling has no such number."""
+    if not values or not np.isfinite(values).all():
+        return []
+    return [float(bound) for bound in np.percentile(values, INTERVAL)]
+
+
+# The parametric fit.
+
+
+def fit(rungs: Sequence[Rung], start: Law | None = None) -> Law:
+    """The law of the rungs: the best of a grid of exponents, then all five numbers at once, from `start` if given."""
+    from scipy.optimize import minimize
+
+    sizes, tokens, losses = (
+        np.array([getattr(rung, name) for rung in rungs]) for name in ("parameters", "tokens", "loss")
+    )
+    first = start or _grid(sizes, tokens, losses)
+    tiny = 1e-12
+    begin = np.array(
+        [
+            *(math.log(max(value, tiny)) for value in (first.irreducible, first.size, first.data)),
+            first.alpha,
+            first.beta,
+        ]
+    )
+    found = minimize(
+        _objective, begin, args=(np.log(sizes), np.log(tokens), np.log(losses)), jac=True, method="L-BFGS-B",
+        bounds=[(-30, 5), (-30, 40), (-30, 40), (0, 3), (0, 3)],
+        options={"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-10},
+    )  # fmt: skip
+    e, a, b, alpha, beta = found.x
+    return Law(irreducible=math.exp(e), size=math.exp(a), data=math.exp(b), alpha=float(alpha), beta=float(beta))
+
+
+def _grid(sizes: np.ndarray, tokens: np.ndarray, losses: np.ndarray) -> Law:
+    """For each pair of exponents the law is linear in the other three; the pair with the smallest relative error."""
+    from scipy.optimize import nnls
+
+    best = (math.inf, Law(irreducible=float(losses.min()), size=1.0, data=1.0, alpha=0.3, beta=0.3))
+    for alpha, beta in itertools.product(EXPONENTS[::3], EXPONENTS[::3]):
+        columns = np.stack([np.ones_like(losses), sizes**-alpha, tokens**-beta], axis=1) / losses[:, None]
+        scale = columns.max(axis=0)
+        values, error = nnls(columns / scale, np.ones_like(losses))
+        if error < best[0]:
+            e, a, b = values / scale
+            best = error, Law(irreducible=float(e), size=float(a), data=float(b), alpha=float(alpha), beta=float(beta))
+    return best[1]
+
+
+def _objective(x: np.ndarray, sizes: np.ndarray, tokens: np.ndarray, losses: np.ndarray) -> tuple[float, np.ndarray]:
+    """Sum over rungs of the Huber loss of log L(N, D) - log L, and its gradient. All but `x` are logarithms."""
+    e, a, b, alpha, beta = x
+    terms = np.stack([np.full_like(sizes, e), a - alpha * sizes, b - beta * tokens])
+    highest = terms.max(axis=0)
+    shares = np.exp(terms - highest)
+    difference = highest + np.log(shares.sum(axis=0)) - losses
+    shares /= shares.sum(axis=0)
+    small = np.abs(difference) <= HUBER
+    value = np.where(small, 0.5 * difference**2, HUBER * (np.abs(difference) - 0.5 * HUBER)).sum()
+    slope = np.clip(difference, -HUBER, HUBER)
+    by_term = shares * slope
+    gradient = [
+        by_term[0].sum(),
+        by_term[1].sum(),
+        by_term[2].sum(),
+        -(by_term[1] * sizes).sum(),
+        -(by_term[2] * tokens).sum(),
+    ]
+    # Of the order of HUBER squared otherwise, where the optimizer's tolerances would stop it at once.
+    return float(value) / HUBER**2, np.array(gradient) / HUBER**2
+
+
+def resampled(rungs: Sequence[Rung], law: Law, times: int, seed: int) -> list[Law]:
+    """The laws of rungs drawn with replacement; draws with too few different ones are drawn again."""
+    generator = np.random.default_rng(seed)
+    laws: list[Law] = []
+    while len(laws) < times:
+        drawn = generator.integers(len(rungs), size=len(rungs))
+        if len(set(drawn.tolist())) >= min(MIN_RUNGS - 1, len(rungs) - 1):
+            laws.append(fit([rungs[i] for i in drawn], start=law))
+    return laws
+
+
+# The IsoFLOP reading.
+
+
+def iso_flop(rungs: Sequence[Rung]) -> dict[str, Any]:
+    """For each budget with three sizes or more the lowest point of a parabola of the loss over log N, and how its size
+    grows with the budget: N = scale * C^exponent. Lowest points outside the sizes tried are left out."""
+    budgets = []
+    for members in _budgets(rungs):
+        sizes = np.log([rung.parameters for rung in members])
+        curve = np.polyfit(sizes, [rung.loss for rung in members], 2)
+        lowest = -curve[1] / (2 * curve[0]) if curve[0] > 0 else math.nan
+        inside = bool(sizes.min() <= lowest <= sizes.max())
+        flops = float(np.exp(np.mean(np.log([rung.flops for rung in members]))))
+        budgets.append(
+            {"flops": flops, "rungs": [rung.name for rung in members], "curve": [float(value) for value in curve]}
+            | ({"parameters": math.exp(lowest), "loss": float(np.polyval(curve, lowest))} if inside else {})
+        )
+    found = [(one["flops"], one["parameters"]) for one in budgets if "parameters" in one]
+    if len(found) < 2:
+        return {"budgets": budgets}
+    exponent, offset = np.polyfit(*np.log(np.array(found)).T, 1)
+    return {"budgets": budgets, "size_exponent": float(exponent), "scale": math.exp(offset)}
+
+
+def _budgets(rungs: Sequence[Rung]) -> list[list[Rung]]:
+    """Rungs whose budgets lie within SAME_BUDGET of the smallest among them; three sizes or more."""
+    groups: list[list[Rung]] = []
+    for rung in sorted(rungs, key=lambda one: one.flops):
+        if groups and rung.flops <= groups[-1][0].flops * (1 + SAME_BUDGET):
+            groups[-1].append(rung)
+        else:
+            groups.append([rung])
+    return [group for group in groups if len({rung.parameters for rung in group}) >= 3]
+
+
+# What is seen.
+
+
+def figure(result: dict[str, Any]) -> dict[str, Any]:
+    """As plotly's JSON: each rung's loss over its compute, the law for the same models, and the model foretold."""
+    rungs = sorted(result["rungs"], key=lambda rung: (rung["parameters"], rung["tokens"]))
+    law = Law(**result["law"])
+    traces: list[dict[str, Any]] = []
+    for parameters, group in itertools.groupby(rungs, key=lambda rung: rung["parameters"]):
+        members = list(group)
+        name = f"{parameters:,.0f} parameters"
+        points = {"x": [rung["flops"] for rung in members], "y": [rung["loss"] for rung in members]}
+        traces.append({"type": "scatter", "mode": "markers", "name": name, **points})
+        tokens = np.geomspace(min(r["tokens"] for r in members) / 2, max(r["tokens"] for r in members) * 2, 40)
+        line = {"x": (6 * parameters * tokens).tolist(), "y": law.loss(parameters, tokens).tolist()}
+        traces.append({"type": "scatter", "mode": "lines", "name": f"law, {name}", "line": {"width": 1}, **line})
+    target = result["foretold"]
+    bounds = target["interval"] or [target["loss"], target["loss"]]
+    error = {
+        "type": "data",
+        "symmetric": False,
+        "array": [bounds[1] - target["loss"]],
+        "arrayminus": [target["loss"] - bounds[0]],
+    }
+    at = {"x": [6 * target["parameters"] * target["tokens"]], "y": [target["loss"]], "error_y": error}
+    traces.append(
+        {"type": "scatter", "mode": "markers", "name": "foretold", "marker": {"symbol": "star", "size": 12}, **at}
+    )
+    axes = {
+        "xaxis": {"type": "log", "title": {"text": "training compute, FLOP"}},
+        "yaxis": {"title": {"text": "held-out bits per byte"}},
+    }
+    return {"data": traces, "layout": {**axes, "height": 520}}
+
+
+def page(result: dict[str, Any]) -> str:
+    """One self-contained page: the figure, the law with its intervals, what it foretells."""
+    from markupsafe import Markup
+
+    from evaluation.report import environment, plotly_script
+
+    return (
+        environment()
+        .get_template("scaling.html.j2")
+        .render(result=result, figure=figure(result), plotly=Markup(plotly_script()))
+    )
