@@ -38,7 +38,8 @@ def test_a_fresh_root_lacks_everything_and_a_made_one_nothing(kitchen, made, tmp
 def test_one_filter_threshold_makes_exactly_its_descendants_outdated(kitchen, made):
     changed = replace(kitchen, filter=replace(kitchen.filter, gopher_min_words=60))
     comparison = compare(changed, made)
-    assert {cell.asset for cell in comparison.to_do()} == {"filtered_documents"} | descendants("filtered_documents") - LADDER
+    outdated = {"filtered_documents"} | descendants("filtered_documents") - LADDER
+    assert {cell.asset for cell in comparison.to_do()} == outdated
     reasons = comparison.cells["filtered_documents", "kitchen@kitchen-1"].reasons
     assert reasons == ("filter.gopher_min_words: 50 → 60",)
     assert all(cell.state == "outdated" for cell in comparison.to_do())
