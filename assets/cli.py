@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from assets.run import BAD_INPUT, FAILED, OK, Report, full_disk, keep_recipe, run_recipe
-from assets.status import Cell, compare
+from assets.status import Cell, compare, last_made
 from training.job import DataError
 from training.recipe import Recipe, accumulation_steps, load_recipe, recipe_as_data, recipe_folders
 from training.records import RecipeError
@@ -265,9 +265,10 @@ def inspect(
     from evaluation.samples import has_records, sample_groups
 
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
-    made = [
-        (cell.artifact.path, cell.artifact.record) for cell in comparison.cells.values() if cell.artifact is not None
-    ]
+    cells = comparison.cells.values()
+    made = [(found.path, found.record) for cell in cells if (found := last_made(cell, root.resolve()))]
+    if any(cell.asset == asset and cell.state == "outdated" for cell in cells):
+        print(f"{asset} is outdated (`pedigree status {recipe}` says why); shown is what was made", file=sys.stderr)
     groups = sample_groups(
         made, asset, partition=snapshot, reason=reason, number=samples, characters=characters, seed=seed
     )

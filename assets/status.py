@@ -215,3 +215,11 @@ def _reasons(
         if (asset, snapshot) not in {(name, of) for name, of, _ in now}:
             lines.append(f"input {asset}{f' of {snapshot}' if snapshot else ''} is no longer read")
     return tuple(lines) or ("an input was made again with another result",)
+
+
+def last_made(cell: Cell, root: Path) -> Artifact | None:
+    """The artifact of a cell, or, where it is outdated, the one that its partition still points to."""
+    recorded = read_reference(root, cell.asset, cell.partition)
+    if cell.artifact is not None or recorded is None:
+        return cell.artifact
+    return artifact.find(artifact.folder_of(root, cell.asset, recorded))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from assets.chain import CHAIN, descendants
-from assets.status import compare
+from assets.status import compare, last_made
 from tests.assets.fabricate import make_all, make_one
 from training.job import DataError
 from training.recipe import BenchmarkRecipe, SnapshotRecipe, find_recipe, load_recipe
@@ -43,6 +43,14 @@ def test_one_filter_threshold_makes_exactly_its_descendants_outdated(kitchen, ma
     reasons = comparison.cells["filtered_documents", "kitchen@kitchen-1"].reasons
     assert reasons == ("filter.gopher_min_words: 50 → 60",)
     assert all(cell.state == "outdated" for cell in comparison.to_do())
+
+
+def test_what_is_outdated_can_still_be_looked_at(kitchen, made, tmp_path):
+    changed = replace(kitchen, filter=replace(kitchen.filter, gopher_min_words=60))
+    cell = compare(changed, made).cells["filtered_documents", "kitchen@kitchen-1"]
+    now = compare(kitchen, made).cells[cell.key].artifact
+    assert cell.artifact is None and last_made(cell, made).record == now.record
+    assert last_made(cell, tmp_path) is None
 
 
 def test_an_added_suite_remakes_scores_and_what_judges_them_only(kitchen, made):
