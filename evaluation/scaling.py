@@ -28,6 +28,7 @@ HUBER = 1e-3  # differences of logarithms beyond it count linearly
 SAME_BUDGET = 0.05  # relative: models of one budget rarely train for exactly as many FLOP
 EXPONENTS = np.linspace(0.02, 1.5, 75)  # where the search for alpha and beta begins
 INTERVAL = (2.5, 97.5)
+LARGEST_LOGARITHM = 700
 RESULT_FILE, PAGE_FILE = "scaling.json", "scaling.html"
 
 
@@ -61,12 +62,12 @@ class Law:
         return self.irreducible + self.size * parameters**-self.alpha + self.data * tokens**-self.beta
 
     def best_parameters(self, flops: float) -> float:
-        """The size that reaches the lowest loss with a budget of 6 N D = `flops`; NaN where one term is missing."""
-        if not (self.size > 0 and self.data > 0):
-            return math.nan
+        """The size that reaches the lowest loss with a budget of 6 N D = `flops`; infinite where a law is so flat that
+        no number holds it."""
         total = self.alpha + self.beta
-        scale = (self.alpha * self.size / (self.beta * self.data)) ** (1 / total)
-        return scale * (flops / 6) ** (self.beta / total)
+        ratio = math.log(self.alpha * self.size) - math.log(self.beta * self.data)
+        logarithm = (ratio + self.beta * math.log(flops / 6)) / total
+        return math.exp(logarithm) if logarithm < LARGEST_LOGARITHM else math.inf
 
 
 def run(job: Job, work: Work) -> Outcome:
@@ -135,7 +136,7 @@ def scaling(rungs: Sequence[Rung], foretold: dict[str, float], *, resamplings: i
         "foretold": {**foretold, "loss": target[0], "interval": interval(target[1:])},
         "best_split": {
             "flops": flops,
-            "parameters": best[0],
+            "parameters": best[0] if math.isfinite(best[0]) else None,
             "interval": interval(best[1:]),
             "size_exponent": law.beta / (law.alpha + law.beta),
             "size_exponent_interval": interval([one.beta / (one.alpha + one.beta) for one in others]),
@@ -162,17 +163,20 @@ def fit(rungs: Sequence[Rung], start: Law | None = None) -> Law:
         np.array([getattr(rung, name) for rung in rungs]) for name in ("parameters", "tokens", "loss")
     )
     first = start or _grid(sizes, tokens, losses)
-    tiny = 1e-12
+    # A term that starts at nothing has no slope to leave it by.
+    least = 0.01 * losses.min()
     begin = np.array(
         [
-            *(math.log(max(value, tiny)) for value in (first.irreducible, first.size, first.data)),
+            math.log(max(first.irreducible, least)),
+            math.log(max(first.size, least * math.exp(first.alpha * np.log(sizes).mean()))),
+            math.log(max(first.data, least * math.exp(first.beta * np.log(tokens).mean()))),
             first.alpha,
             first.beta,
         ]
     )
     found = minimize(
         _objective, begin, args=(np.log(sizes), np.log(tokens), np.log(losses)), jac=True, method="L-BFGS-B",
-        bounds=[(-30, 5), (-30, 40), (-30, 40), (0, 3), (0, 3)],
+        bounds=[(-30, 5), (-30, 40), (-30, 40), (0.001, 3), (0.001, 3)],
         options={"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-10},
     )  # fmt: skip
     e, a, b, alpha, beta = found.x
