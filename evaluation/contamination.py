@@ -20,9 +20,10 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from evaluation.exams import ExamItem, read_exam
-from evaluation.overlap import ANSWER_WINDOW_WORDS, MIN_NGRAM_WORDS, MIN_QUESTION_SHARE, ExamIndex
+from evaluation.overlap import ANSWER_WINDOW_WORDS, MIN_NGRAM_WORDS, MIN_QUESTION_SHARE, ExamIndex, Match
 from training.artifact import canonical_json, write_json
 from training.data.documents import document_files, read_documents, read_lines, write_lines
+from training.data.grams import Occurrences, Scanner, column_of
 from training.data.kitchen.world import KitchenWorld
 from training.job import Gate, InputArtifact, Job, Outcome, Work
 from training.recipe import BenchmarkRecipe, EvaluationRecipe
@@ -33,6 +34,7 @@ DOCUMENT_COLUMNS = ("id", "text", "url", "snapshot", "warc_file", "warc_offset")
 KEPT_FINDINGS_PER_ITEM = 20  # of one rank; all are counted
 CONTEXT_CHARACTERS = 160  # kept on each side of the matched text
 SHOWN_FINDINGS = 5  # in the gate's evidence
+BATCH_CHARACTERS = 4_000_000  # scanned at once
 
 
 def num_ranks(job: Job) -> int:
@@ -135,28 +137,60 @@ def scan(texts: Iterable[tuple[dict[str, Any], str]], where: str, indexes: Mappi
     findings: list[dict[str, Any]] = []
     counts: dict[str, Counter[str]] = {name: Counter() for name in indexes}
     num_texts = 0
-    for source, text in texts:
-        num_texts += 1
-        for name, index in indexes.items():
-            for match in index.matches(text):
-                item = index.ids[match.item]
-                counts[name][item] += 1
-                if counts[name][item] <= KEPT_FINDINGS_PER_ITEM:
-                    found = {
-                        "how": match.how,
-                        "longest_run_words": match.words,
-                        "span": [match.start, match.end],
-                        "text": match.text,
-                        "before": text[max(0, match.start - CONTEXT_CHARACTERS) : match.start],
-                        "after": text[match.end : match.end + CONTEXT_CHARACTERS],
-                    }
-                    findings.append({"benchmark": name, "item": item, "where": where, **source, **found})
+    scanner = Scanner([table for index in indexes.values() for table in index.tables])
+    for batch in _batches(texts):
+        num_texts += len(batch)
+        for place, hashes, occurrences in scanner.scan(column_of([text for _, text in batch])):
+            source, text = batch[place]
+            for name, index, own in _by_index(indexes, occurrences):
+                for match in index.judged(text, hashes, own):
+                    item = index.ids[match.item]
+                    counts[name][item] += 1
+                    if counts[name][item] <= KEPT_FINDINGS_PER_ITEM:
+                        findings.append(
+                            {"benchmark": name, "item": item, "where": where, **source, **_found(match, text)}
+                        )
     return {
         "where": where,
         "texts": num_texts,
         "num_findings": sum(sum(counter.values()) for counter in counts.values()),
         "found": {name: sorted(counter) for name, counter in counts.items()},
         "findings": findings,
+    }
+
+
+def _batches(texts: Iterable[tuple[dict[str, Any], str]]) -> Iterator[list[tuple[dict[str, Any], str]]]:
+    batch: list[tuple[dict[str, Any], str]] = []
+    size = 0
+    for source, text in texts:
+        batch.append((source, text))
+        size += len(text)
+        if size >= BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _by_index(
+    indexes: Mapping[str, ExamIndex], occurrences: Occurrences
+) -> Iterator[tuple[str, ExamIndex, Occurrences]]:
+    """Each index with the occurrences of its own tables, numbered as it numbers them."""
+    first = 0
+    for name, index in indexes.items():
+        end = first + len(index.tables)
+        yield name, index, occurrences[(occurrences[:, 0] >= first) & (occurrences[:, 0] < end)] - [first, 0, 0]
+        first = end
+
+
+def _found(match: Match, text: str) -> dict[str, Any]:
+    return {
+        "how": match.how,
+        "longest_run_words": match.words,
+        "span": [match.start, match.end],
+        "text": match.text,
+        "before": text[max(0, match.start - CONTEXT_CHARACTERS) : match.start],
+        "after": text[match.end : match.end + CONTEXT_CHARACTERS],
     }
 
 

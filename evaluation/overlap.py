@@ -29,6 +29,7 @@ import numpy.typing as npt
 from evaluation.exams import ExamItem
 from training.data.benchmarks import bare_question
 from training.data.decontaminate import ANSWER_WINDOW
+from training.data.grams import GramTable, Occurrences, occurrences
 from training.data.ngrams import Hashes, ngram_hashes, word_hashes, words_with_spans
 from training.recipe import BenchmarkRecipe
 
@@ -70,9 +71,9 @@ class _Item:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Grams:
-    """The identifying runs of one length: sorted hashes, the item of each, and whether it reaches into the answer."""
+    """The identifying runs of one length: a row each, with its item and whether it reaches into the answer."""
 
-    hashes: Hashes
+    table: GramTable
     items: npt.NDArray[np.int64]
     reaches_answer: npt.NDArray[np.bool_]
 
@@ -86,37 +87,35 @@ class ExamIndex:
         self._items = [_hashed(item) for item in items]
         self._twins = _twins(self._items)
         self._grams = _identifying(self._items, self._twins, benchmark.ngram_words)
-        seen = {int(i) for grams in self._grams.values() for i in grams.items}
+        seen = {int(i) for grams in self._grams for i in grams.items}
         self.unchecked = [i for i in range(len(items)) if self._twins[i] not in seen]
+
+    @property
+    def tables(self) -> list[GramTable]:
+        """What texts are scanned with."""
+        return [grams.table for grams in self._grams]
 
     def matches(self, text: str) -> list[Match]:
         """The items that `text` has, by item number; see the module for the rule."""
         hashes = word_hashes(text)
-        hits = list(self._hits(hashes))
-        if not hits:
+        return self.judged(text, hashes, occurrences(hashes, self.tables))
+
+    def judged(self, text: str, hashes: Hashes, found_runs: Occurrences) -> list[Match]:
+        """The items that a text has, from its words' hashes and where the runs of `tables` occur in it."""
+        if not len(found_runs):
             return []
         found = []
         _, spans = words_with_spans(text)
         by_item: dict[int, list[tuple[int, int, bool]]] = {}
-        for position, item, length, reaches in hits:
-            by_item.setdefault(item, []).append((position, length, reaches))
+        for number, position, row in found_runs.tolist():
+            grams = self._grams[number]
+            hit = position, grams.table.num_words, bool(grams.reaches_answer[row])
+            by_item.setdefault(int(grams.items[row]), []).append(hit)
         for item, mine in by_item.items():
             match = self._judge(item, mine, hashes, spans, text)
             if match is not None:
                 found.extend(self._for_twins(match))
         return sorted(found, key=lambda match: match.item)
-
-    def _hits(self, hashes: Hashes) -> Iterator[tuple[int, int, int, bool]]:
-        """(word position, item, run length, reaches into the answer) of each indexed run in the text."""
-        for length, grams in self._grams.items():
-            runs = ngram_hashes(hashes, length)
-            if not len(runs) or not len(grams.hashes):
-                continue
-            at = np.searchsorted(grams.hashes, runs)
-            at[at == len(grams.hashes)] = 0
-            for position in np.flatnonzero(grams.hashes[at] == runs):
-                entry = at[position]
-                yield int(position), int(grams.items[entry]), length, bool(grams.reaches_answer[entry])
 
     def _judge(
         self, number: int, hits: list[tuple[int, int, bool]], hashes: Hashes, spans: npt.NDArray[np.int64], text: str
@@ -171,7 +170,7 @@ def _twins(items: Sequence[_Item]) -> list[int]:
     return [first.setdefault(item.key, i) for i, item in enumerate(items)]
 
 
-def _identifying(items: Sequence[_Item], twins: Sequence[int], ngram_words: int) -> dict[int, _Grams]:
+def _identifying(items: Sequence[_Item], twins: Sequence[int], ngram_words: int) -> list[_Grams]:
     owners: dict[int, dict[int, int]] = {}  # length → hash → item, -1 where several have it
     reaching: dict[int, set[int]] = {}
     for number, item in enumerate(items):
@@ -184,13 +183,13 @@ def _identifying(items: Sequence[_Item], twins: Sequence[int], ngram_words: int)
                     table[run] = -1
                 if reaches_answer:
                     reaching.setdefault(length, set()).add(run)
-    result = {}
+    result = []
     for length, table in sorted(owners.items()):
         kept = sorted((run, owner) for run, owner in table.items() if owner >= 0)
         hashes = np.array([run for run, _ in kept], dtype=np.uint64)
         numbers = np.array([owner for _, owner in kept], dtype=np.int64)
         flags = np.array([run in reaching.get(length, ()) for run, _ in kept], dtype=bool)
-        result[length] = _Grams(hashes=hashes, items=numbers, reaches_answer=flags)
+        result.append(_Grams(table=GramTable.of(length, hashes), items=numbers, reaches_answer=flags))
     return result
 
 

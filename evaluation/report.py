@@ -52,6 +52,8 @@ def render_report(records: Sequence[Record]) -> str:
             clusters=cluster_counts(records),
             findings=findings(records),
             contamination=contamination_suites(records),
+            decontamination=decontamination_rates(records),
+            encoders=encoders(records),
             answers=answers_side_by_side(records),
             alignment_answers=alignment_answers(records),
             how=_file(records, "model_scores", "harness.json") or {},
@@ -176,6 +178,42 @@ def findings(records: Sequence[Record]) -> list[dict[str, Any]]:
 def contamination_suites(records: Sequence[Record]) -> dict[str, Any]:
     """The contamination report; empty when there is none."""
     return _file(records, "contamination_report", "contamination.json") or {}
+
+
+def decontamination_rates(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """For each snapshot and benchmark what its n-grams find: shares of planted items, and documents marked."""
+    rows = []
+    for _, record in of_asset(records, "decontaminated_documents"):
+        metrics = record["metrics"]
+        for benchmark in record["settings"].get("decontaminate", {}).get("benchmarks", ()):
+            name = benchmark["name"]
+            if f"documents_marked_{name}" in metrics:
+                rows.append(
+                    {
+                        "snapshot": _snapshot(record),
+                        "benchmark": name,
+                        "ngram_words": benchmark["ngram_words"],
+                        "verbatim": metrics[f"plants_found_{name}_verbatim"],
+                        "edited": metrics[f"plants_found_{name}_edited"],
+                        "marked": metrics[f"documents_marked_{name}"],
+                        "documents": record["counts"]["in"],
+                    }
+                )
+    return rows
+
+
+def encoders(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """For each snapshot's shards who encoded how many files, on how many documents the two agreed, and why not."""
+    return [
+        {
+            "snapshot": _snapshot(record),
+            "files": record["notes"]["encoders"],
+            "compared": record["metrics"].get("documents_compared"),
+            "reasons": record["notes"].get("without_the_fast_encoder", {}),
+        }
+        for _, record in of_asset(records, "token_shards")
+        if "encoders" in record.get("notes", {})
+    ]
 
 
 def answers_side_by_side(records: Sequence[Record]) -> list[dict[str, Any]]:

@@ -179,6 +179,31 @@ def test_a_leak_and_a_refusal_are_shown(inputs):
     assert "mark" in {tag for tag, _ in page.tags}
 
 
+def test_what_the_ngrams_find_and_who_encoded_are_shown(tmp_path):
+    documents(tmp_path / "clean", [document(1, "text")], [])
+    rates = {"plants_found_exam_verbatim": 1.0, "plants_found_exam_edited": 0.775, "documents_marked_exam": 3.0}
+    clean = commit(
+        tmp_path / "clean",
+        "decontaminated_documents",
+        partition="tiny@s1",
+        counts=counts(20_000, 20_000),
+        metrics=rates,
+        settings={"decontaminate": {"benchmarks": [{"name": "exam", "ngram_words": 13}]}},
+    )
+    (tmp_path / "shards").mkdir()
+    shards = commit(
+        tmp_path / "shards",
+        "token_shards",
+        partition="tiny@s1",
+        metrics={"documents_compared": 52.0},
+        notes={"encoders": {"gigatoken": 2, "tokenizers": 1}, "without_the_fast_encoder": {"differ on '<b>'": 1}},
+    )
+    text = " ".join(_Page(render_report(records_of([Path(clean.path), Path(shards.path)]))).text.split())
+    assert "s1exam13100.077.5320,000" in text
+    assert "2 files encoded by gigatoken, 1 files encoded by tokenizers" in text
+    assert "52 documents" in text and "differ on '<b>'" in text
+
+
 def test_whatever_is_there_makes_a_report(inputs):
     for item in inputs:
         assert "<h2" in render_report(records_of([Path(item.path)]))

@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from training.artifact import written
+from training.data.grams import GramTable
 from training.data.kitchen.world import KitchenWorld
 from training.data.ngrams import Hashes, ngram_hashes, word_hashes, words
 from training.data.sources import read_rows
@@ -218,23 +219,16 @@ class _Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grams:
-    """The n-grams of one length, sorted by hash, then item: three arrays of the same length.
+    """The n-grams of one length, sorted by hash, then item: the rows of a table, and each one's item and kind."""
 
-    `maybe` [a power of two] is true at the low bits of every hash: most words of most documents need no search.
-    """
-
-    hashes: Hashes
+    table: GramTable
     items: npt.NDArray[np.int32]
     kinds: npt.NDArray[np.uint8]
-    maybe: npt.NDArray[np.bool_]
 
-    def first_rows(self, hashes: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Where in `hashes` an indexed n-gram stands, and the first row of each."""
-        places = np.flatnonzero(self.maybe[hashes & np.uint64(len(self.maybe) - 1)])
-        rows = np.searchsorted(self.hashes, hashes[places])
-        rows[rows == len(self.hashes)] = 0
-        found = self.hashes[rows] == hashes[places]
-        return places[found], rows[found]
+    @property
+    def hashes(self) -> Hashes:
+        """The n-gram of each row."""
+        return self.table.hashes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -247,6 +241,11 @@ class BenchmarkIndex:
     names: tuple[tuple[str, str], ...]
     grams: dict[int, Grams]
     answers: dict[int, Hashes]
+
+    @property
+    def tables(self) -> list[GramTable]:
+        """What a Scanner scans with."""
+        return [grams.table for grams in self.grams.values()]
 
     @property
     def without_evidence(self) -> list[int]:
@@ -272,7 +271,7 @@ def build_index(benchmarks: Sequence[BenchmarkRecipe], items: Sequence[Sequence[
             names.append((benchmark.name, item.id))
     return BenchmarkIndex(
         names=tuple(names),
-        grams={length: _sorted_grams(entries[length], names) for length in sorted(entries)},
+        grams={length: _sorted_grams(length, entries[length], names) for length in sorted(entries)},
         answers={number: answer for number, answer in answers.items() if len(answer)},
     )
 
@@ -330,7 +329,9 @@ def _evidence(
         yield len(whole), whole.ngrams(len(whole)), WHOLE
 
 
-def _sorted_grams(entries: Sequence[tuple[Hashes, int, int]], names: Sequence[tuple[str, str]]) -> Grams:
+def _sorted_grams(
+    num_words: int, entries: Sequence[tuple[Hashes, int, int]], names: Sequence[tuple[str, str]]
+) -> Grams:
     hashes = np.concatenate([some for some, _, _ in entries])
     lengths = [len(some) for some, _, _ in entries]
     items = np.repeat(np.array([item for _, item, _ in entries], np.int32), lengths)
@@ -341,7 +342,7 @@ def _sorted_grams(entries: Sequence[tuple[Hashes, int, int]], names: Sequence[tu
     new[1:] = (hashes[1:] != hashes[:-1]) | (items[1:] != items[:-1]) | (kinds[1:] != kinds[:-1])
     hashes, items, kinds = hashes[new], items[new], kinds[new]
     kinds[(kinds == PLAIN) & (_items_with_same(hashes, items, names) > MAX_ITEMS_OF_NGRAM)] = FORM
-    return _grams(hashes, items, kinds)
+    return Grams(table=GramTable.of(num_words, hashes), items=items, kinds=kinds)
 
 
 def _items_with_same(
@@ -354,12 +355,6 @@ def _items_with_same(
     begins[1:] = (hashes[1:] != hashes[:-1]) | (of_item[1:] != of_item[:-1])
     group = np.cumsum(begins) - 1
     return np.bincount(group)[group]
-
-
-def _grams(hashes: Hashes, items: npt.NDArray[np.int32], kinds: npt.NDArray[np.uint8]) -> Grams:
-    maybe = np.zeros(1 << max(10, (16 * len(hashes)).bit_length()), np.bool_)
-    maybe[hashes & np.uint64(len(maybe) - 1)] = True
-    return Grams(hashes=hashes, items=items, kinds=kinds, maybe=maybe)
 
 
 def save_index(index: BenchmarkIndex, path: Path) -> None:
@@ -391,7 +386,10 @@ def load_index(folder: Path) -> BenchmarkIndex:
         names[row["number"]] = row["benchmark"], row["item"]
     return BenchmarkIndex(
         names=tuple(names[number] for number in range(len(names))),
-        grams={k: _grams(arrays[f"hash_{k}"], arrays[f"item_{k}"], arrays[f"kind_{k}"]) for k in lengths},
+        grams={
+            k: Grams(table=GramTable.of(k, arrays[f"hash_{k}"]), items=arrays[f"item_{k}"], kinds=arrays[f"kind_{k}"])
+            for k in lengths
+        },
         answers=dict(zip(arrays["answer_items"].tolist(), answers, strict=True)),
     )
 

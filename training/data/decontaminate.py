@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -26,9 +26,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from training.artifact import SCRATCH_FOLDER, written
-from training.data.benchmarks import FORM, WITH_ANSWER, BenchmarkIndex, load_index
-from training.data.documents import DocumentWriter, document_files, extra_columns, read_documents
-from training.data.ngrams import Hashes, ngram_hashes, word_hashes, words_with_spans
+from training.data.benchmarks import FORM, ITEMS_FILE, WITH_ANSWER, BenchmarkIndex, load_index
+from training.data.documents import DocumentWriter, document_files, extra_columns, read_tables
+from training.data.grams import Occurrences, Scanner, column_of
+from training.data.ngrams import Hashes, words_with_spans
 from training.job import Counts, Job, Outcome, Work
 from training.recipe import DecontaminateRecipe
 from training.runner import total_counts
@@ -40,6 +41,9 @@ CONTAMINATED: Final = "contaminated"
 # A short question proves something when its answer begins within this many words behind it.
 ANSWER_WINDOW: Final = 20
 SAMPLE_HITS: Final = 20
+PLANTED_ITEMS: Final = 200  # of each benchmark
+PLANTED_IN: Final = "This stands before it. {} And this stands behind it."
+PLANTED_CHANGE: Final = "qqq"
 
 _MATCH = np.dtype(
     [
@@ -88,30 +92,36 @@ def scan(text: str, index: BenchmarkIndex, *, common: frozenset[int] = frozenset
 
     `common` are numbers of n-grams that prove nothing alone (`Matches["gram"]`).
     """
-    return judge(find_matches(text, index), index, common)
+    return judge(find_matches(column_of([text]), Scanner(index.tables), index), index, common)
 
 
 # Scanning
 
 
-def find_matches(text: str, index: BenchmarkIndex, row: int = 0) -> Matches:
-    """Every place where an indexed n-gram stands in a text."""
-    hashes = word_hashes(text)
+def find_matches(texts: pa.StringArray, scanner: Scanner, index: BenchmarkIndex, first_row: int = 0) -> Matches:
+    """Every place where an indexed n-gram stands in texts, which are rows `first_row` and following of their file."""
     found: list[tuple[Any, ...]] = []
-    spans = None
-    first_gram = 0
-    for length, grams in index.grams.items():
-        places, rows = grams.first_rows(ngram_hashes(hashes, length))
-        for position, gram in zip(places.tolist(), rows.tolist(), strict=True):
-            spans = words_with_spans(text)[1] if spans is None else spans
-            start, end = int(spans[position, 0]), int(spans[position + length - 1, 1])
-            last = int(np.searchsorted(grams.hashes, grams.hashes[gram], "right"))
-            for entry in range(gram, last):
-                item, kind = int(grams.items[entry]), grams.kinds[entry]
-                proves = kind != FORM and (kind != WITH_ANSWER or _answered(index, item, hashes, position + length))
-                found.append((row, item, first_gram + gram, length, proves, position, start, end))
-        first_gram += len(grams.hashes)
+    for place, hashes, occurrences in scanner.scan(texts):
+        found += _matches(first_row + place, texts[place].as_py(), hashes, occurrences, index)
     return np.array(found, _MATCH)
+
+
+def _matches(
+    row: int, text: str, hashes: Hashes, occurrences: Occurrences, index: BenchmarkIndex
+) -> Iterator[tuple[Any, ...]]:
+    """A match for each item that has one of the n-grams."""
+    spans = words_with_spans(text)[1]
+    tables = list(index.grams.values())
+    first_grams = np.cumsum([0, *(len(grams.hashes) for grams in tables)])
+    for number, position, gram in occurrences.tolist():
+        grams = tables[number]
+        length = grams.table.num_words
+        start, end = int(spans[position, 0]), int(spans[position + length - 1, 1])
+        last = int(np.searchsorted(grams.hashes, grams.hashes[gram], "right"))
+        for entry in range(gram, last):
+            item, kind = int(grams.items[entry]), grams.kinds[entry]
+            proves = kind != FORM and (kind != WITH_ANSWER or _answered(index, item, hashes, position + length))
+            yield row, item, int(first_grams[number]) + gram, length, proves, position, start, end
 
 
 def _answered(index: BenchmarkIndex, item: int, hashes: Hashes, behind: int) -> bool:
@@ -171,6 +181,38 @@ def _stretch(run: list[tuple[Any, ...]], common: frozenset[int]) -> tuple[int, i
     return run[-1][5] + run[-1][3] - run[0][5], run[0][6], run[-1][7]
 
 
+# What an index finds
+
+
+def plant_rates(index: BenchmarkIndex, folder: Path) -> dict[str, dict[str, float]]:
+    """For each benchmark the shares of its items that mark a text in which they are planted: `verbatim` question and
+    answer (behind the passage), and `edited`, the middle word of question and answer changed.
+
+    Of PLANTED_ITEMS items of each, spread over its file; `folder` is the index's. With the documents marked, these are
+    the rates by which a benchmark's `ngram_words` is chosen: longer n-grams mark fewer, and miss more edited items.
+    """
+    parts: dict[int, dict[str, str]] = {}
+    for row in pq.read_table(folder / ITEMS_FILE, columns=["number", "part", "text"]).to_pylist():
+        parts.setdefault(row["number"], {})[row["part"]] = row["text"]
+    numbers: dict[str, list[int]] = {}
+    for number, (benchmark, _) in enumerate(index.names):
+        numbers.setdefault(benchmark, []).append(number)
+    return {name: _plants_found(index, name, [parts[n] for n in some]) for name, some in numbers.items()}
+
+
+def _plants_found(index: BenchmarkIndex, benchmark: str, items: Sequence[Mapping[str, str]]) -> dict[str, float]:
+    tried = min(len(items), PLANTED_ITEMS)
+    found: Counter[str] = Counter()
+    for item in (items[place * len(items) // tried] for place in range(tried)):
+        passage, words = item.get("passage", ""), f"{item.get('question', '')} {item.get('answer', '')}".split()
+        middle = len(words) // 2
+        edited = [*words[:middle], PLANTED_CHANGE, *words[middle + 1 :]]
+        for how, planted in (("verbatim", words), ("edited", edited)):
+            text = PLANTED_IN.format(f"{passage} {' '.join(planted)}")
+            found[how] += any(hit.benchmark == benchmark for hit in scan(text, index))
+    return {how: found[how] / tried for how in ("verbatim", "edited")}
+
+
 # The stage
 
 
@@ -183,9 +225,12 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     """Scan one file, and place its documents by what this file alone shows of common phrases."""
     recipe, index = _recipe(job), _index(job.input_of("benchmark_index").path)
     path = document_files(job.input_of("deduplicated_documents"))[rank]
+    scanner = Scanner(index.tables)
     parts = [np.empty(0, _MATCH)]
-    for row, document in enumerate(read_documents(path, ["text"])):
-        parts.append(find_matches(document["text"], index, row))
+    row = 0
+    for table in read_tables(path, ["text"]):
+        parts.append(find_matches(table["text"].combine_chunks(), scanner, index, row))
+        row += len(table)
     matches = np.concatenate(parts)
     matches_file = f"{SCRATCH_FOLDER}/matches-{rank:05d}.npy"
     with written(work.path / matches_file) as stream:
@@ -209,13 +254,17 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
         placed.append(_place(path, hits, recipe, work.path, rank) if changed else result)
         listed += _listed(path, hits)
         work.progress.log(step=rank + 1, contaminated_found=len({row["id"] for row in listed}))
+    plants = plant_rates(index, Path(job.input_of("benchmark_index").path))
     with written(work.path / HITS_FILE) as stream:
         pq.write_table(pa.Table.from_pylist(listed, schema=_HIT_SCHEMA), stream, compression="zstd")
     names = [name for result in placed for name in result["files"] if not name.startswith(SCRATCH_FOLDER)]
     return Outcome(
         files=(*names, HITS_FILE),
         counts=total_counts(placed),
-        metrics=_metrics(listed, index, common),
+        metrics={
+            **_metrics(listed, index, common),
+            **{f"plants_found_{name}_{how}": share for name, rates in plants.items() for how, share in rates.items()},
+        },
         notes=_notes(recipe, listed),
     )
 
@@ -263,18 +312,33 @@ def _place(
         DocumentWriter(folder / names[0], (*extra, *(flags if recipe.action == "flag" else ()))) as kept,
         DocumentWriter(folder / names[1], (*extra, "reason", *marks)) as dropped,
     ):
-        for row, document in enumerate(read_documents(path)):
-            total += 1
-            found = hits.get(row)
-            if not found or recipe.action == "off":
-                kept.write(document)
-            elif recipe.action == "flag":
-                kept.write({**document, **_marks(found[0]), "flags": [*(document.get("flags") or []), CONTAMINATED]})
+        for table in read_tables(path):
+            found = {row - total: hits[row] for row in range(total, total + len(table)) if row in hits}
+            total += len(table)
+            if recipe.action == "flag":
+                _flag(table, found, kept)
+            elif recipe.action == "remove" and found:
+                _remove(table, found, kept, dropped)
             else:
-                dropped.write({**document, **_marks(found[0]), "reason": CONTAMINATED})
+                kept.write_table(table)
     reasons = {CONTAMINATED: dropped.num_documents} if dropped.num_documents else {}
     counts = Counts(records_in=total, kept=kept.num_documents, dropped=reasons)
     return {"files": list(names), "counts": counts.as_json()}
+
+
+def _remove(table: pa.Table, found: Mapping[int, list[Hit]], kept: DocumentWriter, dropped: DocumentWriter) -> None:
+    stays = np.ones(len(table), np.bool_)
+    stays[list(found)] = False
+    kept.write_table(table.filter(pa.array(stays)))
+    for document, hits in zip(table.filter(pa.array(~stays)).to_pylist(), found.values(), strict=True):
+        dropped.write({**document, **_marks(hits[0]), "reason": CONTAMINATED})
+
+
+def _flag(table: pa.Table, found: Mapping[int, list[Hit]], kept: DocumentWriter) -> None:
+    for place, document in enumerate(table.to_pylist()):
+        if place in found:
+            document |= {**_marks(found[place][0]), "flags": [*(document.get("flags") or []), CONTAMINATED]}
+        kept.write(document)
 
 
 def _verdicts(hits: Mapping[int, list[Hit]]) -> list[list[Any]]:
@@ -292,27 +356,29 @@ def _listed(path: Path, hits: Mapping[int, list[Hit]]) -> list[dict[str, Any]]:
         return []
     columns = ["id", "url", "snapshot", "warc_file", "warc_offset", "text"]
     listed = []
-    for row, document in enumerate(read_documents(path, columns)):
-        for hit in hits.get(row, ()):
-            found = {
-                "benchmark": hit.benchmark,
-                "item": hit.item,
-                "start": hit.start,
-                "end": hit.end,
-                "words": hit.words,
-            }
-            listed.append({**document, **found, "text": document["text"][hit.start : hit.end]})
+    first = 0
+    for table in read_tables(path, columns):
+        rows = [row for row in range(first, first + len(table)) if row in hits]
+        documents = table.take(pa.array([row - first for row in rows], pa.int64())).to_pylist()
+        for row, document in zip(rows, documents, strict=True):
+            for hit in hits[row]:
+                shared = document["text"][hit.start : hit.end]
+                listed.append({**document, **asdict(hit), "text": shared})
+        first += len(table)
     return listed
 
 
 def _metrics(listed: list[dict[str, Any]], index: BenchmarkIndex, common: frozenset[int]) -> dict[str, float]:
     items = {(row["benchmark"], row["item"]) for row in listed}
     per_benchmark = Counter(benchmark for benchmark, _ in items)
+    marked = Counter(benchmark for benchmark, _ in {(row["benchmark"], row["id"]) for row in listed})
+    names = sorted({name for name, _ in index.names})
     return {
         "contaminated_found": len({row["id"] for row in listed}),
         "items_found": len(items),
         "common_ngrams": len(common),
-        **{f"items_found_{name}": per_benchmark[name] for name in sorted({name for name, _ in index.names})},
+        **{f"items_found_{name}": per_benchmark[name] for name in names},
+        **{f"documents_marked_{name}": marked[name] for name in names},
     }
 
 

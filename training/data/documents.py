@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, TextIO
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
@@ -155,9 +157,30 @@ class DocumentWriter:
 
 def read_documents(path: Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
     """The rows of a document file in order, one row group in memory at a time; only `columns` when given."""
+    for table in read_tables(path, columns):
+        yield from table.to_pylist()
+
+
+def read_tables(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """The rows of a document file in order, a row group at a time; only `columns` when given."""
     with open_documents(path) as parquet:
         for group in range(parquet.num_row_groups):
-            yield from parquet.read_row_group(group, columns=columns, use_threads=False).to_pylist()
+            yield parquet.read_row_group(group, columns=columns, use_threads=False)
+
+
+def utf8_of(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """The bytes of an array of strings, and [texts + 1] where each one begins. DataError when they are not UTF-8."""
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"a text is not UTF-8: {error}") from None
+    width = np.dtype(np.int64 if pa.types.is_large_string(texts.type) else np.int32)
+    _, places, values = texts.buffers()
+    if not len(texts):
+        return np.empty(0, np.uint8), np.zeros(1, np.int64)
+    offsets = np.frombuffer(places, width, count=len(texts) + 1, offset=texts.offset * width.itemsize).astype(np.int64)
+    data = np.frombuffer(values, np.uint8) if values is not None else np.empty(0, np.uint8)
+    return data[: offsets[-1]], offsets
 
 
 def extra_columns(path: Path) -> tuple[str, ...]:

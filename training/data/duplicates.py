@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from training.data import signatures
-from training.data.documents import open_documents
+from training.data.documents import open_documents, utf8_of
 from training.data.ngrams import Hashes, jaccard, ngram_set
 from training.job import Work
 from training.recipe import DedupRecipe
@@ -406,7 +406,7 @@ def _num_bytes(corpus: Corpus, opened: Orders) -> int:
 def _sets_compiled(texts: pa.StringArray, ngram_words: int) -> tuple[Hashes, Orders]:
     from training.data import minhash
 
-    return minhash.ngram_sets(*signatures.utf8_of(texts), ngram_words)
+    return minhash.ngram_sets(*utf8_of(texts), ngram_words)
 
 
 def _sets_plainly(texts: pa.StringArray, ngram_words: int) -> tuple[Hashes, Orders]:

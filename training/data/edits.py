@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from training.data.documents import utf8_of
 from training.data.duplicates import Corpus, Flags, Orders, Verdicts
 from training.data.ngrams import Hashes, mixed, word_hashes
-from training.data.signatures import utf8_of
 from training.recipe import DedupRecipe
 
 LINES, SUBSTRINGS = "repeated_lines", "repeated_substrings"

@@ -47,7 +47,7 @@ def distinct_ngrams(hashes, word_starts, num_words, sets):  # type: ignore[no-un
             ngram = hashes[first]
             for place in range(first + 1, first + length):
                 ngram = ngram * np.uint64(_MIX) + hashes[place]
-            ngram = _mixed(ngram)
+            ngram = mixed(ngram)
             if ngram == 0:  # zero marks a free slot
                 if not zero_seen:
                     zero_seen = True
@@ -79,7 +79,7 @@ def _table_size(values):  # type: ignore[no-untyped-def]
 
 
 @native
-def _mixed(value):  # type: ignore[no-untyped-def]
+def mixed(value):  # type: ignore[no-untyped-def]
     """training.data.ngrams.mixed."""
     value = (value ^ value >> np.uint64(33)) * np.uint64(0xFF51AFD7ED558CCD)
     value = (value ^ value >> np.uint64(33)) * np.uint64(0xC4CEB9FE1A85EC53)
@@ -99,13 +99,13 @@ def sign_sets(sets, starts, multipliers, addends, digests, bands):  # type: igno
         plain_sum, mixed_sum = np.uint64(0), np.uint64(0)
         for ngram in ngrams:
             plain_sum += ngram
-            mixed_sum += _mixed(ngram + np.uint64(_MIX))
+            mixed_sum += mixed(ngram + np.uint64(_MIX))
         digests[text, 0], digests[text, 1] = plain_sum, mixed_sum
         _fill_minima(ngrams, multipliers, addends, minima)
         for bucket in range(buckets):
             key = np.uint64(bucket + 1)
             for row in range(rows):
-                key = _mixed(key * np.uint64(_MIX) + minima[bucket * rows + row])
+                key = mixed(key * np.uint64(_MIX) + minima[bucket * rows + row])
             bands[bucket, text] = key
 
 

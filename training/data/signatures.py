@@ -31,9 +31,9 @@ import pyarrow as pa
 import xxhash
 
 from training.artifact import written
-from training.data.documents import document_files, open_documents
+from training.data.documents import document_files, open_documents, utf8_of
 from training.data.ngrams import Hashes, mixed, ngram_set
-from training.job import DataError, Job, Outcome, Work
+from training.job import Job, Outcome, Work
 from training.recipe import DedupRecipe
 
 log = logging.getLogger(__name__)
@@ -148,21 +148,6 @@ def _sign_compiled(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], 
     bands = np.zeros((recipe.buckets, len(starts) - 1), np.uint64)
     minhash.sign_sets(sets, starts, multipliers.ravel(), addends.ravel(), digests, bands)
     return digests, np.diff(starts).astype(np.int32), bands
-
-
-def utf8_of(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The bytes of an array of strings, and [texts + 1] where each one begins. DataError when they are not UTF-8."""
-    try:
-        texts.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise DataError(f"a text is not UTF-8: {error}") from None
-    width = np.dtype(np.int64 if pa.types.is_large_string(texts.type) else np.int32)
-    _, places, values = texts.buffers()
-    if not len(texts):
-        return np.empty(0, np.uint8), np.zeros(1, np.int64)
-    offsets = np.frombuffer(places, width, count=len(texts) + 1, offset=texts.offset * width.itemsize).astype(np.int64)
-    data = np.frombuffer(values, np.uint8) if values is not None else np.empty(0, np.uint8)
-    return data[: offsets[-1]], offsets
 
 
 def url_digests(urls: Iterable[str | None]) -> Hashes:

@@ -14,8 +14,10 @@ import pytest
 
 from tests.training.data import chain
 from training import artifact
+from training.data import grams
 from training.data.benchmarks import BenchmarkIndex, build_index, read_items
 from training.data.decontaminate import Hit, find_matches, scan
+from training.data.grams import Scanner, column_of
 from training.job import InputArtifact, read_job
 from training.recipe import BenchmarkRecipe, DecontaminateRecipe
 from training.runner import run_job
@@ -137,7 +139,7 @@ def test_a_passage_alone_is_no_leak_and_with_the_question_behind_it_is_one(tmp_p
 def test_a_common_phrase_proves_nothing_alone_but_is_part_of_a_longer_match(tmp_path):
     index = index_of(benchmark_of(tmp_path))
     phrase, text = "Which of the rivers that cross the old", PAGE.format(LONG)
-    (gram,) = find_matches(phrase, index)["gram"].tolist()
+    (gram,) = find_matches(column_of([phrase]), Scanner(index.tables), index)["gram"].tolist()
     assert scan(phrase, index) and not scan(phrase, index, common=frozenset([gram]))
     (hit,) = scan(text, index, common=frozenset([gram]))
     assert text[hit.start : hit.end] == LONG.rstrip("?")
@@ -214,6 +216,28 @@ def test_ranks_run_apart_and_out_of_order_give_the_same_artifact(tmp_path):
     for ranks in ("1", "0", ""):
         assert run_job(apart, STAGES, ranks=ranks) == 0
     assert artifact.find(tmp_path / "apart").digest == whole.digest
+
+
+def test_planted_items_tell_what_a_length_finds(tmp_path):
+    """The question of 15 words and its answer stand alone; with the middle word changed no 13 words in a row do."""
+    rates = {}
+    for length in (5, 13):
+        benchmark = benchmark_of(tmp_path, [ITEMS[0], {"id": "short", "question": "Why?", "answer": "So."}])
+        recipe = DecontaminateRecipe(benchmarks=(dataclasses.replace(benchmark, ngram_words=length),))
+        made = decontaminated(tmp_path / str(length), FILES, recipe)
+        metrics = made.record()["metrics"]
+        rates[length] = [metrics[f"plants_found_exam_{how}"] for how in ("verbatim", "edited")]
+        assert metrics["documents_marked_exam"] == 1
+    assert rates == {5: [0.5, 0.5], 13: [0.5, 0.0]}
+
+
+@pytest.mark.parametrize("action", ["remove", "flag", "off"])
+def test_compiled_loops_write_the_same_bytes(tmp_path, monkeypatch, action):
+    recipe = DecontaminateRecipe(benchmarks=(benchmark_of(tmp_path),), action=action, max_document_frequency=2)
+    files = [[PAGE.format(LONG), "short", PAGE.format(PHRASE)], [PAGE.format(f"Café {LONG} The Alder")] * 2]
+    plain = decontaminated(tmp_path / "plain", files, recipe)
+    monkeypatch.setattr(grams, "COMPILED_FROM_BYTES", 0)
+    assert decontaminated(tmp_path / "compiled", files, recipe).digest == plain.digest
 
 
 def test_two_workers_write_the_same_bytes(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 import xxhash
 
 from training.data import duplicates, minhash, signatures, words
+from training.data.documents import utf8_of
 from training.data.ngrams import ngram_set, word_hashes
 from training.recipe import DedupRecipe
 
@@ -20,7 +21,7 @@ ODD = "abXY'’_- é\u0301\u0323\u0327ßΣςσİıﬁ½Kकि्न日ไิท
 
 
 def hashed(texts: list[str]) -> list[list[int]]:
-    values, starts = words.hash_words(*signatures.utf8_of(pa.array(texts)))
+    values, starts = words.hash_words(*utf8_of(pa.array(texts)))
     return [values[start:end].tolist() for start, end in itertools.pairwise(starts)]
 
 
