@@ -85,6 +85,25 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
+def byte_values() -> dict[str, int]:
+    """The byte that each sign of a byte-level vocabulary stands for.
+
+    Source: GPT-2. A printable byte of Latin-1 other than the space is its own sign, the others are, in order, the
+    characters from 256.
+    """
+    own = [value for value in range(256) if chr(value).isprintable() and chr(value) != " "]
+    others = [value for value in range(256) if value not in own]
+    return {chr(value): value for value in own} | {chr(256 + place): value for place, value in enumerate(others)}
+
+
+def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
+    """What each id of a byte-level vocabulary is in a text."""
+    values = byte_values()
+    return [
+        bytes(values[sign] for sign in tokenizer.id_to_token(number)) for number in range(tokenizer.get_vocab_size())
+    ]
+
+
 # Training
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.training.data import chain
-from training.data import tokenize
+from training.data import provenance, tokenize
 from training.data.tokenizer import HARD_STRINGS, load_tokenizer
 from training.job import InputArtifact
 from training.recipe import ShardsRecipe, TokenizerRecipe
@@ -115,10 +115,16 @@ def test_workers_and_encoder_leave_no_trace(tmp_path, tokenizer, monkeypatch):
     for number, workers in enumerate((1, 2)):
         source = chain.documents(tmp_path / str(number), "one", files, asset="decontaminated_documents")
         digests.add(sharded(tmp_path / str(number), source, tokenizer, workers=workers).digest)
-    monkeypatch.setattr(tokenize, "fast_encoder", lambda _path: None)
+
+    def refused(_path):
+        raise tokenize.NotTheFastEncoder("not here")
+
+    monkeypatch.setattr(tokenize, "fast_encoder", refused)
     source = chain.documents(tmp_path / "plain", "one", files, asset="decontaminated_documents")
     made = sharded(tmp_path / "plain", source, tokenizer)
-    assert made.record()["notes"]["encoders"] == {"tokenizers": 3}
+    record = made.record()
+    assert record["notes"] == {"encoders": {"tokenizers": 3}, "without_the_fast_encoder": {"not here": 3}}
+    assert record["metrics"]["documents_compared"] == 0
     assert digests == {made.digest}
 
 
@@ -131,14 +137,64 @@ def test_an_encoder_that_differs_is_not_used(tmp_path, tokenizer, monkeypatch, w
     def wrong(batch):
         nonlocal seen
         seen += len(batch)
-        return [ids + (seen > wrong_from) for ids in reference(batch)]
+        found = reference(batch)
+        return tokenize.Encoded(found.ids + np.uint32(seen > wrong_from), found.starts)
 
     monkeypatch.setattr(tokenize, "fast_encoder", lambda _path: wrong)
     monkeypatch.setattr(tokenize, "BATCH_BYTES", 1000)
     source = chain.documents(tmp_path, "one", [texts(400)], asset="decontaminated_documents")
     made = sharded(tmp_path, source, tokenizer)
-    assert made.record()["notes"]["encoders"] == {"tokenizers": 1}
+    notes = made.record()["notes"]
+    assert notes["encoders"] == {"tokenizers": 1}
+    ((reason, _),) = notes["without_the_fast_encoder"].items()
+    assert "differ on" in reason
     assert decoded(made, tokenizer) == texts(400)
+
+
+def test_documents_are_compared_ever_more_rarely(tmp_path, tokenizer):
+    compared = [number for number in range(20_000) if tokenize._is_proved(number)]
+    assert compared[:50] == list(range(50)) and len(compared) == 50 + 49 + 17
+    source = chain.documents(tmp_path, "one", [texts(120)], asset="decontaminated_documents")
+    assert sharded(tmp_path, source, tokenizer).record()["metrics"]["documents_compared"] == 52
+
+
+def test_an_encoder_that_panics_is_replaced(tmp_path, tokenizer, monkeypatch):
+    """gigatoken's panics reach Python as a BaseException of this name."""
+    gigatoken = pytest.importorskip("gigatoken")
+    panic = type("PanicException", (BaseException,), {})
+
+    def encode_batch(_self, _texts):
+        raise panic("index out of bounds")
+
+    monkeypatch.setattr(gigatoken.Tokenizer, "encode_batch", encode_batch)
+    source = chain.documents(tmp_path, "one", [texts(5)], asset="decontaminated_documents")
+    made = sharded(tmp_path, source, tokenizer)
+    assert list(made.record()["notes"]["without_the_fast_encoder"]) == ["gigatoken broke: index out of bounds"]
+    assert decoded(made, tokenizer) == texts(5)
+
+
+def test_any_token_leads_to_its_page_and_its_range_back_to_the_text(tmp_path, tokenizer):
+    rows = [
+        [chain.document("one", f"f{file}", i, text, source="abba"[i % 4]) for i, text in enumerate(texts(60, file))]
+        for file in range(2)
+    ]
+    pages = {row["url"]: row for some in rows for row in some}
+    source = chain.documents_of(tmp_path, "one", rows, asset="decontaminated_documents")
+    made = sharded(tmp_path, source, tokenizer, max_tokens=600)
+    plain, folder = load_tokenizer(tokenizer.file("tokenizer.json")), Path(made.path)
+    generator = random.Random(0)
+    shards = listing(made)["shards"]
+    assert len(shards) > 6
+    for _ in range(40):
+        shard = generator.choice(shards)
+        place = generator.randrange(shard["tokens"])
+        found = provenance.document_of(folder, shard["name"], place)
+        page = pages[found["url"]]
+        assert (found["warc_file"], found["warc_offset"]) == (page["warc_file"], page["warc_offset"])
+        (span,) = provenance.rows(folder, url=found["url"])
+        assert span.shard == shard["name"] and span.start <= place < span.start + span.length
+        tokens = np.fromfile(made.file(shard["path"]), "<u2")[span.start : span.start + span.length - 1]
+        assert plain.decode(tokens.tolist(), skip_special_tokens=False) == page["text"]
 
 
 def test_gigatoken_is_the_encoder_where_it_is_installed(tmp_path, tokenizer):

@@ -1,0 +1,268 @@
+"""Text to token shards beside its peers on the same files in one run: the figures of docs/tokens.md.
+
+    PEDIGREE_DATA=… python -m benchmarks.tokens speed --peers VENV/lib/python3.11/site-packages
+    PEDIGREE_DATA=… python -m benchmarks.tokens parts memory
+
+tiktoken is not among the project's packages: `--peers` names a folder that has it. Times are processor seconds on one
+core, imports left out. Every system runs in a process of its own, over two document files of --megabytes each: the
+first is encoded *cold*, the second, of other documents, *warm*. Each writes the same file of tokens, end-of-text tokens
+included, and its digest is compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+# One core for everybody, before the peers are loaded.
+os.environ.update(RAYON_NUM_THREADS="1", OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
+
+import numpy as np
+
+from benchmarks.dedup import made_texts, processor_seconds, scratch
+from tests.training.data import chain
+from training.data import tokenize
+from training.data.documents import document_files, read_tables
+from training.data.tokenizer import PATTERN, TOKENIZER_FILE, load_tokenizer
+from training.job import InputArtifact
+from training.recipe import ShardsRecipe, TokenizerRecipe
+
+ROUNDS = 5
+VOCABULARY = 8192
+END = 0  # the recipe's first special token
+
+
+# Systems. Each takes the tokenizer's file and gives what encodes a document file into a file of tokens.
+
+
+Run = Callable[[Path, Path], None]
+
+
+def ours(tokenizer: Path) -> Run:
+    """As the stage does it: encoded and proved, shards with offsets and sidecar written, decoded again."""
+    plain = load_tokenizer(tokenizer)
+    shape = tokenize._Shape(max_tokens=10**9, vocabulary=plain.get_vocab_size(), end_id=END)
+    reference = tokenize.reference_encoder(plain)
+
+    def run(source: Path, folder: Path) -> None:
+        proving = tokenize.Proving(tokenize.fast_encoder(tokenizer), reference, ["probe"])
+        shards = tokenize.write_shards(folder, 0, tokenize._encoded(source, proving), shape)
+        decoded, wrong = tokenize.check_decoding(folder, shards, plain, shape)
+        assert decoded and not wrong
+
+    return run
+
+
+def with_tokenizers(tokenizer: Path) -> Run:
+    """`encode_batch_fast`, then numpy."""
+    plain = load_tokenizer(tokenizer)
+
+    def encode(texts: list[str]) -> Iterator[Any]:
+        for encoding in plain.encode_batch_fast(texts, add_special_tokens=False):
+            yield encoding.ids
+
+    return lambda source, folder: _write(source, folder, encode)
+
+
+def with_gigatoken(tokenizer: Path) -> Run:
+    """gigatoken's own batch call and nothing else: no proof, no sidecar, no decoding."""
+    import gigatoken
+
+    from training.data.tokenizer import plain_text_json
+
+    backend = gigatoken.Tokenizer.from_json(plain_text_json(tokenizer))
+
+    def encode(texts: list[str]) -> Iterator[Any]:
+        layout = backend.encode_batch(texts).layout
+        ids, starts = np.asarray(layout.content.data), np.asarray(layout.offsets.data)
+        return (ids[start:end] for start, end in pairwise(starts))
+
+    return lambda source, folder: _write(source, folder, encode)
+
+
+def with_tiktoken(tokenizer: Path) -> Run:
+    """`encode_ordinary_batch` with the same merges under the same ids."""
+    import tiktoken
+
+    plain = load_tokenizer(tokenizer)
+    values = tokenize.byte_values()
+    special = set(TokenizerRecipe(snapshots=(), vocabulary=VOCABULARY).special_tokens)
+    ranks = {bytes(values[c] for c in token): n for token, n in plain.get_vocab().items() if token not in special}
+    encoding = tiktoken.Encoding("same", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens={})
+    return lambda source, folder: _write(
+        source, folder, lambda texts: encoding.encode_ordinary_batch(texts, num_threads=1)
+    )
+
+
+def _write(source: Path, folder: Path, encode: Callable[[list[str]], Iterable[Any]]) -> None:
+    folder.joinpath("shards").mkdir(parents=True)
+    with open(folder / "shards" / "00000.bin", "wb") as stream:
+        for table in read_tables(source, ["text"]):
+            for ids in encode(table["text"].to_pylist()):
+                stream.write(np.array([*ids, END] if isinstance(ids, list) else np.append(ids, END), "<u2").tobytes())
+
+
+SYSTEMS: dict[str, Callable[[Path], Run]] = {
+    "tokenizers": with_tokenizers,
+    "tiktoken": with_tiktoken,
+    "gigatoken alone": with_gigatoken,
+    "ours": ours,
+}
+
+
+# Parts
+
+
+def prepared(root: Path, megabytes: float) -> tuple[InputArtifact, InputArtifact]:
+    """Documents in two files, and a tokenizer trained on some of them."""
+    texts, _ = made_texts(round(2 * megabytes * 1e6 / 3300))
+    source = chain.documents(
+        root, "one", [texts[: len(texts) // 2], texts[len(texts) // 2 :]], asset="decontaminated_documents"
+    )
+    recipe = TokenizerRecipe(snapshots=("one",), vocabulary=VOCABULARY, sample_bytes=5_000_000, min_bytes_per_token=1.0)
+    return source, chain.run(root, "tokenizer", "tokenizer", "tiny", {"tokenizer": recipe}, [source])
+
+
+def speed(options: argparse.Namespace) -> None:
+    """MB of text a processor second of each, cold and warm, ratios within a round, and whether the ids are the same."""
+    with scratch() as root:
+        source, tokenizer = prepared(root, options.megabytes)
+        files = document_files(source)
+        sizes = [sum(_text_bytes(table) for table in read_tables(path, ["text"])) / 1e6 for path in files]
+        runs: dict[str, list[dict[str, Any]]] = {name: [] for name in SYSTEMS if name != "tiktoken" or options.peers}
+        for _ in range(options.rounds):
+            for name in runs:
+                runs[name].append(_child(name, files, tokenizer.file(TOKENIZER_FILE), options.peers))
+    print(f"{sizes[0]:.1f} MB cold, {sizes[1]:.1f} MB warm, n = {options.rounds}")
+    digests = {name: {tuple(run["digests"]) for run in some} for name, some in runs.items()}
+    for name, some in runs.items():
+        line = [f"{name}:"]
+        for place, when in enumerate(("cold", "warm")):
+            rates = [sizes[place] / run[when] for run in some]
+            ratios = [peer[when] / run[when] for peer, run in zip(runs["tokenizers"], some, strict=True)]
+            line.append(
+                f"{when} {statistics.median(rates):.1f} [{min(rates):.1f}-{max(rates):.1f}] MB/s,"
+                f" {statistics.median(ratios):.1f} [{min(ratios):.1f}-{max(ratios):.1f}] x tokenizers;"
+            )
+        line.append(f"peak {statistics.median(run['peak_bytes'] for run in some) / 1e6:.0f} MB;")
+        line.append("the same ids" if digests[name] == digests["tokenizers"] else "OTHER IDS")
+        print(" ".join(line))
+
+
+def _text_bytes(table: Any) -> int:
+    return sum(len(text.encode()) for text in table["text"].to_pylist())
+
+
+def _child(system: str, files: list[Path], tokenizer: Path, peers: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.tokens", "child", "--system", system, "--peers", peers]
+    command += ["--tokenizer", str(tokenizer), "--files", *map(str, files)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def child(options: argparse.Namespace) -> None:
+    """What `speed` starts: one system over the files, in order."""
+    sys.path.append(options.peers)
+    run = SYSTEMS[options.system](options.tokenizer)
+    seconds, digests = [], []
+    with scratch() as root:
+        for number, source in enumerate(options.files):
+            began = processor_seconds()
+            run(source, root / str(number))
+            seconds.append(processor_seconds() - began)
+            digests.append(hashlib.sha256((root / str(number) / "shards" / "00000.bin").read_bytes()).hexdigest())
+    (peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    print(
+        json.dumps(
+            {
+                "cold": seconds[0],
+                "warm": seconds[1],
+                "digests": digests,
+                "peak_bytes": int(peak.split()[1]) * 1024,
+            }
+        )
+    )
+
+
+def parts(options: argparse.Namespace) -> None:
+    """Where the time of ours goes, warm: processor seconds of each step over one file."""
+    with scratch() as root:
+        source, item = prepared(root, options.megabytes)
+        path, tokenizer = document_files(source)[0], item.file(TOKENIZER_FILE)
+        plain = load_tokenizer(tokenizer)
+        fast, reference = tokenize.fast_encoder(tokenizer), tokenize.reference_encoder(plain)
+        shape = tokenize._Shape(max_tokens=10**9, vocabulary=plain.get_vocab_size(), end_id=END)
+
+        def timed(what: str, work: Callable[[], Any]) -> Any:
+            began, wall = processor_seconds(), time.perf_counter()
+            made = work()
+            print(f"{what}: {processor_seconds() - began:.3f} s, wall {time.perf_counter() - wall:.3f} s")
+            return made
+
+        batches = timed("read", lambda: list(tokenize._encoded(path, lambda _: None)))
+        columns = [table["text"].combine_chunks() for table, _ in batches]
+        timed("gigatoken, cold", lambda: [fast(column) for column in columns])
+        found = timed("gigatoken, warm", lambda: [fast(column) for column in columns])
+        proving = tokenize.Proving(lambda _: found[0], lambda _: found[0], [])
+        proving._reference, numbers = reference, iter(found)
+        proving._fast = lambda _: next(numbers)
+        timed("proof", lambda: [proving(column) for column in columns])
+        pairs = [(table, one) for (table, _), one in zip(batches, found, strict=True)]
+        shards = timed("write", lambda: tokenize.write_shards(root, 0, pairs, shape))
+        timed("decode", lambda: tokenize.check_decoding(root, shards, plain, shape))
+
+
+def memory(options: argparse.Namespace) -> None:
+    """Peak memory of ours over one file and over a file four times as large."""
+    for megabytes in (options.megabytes, 4 * options.megabytes):
+        with scratch() as root:
+            source, tokenizer = prepared(root, megabytes / 2)
+            made = _child("ours", document_files(source), tokenizer.file(TOKENIZER_FILE), options.peers)
+            print(f"{megabytes:.0f} MB: peak {made['peak_bytes'] / 1e6:.0f} MB")
+
+
+def stage(options: argparse.Namespace) -> None:
+    """The whole stage over both files: input verified, shards, decoding, manifest; seconds of this process."""
+    with scratch() as root:
+        source, tokenizer = prepared(root, options.megabytes)
+        began = processor_seconds()
+        made = chain.run(root, "tokenize", "token_shards", "tiny@one", {"shards": ShardsRecipe()}, [source, tokenizer])
+        print(f"{processor_seconds() - began:.2f} s", made.record()["notes"], made.record()["metrics"])
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "speed": speed,
+    "parts": parts,
+    "memory": memory,
+    "stage": stage,
+    "child": child,
+}
+
+
+def main() -> None:
+    """Run the parts that are named."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="+", choices=sorted(PARTS))
+    parser.add_argument("--peers", default="", help="site-packages with tiktoken")
+    parser.add_argument("--megabytes", type=float, default=20, help="text of each of the two files")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--system", choices=sorted(SYSTEMS), help=argparse.SUPPRESS)
+    parser.add_argument("--tokenizer", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--files", type=Path, nargs="*", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    for name in options.names:
+        PARTS[name](options)
+
+
+if __name__ == "__main__":
+    main()
