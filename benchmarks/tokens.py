@@ -1,7 +1,7 @@
 """Text to token shards beside its peers on the same files in one run: the figures of docs/tokens.md.
 
     PEDIGREE_DATA=… python -m benchmarks.tokens speed --peers VENV/lib/python3.11/site-packages
-    PEDIGREE_DATA=… python -m benchmarks.tokens parts memory
+    PEDIGREE_DATA=… python -m benchmarks.tokens parts memory stage vocabularies
 
 tiktoken is not among the project's packages: `--peers` names a folder that has it. Times are processor seconds on one
 core, imports left out. Every system runs in a process of its own, over two document files of --megabytes each: the
@@ -12,6 +12,7 @@ included, and its digest is compared.
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import json
 import os
@@ -33,12 +34,15 @@ from benchmarks.dedup import made_texts, processor_seconds, scratch
 from tests.training.data import chain
 from training.data import tokenize
 from training.data.documents import document_files, read_tables
-from training.data.tokenizer import PATTERN, TOKENIZER_FILE, load_tokenizer
+from training.data.sources import read_rows, resolve
+from training.data.tokenizer import PATTERN, TOKENIZER_FILE, byte_values, load_tokenizer, measure, plain_text_json
+from training.data.tokenizer import train as train_tokenizer
 from training.job import InputArtifact
 from training.recipe import ShardsRecipe, TokenizerRecipe
 
 ROUNDS = 5
 VOCABULARY = 8192
+WIDTH = 320  # of the model whose embedding `vocabularies` counts
 END = 0  # the recipe's first special token
 
 
@@ -78,8 +82,6 @@ def with_gigatoken(tokenizer: Path) -> Run:
     """gigatoken's own batch call and nothing else: no proof, no sidecar, no decoding."""
     import gigatoken
 
-    from training.data.tokenizer import plain_text_json
-
     backend = gigatoken.Tokenizer.from_json(plain_text_json(tokenizer))
 
     def encode(texts: list[str]) -> Iterator[Any]:
@@ -95,7 +97,7 @@ def with_tiktoken(tokenizer: Path) -> Run:
     import tiktoken
 
     plain = load_tokenizer(tokenizer)
-    values = tokenize.byte_values()
+    values = byte_values()
     special = set(TokenizerRecipe(snapshots=(), vocabulary=VOCABULARY).special_tokens)
     ranks = {bytes(values[c] for c in token): n for token, n in plain.get_vocab().items() if token not in special}
     encoding = tiktoken.Encoding("same", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens={})
@@ -240,11 +242,37 @@ def stage(options: argparse.Namespace) -> None:
         print(f"{processor_seconds() - began:.2f} s", made.record()["notes"], made.record()["metrics"])
 
 
+def vocabularies(options: argparse.Namespace) -> None:
+    """A study of vocabulary sizes on real web text: fertility of held-out text against the size of the embedding."""
+    texts = [str(row["text"]) for row in read_rows("data://text/c4_demo.jsonl.gz")]
+    texts += [text for text in _wiki_articles() if len(text) > 500]
+    train, held_out = [text for i, text in enumerate(texts) if i % 10], texts[::10]
+    print(f"{sum(map(len, train)) / 1e6:.2f} MB trained on, {sum(map(len, held_out)) / 1e6:.2f} MB held out")
+    for model in ("bpe", "wordpiece"):
+        for size in (1024, 2048, 4096, 8192, 16_384):
+            recipe = TokenizerRecipe(snapshots=(), vocabulary=size, model=model)
+            began = processor_seconds()
+            made = train_tokenizer(train, recipe)
+            seconds = processor_seconds() - began
+            found = measure(made, held_out)
+            print(
+                f"{model} {made.get_vocab_size()}: {found['bytes_per_token']:.3f} bytes a token,"
+                f" {found['tokens_per_word']:.3f} tokens a word, {size * WIDTH / 1e6:.2f}M embedding parameters"
+                f" at width {WIDTH}, trained in {seconds:.1f} s"
+            )
+
+
+def _wiki_articles() -> list[str]:
+    with gzip.open(resolve("data://text/wikitext-2.valid.txt.gz"), "rt", encoding="utf-8") as lines:
+        return lines.read().split("\n \n")
+
+
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "speed": speed,
     "parts": parts,
     "memory": memory,
     "stage": stage,
+    "vocabularies": vocabularies,
     "child": child,
 }
 

@@ -54,6 +54,7 @@ def render_report(records: Sequence[Record]) -> str:
             contamination=contamination_suites(records),
             decontamination=decontamination_rates(records),
             encoders=encoders(records),
+            fertility=fertility(records),
             answers=answers_side_by_side(records),
             alignment_answers=alignment_answers(records),
             how=_file(records, "model_scores", "harness.json") or {},
@@ -214,6 +215,12 @@ def encoders(records: Sequence[Record]) -> list[dict[str, Any]]:
         for _, record in of_asset(records, "token_shards")
         if "encoders" in record.get("notes", {})
     ]
+
+
+def fertility(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """The tokenizer's fertility over held-out documents, by language and source, a reference's beside."""
+    made = of_asset(records, "tokenizer")
+    return made[-1][1].get("notes", {}).get("fertility", []) if made else []
 
 
 def answers_side_by_side(records: Sequence[Record]) -> list[dict[str, Any]]:

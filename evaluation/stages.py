@@ -49,7 +49,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             name="card",
-            version="3",
+            version="4",
             modules=(
                 "evaluation.card",
                 "evaluation.report",

@@ -298,11 +298,16 @@ class DecontaminateRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenizerRecipe:
-    """Byte-level BPE: vocabulary, merges and special tokens are fixed here; the chat template belongs to
-    post-training."""
+    """A byte-level vocabulary with its special tokens, fixed here; the chat template belongs to post-training.
+
+    `model` says how a word is cut: bpe by merges in order, wordpiece by the longest piece from the left. Unigram is not
+    offered: the library's trainer gives other scores at every run.
+    """
 
     snapshots: tuple[str, ...]
     vocabulary: int
+    model: Literal["bpe", "wordpiece"] = "bpe"
+    reference: str = ""  # URI of a tokenizer.json whose fertility is reported beside; none when empty
     sample_bytes: int = 50_000_000
     min_frequency: int = 2
     # the first ends a document, the second pads; post-training uses the others

@@ -1,4 +1,4 @@
-"""Stage `tokenizer`: byte-level BPE trained on a fixed sample of the snapshots that the recipe names for it.
+"""Stage `tokenizer`: a byte-level vocabulary trained on a fixed sample of the snapshots that the recipe names for it.
 
 `tokenizer.json` and `tokenizer_config.json` load with `tokenizers` and with transformers' `AutoTokenizer`. Special
 tokens have the first ids, in the recipe's order: the first ends every document (and can begin a text), the second pads.
@@ -11,10 +11,12 @@ encoder that spells a look-alike in a document with ordinary tokens.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +28,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from training.artifact import sha256_of, write_json, write_text
 from training.data.documents import document_files, read_documents
 from training.data.ngrams import words
+from training.data.sources import open_uri
 from training.job import DataError, Gate, Job, Outcome, Work
 from training.recipe import TokenizerRecipe
 
@@ -37,6 +40,7 @@ CONFIG_FILE: Final = "tokenizer_config.json"
 PATTERN: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+WORDPIECE_SIGNS: Final = 100  # what models.WordPiece takes at most
 HELD_OUT_FRACTION: Final = 0.02
 HELD_OUT_BYTES: Final = 2_000_000
 HARD_STRINGS: Final = (
@@ -108,16 +112,24 @@ def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
 
 
 def train(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:
-    """Byte-level BPE over texts; independent of their order and of the number of threads."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(PATTERN), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    """A byte-level vocabulary over texts; independent of their order and of the number of threads.
+
+    Both kinds are trained by counting merges. WordPiece needs no mark for pieces inside a word: on bytes, a word's
+    begin is its space.
+    """
+    is_bpe = recipe.model == "bpe"
+    tokenizer = Tokenizer(models.BPE() if is_bpe else models.WordPiece(unk_token=recipe.special_tokens[0]))
+    cuts = [
+        pre_tokenizers.Split(Regex(PATTERN), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ]
+    if not is_bpe:
+        # A longer word would be one unknown token, and the search for pieces is quadratic in its length.
+        cuts.append(pre_tokenizers.FixedLength(length=WORDPIECE_SIGNS))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
+    make_trainer = trainers.BpeTrainer if is_bpe else partial(trainers.WordPieceTrainer, continuing_subword_prefix="")
+    trainer = make_trainer(
         vocab_size=recipe.vocabulary,
         min_frequency=recipe.min_frequency,
         special_tokens=list(recipe.special_tokens),
@@ -187,13 +199,13 @@ class Sample:
         """The texts to train on, in file order."""
         return (row["text"] for row in self._rows() if _hash(row["id"]) <= self.train_below)
 
-    def held_out_texts(self) -> list[str]:
-        """The texts to measure on."""
-        return [row["text"] for row in self._rows() if _hash(row["id"]) >= self.held_out_above]
+    def held_out_rows(self) -> list[dict[str, Any]]:
+        """The documents to measure on: text, language and source."""
+        return [row for row in self._rows("language", "source") if _hash(row["id"]) >= self.held_out_above]
 
-    def _rows(self) -> Iterator[dict[str, Any]]:
+    def _rows(self, *more: str) -> Iterator[dict[str, Any]]:
         for path in self.files:
-            yield from read_documents(path, ["id", "text"])
+            yield from read_documents(path, ["id", "text", *more])
 
 
 def _hashes_and_sizes(files: Sequence[Path]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
@@ -221,7 +233,8 @@ def run(job: Job, work: Work) -> Outcome:
     write_text(work.path / TOKENIZER_FILE, trained.to_str(pretty=False))
     write_json(work.path / CONFIG_FILE, tokenizer_config(recipe))
     tokenizer = load_tokenizer(work.path / TOKENIZER_FILE)
-    held_out = sample.held_out_texts()
+    rows = sample.held_out_rows()
+    held_out = [row["text"] for row in rows]
     fertility = measure(tokenizer, held_out)
     return Outcome(
         files=(TOKENIZER_FILE, CONFIG_FILE),
@@ -247,6 +260,7 @@ def run(job: Job, work: Work) -> Outcome:
         notes={
             "tokenizer_sha256": sha256_of(work.path / TOKENIZER_FILE),
             "special_tokens": {token: tokenizer.token_to_id(token) for token in recipe.special_tokens},
+            "fertility": fertility_table(tokenizer, _reference(job, recipe), rows),
         },
     )
 
@@ -268,6 +282,43 @@ def measure(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, float]:
         "bytes_per_token": num_bytes / max(tokens, 1),
         "tokens_per_word": tokens / max(sum(len(words(text)) for text in texts), 1),
     }
+
+
+def fertility_table(
+    tokenizer: Tokenizer, reference: Tokenizer | None, rows: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Fertility over all held-out documents, by language and by source, the reference's beside; most documents first.
+
+    Sources are listed when there are several: code, for one, is told apart by its source.
+    """
+    groups: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for key in (("all", ""), ("language", row["language"] or "unknown"), ("source", row["source"])):
+            groups.setdefault(key, []).append(row["text"])
+    if sum(kind == "source" for kind, _ in groups) == 1:
+        groups = {key: texts for key, texts in groups.items() if key[0] != "source"}
+    table = []
+    for (kind, name), texts in sorted(groups.items(), key=lambda group: (group[0][0], -len(group[1]), group[0][1])):
+        entry: dict[str, Any] = {"of": kind, "name": name, "documents": len(texts), **measure(tokenizer, texts)}
+        if reference is not None:
+            entry["reference"] = measure(reference, texts)
+        table.append(entry)
+    return table
+
+
+def _reference(job: Job, recipe: TokenizerRecipe) -> Tokenizer | None:
+    """The tokenizer to compare with; None when the recipe names none. DataError when it is not what the job names."""
+    if not recipe.reference:
+        return None
+    with open_uri(recipe.reference) as stream:
+        content = stream.read()
+    expected = job.settings.get("data", {}).get(recipe.reference)
+    if expected and hashlib.sha256(content).hexdigest() != expected:
+        raise DataError(f"{recipe.reference}: changed since the job was written; run again")
+    try:
+        return Tokenizer.from_str(content.decode("utf-8"))
+    except Exception as error:  # the library raises nothing narrower
+        raise DataError(f"{recipe.reference}: not a tokenizer.json: {error}") from None
 
 
 def _all_bytes_gate(tokenizer: Tokenizer) -> Gate:

@@ -197,6 +197,17 @@ def test_any_token_leads_to_its_page_and_its_range_back_to_the_text(tmp_path, to
         assert plain.decode(tokens.tolist(), skip_special_tokens=False) == page["text"]
 
 
+def test_what_gigatoken_refuses_the_reference_encodes_and_the_notes_say_so(tmp_path):
+    recipe = TokenizerRecipe(snapshots=("one",), vocabulary=400, min_bytes_per_token=1.0, model="wordpiece")
+    source = chain.documents(tmp_path, "one", [texts(60)], asset="decontaminated_documents")
+    tokenizer = chain.run(tmp_path, "tokenizer", "tokenizer", "tiny", {"tokenizer": recipe}, [source])
+    made = sharded(tmp_path, source, tokenizer)
+    notes = made.record()["notes"]
+    assert notes["encoders"] == {"tokenizers": 1}
+    assert all(reason.startswith("gigatoken cannot") for reason in notes["without_the_fast_encoder"])
+    assert decoded(made, tokenizer) == texts(60)
+
+
 def test_gigatoken_is_the_encoder_where_it_is_installed(tmp_path, tokenizer):
     pytest.importorskip("gigatoken")
     source = chain.documents(tmp_path, "one", [texts(5) + HARD], asset="decontaminated_documents")

@@ -76,10 +76,52 @@ def test_the_sample_is_as_large_as_asked_and_leaves_the_held_out_documents_alone
     for asked in (2000, 10_000, 10**9):
         recipe = TokenizerRecipe(snapshots=("one",), vocabulary=400, sample_bytes=asked)
         sample = stage.Sample.choose(files, recipe)
-        training, held_out = list(sample.training_texts()), sample.held_out_texts()
+        training, held_out = list(sample.training_texts()), [row["text"] for row in sample.held_out_rows()]
         assert sum(len(text) for text in training) == sample.train_bytes <= asked
         assert sample.train_bytes > min(asked, 20_000) * 0.85
         assert len(held_out) == 4 and not set(held_out) & set(training)
+
+
+def test_wordpiece_takes_the_longest_piece_and_gives_every_text_back(tmp_path):
+    recipe = TokenizerRecipe(snapshots=("one",), vocabulary=400, min_bytes_per_token=1.0, model="wordpiece")
+    item = made(tmp_path, [texts(60)], recipe)
+    assert all(gate["passed"] for gate in item.record()["gates"])
+    plain = stage.load_tokenizer(item.file("tokenizer.json"))
+    for text in [*stage.HARD_STRINGS, "a" * 5000, "unheard-of " * 300, stage.every_byte()]:
+        assert plain.decode(plain.encode(text).ids, skip_special_tokens=False) == text
+    spelled = set(stage.token_bytes(plain))
+    rest = b" breadwater"
+    for number in plain.encode(" breadwater").ids:
+        longest = max((rest[:end] for end in range(1, len(rest) + 1) if rest[:end] in spelled), key=len)
+        assert stage.token_bytes(plain)[number] == longest
+        rest = rest[len(longest) :]
+
+
+def test_fertility_is_told_by_language_and_source_beside_a_reference(tmp_path, trained):
+    words = texts(200)
+    rows = [
+        chain.document("one", "f", i, text, language=("en", "de")[i % 2], source=("web", "code")[i % 4 == 0])
+        for i, text in enumerate(words)
+    ]
+    source = chain.documents_of(tmp_path, "one", [rows], asset="decontaminated_documents")
+    recipe = TokenizerRecipe(
+        snapshots=("one",), vocabulary=300, min_bytes_per_token=1.0, reference=str(trained.file("tokenizer.json"))
+    )
+    item = chain.run(tmp_path, "tokenizer", "tokenizer", "tiny", {"tokenizer": recipe}, [source])
+    table = {(entry["of"], entry["name"]): entry for entry in item.record()["notes"]["fertility"]}
+    assert {"all", "language", "source"} == {kind for kind, _ in table}
+    languages = [entry["documents"] for (kind, _), entry in table.items() if kind == "language"]
+    assert sum(languages) == table["all", ""]["documents"] == 4
+    for entry in table.values():  # more words in the vocabulary, fewer tokens
+        assert entry["reference"]["bytes_per_token"] > entry["bytes_per_token"] > 1
+
+
+@pytest.mark.parametrize("content", ["[1]", "{}"])
+def test_a_reference_that_is_no_tokenizer_is_named(tmp_path, content):
+    (tmp_path / "other.json").write_text(content)
+    recipe = TokenizerRecipe(snapshots=("one",), vocabulary=400, reference=str(tmp_path / "other.json"))
+    with pytest.raises(DataError, match=r"other\.json: not a tokenizer"):
+        made(tmp_path, [texts(20)], recipe)
 
 
 def test_a_single_document_trains_and_measures(tmp_path):

@@ -1,0 +1,252 @@
+"""The scan for exam n-grams beside its peers on the same texts in one run: the figures of docs/decontamination.md.
+
+    PEDIGREE_DATA=… python -m benchmarks.contamination speed
+    PEDIGREE_DATA=… python -m benchmarks.contamination rates
+
+Exams are all strings of the benchmark files in the shared data. Of the texts, one in a hundred holds one of them word
+for word and one in a hundred the same with its middle word changed. Times are processor seconds on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import random
+import re
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+# One core for everybody, before numpy is loaded.
+os.environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.dedup import made_texts, processor_seconds, scratch
+from tests.training.data import chain
+from training.data import grams, ngrams
+from training.data.benchmarks import build_index, read_items
+from training.data.decontaminate import find_matches, judge
+from training.data.documents import DocumentWriter, document_files, read_tables
+from training.data.grams import GramTable, Scanner
+from training.data.sources import read_rows, resolve
+from training.recipe import BenchmarkRecipe, DecontaminateRecipe
+
+ROUNDS = 5
+PLANTED = 0.01  # of the texts, each way
+CHANGE: Final = "qqq"
+BATCH = 1000
+EXAMS = (
+    BenchmarkRecipe(name="gsm8k", uri="data://benchmarks/gsm8k_test.jsonl.gz", kind="generate"),
+    BenchmarkRecipe(
+        name="arc_easy", uri="data://benchmarks/arc_easy.jsonl.gz", kind="multiple_choice", question_field="query"
+    ),
+    BenchmarkRecipe(
+        name="mmlu", uri="data://benchmarks/mmlu_val.jsonl.gz", kind="multiple_choice", gold_field="answer"
+    ),
+)
+
+
+# Texts and exams
+
+
+def exam_strings() -> list[str]:
+    """Every string of every benchmark file, once."""
+    found: dict[str, None] = {}
+    for path in sorted(Path(resolve("data://benchmarks")).glob("*.jsonl.gz")):
+        for row in read_rows(str(path)):
+            found.update(dict.fromkeys(_strings(row)))
+    return list(found)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from (text for one in value.values() for text in _strings(one))
+    elif isinstance(value, list):
+        yield from (text for one in value for text in _strings(one))
+
+
+def planted_texts(number: int, plants: list[str], seed: int = 0) -> tuple[list[str], set[int], set[int]]:
+    """Texts, and the numbers of those with a plant word for word, and of those with its middle word changed."""
+    texts, _ = made_texts(number)
+    generator = random.Random(seed)
+    chosen = generator.sample(range(number), 2 * round(PLANTED * number))
+    verbatim, edited = set(chosen[::2]), set(chosen[1::2])
+    for place in chosen:
+        words = generator.choice(plants).split()
+        if place in edited:
+            words[len(words) // 2] = CHANGE
+        cut = texts[place].find(" ", generator.randrange(len(texts[place]) // 2))
+        texts[place] = f"{texts[place][:cut]} {' '.join(words)} {texts[place][cut:]}"
+    return texts, verbatim, edited
+
+
+# Systems. Each is built from the exams' strings and gives, for texts, the (text, first word) of every n-gram they share
+# with the exams; Janitor tells no places, so it gives the texts it would cut.
+
+
+def ours(exams: list[str], length: int) -> Callable[[pa.StringArray], set[tuple[int, int]]]:
+    """The scan of decontamination, compiled."""
+    hashes = [ngrams.ngram_hashes(ngrams.word_hashes(text), length) for text in exams]
+    scanner = Scanner([GramTable.of(length, np.unique(np.concatenate(hashes)))], compiled_from_bytes=0)
+
+    def run(column: pa.StringArray) -> set[tuple[int, int]]:
+        return {
+            (start + place, position)
+            for start in range(0, len(column), BATCH)
+            for place, _, found in scanner.scan(column[start : start + BATCH])
+            for position in found[:, 1].tolist()
+        }
+
+    return run
+
+
+def plain_set(exams: list[str], length: int) -> Callable[[pa.StringArray], set[tuple[int, int]]]:
+    """A Python set of joined words, of the same definition of words."""
+    indexed = {" ".join(words[i : i + length]) for words in map(_words, exams) for i in range(len(words) - length + 1)}
+
+    def run(column: pa.StringArray) -> set[tuple[int, int]]:
+        found = set()
+        for place, text in enumerate(column.to_pylist()):
+            words = _words(text)
+            for position in range(len(words) - length + 1):
+                if " ".join(words[position : position + length]) in indexed:
+                    found.add((place, position))
+        return found
+
+    return run
+
+
+_ASCII = re.compile("[a-z0-9]+(?:'[a-z0-9]+)*")
+
+
+def _words(text: str) -> list[str]:
+    """ngrams.words, as fast as plain Python goes on ASCII text."""
+    if not text.isascii():
+        return ngrams.words(text)
+    found = _ASCII.findall(text.lower())
+    return [word.replace("'", "") for word in found] if "'" in text else found
+
+
+def janitor(exams: list[str], length: int) -> Callable[[pa.StringArray], set[int]]:
+    """lm-eval's, in Python: its C++ helper is not in its package."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        from lm_eval.decontamination.janitor import Janitor
+    made = Janitor(ngram_n=length)
+    for text in exams:
+        made.register_contaminant_python(text)
+    # A text without a hit comes back whole, less what stands before its first 200 characters' end.
+    return lambda column: {
+        place
+        for place, text in enumerate(column.to_pylist())
+        if made.clean_python(text) != made._split_chunks(text, [])
+    }
+
+
+# Parts
+
+
+def speed(options: argparse.Namespace) -> None:
+    """MB of text a processor second of each, and whether ours and the plain set have the same hits."""
+    exams = exam_strings()
+    plants = [text for text in exams if 20 <= len(text.split()) <= 80]
+    texts, verbatim, edited = planted_texts(round(options.megabytes * 1e6 / 3300), plants)
+    column = pa.array(texts)
+    size = sum(len(text.encode()) for text in texts) / 1e6
+    systems: dict[str, Any] = {}
+    for name, build in (("ours", ours), ("plain set", plain_set), ("Janitor", janitor)):
+        began = processor_seconds()
+        systems[name] = build(exams, options.length)
+        print(f"{name}: built from {len(exams)} strings in {processor_seconds() - began:.1f} s")
+    systems["ours"](column[:10])  # loads the compiled loops
+    rates: dict[str, list[float]] = {name: [] for name in systems}
+    hits: dict[str, Any] = {}
+    for _ in range(options.rounds):
+        for name, run in systems.items():
+            began = processor_seconds()
+            hits[name] = run(column)
+            rates[name].append(size / (processor_seconds() - began))
+    print(f"{len(texts)} texts, {size:.1f} MB, {options.length}-grams, n = {options.rounds}")
+    print("ours and the plain set have the same hits:", hits["ours"] == hits["plain set"], len(hits["ours"]))
+    for name, values in rates.items():
+        marked = {hit[0] if isinstance(hit, tuple) else hit for hit in hits[name]}
+        ratio = statistics.median(own / one for own, one in zip(rates["ours"], values, strict=True))
+        print(
+            f"{name}: {statistics.median(values):.1f} [{min(values):.1f}-{max(values):.1f}] MB/s,"
+            f" ours / it {ratio:.1f}; verbatim {_share(marked, verbatim):.3f}, edited {_share(marked, edited):.3f},"
+            f" others {len(marked - verbatim - edited)}"
+        )
+
+
+def _share(found: set[int], of: set[int]) -> float:
+    return len(found & of) / len(of)
+
+
+def rates(options: argparse.Namespace) -> None:
+    """By decontamination's own rule: plants found, verbatim and edited, and unplanted texts marked, for lengths n."""
+    items = [read_items(exam) for exam in EXAMS]
+    plants = [f"{item.question} {item.answer}" for some in items for item in some]
+    texts, verbatim, edited = planted_texts(round(options.megabytes * 1e6 / 3300), plants)
+    print(f"{len(texts)} texts, {len(verbatim)} verbatim and {len(edited)} edited plants of {len(plants)} items")
+    for length in (5, 6, 8, 10, 13):
+        index = build_index([replace(exam, ngram_words=length) for exam in EXAMS], items)
+        matches = find_matches(pa.array(texts), Scanner(index.tables, compiled_from_bytes=0), index)
+        rows = np.split(matches, np.flatnonzero(np.diff(matches["row"])) + 1) if len(matches) else []
+        marked = {int(some["row"][0]) for some in rows if judge(some, index, frozenset())}
+        print(
+            f"n = {length}: verbatim {_share(marked, verbatim):.3f}, edited {_share(marked, edited):.3f},"
+            f" unplanted marked {len(marked - verbatim - edited)}"
+        )
+
+
+def stage(options: argparse.Namespace) -> None:
+    """MB a processor second of the whole stage over one file: read, scan, judge, write kept and dropped."""
+    items = [read_items(exam) for exam in EXAMS]
+    plants = [f"{item.question} {item.answer}" for some in items for item in some]
+    texts, _, _ = planted_texts(round(options.megabytes * 1e6 / 3300), plants)
+    size = sum(len(text.encode()) for text in texts) / 1e6
+    grams.COMPILED_FROM_BYTES = 0
+    ours(texts[:2], 8)(pa.array(texts[:2]))  # loads the compiled loops
+    settings = {"decontaminate": DecontaminateRecipe(benchmarks=EXAMS)}
+    seconds = []
+    for _ in range(options.rounds):
+        with scratch() as root:
+            source = chain.documents(root, "one", [texts], asset="deduplicated_documents")
+            index = chain.run(root, "benchmarks", "benchmark_index", "tiny", settings)
+            began = processor_seconds()
+            made = chain.run(root, "decontaminate", "decontaminated_documents", "tiny@one", settings, [source, index])
+            middle = processor_seconds()
+            with DocumentWriter(root / "again.parquet") as writer:
+                for table in read_tables(document_files(source)[0]):
+                    writer.write_table(table)
+            seconds.append((middle - began, processor_seconds() - middle))
+    for place, what in enumerate(("the stage", "reading and writing the file alone")):
+        values = [size / one[place] for one in seconds]
+        print(f"{what}: {statistics.median(values):.1f} [{min(values):.1f}-{max(values):.1f}] MB/s")
+    print(made.record()["counts"])
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], None]] = {"speed": speed, "rates": rates, "stage": stage}
+
+
+def main() -> None:
+    """Run the parts that are named."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("parts", nargs="+", choices=sorted(PARTS))
+    parser.add_argument("--megabytes", type=float, default=10, help="of text")
+    parser.add_argument("--length", type=int, default=13, help="words of an n-gram, for speed")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    options = parser.parse_args()
+    for part in options.parts:
+        PARTS[part](options)
+
+
+if __name__ == "__main__":
+    main()
