@@ -128,9 +128,10 @@ _ASCII = re.compile("[a-z0-9]+(?:'[a-z0-9]+)*")
 
 
 def _words(text: str) -> list[str]:
-    """ngrams.words, as fast as plain Python goes on ASCII text."""
+    """ngrams.words, as fast as plain Python goes."""
     if not text.isascii():
-        return ngrams.words(text)
+        found = ngrams._WORD.findall(text)
+        return [word.lower() if word.isascii() and "'" not in word else ngrams.normalized_word(word) for word in found]
     found = _ASCII.findall(text.lower())
     return [word.replace("'", "") for word in found] if "'" in text else found
 
@@ -223,6 +224,7 @@ def stage(options: argparse.Namespace) -> None:
             began = processor_seconds()
             made = chain.run(root, "decontaminate", "decontaminated_documents", "tiny@one", settings, [source, index])
             middle = processor_seconds()
+            counts = made.record()["counts"]
             with DocumentWriter(root / "again.parquet") as writer:
                 for table in read_tables(document_files(source)[0]):
                     writer.write_table(table)
@@ -230,7 +232,7 @@ def stage(options: argparse.Namespace) -> None:
     for place, what in enumerate(("the stage", "reading and writing the file alone")):
         values = [size / one[place] for one in seconds]
         print(f"{what}: {statistics.median(values):.1f} [{min(values):.1f}-{max(values):.1f}] MB/s")
-    print(made.record()["counts"])
+    print(counts)
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {"speed": speed, "rates": rates, "stage": stage}

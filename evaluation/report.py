@@ -183,24 +183,20 @@ def contamination_suites(records: Sequence[Record]) -> dict[str, Any]:
 
 def decontamination_rates(records: Sequence[Record]) -> list[dict[str, Any]]:
     """For each snapshot and benchmark what its n-grams find: shares of planted items, and documents marked."""
-    rows = []
-    for _, record in of_asset(records, "decontaminated_documents"):
-        metrics = record["metrics"]
-        for benchmark in record["settings"].get("decontaminate", {}).get("benchmarks", ()):
-            name = benchmark["name"]
-            if f"documents_marked_{name}" in metrics:
-                rows.append(
-                    {
-                        "snapshot": _snapshot(record),
-                        "benchmark": name,
-                        "ngram_words": benchmark["ngram_words"],
-                        "verbatim": metrics[f"plants_found_{name}_verbatim"],
-                        "edited": metrics[f"plants_found_{name}_edited"],
-                        "marked": metrics[f"documents_marked_{name}"],
-                        "documents": record["counts"]["in"],
-                    }
-                )
-    return rows
+    indexed = of_asset(records, "benchmark_index")
+    plants = indexed[-1][1]["metrics"] if indexed else {}
+    return [
+        {
+            "snapshot": _snapshot(record),
+            "benchmark": benchmark["name"],
+            "ngram_words": benchmark["ngram_words"],
+            **{how: plants.get(f"plants_found_{benchmark['name']}_{how}") for how in ("verbatim", "edited")},
+            "marked": record["metrics"].get(f"documents_marked_{benchmark['name']}"),
+            "documents": record["counts"]["in"],
+        }
+        for _, record in of_asset(records, "decontaminated_documents")
+        for benchmark in record["settings"].get("decontaminate", {}).get("benchmarks", ())
+    ]
 
 
 def encoders(records: Sequence[Record]) -> list[dict[str, Any]]:

@@ -164,7 +164,16 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="benchmarks",
             version="1",
-            modules=("training.data.benchmarks", "training.data.grams", "training.data.ngrams"),
+            modules=(
+                "training.data.benchmarks",
+                "training.data.decontaminate",
+                "training.data.grams",
+                "training.data.gram_loops",
+                "training.data.minhash",
+                "training.data.native",
+                "training.data.ngrams",
+                "training.data.words",
+            ),
             libraries=("xxhash",),
         ),
         Stage(

@@ -181,13 +181,15 @@ def test_a_leak_and_a_refusal_are_shown(inputs):
 
 def test_what_the_ngrams_find_and_who_encoded_are_shown(tmp_path):
     documents(tmp_path / "clean", [document(1, "text")], [])
-    rates = {"plants_found_exam_verbatim": 1.0, "plants_found_exam_edited": 0.775, "documents_marked_exam": 3.0}
+    rates = {"plants_found_exam_verbatim": 1.0, "plants_found_exam_edited": 0.775}
+    (tmp_path / "index").mkdir()
+    index = commit(tmp_path / "index", "benchmark_index", metrics=rates)
     clean = commit(
         tmp_path / "clean",
         "decontaminated_documents",
         partition="tiny@s1",
         counts=counts(20_000, 20_000),
-        metrics=rates,
+        metrics={"documents_marked_exam": 3.0},
         settings={"decontaminate": {"benchmarks": [{"name": "exam", "ngram_words": 13}]}},
     )
     (tmp_path / "shards").mkdir()
@@ -202,7 +204,7 @@ def test_what_the_ngrams_find_and_who_encoded_are_shown(tmp_path):
     one = {"bytes_per_token": 3.25, "tokens_per_word": 1.5}
     table = [{"of": "language", "name": "<i>de", "documents": 7, **one, "reference": {**one, "bytes_per_token": 4.5}}]
     tokenizer = commit(tmp_path / "tokenizer", "tokenizer", metrics={"vocabulary": 400.0}, notes={"fertility": table})
-    made = [Path(item.path) for item in (clean, tokenizer, shards)]
+    made = [Path(item.path) for item in (index, clean, tokenizer, shards)]
     text = " ".join(_Page(render_report(records_of(made))).text.split())
     assert "language <i>de73.2501.5004.5001.500" in text
     assert "s1exam13100.077.5320,000" in text

@@ -398,11 +398,14 @@ def load_index(folder: Path) -> BenchmarkIndex:
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Read every benchmark of the recipe, write its items and the index."""
+    """Read every benchmark of the recipe, write its items and the index, and try what the index finds."""
+    from training.data.decontaminate import plant_rates  # which reads this module's indexes
+
     recipe = job.settings_as(DecontaminateRecipe, "decontaminate")
     world = job.settings_as(KitchenWorld, "kitchen") if "kitchen" in job.settings else None
     items = [read_items(benchmark, world) for benchmark in recipe.benchmarks]
     index = build_index(recipe.benchmarks, items)
+    plants = {some[0].benchmark: plant_rates(index, some) for some in items}
     _write_items(items, work.path / ITEMS_FILE)
     save_index(index, work.path / INDEX_FILE)
     silent = index.without_evidence
@@ -415,6 +418,7 @@ def run(job: Job, work: Work) -> Outcome:
             "ngrams": sum(len(grams.hashes) for grams in index.grams.values()),
             "ngrams_of_form": sum(int((grams.kinds == FORM).sum()) for grams in index.grams.values()),
             **{f"items_{benchmark.name}": len(some) for benchmark, some in zip(recipe.benchmarks, items, strict=True)},
+            **{f"plants_found_{name}_{how}": share for name, rates in plants.items() for how, share in rates.items()},
         },
         notes={"cannot_be_found": ["/".join(index.names[number]) for number in silent[:20]]},
     )

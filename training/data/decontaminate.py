@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from training.artifact import SCRATCH_FOLDER, written
-from training.data.benchmarks import FORM, ITEMS_FILE, WITH_ANSWER, BenchmarkIndex, load_index
+from training.data.benchmarks import FORM, WITH_ANSWER, BenchmarkIndex, BenchmarkItem, load_index
 from training.data.documents import DocumentWriter, document_files, extra_columns, read_tables
 from training.data.grams import Occurrences, Scanner, column_of
 from training.data.ngrams import Hashes, words_with_spans
@@ -184,33 +184,30 @@ def _stretch(run: list[tuple[Any, ...]], common: frozenset[int]) -> tuple[int, i
 # What an index finds
 
 
-def plant_rates(index: BenchmarkIndex, folder: Path) -> dict[str, dict[str, float]]:
-    """For each benchmark the shares of its items that mark a text in which they are planted: `verbatim` question and
-    answer (behind the passage), and `edited`, the middle word of question and answer changed.
+def plant_rates(index: BenchmarkIndex, items: Sequence[BenchmarkItem]) -> dict[str, float]:
+    """The shares of one benchmark's items that mark a text in which they are planted: `verbatim` question and answer
+    (behind the passage), and `edited`, the middle word of question and answer changed.
 
-    Of PLANTED_ITEMS items of each, spread over its file; `folder` is the index's. With the documents marked, these are
-    the rates by which a benchmark's `ngram_words` is chosen: longer n-grams mark fewer, and miss more edited items.
+    Of PLANTED_ITEMS items, spread over its file. With the documents marked, these are the rates by which a benchmark's
+    `ngram_words` is chosen: longer n-grams mark fewer, and miss more edited items.
     """
-    parts: dict[int, dict[str, str]] = {}
-    for row in pq.read_table(folder / ITEMS_FILE, columns=["number", "part", "text"]).to_pylist():
-        parts.setdefault(row["number"], {})[row["part"]] = row["text"]
-    numbers: dict[str, list[int]] = {}
-    for number, (benchmark, _) in enumerate(index.names):
-        numbers.setdefault(benchmark, []).append(number)
-    return {name: _plants_found(index, name, [parts[n] for n in some]) for name, some in numbers.items()}
-
-
-def _plants_found(index: BenchmarkIndex, benchmark: str, items: Sequence[Mapping[str, str]]) -> dict[str, float]:
     tried = min(len(items), PLANTED_ITEMS)
-    found: Counter[str] = Counter()
-    for item in (items[place * len(items) // tried] for place in range(tried)):
-        passage, words = item.get("passage", ""), f"{item.get('question', '')} {item.get('answer', '')}".split()
-        middle = len(words) // 2
-        edited = [*words[:middle], PLANTED_CHANGE, *words[middle + 1 :]]
-        for how, planted in (("verbatim", words), ("edited", edited)):
-            text = PLANTED_IN.format(f"{passage} {' '.join(planted)}")
-            found[how] += any(hit.benchmark == benchmark for hit in scan(text, index))
-    return {how: found[how] / tried for how in ("verbatim", "edited")}
+    texts = [text for n in range(tried) for text in _planted(items[n * len(items) // tried])]
+    matches = find_matches(column_of(texts), Scanner(index.tables), index)
+    found = [row for row, hits in hits_by_row(matches, index).items() if _marks_for(hits, items[0].benchmark)]
+    return {how: sum(row % 2 == place for row in found) / tried for place, how in enumerate(("verbatim", "edited"))}
+
+
+def _planted(item: BenchmarkItem) -> tuple[str, str]:
+    """A text with an item, word for word and with its middle word changed."""
+    words = f"{item.question} {item.answer}".split()
+    middle = len(words) // 2
+    edited = [*words[:middle], PLANTED_CHANGE, *words[middle + 1 :]]
+    return tuple(PLANTED_IN.format(f"{item.passage} {' '.join(some)}") for some in (words, edited))
+
+
+def _marks_for(hits: Sequence[Hit], benchmark: str) -> bool:
+    return any(hit.benchmark == benchmark for hit in hits)
 
 
 # The stage
@@ -235,7 +232,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     matches_file = f"{SCRATCH_FOLDER}/matches-{rank:05d}.npy"
     with written(work.path / matches_file) as stream:
         np.save(stream, matches, allow_pickle=False)
-    hits = _hits_by_row(matches, index, _common(_frequencies(matches), recipe))
+    hits = hits_by_row(matches, index, _common(_frequencies(matches), recipe))
     result = _place(path, hits, recipe, work.path, rank)
     return {**result, "files": [*result["files"], matches_file], "verdicts": _verdicts(hits)}
 
@@ -249,22 +246,18 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     common = _common(frequencies, recipe)
     placed, listed = [], []
     for rank, (path, result, some) in enumerate(zip(paths, ranks, matches, strict=True)):
-        hits = _hits_by_row(some, index, common)
+        hits = hits_by_row(some, index, common)
         changed = _verdicts(hits) != result["verdicts"]
         placed.append(_place(path, hits, recipe, work.path, rank) if changed else result)
         listed += _listed(path, hits)
         work.progress.log(step=rank + 1, contaminated_found=len({row["id"] for row in listed}))
-    plants = plant_rates(index, Path(job.input_of("benchmark_index").path))
     with written(work.path / HITS_FILE) as stream:
         pq.write_table(pa.Table.from_pylist(listed, schema=_HIT_SCHEMA), stream, compression="zstd")
     names = [name for result in placed for name in result["files"] if not name.startswith(SCRATCH_FOLDER)]
     return Outcome(
         files=(*names, HITS_FILE),
         counts=total_counts(placed),
-        metrics={
-            **_metrics(listed, index, common),
-            **{f"plants_found_{name}_{how}": share for name, rates in plants.items() for how, share in rates.items()},
-        },
+        metrics=_metrics(listed, index, common),
         notes=_notes(recipe, listed),
     )
 
@@ -289,7 +282,7 @@ def _common(frequencies: Mapping[int, int], recipe: DecontaminateRecipe) -> froz
     return frozenset(gram for gram, number in frequencies.items() if number > recipe.max_document_frequency)
 
 
-def _hits_by_row(matches: Matches, index: BenchmarkIndex, common: frozenset[int]) -> dict[int, list[Hit]]:
+def hits_by_row(matches: Matches, index: BenchmarkIndex, common: frozenset[int] = frozenset()) -> dict[int, list[Hit]]:
     """The hits of each document that has one, by its row."""
     rows, starts = np.unique(matches["row"], return_index=True)
     ends = np.append(starts, len(matches))[1:]

@@ -181,6 +181,7 @@ def test_switched_off_everything_passes_and_hits_are_counted(tmp_path):
     recipe = DecontaminateRecipe(action="off", benchmarks=(benchmark_of(tmp_path),))
     record = decontaminated(tmp_path, FILES, recipe).record()
     assert record["counts"]["kept"] == 4 and record["metrics"]["contaminated_found"] == 1
+    assert record["metrics"]["documents_marked_exam"] == 1
     assert "off" in record["notes"]["decontamination"]
 
 
@@ -224,10 +225,9 @@ def test_planted_items_tell_what_a_length_finds(tmp_path):
     for length in (5, 13):
         benchmark = benchmark_of(tmp_path, [ITEMS[0], {"id": "short", "question": "Why?", "answer": "So."}])
         recipe = DecontaminateRecipe(benchmarks=(dataclasses.replace(benchmark, ngram_words=length),))
-        made = decontaminated(tmp_path / str(length), FILES, recipe)
+        made = chain.run(tmp_path, "benchmarks", "benchmark_index", "tiny", {"decontaminate": recipe})
         metrics = made.record()["metrics"]
         rates[length] = [metrics[f"plants_found_exam_{how}"] for how in ("verbatim", "edited")]
-        assert metrics["documents_marked_exam"] == 1
     assert rates == {5: [0.5, 0.5], 13: [0.5, 0.0]}
 
 
