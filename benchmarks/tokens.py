@@ -1,7 +1,7 @@
 """Text to token shards beside its peers on the same files in one run: the figures of docs/tokens.md.
 
     PEDIGREE_DATA=… python -m benchmarks.tokens speed --peers VENV/lib/python3.11/site-packages
-    PEDIGREE_DATA=… python -m benchmarks.tokens parts memory stage vocabularies
+    PEDIGREE_DATA=… python -m benchmarks.tokens large parts memory stage vocabularies
 
 tiktoken is not among the project's packages: `--peers` names a folder that has it. Times are processor seconds on one
 core, imports left out. Every system runs in a process of its own, over two document files of --megabytes each: the
@@ -33,7 +33,7 @@ import numpy as np
 from benchmarks.dedup import made_texts, processor_seconds, scratch
 from tests.training.data import chain
 from training.data import tokenize
-from training.data.documents import document_files, read_tables
+from training.data.documents import DocumentWriter, document_files, read_tables
 from training.data.sources import read_rows, resolve
 from training.data.tokenizer import PATTERN, TOKENIZER_FILE, byte_values, load_tokenizer, measure, plain_text_json
 from training.data.tokenizer import train as train_tokenizer
@@ -176,7 +176,8 @@ def child(options: argparse.Namespace) -> None:
     """What `speed` starts: one system over the files, in order."""
     sys.path.append(options.peers)
     run = SYSTEMS[options.system](options.tokenizer)
-    seconds, digests = [], []
+    seconds: list[float] = []
+    digests: list[str] = []
     with scratch() as root:
         for number, source in enumerate(options.files):
             began = processor_seconds()
@@ -184,16 +185,36 @@ def child(options: argparse.Namespace) -> None:
             seconds.append(processor_seconds() - began)
             digests.append(hashlib.sha256((root / str(number) / "shards" / "00000.bin").read_bytes()).hexdigest())
     (peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    print(
-        json.dumps(
-            {
-                "cold": seconds[0],
-                "warm": seconds[1],
-                "digests": digests,
-                "peak_bytes": int(peak.split()[1]) * 1024,
-            }
+    found = {"cold": seconds[0], "warm": seconds[-1], "digests": digests, "peak_bytes": int(peak.split()[1]) * 1024}
+    print(json.dumps(found))
+
+
+def large(options: argparse.Namespace) -> None:
+    """Ours and gigatoken over a file of --repeat times the documents, tokenizers over them once: MB/s and ratios."""
+    with scratch() as root:
+        source, item = prepared(root, options.megabytes)
+        once, big = document_files(source)[0], root / "big.parquet"
+        with DocumentWriter(big) as writer:
+            for _ in range(options.repeat):
+                for table in read_tables(once):
+                    writer.write_table(table)
+        size = sum(_text_bytes(table) for table in read_tables(once, ["text"])) / 1e6
+        rates: dict[str, list[float]] = {"tokenizers": [], "gigatoken alone": [], "ours": []}
+        peaks: dict[str, list[int]] = {name: [] for name in rates}
+        for _ in range(options.rounds):
+            for name, values in rates.items():
+                path, times = (once, 1) if name == "tokenizers" else (big, options.repeat)
+                made = _child(name, [path], item.file(TOKENIZER_FILE), options.peers)
+                values.append(size * times / made["cold"])
+                peaks[name].append(made["peak_bytes"])
+    print(f"{size * options.repeat:.0f} MB, tokenizers {size:.0f} MB, n = {options.rounds}")
+    for name, values in rates.items():
+        ratios = [own / peer for own, peer in zip(values, rates["tokenizers"], strict=True)]
+        print(
+            f"{name}: {statistics.median(values):.1f} [{min(values):.1f}-{max(values):.1f}] MB/s,"
+            f" {statistics.median(ratios):.1f} [{min(ratios):.1f}-{max(ratios):.1f}] x tokenizers;"
+            f" peak {statistics.median(peaks[name]) / 1e6:.0f} MB"
         )
-    )
 
 
 def parts(options: argparse.Namespace) -> None:
@@ -269,6 +290,7 @@ def _wiki_articles() -> list[str]:
 
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "speed": speed,
+    "large": large,
     "parts": parts,
     "memory": memory,
     "stage": stage,
@@ -283,6 +305,7 @@ def main() -> None:
     parser.add_argument("names", nargs="+", choices=sorted(PARTS))
     parser.add_argument("--peers", default="", help="site-packages with tiktoken")
     parser.add_argument("--megabytes", type=float, default=20, help="text of each of the two files")
+    parser.add_argument("--repeat", type=int, default=20, help="copies of the documents in the file of `large`")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--system", choices=sorted(SYSTEMS), help=argparse.SUPPRESS)
     parser.add_argument("--tokenizer", type=Path, help=argparse.SUPPRESS)
