@@ -474,6 +474,34 @@ class AverageRecipe:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SpikeRecipe:
+    """When a run goes back, and how far: PaLM's way (arXiv 2204.02311, section 5.1), without a person.
+
+    A step is wrong when its loss, or the logarithm of its gradient norm, lies more than `deviations` robust standard
+    deviations above the last `window` steps. `patience` wrong steps in a row are a spike: the run goes back to where it
+    was `rollback_steps` before the first of them, and trains on no batch from there to the last of them.
+    """
+
+    deviations: float = 0.0  # 0: nobody looks
+    window: int = 128  # steps
+    patience: int = 2  # steps in a row
+    rollback_steps: int = 100
+    max_rollbacks: int = 3  # one more spike stops the run
+
+    def __post_init__(self) -> None:
+        if self.deviations < 0 or self.max_rollbacks < 0:
+            raise RecipeError(
+                f"pretrain.spikes: deviations={self.deviations}, max_rollbacks={self.max_rollbacks}; neither may be"
+                " negative"
+            )
+        if self.window < 8 or self.patience < 1 or self.rollback_steps < 1:
+            raise RecipeError(
+                f"pretrain.spikes: window={self.window} (at least 8), patience={self.patience} and"
+                f" rollback_steps={self.rollback_steps} (at least 1)"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PretrainRecipe:
     """How the base model is trained."""
 
@@ -498,7 +526,8 @@ class PretrainRecipe:
     z_loss: float = 0.0  # weight of log²Z, which keeps logits from drifting; PaLM took 1e-4 (arXiv 2204.02311)
     precision: Literal["bf16", "fp32"] = "bf16"
     zero_init_outputs: bool = True
-    max_skipped_steps: int = 3  # steps in a row with a gradient that is not finite
+    max_skipped_steps: int = 3  # steps in a row with a gradient that is not finite, also when made once more
+    spikes: SpikeRecipe = field(default_factory=SpikeRecipe)
     min_loss_fall: float = 0.1  # gate, nats per token from start to end
     seed: int = 0
 

@@ -201,7 +201,10 @@ STAGES: dict[str, Stage] = {
             libraries=("tokenizers",),
         ),
         Stage(
-            name="plan", version="1", modules=("training.data.plan", "training.pretrain.batches"), libraries=("numpy",)
+            name="plan",
+            version="1",
+            modules=("training.data.plan", "training.pretrain.batches", "training.pretrain.ledger"),
+            libraries=("numpy",),
         ),
         Stage(
             name="pretrain",
@@ -211,10 +214,12 @@ STAGES: dict[str, Stage] = {
                 "training.pretrain.account",
                 "training.pretrain.attention",
                 "training.pretrain.batches",
+                "training.pretrain.bundle",
                 "training.pretrain.checkpoint",
                 "training.pretrain.experts",
                 "training.pretrain.export",
                 "training.pretrain.layers",
+                "training.pretrain.ledger",
                 "training.pretrain.loop",
                 "training.pretrain.loss",
                 "training.pretrain.loss_mask",
@@ -224,6 +229,7 @@ STAGES: dict[str, Stage] = {
                 "training.pretrain.parallel",
                 "training.pretrain.rotary",
                 "training.pretrain.shape",
+                "training.pretrain.sidecars",
             ),
             libraries=("torch", "numpy", "safetensors"),
         ),

@@ -22,6 +22,7 @@ import numpy as np
 
 from training.artifact import sha256_of
 from training.job import InputArtifact, RefusedInput
+from training.pretrain.ledger import Ledger
 from training.pretrain.loss_mask import IGNORED
 from training.records import read_record
 
@@ -137,18 +138,25 @@ def permutation(count: int, *, seed: int, epoch: int, source: str) -> np.ndarray
     return np.argsort(np.random.Philox(key=key).random_raw(count), kind="stable")
 
 
-def index(plan: Plan, step: int) -> list[Sample]:
-    """The samples of global batch `step` (from 0), in order. IndexError past the plan's last step."""
+def index(plan: Plan, step: int, ledger: Ledger = Ledger()) -> list[Sample]:  # noqa: B008 - immutable
+    """The samples of global batch `step` (from 0), in order; none when the ledger holds the step.
+
+    IndexError past the plan's last step.
+    """
+    return [_sample(plan, source, number) for source, number in sample_ids(plan, step) if step not in ledger]
+
+
+def sample_ids(plan: Plan, step: int) -> list[tuple[int, int]]:
+    """(source, its sample number) of each sample of global batch `step`, in order."""
     record = plan.record
     if not 0 <= step < record.steps:
         raise IndexError(f"step {step}: the plan has steps 0 to {record.steps - 1}")
-    chosen = interleaved([source.samples for source in record.sources], first=step * record.rows, count=record.rows)
-    return [_sample(plan, source, number) for source, number in chosen]
+    return interleaved([source.samples for source in record.sources], first=step * record.rows, count=record.rows)
 
 
-def documents_at(plan: Plan, step: int) -> list[tuple[int, int]]:
-    """(shard, document number within it) of every document with a token in that step, each once, sorted."""
-    return sorted({(segment.shard, segment.document) for sample in index(plan, step) for segment in sample})
+def documents_at(plan: Plan, step: int, ledger: Ledger = Ledger()) -> list[tuple[int, int]]:  # noqa: B008 - immutable
+    """(shard, document number within it) of every document that the step trained on, each once, sorted."""
+    return sorted({(segment.shard, segment.document) for sample in index(plan, step, ledger) for segment in sample})
 
 
 def trained_tokens(samples: Sequence[Sample]) -> int:

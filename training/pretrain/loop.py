@@ -16,17 +16,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from training.job import RefusedInput
-from training.pretrain import checkpoint
+from training.pretrain import bundle, checkpoint
 from training.pretrain.account import peak_teraflops
 from training.pretrain.attention import DocumentMask, document_mask, one_document
 from training.pretrain.batches import Plan, Sample, Shards, held_out_bytes, held_out_samples, index, trained_tokens
+from training.pretrain.ledger import Entry, Ledger, Watched, write_ledger
 from training.pretrain.loss import next_token_loss, token_losses
 from training.pretrain.model import Decoder, Hidden
 from training.pretrain.objectives import Batch, Objective
@@ -43,6 +44,7 @@ from training.pretrain.optim import (
 from training.pretrain.parallel import World, micro_batches, sum_gradients
 from training.progress import Progress
 from training.recipe import PretrainRecipe
+from training.records import differences, differing_from_defaults, read_record, write_record
 from training.runner import StopRequested
 
 log = logging.getLogger(__name__)
@@ -54,34 +56,61 @@ TEXT_SAMPLES = 4
 EVALUATED_ROWS = 16  # at once, of held-out text
 HELD_OUT_BITS = "held_out_bits_per_byte"  # the metric; with a source's name behind it, that source's
 LOSS_WINDOW = 10  # steps over which the loss at the end is averaged
+RECENT_STEPS = 32  # whose numbers are at hand when a run stops
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 class Diverged(RuntimeError):
-    """Too many steps in a row had a gradient that is not finite."""
+    """Too many steps in a row were not finite, or the loss rose more often than the recipe goes back."""
+
+
+class Told(NamedTuple):
+    """What a process tells the others along with a step's gradients; in a report, what any of them told."""
+
+    stop: bool = False  # a signal asked to stop
+    save: bool = False  # a checkpoint is due; the first process has the clock
+    writing: bool = False  # the pending checkpoint is not written yet
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepReport:
-    """What one step did. `loss` is in nats per trained token; `stop` says that some process was asked to stop."""
+    """What one step did. `loss` is in nats per trained token; `spike` is what the ledger should get."""
 
+    step: int
     loss: float
     gradient_norm: float
     learning_rate: float
     is_skipped: bool
-    stop: bool
+    was_rerun: bool
+    told: Told
+    spike: Entry | None = None  # None: the step was not the end of a spike
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Pass:
+    """Forward and backward over the global batch. The same bits on every process, so all of them skip or none does."""
+
+    loss: float
+    norm: float
+    loads: Tensor
+    told: Told
+
+    @property
+    def is_finite(self) -> bool:
+        return math.isfinite(self.loss) and math.isfinite(self.norm)
 
 
 @dataclass(kw_only=True, slots=True)
 class Position:
-    """Where a run stands: all that is not a tensor. Saved with every checkpoint."""
+    """Where a run stands: all that is neither a tensor nor the ledger. Saved with every checkpoint."""
 
     step: int = 0
     skipped_in_a_row: int = 0
-    skipped_steps: list[int] = field(default_factory=list)
+    rerun_steps: list[int] = field(default_factory=list)  # not finite at first, and finite when made once more
     first_loss: float | None = None  # None before the first step
     last_losses: list[float] = field(default_factory=list)
+    watched: Watched = field(default_factory=Watched)
     seconds: float = 0.0
 
 
@@ -104,7 +133,9 @@ class Trainer:
         self.dtype = DTYPES[recipe.precision]
         self.optimizers = make_optimizers(model, recipe)
         self.parameters = list(model.parameters())
-        self.position = Position()
+        self.position, self.ledger = Position(), Ledger()
+        self.store: checkpoint.Store | None = None  # None: nothing is kept
+        self.recent: list[StepReport] = []
         self.passes = micro_batches(
             plan.record.rows,
             sequence_length=plan.record.sequence_length,
@@ -114,35 +145,53 @@ class Trainer:
         self.objective = objective  # None: the next token
         self.hidden: Callable[..., Hidden] = model  # a compiled form may stand in
 
-    def run_step(self, *, stop: bool = False) -> StepReport:
-        """Train on the global batch of the present step and move to the next. `stop` is told to the other processes."""
+    def run_step(self, told: Told = Told()) -> StepReport:  # noqa: B008 - immutable
+        """Train on the global batch of the present step and move to the next that the ledger does not hold.
+
+        A loss or gradient that is not finite is made once more: a fault of the machine does not come twice, one of the
+        data or the weights does, and then the step is skipped. Diverged when too many in a row were.
+        """
         step = self.position.step
         samples = index(self.plan, step)
-        batches = [self._batch([samples[row] for row in rows], step=step, numbers=rows) for rows in self.passes]
+        batches = [self.batch([samples[row] for row in rows], step=step, numbers=rows) for rows in self.passes]
         scale = 1.0 / max(1, self._trained_tokens(samples, batches))
+        made = self._pass(batches, scale=scale, told=told)
+        was_rerun = not made.is_finite
+        if was_rerun:
+            made = self._pass(batches, scale=scale, told=told)
+        factor = self._learning_rate_factor(step)
+        if made.is_finite:
+            self._update(step, made.norm, factor)
+            self.model.rebalance(made.loads)
+        report = StepReport(
+            step=step,
+            loss=made.loss,
+            gradient_norm=made.norm,
+            learning_rate=factor * self.recipe.learning_rate,
+            is_skipped=not made.is_finite,
+            was_rerun=was_rerun,
+            told=made.told,
+            spike=self._seen(step, made),
+        )
+        self.recent = [*self.recent, report][-RECENT_STEPS:]
+        self._advance(report)
+        return report
+
+    def _pass(self, batches: list[Batch], *, scale: float, told: Told) -> _Pass:
+        """Leave the gradients of the whole global batch in the parameters."""
         for parameter in self.parameters:
             parameter.grad = None
         sums = sum(self._backward(batch, scale=scale) for batch in batches)
-        extras = torch.cat([torch.tensor([float(stop)], device=self.world.device), sums])
-        summed = sum_gradients(self.parameters, extras, self.world)
-        stopping, total_loss = summed[:2].tolist()
-        norm = gradient_norm(self.parameters).item()
-        factor = self._learning_rate_factor(step)
-        # The summed gradients are the same bits on every process, so all of them skip or none does.
-        is_skipped = not (math.isfinite(norm) and math.isfinite(total_loss))
-        if not is_skipped:
-            self._update(step, norm, factor)
-            self.model.rebalance(summed[2:].view(-1, max(1, self.model.config.experts.count)))
-        self._advance(step, total_loss, is_skipped)
-        return StepReport(
-            loss=total_loss,
-            gradient_norm=norm,
-            learning_rate=factor * self.recipe.learning_rate,
-            is_skipped=is_skipped,
-            stop=stopping > 0,
+        flags = torch.tensor([float(flag) for flag in told], device=self.world.device)
+        summed = sum_gradients(self.parameters, torch.cat([flags, sums]), self.world)
+        return _Pass(
+            loss=summed[len(told)].item(),
+            norm=gradient_norm(self.parameters).item(),
+            loads=summed[len(told) + 1 :].view(-1, max(1, self.model.config.experts.count)),
+            told=Told(*(flag > 0 for flag in summed[: len(told)].tolist())),
         )
 
-    def _batch(self, samples: list[Sample], *, step: int, numbers: Sequence[int]) -> Batch:
+    def batch(self, samples: list[Sample], *, step: int, numbers: Sequence[int]) -> Batch:
         """Rows of `samples` under the objective."""
         rows = self._rows(samples)
         return Batch(*rows) if self.objective is None else self.objective.batch(rows, step=step, numbers=numbers)
@@ -200,23 +249,47 @@ class Trainer:
         for optimizer in self.optimizers.values():
             optimizer.step()
 
-    def _advance(self, step: int, loss: float, is_skipped: bool) -> None:
+    def _seen(self, step: int, made: _Pass) -> Entry | None:
+        """What the detector says of a step."""
+        if not made.is_finite:
+            return None
+        return self.position.watched.see(step, loss=made.loss, norm=made.norm, recipe=self.recipe.spikes)
+
+    def _advance(self, report: StepReport) -> None:
         position = self.position
-        position.step = step + 1
-        if is_skipped:
-            position.skipped_in_a_row += 1
-            position.skipped_steps.append(step)
-            if position.skipped_in_a_row > self.recipe.max_skipped_steps:
-                skipped = position.skipped_steps[-position.skipped_in_a_row :]
-                raise Diverged(
-                    f"steps {skipped} had a loss or gradient that is not finite,"
-                    f" more in a row than max_skipped_steps={self.recipe.max_skipped_steps}; lower the learning rate or"
-                    " look at the data"
-                )
-            return
-        position.skipped_in_a_row = 0
-        position.first_loss = loss if position.first_loss is None else position.first_loss
-        position.last_losses = [*position.last_losses, loss][-LOSS_WINDOW:]
+        if report.is_skipped:
+            self._skip(report)
+        else:
+            position.skipped_in_a_row = 0
+            position.rerun_steps += [report.step] if report.was_rerun else []
+            position.first_loss = report.loss if position.first_loss is None else position.first_loss
+            position.last_losses = [*position.last_losses, report.loss][-LOSS_WINDOW:]
+        position.step = report.step + 1
+        self._pass_over()
+
+    def _skip(self, report: StepReport) -> None:
+        """Enter a step that is not finite; Diverged, with nothing entered, when it is one too many."""
+        self.position.skipped_in_a_row += 1
+        if self.position.skipped_in_a_row > self.recipe.max_skipped_steps:
+            skipped = [*self.ledger.steps, report.step][-self.position.skipped_in_a_row :]
+            raise Diverged(
+                f"steps {skipped} had a loss or gradient that is not finite, more in a row than"
+                f" max_skipped_steps={self.recipe.max_skipped_steps}; lower the learning rate or look at the data"
+            )
+        loss, norm = (number if math.isfinite(number) else None for number in (report.loss, report.gradient_norm))
+        step = report.step
+        self._enter(Entry(first=step, last=step, reason="not_finite", onset=step, loss=loss, gradient_norm=norm))
+
+    def _pass_over(self) -> None:
+        """Move to the next step that the ledger does not hold; a run that comes here again counts as it did before."""
+        while reasons := self.ledger.reasons(self.position.step):
+            self.position.skipped_in_a_row += reasons == {"not_finite"}
+            self.position.step += 1
+
+    def _enter(self, entry: Entry) -> None:
+        self.ledger = self.ledger.with_entry(entry)
+        if self.store is not None and self.world.is_first:
+            write_ledger(self.store.folder, self.ledger)
 
     def use_average(self) -> None:
         """Put the mean of the weights, if the recipe wants one, in their place; training does not go on from there."""
@@ -226,33 +299,87 @@ class Trainer:
 
     # Saving and resuming
 
-    def save(self, folder: Path) -> None:
-        """Write a checkpoint; the first process only."""
-        position = {name: getattr(self.position, name) for name in Position.__dataclass_fields__}
-        checkpoint.save(
-            folder,
-            step=self.position.step,
+    def save(self) -> None:
+        """Begin a checkpoint of the present step."""
+        spikes, step = self.recipe.spikes, self.position.step
+        self._kept.begin(
+            step=step,
             tensors=checkpoint.pack(self.model, self.optimizers),
-            state={"position": position, "plan_digest": self.plan.digest},
+            own=checkpoint.pack_own(self.world),
+            state={
+                "position": write_record(self.position),
+                "ledger": write_record(self.ledger.entries),
+                **self._identity(),
+            },
+            needed_step=max(0, step - spikes.patience - spikes.rollback_steps) if spikes.deviations else None,
         )
 
-    def resume(self, folder: Path) -> tuple[str, ...]:
-        """Go on from the newest whole checkpoint, if there is one; returns a line for each newer one that is broken.
+    def resume(self, store: checkpoint.Store) -> tuple[str, ...]:
+        """Keep checkpoints in `store` and go on from its newest whole one, if there is one.
 
-        RefusedInput when it belongs to another plan.
+        Returns a line for each newer one that is broken. RefusedInput when it belongs to another plan, recipe or model.
         """
-        found = checkpoint.newest(folder)
+        self.store = store
+        self.ledger = store.tidy()
+        found = store.newest()
         if found is None:
+            if self.position.step:
+                raise RefusedInput(f"{store.folder}: there is no checkpoint to go back to; someone removed it")
+            self._pass_over()
             return ()
-        if found.state["plan_digest"] != self.plan.digest:
-            raise RefusedInput(
-                f"{folder}: checkpoints of plan {found.state['plan_digest'][:12]}, the job's is"
-                f" {self.plan.digest[:12]}; remove the folder to start again from step 0"
-            )
-        checkpoint.unpack(found.tensors, self.model, self.optimizers)
-        self.position = Position(**found.state["position"])
+        self._check_identity(found.state)
+        checkpoint.unpack(found.tensors, self.model, self.optimizers, self.world)
+        self.position = read_record(Position, found.state["position"], where="position")
+        self._pass_over()
         log.info("resumed at step %d", self.position.step)
         return found.broken
+
+    def roll_back(self, spike: Entry) -> tuple[str, ...]:
+        """Enter a spike into the ledger and go back to before its first step; steps up to it are made again.
+
+        Returns what `resume` returns. Diverged when the recipe does not go back any more.
+        """
+        limit = self.recipe.spikes.max_rollbacks
+        if self.ledger.rollbacks >= limit:
+            raise Diverged(
+                f"steps {spike.onset} to {spike.last}: a spike (loss {spike.loss:.4g}, gradient norm"
+                f" {spike.gradient_norm:.4g}) after {limit} rollbacks, and max_rollbacks={limit}; lower the learning"
+                " rate or look at the data"
+            )
+        self._kept.settle()
+        self._enter(spike)  # from here on a killed run comes out the same
+        self.world.wait()
+        seconds = self.position.seconds
+        broken = self.resume(self._kept)
+        self.position.seconds = seconds
+        return broken
+
+    @property
+    def _kept(self) -> checkpoint.Store:
+        assert self.store is not None, "resume(store) says where checkpoints are kept"
+        return self.store
+
+    def _identity(self) -> dict[str, Any]:
+        """What a checkpoint belongs to."""
+        settings = {
+            "model": differing_from_defaults(self.model.config),
+            "pretrain": differing_from_defaults(self.recipe),
+        }
+        return {"plan_digest": self.plan.digest, "settings": settings}
+
+    def _check_identity(self, state: dict[str, Any]) -> None:
+        own, folder = self._identity(), self._kept.folder
+        if state["plan_digest"] != own["plan_digest"]:
+            raise RefusedInput(
+                f"{folder}: checkpoints of plan {state['plan_digest'][:12]}, the job's is"
+                f" {own['plan_digest'][:12]}; remove the folder to start again from step 0"
+            )
+        differing = differences(state["settings"], own["settings"])
+        if differing:
+            raise RefusedInput(
+                f"{folder}: checkpoints made with other settings than the job's: {'; '.join(differing)}. Give back the"
+                " old ones, or remove the folder to start again from step 0"
+            )
 
     # Looking at it
 
@@ -290,7 +417,7 @@ class Trainer:
         result = {}
         for number, source in enumerate(self.plan.record.sources):
             total, count = self._held_out_nats(
-                number, lambda samples, numbers: self._batch(samples, step=-1, numbers=numbers)
+                number, lambda samples, numbers: self.batch(samples, step=-1, numbers=numbers)
             )
             if count:
                 result[source.name] = total / count
@@ -321,6 +448,12 @@ class Trainer:
         return losses.double().sum().item()
 
     @torch.no_grad()
+    def row_loss(self, sample: Sample, *, step: int, number: int) -> float:
+        """Nats a target of one row of a step's batch."""
+        batch = self.batch([sample], step=step, numbers=[number])
+        return self._nats(batch) / max(1, batch.trained_tokens)
+
+    @torch.no_grad()
     def continued(self, prompt: list[int], *, new_tokens: int, eos_id: int) -> list[int]:
         """`prompt` followed by the model's most likely tokens, up to `new_tokens` or the end of the text."""
         tokens = torch.tensor([prompt], device=self.world.device)
@@ -337,47 +470,83 @@ class Trainer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Watch:
-    """Who is told what while a run goes on. `sample` gives a text at a step, or is None."""
+    """Who is told what while a run goes on."""
 
     progress: Progress
-    checkpoints: Path
     checkpoint_seconds: float
-    sample: Callable[[Trainer], str] | None = None
+    bundle: Path  # a folder, made when the run stops itself
+    describe: bundle.Describe
+    sample: Callable[[Trainer], str] | None = None  # a text at a step
 
 
 def train(trainer: Trainer, watch: Watch) -> None:
-    """Run the plan's remaining steps. StopRequested, with the state saved, when a signal asked for it."""
-    steps = trainer.plan.record.steps
-    saved = time.monotonic()
-    with _signals() as asked:
-        while trainer.position.step < steps:
-            started = time.monotonic()
-            report = trainer.run_step(stop=bool(asked))
-            trainer.position.seconds += time.monotonic() - started
-            step = trainer.position.step
-            _report(trainer, watch, report, seconds=time.monotonic() - started)
-            is_due = trainer.world.is_first and time.monotonic() - saved > watch.checkpoint_seconds
-            if step < steps and (is_due or (report.stop and trainer.world.is_first)):
-                trainer.save(watch.checkpoints)
-                saved = time.monotonic()
-            if report.stop and step < steps:
-                trainer.world.wait()
-                raise StopRequested(f"checkpoint of step {step} of {steps} saved; the same command goes on from there")
+    """Run the plan's remaining steps, keeping checkpoints where `resume` said.
+
+    StopRequested, with the state saved, when a signal asked for it.
+    """
+    assert trainer.store is not None, "resume(store) says where checkpoints are kept"
+    try:
+        with _signals() as asked, trainer.store as store:
+            if trainer.recipe.spikes.deviations and not checkpoint.checkpoints(store.folder):
+                trainer.save()  # a spike may come before the first one that is due
+            _run_steps(trainer, watch, store, asked)
+    except Diverged as error:
+        if not trainer.world.is_first:
+            raise
+        bundle.write(watch.bundle, trainer, str(error), describe=watch.describe)
+        raise Diverged(f"{error}. {watch.bundle} has the batch, its documents and the norms") from error
+
+
+def _run_steps(trainer: Trainer, watch: Watch, store: checkpoint.Store, asked: list[int]) -> None:
+    """The steps that are left. What happens at a step's end is what all processes told each other along with it."""
+    steps, saved = trainer.plan.record.steps, time.monotonic()
+    while trainer.position.step < steps:
+        started = time.monotonic()
+        is_due = trainer.world.is_first and not store.is_pending and started - saved > watch.checkpoint_seconds
+        report = trainer.run_step(Told(stop=bool(asked), save=is_due, writing=store.is_writing))
+        trainer.position.seconds += time.monotonic() - started
+        _report(trainer, watch, report, seconds=time.monotonic() - started)
+        if report.spike is not None:
+            _roll_back(trainer, watch, report.spike)
+            continue
+        if not report.told.writing:
+            store.commit()
+        if trainer.position.step < steps and (report.told.save or report.told.stop):
+            store.settle()
+            trainer.save()
+            saved = time.monotonic()
+            if report.told.stop:
+                store.settle()
+                raise StopRequested(
+                    f"checkpoint of step {trainer.position.step} of {steps} saved; the same command goes on from there"
+                )
+
+
+def _roll_back(trainer: Trainer, watch: Watch, spike: Entry) -> None:
+    broken = trainer.roll_back(spike)
+    for line in broken:
+        watch.progress.message(f"a checkpoint is broken and was passed over: {line}", level="WARNING")
+    watch.progress.message(
+        f"a spike at steps {spike.onset} to {spike.last} (loss {spike.loss:.4g}, gradient norm"
+        f" {spike.gradient_norm:.4g}): back to step {trainer.position.step}; steps {spike.first} to {spike.last} will"
+        " not be trained on",
+        level="WARNING",
+    )
 
 
 def _report(trainer: Trainer, watch: Watch, report: StepReport, *, seconds: float) -> None:
     """Write the step's numbers, when it is one of those that are written."""
-    steps, step = trainer.plan.record.steps, trainer.position.step
+    steps, step = trainer.plan.record.steps, report.step + 1
     if _is_one_of(step, steps, EVALUATIONS) and step < steps:
         for name, value in trainer.held_out().items():
             watch.progress.log(step=step, **{name: value})
     if not trainer.world.is_first:
         return
-    if report.is_skipped:
-        watch.progress.message(
-            f"step {step - 1} skipped: loss {report.loss}, gradient norm {report.gradient_norm}", level="WARNING"
-        )
-    elif step == 1 or _is_one_of(step, steps, LOGGED_STEPS):
+    if report.was_rerun:
+        numbers = f"loss {report.loss}, gradient norm {report.gradient_norm}"
+        outcome = f"skipped: {numbers}" if report.is_skipped else f"was not finite at first, then {numbers}"
+        watch.progress.message(f"step {report.step} {outcome}", level="WARNING")
+    if not report.is_skipped and (step == 1 or _is_one_of(step, steps, LOGGED_STEPS)):
         tokens = trainer.plan.record.global_batch_tokens
         flops = trainer.model.config.training_flops_per_token(trainer.plan.record.sequence_length)
         watch.progress.log(

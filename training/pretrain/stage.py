@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
@@ -11,13 +12,17 @@ from typing import Any
 
 import torch
 
+from training.artifact import write_text
 from training.job import Gate, Job, Outcome, RefusedInput, Work
 from training.pretrain import export
 from training.pretrain.batches import Plan, Shards, held_out_bytes, held_out_samples, index, open_shards, read_plan
+from training.pretrain.checkpoint import Store
+from training.pretrain.ledger import LEDGER_FILE, Ledger, write_ledger
 from training.pretrain.loop import HELD_OUT_BITS, Trainer, Watch, keep_freed_memory, train
 from training.pretrain.model import Decoder, initialise
 from training.pretrain.objectives import Objective
 from training.pretrain.parallel import joined_world
+from training.pretrain.sidecars import Sidecars
 from training.recipe import ModelRecipe, PretrainRecipe
 from training.records import RecipeError
 
@@ -25,6 +30,8 @@ log = logging.getLogger(__name__)
 
 MODEL_FOLDER = "model"
 CHECKPOINTS_FOLDER = "checkpoints"
+BUNDLE_FOLDER = "stopped"
+SKIPPED_FILE = "skipped_documents.jsonl"
 PROMPT_TOKENS = 16
 SAMPLE_TOKENS = 48
 
@@ -33,7 +40,7 @@ def run(job: Job, work: Work) -> Outcome:
     """Train, export and check. Every process of a distributed job comes here; only the first one writes."""
     export.require_transformers()
     recipe = job.settings_as(PretrainRecipe, "pretrain")
-    plan, shards = _open_inputs(job, recipe)
+    plan, shards, sidecars = _open_inputs(job, recipe)
     _set_up_torch(job)
     with joined_world() as world:
         model = build_model(job.settings_as(ModelRecipe, "model"), recipe, _tokenizer_folder(job))
@@ -49,8 +56,7 @@ def run(job: Job, work: Work) -> Outcome:
         model.set_recompute(job.run.recompute)
         if job.run.compile:
             trainer.hidden = torch.compile(model)
-        checkpoints = work.scratch / CHECKPOINTS_FOLDER
-        broken = trainer.resume(checkpoints)
+        broken = trainer.resume(Store(work.scratch / CHECKPOINTS_FOLDER, world))
         for line in broken:
             work.progress.message(f"a checkpoint is broken and was passed over: {line}", level="WARNING")
         resumed_at = trainer.position.step
@@ -64,8 +70,9 @@ def run(job: Job, work: Work) -> Outcome:
             trainer,
             Watch(
                 progress=work.progress,
-                checkpoints=checkpoints,
                 checkpoint_seconds=job.run.checkpoint_seconds,
+                bundle=work.path / BUNDLE_FOLDER,
+                describe=sidecars.describe,
                 sample=sample,
             ),
         )
@@ -74,7 +81,7 @@ def run(job: Job, work: Work) -> Outcome:
         if not world.is_first:
             return Outcome(files=())
         notes = _notes(trainer, broken, resumed_at)
-        return _finish(job, work, trainer, held_out, notes)
+        return _finish(job, work, trainer, held_out, notes, sidecars)
 
 
 def build_model(recipe: ModelRecipe, pretrain: PretrainRecipe, tokenizer: Path) -> Decoder:
@@ -97,8 +104,8 @@ def make_objective(recipe: PretrainRecipe, plan: Plan, tokenizer: Path) -> Objec
     )
 
 
-def _open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards]:
-    """Plan and shards, checked against each other, the tokenizer and the recipe."""
+def _open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards, Sidecars]:
+    """Plan, shards and sidecars, checked against each other, the tokenizer and the recipe."""
     item, tokenizer = job.input_of("training_plan", "ladder_plan"), job.input_of("tokenizer").digest
     plan = read_plan(Path(item.path), digest=item.digest)
     record = plan.record
@@ -116,9 +123,9 @@ def _open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards]:
         )
     # Every process maps the same files; one reading of every byte a node is enough.
     is_first_here = os.environ.get("LOCAL_RANK", "0") == "0"
-    return plan, open_shards(
-        plan, {one.fingerprint: one for one in job.inputs_of("token_shards")}, verify=is_first_here
-    )
+    inputs = {one.fingerprint: one for one in job.inputs_of("token_shards")}
+    shards = open_shards(plan, inputs, verify=is_first_here)
+    return plan, shards, Sidecars(plan, inputs)
 
 
 def _set_up_torch(job: Job) -> None:
@@ -176,14 +183,23 @@ def _notes(trainer: Trainer, broken: tuple[str, ...], resumed_at: int) -> dict[s
         notes["resumed_at_step"] = resumed_at
     if broken:
         notes["broken_checkpoints"] = list(broken)
-    if trainer.position.skipped_steps:
-        notes["skipped_steps"] = trainer.position.skipped_steps
+    if trainer.ledger.entries:
+        notes["skipped_steps"] = trainer.ledger.steps
+    if trainer.position.rerun_steps:
+        notes["rerun_steps"] = trainer.position.rerun_steps
     return notes
 
 
-def _finish(job: Job, work: Work, trainer: Trainer, held_out: dict[str, float], notes: dict[str, Any]) -> Outcome:
+def _finish(
+    job: Job,
+    work: Work,
+    trainer: Trainer,
+    held_out: dict[str, float],
+    notes: dict[str, Any],
+    sidecars: Sidecars,
+) -> Outcome:
     """Export, judge and sum up."""
-    position, record = trainer.position, trainer.plan.record
+    position, record, ledger = trainer.position, trainer.plan.record, trainer.ledger
     folder = work.path / MODEL_FOLDER
     reasons = (*trainer.model.config.inexpressible(), *trainer.recipe.objective.inexpressible())
     if reasons:
@@ -195,7 +211,7 @@ def _finish(job: Job, work: Work, trainer: Trainer, held_out: dict[str, float], 
     comparison = export.compare(trainer.model, folder, torch.from_numpy(rows[0]).to(trainer.world.device))
     start = position.first_loss if position.first_loss is not None else math.nan
     end = sum(position.last_losses) / max(1, len(position.last_losses)) if position.last_losses else math.nan
-    trained = position.step * record.global_batch_tokens
+    trained = (position.step - len(ledger.steps)) * record.global_batch_tokens
     metrics = {
         "parameters": trainer.model.config.parameter_count,
         "steps": position.step,
@@ -204,7 +220,8 @@ def _finish(job: Job, work: Work, trainer: Trainer, held_out: dict[str, float], 
         "loss_end": end,
         "tokens_per_second": trained / max(position.seconds, 1e-9),
         "training_seconds": position.seconds,
-        "skipped_steps": len(position.skipped_steps),
+        "skipped_steps": len(ledger.steps),
+        "rollbacks": ledger.rollbacks,
         **held_out,
     }
     if any(name.startswith(HELD_OUT_BITS) for name in held_out):
@@ -213,11 +230,21 @@ def _finish(job: Job, work: Work, trainer: Trainer, held_out: dict[str, float], 
         step=position.step, **{name: value for name, value in metrics.items() if name.startswith("held_out")}
     )
     return Outcome(
-        files=tuple(f"{MODEL_FOLDER}/{name}" for name in names),
+        files=(*(f"{MODEL_FOLDER}/{name}" for name in names), *_write_ledger(work, ledger, sidecars)),
         metrics=metrics,
-        gates=(_loss_gate(start, end, trainer.recipe.min_loss_fall), _export_gate(comparison)),
+        gates=(_loss_gate(start, end, trainer.recipe.min_loss_fall, ledger), _export_gate(comparison)),
         notes=notes,
     )
+
+
+def _write_ledger(work: Work, ledger: Ledger, sidecars: Sidecars) -> tuple[str, ...]:
+    """The ledger and the documents of the steps in it; no files when the run passed over nothing."""
+    if not ledger.entries:
+        return ()
+    write_ledger(work.path, ledger)
+    rows = (json.dumps(row, sort_keys=True, ensure_ascii=False, default=str) for row in sidecars.skipped(ledger))
+    write_text(work.path / SKIPPED_FILE, "".join(f"{row}\n" for row in rows))
+    return LEDGER_FILE, SKIPPED_FILE
 
 
 def _overall_bits_per_byte(plan: Plan, held_out: dict[str, float]) -> float:
@@ -230,13 +257,18 @@ def _overall_bits_per_byte(plan: Plan, held_out: dict[str, float]) -> float:
     return sum(value * sizes[name] for name, value in bits.items()) / sum(sizes[name] for name in bits)
 
 
-def _loss_gate(start: float, end: float, min_fall: float) -> Gate:
-    """The loss is a number and fell by at least `min_fall` nats, from the first step to the mean of the last ones."""
+def _loss_gate(start: float, end: float, min_fall: float, ledger: Ledger) -> Gate:
+    """The loss is a number and fell by at least `min_fall` nats, from the first step to the mean of the last ones.
+
+    Its evidence says how many steps that took out of the run.
+    """
     is_finite = math.isfinite(start) and math.isfinite(end)
     evidence = {
         "loss_start": start if is_finite else None,
         "loss_end": end if is_finite else None,
         "min_loss_fall": min_fall,
+        "skipped_steps": len(ledger.steps),
+        "rollbacks": ledger.rollbacks,
     }
     return Gate(name="loss_finite_and_falling", passed=is_finite and start - end >= min_fall, evidence=evidence)
 

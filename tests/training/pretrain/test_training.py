@@ -50,6 +50,18 @@ def run_steps(trainer, count):
     return [trainer.run_step().loss for _ in range(count)]
 
 
+def save(trainer, folder):
+    """A whole checkpoint of the present step in `folder`."""
+    if trainer.store is None:
+        trainer.store = checkpoint.Store(folder, ALONE)
+    trainer.save()
+    trainer.store.settle()
+
+
+def resume(trainer, folder):
+    return trainer.resume(checkpoint.Store(folder, ALONE))
+
+
 def state_of(trainer):
     return checkpoint.pack(trainer.model, trainer.optimizers)
 
@@ -78,8 +90,8 @@ def test_a_resumed_run_ends_with_the_same_bits(chain, tmp_path, optimizer, micro
     straight, killed, resumed = (trainer_of(chain, **settings) for _ in range(3))
     losses = run_steps(straight, 12)
     assert run_steps(killed, 5) == losses[:5]
-    killed.save(tmp_path)
-    assert resumed.resume(tmp_path) == ()
+    save(killed, tmp_path)
+    assert resume(resumed, tmp_path) == ()
     assert run_steps(resumed, 7) == losses[5:]
     assert_same_bits(state_of(resumed), state_of(straight))
     assert losses[-1] < losses[0]
@@ -105,8 +117,8 @@ def test_a_resumed_run_keeps_the_routers_biases(chain, tmp_path):
     straight, killed, resumed = (trainer_of(chain, model=EXPERTS) for _ in range(3))
     losses = run_steps(straight, 12)
     run_steps(killed, 5)
-    killed.save(tmp_path)
-    resumed.resume(tmp_path)
+    save(killed, tmp_path)
+    resume(resumed, tmp_path)
     assert run_steps(resumed, 7) == losses[5:]
     assert_same_bits(state_of(resumed), state_of(straight))
     assert straight.model.blocks[0].mlp.bias.abs().max() > 0.01
@@ -159,11 +171,11 @@ def saved(chain, folder, steps=(2, 4)):
     trainer = trainer_of(chain)
     for step in steps:
         run_steps(trainer, step - trainer.position.step)
-        trainer.save(folder)
+        save(trainer, folder)
     return trainer
 
 
-@pytest.mark.parametrize("name", [checkpoint.TENSORS_FILE, checkpoint.STATE_FILE, checkpoint.MANIFEST_FILE])
+@pytest.mark.parametrize("name", [checkpoint.tensors_file(0, 1), checkpoint.STATE_FILE, checkpoint.MANIFEST_FILE])
 @pytest.mark.parametrize("length", [0, 10, None])
 def test_a_broken_checkpoint_is_passed_over_and_named(chain, tmp_path, name, length):
     saved(chain, tmp_path)
@@ -172,16 +184,16 @@ def test_a_broken_checkpoint_is_passed_over_and_named(chain, tmp_path, name, len
     if length is None:
         path.unlink()
     trainer = trainer_of(chain)
-    (line,) = trainer.resume(tmp_path)
+    (line,) = resume(trainer, tmp_path)
     assert line.startswith("step-00000004") and trainer.position.step == 2
 
 
 def test_when_every_checkpoint_is_broken_nothing_starts_from_zero(chain, tmp_path):
     saved(chain, tmp_path)
     for folder in checkpoint.checkpoints(tmp_path):
-        (folder / checkpoint.TENSORS_FILE).unlink()
+        (folder / checkpoint.tensors_file(0, 1)).unlink()
     with pytest.raises(RefusedInput, match=r"no checkpoint is whole.*step-00000004.*step-00000002"):
-        trainer_of(chain).resume(tmp_path)
+        resume(trainer_of(chain), tmp_path)
 
 
 def test_two_checkpoints_are_kept(chain, tmp_path):
@@ -194,26 +206,37 @@ def test_a_checkpoint_of_another_plan_or_model_is_refused(chain, tmp_path):
     other = trainer_of(chain)
     other.plan.digest = "0" * 64
     with pytest.raises(RefusedInput, match="checkpoints of plan"):
-        other.resume(tmp_path)
-    with pytest.raises(RefusedInput, match="has shape"):
-        trainer_of(chain, model=dataclasses.replace(tiny.MODEL, width=64)).resume(tmp_path)
+        resume(other, tmp_path)
+    with pytest.raises(RefusedInput, match=r"model.width: 32 → 64"):
+        resume(trainer_of(chain, model=dataclasses.replace(tiny.MODEL, width=64)), tmp_path)
+    with pytest.raises(RefusedInput, match=r"other settings.*pretrain.learning_rate: 0.01 → 0.02"):
+        resume(trainer_of(chain, learning_rate=0.02), tmp_path)
+
+
+def watch_in(folder, **changes):
+    settings = {"checkpoint_seconds": 1e9, "bundle": folder / "stopped", "describe": describe, **changes}
+    return Watch(progress=tiny.progress_in(folder), **settings)
+
+
+def describe(documents):
+    return [{"shard": shard, "document": document} for shard, document in documents]
 
 
 def test_a_signal_saves_at_the_step_boundary_and_asks_to_be_requeued(chain, tmp_path):
     trainer = trainer_of(chain)
-    watch = Watch(progress=tiny.progress_in(tmp_path), checkpoints=tmp_path / "checkpoints", checkpoint_seconds=1e9)
+    resume(trainer, tmp_path / "checkpoints")
     healthy = trainer.run_step
 
-    def signalled(*, stop):
+    def signalled(told):
         if trainer.position.step == 3:
             os.kill(os.getpid(), signal.SIGUSR1)
-        return healthy(stop=stop)
+        return healthy(told)
 
     trainer.run_step = signalled
     with pytest.raises(StopRequested, match="checkpoint of step 5 of 12 saved"):
-        train(trainer, watch)
+        train(trainer, watch_in(tmp_path))
     resumed = trainer_of(chain)
-    resumed.resume(tmp_path / "checkpoints")
+    resume(resumed, tmp_path / "checkpoints")
     assert resumed.position.step == 5
 
 

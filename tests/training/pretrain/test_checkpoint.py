@@ -1,0 +1,143 @@
+"""Checkpoints on disk: whole or passed over, written beside training, read by any number of processes."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+import torch
+
+from training.job import RefusedInput
+from training.pretrain import checkpoint
+from training.pretrain.checkpoint import Store, share_of
+from training.pretrain.parallel import World
+
+SIZES = {"a": 300, "b": 7, "c": 50, "d": 90, "e": 1, "f": 64}
+TENSORS = {f"model.{name}": torch.arange(size, dtype=torch.float32) for name, size in SIZES.items()}
+
+
+def world(rank=0, size=1):
+    return World(rank=rank, size=size, device=torch.device("cpu"))
+
+
+def written(folder, step, *, size=1, tensors=TENSORS, **more):
+    """A checkpoint by `size` processes, the first of which commits last."""
+    stores = [Store(folder, world(rank, size)) for rank in range(size)]
+    for rank, store in enumerate(stores):
+        own = {f"random.cpu.{rank}": torch.full((4,), rank, dtype=torch.uint8)}
+        store.begin(step=step, tensors=tensors, own=own, state={"ledger": [], **more})
+    for store in reversed(stores):
+        store.commit()
+    return folder / f"step-{step:08d}"
+
+
+def places(size):
+    """The ends of a file and some bytes between them."""
+    chance = random.Random(size)
+    return sorted({0, 1, 7, 8, size - 2, size - 1, *(chance.randrange(size) for _ in range(40))} & set(range(size)))
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_flip_or_a_cut_at_any_byte_leads_to_the_checkpoint_before(tmp_path, size):
+    written(tmp_path, 2, size=size)
+    newest = written(tmp_path, 4, size=size)
+    store = Store(tmp_path, world())
+    assert store.newest().state["step"] == 4
+    for path in sorted(newest.iterdir()):
+        whole = path.read_bytes()
+        for place in places(len(whole)):
+            flipped = bytes([whole[place] ^ (1 << place % 8)])
+            for damaged in (whole[:place], whole[:place] + flipped + whole[place + 1 :]):
+                path.write_bytes(damaged)
+                found = store.newest()
+                assert found.state["step"] == 2 and found.broken[0].startswith("step-00000004"), (path, place)
+        path.write_bytes(whole)
+    assert store.newest().state["step"] == 4
+
+
+@pytest.mark.parametrize("before", [1, 2, 3, 4, 8])
+def test_any_number_of_processes_reads_what_another_number_wrote(tmp_path, before):
+    folder = written(tmp_path, 3, size=before)
+    assert len(list(folder.glob("*.safetensors"))) == before
+    tensors = Store(tmp_path, world()).newest().tensors
+    assert {name for name in tensors if name.startswith("random")} == {f"random.cpu.{rank}" for rank in range(before)}
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in TENSORS.items())
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+def test_processes_share_out_every_tensor_once(size):
+    big = {str(number): torch.zeros(100 + number) for number in range(40)}
+    shares = [share_of(big, world(rank, size)) for rank in range(size)]
+    assert sorted(name for share in shares for name in share) == sorted(big)
+    sizes = [sum(tensor.nbytes for tensor in share.values()) for share in shares]
+    assert max(sizes) - min(sizes) <= 2 * 4 * 140
+
+
+def test_what_is_saved_is_the_state_at_the_step_boundary_and_counts_when_committed(tmp_path, monkeypatch):
+    tensors, go = {"model.a": torch.zeros(1000)}, threading.Event()
+    plain = checkpoint.save_tensors
+
+    def slow(*arguments):
+        assert go.wait(10)
+        plain(*arguments)
+
+    monkeypatch.setattr(checkpoint, "save_tensors", slow)
+    store = Store(tmp_path, world())
+    store.begin(step=7, tensors=tensors, own={}, state={"ledger": []})
+    tensors["model.a"].fill_(9.0)  # the next step, while the thread waits
+    assert store.is_writing and store.is_pending and store.newest() is None
+    go.set()
+    store.settle()
+    assert not store.is_writing and not store.is_pending
+    assert store.newest().tensors["model.a"].sum() == 0
+
+
+def test_memory_for_the_copy_is_kept_and_follows_the_tensors(tmp_path):
+    store = Store(tmp_path, world())
+    for step, tensors in enumerate(
+        ({"a": torch.zeros(5)}, {"a": torch.ones(5)}, {"a": torch.ones(6), "b": torch.ones(1)})
+    ):
+        store.begin(step=step, tensors=tensors, own={}, state={"ledger": []})
+        store.settle()
+        found = store.newest().tensors
+        assert found.keys() == tensors.keys() and all(torch.equal(found[name], tensors[name]) for name in tensors)
+
+
+def test_a_failure_while_writing_is_raised_where_training_goes_on(tmp_path):
+    written(tmp_path, 1)
+    (tmp_path / ".step-00000002.tmp").write_text("in the way")
+    store = Store(tmp_path, world())
+    store.begin(step=2, tensors=TENSORS, own={}, state={"ledger": []})
+    with pytest.raises(OSError, match="step-00000002"):
+        store.settle()
+    assert store.newest().state["step"] == 1
+
+
+def test_what_a_killed_save_left_is_no_checkpoint_and_goes(tmp_path):
+    written(tmp_path, 1)
+    store = Store(tmp_path, world())
+    store.begin(step=2, tensors=TENSORS, own={}, state={"ledger": []})
+    store._thread.join()  # killed before the commit
+    again = Store(tmp_path, world())
+    assert again.newest().state["step"] == 1
+    again.tidy()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001"]
+
+
+def test_a_run_may_always_go_back_some_steps_though_few_checkpoints_are_kept(tmp_path):
+    store, back = Store(tmp_path, world()), 20
+    for step in range(0, 120, 7):
+        store.begin(step=step, tensors=TENSORS, own={}, state={"ledger": []}, needed_step=max(0, step - back))
+        store.settle()
+        kept = [int(path.name[-8:]) for path in checkpoint.checkpoints(tmp_path)]
+        assert kept[:2] == [one for one in (step, step - 7) if one >= 0] and len(kept) <= 4
+        assert max(one for one in kept if one <= max(0, step - back)) >= step - 2 * back - 7
+
+
+def test_a_checkpoint_in_another_form_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "FORMAT", 1)
+    written(tmp_path, 1)
+    monkeypatch.undo()
+    with pytest.raises(RefusedInput, match=r"no checkpoint is whole .*another version"):
+        Store(tmp_path, world()).newest()

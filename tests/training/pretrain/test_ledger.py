@@ -1,0 +1,338 @@
+"""Spikes, steps that are not finite, and what a run leaves out because of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.training.pretrain import tiny
+from training.job import RefusedInput
+from training.pretrain import batches, checkpoint, stage
+from training.pretrain.bundle import BATCH_FILE, BUNDLE_FILE
+from training.pretrain.ledger import Entry, Ledger, Watched, deviation, read_ledger, write_ledger
+from training.pretrain.loop import Diverged, Trainer, Watch, train
+from training.pretrain.parallel import World
+from training.pretrain.sidecars import Sidecars
+from training.recipe import SpikeRecipe
+from training.records import RecipeError
+
+ALONE = World(rank=0, size=1, device=torch.device("cpu"))
+SPIKES = SpikeRecipe(deviations=6.0, window=12, patience=2, rollback_steps=10, max_rollbacks=3)
+POISONED = range(30, 34)  # steps whose tokens are noise
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory):
+    recipe = dataclasses.replace(tiny.PRETRAIN, tokens=48 * 256, learning_rate=3e-3, spikes=SPIKES)
+    mixture = tiny.MixtureRecipe(weights={"books": 1.0, "web": 1.0}, max_epochs=10, held_out_fraction=0.1)
+    return tiny.TinyChain(tmp_path_factory.mktemp("chain"), pretrain=recipe, mixture=mixture)
+
+
+class Stopped(Exception):
+    """Stands for a kill between two steps."""
+
+
+class Poisoned(Trainer):
+    """A trainer whose rows are noise at some steps; it stops without a word after a number of them."""
+
+    poison: range = POISONED
+    steps_left: int = 10**9
+
+    def batch(self, samples, *, step, numbers):
+        made = super().batch(samples, step=step, numbers=numbers)
+        if step not in self.poison:
+            return made
+        draws = np.random.Generator(np.random.Philox(key=[step, numbers[0]]))
+        noise = draws.integers(2, tiny.VOCABULARY, size=made.tokens.shape)
+        return made._replace(tokens=noise, targets=np.roll(noise, 7, axis=1))
+
+    def run_step(self, told):
+        if self.steps_left == 0:
+            raise Stopped
+        self.steps_left -= 1
+        return super().run_step(told)
+
+
+def trainer_of(chain, folder=None, *, kind=Trainer, **changes):
+    """A trainer that keeps its checkpoints in `folder`, or keeps none."""
+    recipe = dataclasses.replace(chain.pretrain, **changes)
+    model = stage.build_model(tiny.MODEL, recipe, Path(chain.tokenizer.path))
+    trainer = kind(model, recipe, chain.plan, chain.open_shards(), ALONE, micro_batch_tokens=128)
+    if folder is not None:
+        trainer.resume(checkpoint.Store(folder / "checkpoints", ALONE))
+    return trainer
+
+
+def watch_in(chain, folder):
+    folder.mkdir(exist_ok=True)
+    sidecars = Sidecars(chain.plan, {chain.shards.fingerprint: chain.shards})
+    return Watch(
+        progress=tiny.progress_in(folder),
+        checkpoint_seconds=0.0,
+        bundle=folder / "stopped",
+        describe=sidecars.describe,
+    )
+
+
+def run(chain, folder, **settings):
+    trainer = trainer_of(chain, folder, **settings)
+    train(trainer, watch_in(chain, folder))
+    return trainer
+
+
+def assert_same_bits(one, other):
+    one, other = (checkpoint.pack(trainer.model, trainer.optimizers) for trainer in (one, other))
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        assert torch.equal(tensor, other[name]), name
+
+
+# The detector
+
+
+def noisy(count, seed=0):
+    """Losses that fall and norms that scatter, with a tail."""
+    chance = random.Random(seed)
+    return [(4 + 3 * 0.99**n + chance.gauss(0, 0.05), chance.lognormvariate(0, 0.2)) for n in range(count)]
+
+
+def seen(steps, recipe=SPIKES):
+    watched = Watched()
+    found = [watched.see(n, loss=loss, norm=norm, recipe=recipe) for n, (loss, norm) in enumerate(steps)]
+    return [entry for entry in found if entry is not None]
+
+
+def test_noise_is_no_spike():
+    assert seen(noisy(5000), dataclasses.replace(SPIKES, window=64)) == []
+
+
+@pytest.mark.parametrize(("loss", "norm"), [(8.0, 1.0), (4.0, 100.0)])
+def test_a_spike_of_the_loss_or_of_the_gradient_is_found_at_its_second_step(loss, norm):
+    steps = noisy(300)
+    steps[200:] = [(loss, norm)] * 100
+    (first, *_) = seen(steps)
+    assert (first.onset, first.first, first.last) == (200, 190, 201)
+    assert max(first.loss_deviation, first.norm_deviation) > 6
+
+
+def test_one_odd_step_is_no_spike_and_is_not_taken_for_normal():
+    steps = noisy(300)
+    steps[200] = (9.0, 50.0)
+    watched = Watched()
+    assert not any(watched.see(n, loss=x, norm=y, recipe=SPIKES) for n, (x, y) in enumerate(steps[:202]))
+    assert watched.onset is None and 9.0 not in watched.losses
+
+
+def test_nothing_is_looked_at_unless_the_recipe_says_so():
+    steps = noisy(50) + [(99.0, 1e6)] * 10
+    assert seen(steps, SpikeRecipe()) == []
+
+
+def test_deviations_are_counted_in_the_spread_that_a_normal_law_would_have():
+    history = [random.Random(5).gauss(10, 2) for _ in range(1)] + [
+        10 + 2 * value for value in np.random.Generator(np.random.Philox(key=3)).standard_normal(20_000)
+    ]
+    assert deviation(16.0, history) == pytest.approx(3.0, rel=0.03)
+    assert deviation(1.02, [1.0] * 20) == pytest.approx(2.0)  # the least spread counts
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"deviations": -1}, {"window": 2}, {"patience": 0}, {"rollback_steps": 0}, {"max_rollbacks": -1}]
+)
+def test_a_detector_that_cannot_work_is_refused(wrong):
+    with pytest.raises(RecipeError, match=next(iter(wrong))):
+        SpikeRecipe(**wrong)
+
+
+# Going back
+
+
+@pytest.fixture(scope="module")
+def poisoned(chain, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("poisoned")
+    return folder, run(chain, folder, kind=Poisoned)
+
+
+def test_a_run_that_went_back_never_trained_on_what_its_ledger_holds(chain, poisoned):
+    folder, trainer = poisoned
+    assert trainer.ledger.rollbacks == len(trainer.ledger.entries) >= 1
+    assert set(POISONED) <= set(trainer.ledger.steps) < set(range(20, 36))
+    assert read_ledger(folder / "checkpoints") == trainer.ledger
+    # The same ledger from the start, and not a poisoned row in sight.
+    clean = trainer_of(chain)
+    clean.ledger = trainer.ledger
+    while clean.position.step < 48:
+        clean.run_step()
+    assert_same_bits(trainer, clean)
+    assert trainer.position.last_losses == clean.position.last_losses
+
+
+def test_a_run_without_a_detector_trains_on_the_spike(chain, tmp_path):
+    trainer = run(chain, tmp_path, kind=Poisoned, spikes=SpikeRecipe())
+    assert trainer.ledger == Ledger()
+    assert [report.step for report in trainer.recent if report.loss > 5] == list(POISONED)
+
+
+@pytest.mark.parametrize("lives", [(22, 3, 9, 4), (31, 1, 1, 1, 30), (33,)])
+def test_a_run_that_was_stopped_around_a_rollback_ends_with_the_same_bits(chain, poisoned, tmp_path, lives):
+    for steps_left in lives:
+        trainer = trainer_of(chain, tmp_path, kind=Poisoned)
+        trainer.steps_left = steps_left
+        with pytest.raises(Stopped):
+            train(trainer, watch_in(chain, tmp_path))
+    last = run(chain, tmp_path, kind=Poisoned)
+    assert last.ledger == poisoned[1].ledger
+    assert_same_bits(last, poisoned[1])
+    assert last.position.last_losses == poisoned[1].position.last_losses
+
+
+def test_one_spike_too_many_stops_the_run_and_leaves_a_bundle(chain, tmp_path):
+    spikes = dataclasses.replace(SPIKES, max_rollbacks=0)
+    with pytest.raises(Diverged, match=r"steps 30 to 31: a spike .* after 0 rollbacks.*stopped has the batch"):
+        run(chain, tmp_path, kind=Poisoned, spikes=spikes)
+    assert json.loads((tmp_path / "stopped" / BUNDLE_FILE).read_text())["step"] == 31
+
+
+def test_a_run_may_go_back_to_its_start(chain, tmp_path):
+    spikes = dataclasses.replace(SPIKES, rollback_steps=40)
+    trainer = run(chain, tmp_path, kind=Poisoned, spikes=spikes)
+    assert trainer.ledger.entries[0].first == 0
+    assert trainer.position.first_loss > 5  # of step 32 or later, by the weights of step 0
+
+
+# Not finite
+
+
+def broken_at(trainer, steps, *, times):
+    """Make the passes of `steps` give nan, the first `times` times each."""
+    healthy, left = trainer._backward, dict.fromkeys(steps, times * len(trainer.passes))
+
+    def backward(batch, *, scale):
+        step = trainer.position.step
+        if left.get(step, 0):
+            left[step] -= 1
+            scale = float("nan")
+        return healthy(batch, scale=scale)
+
+    trainer._backward = backward
+
+
+def test_a_step_that_is_finite_when_made_once_more_changes_nothing(chain):
+    healthy, faulty = trainer_of(chain), trainer_of(chain)
+    broken_at(faulty, [3, 5], times=1)
+    reports = [[trainer.run_step() for _ in range(8)] for trainer in (healthy, faulty)]
+    assert [one.loss for one in reports[0]] == [one.loss for one in reports[1]]
+    assert_same_bits(healthy, faulty)
+    assert faulty.position.rerun_steps == [3, 5] and faulty.ledger == Ledger()
+
+
+def test_a_skipped_step_is_entered_and_the_weights_are_those_of_a_run_without_it(chain):
+    faulty, other = trainer_of(chain), trainer_of(chain)
+    broken_at(faulty, [3, 5, 6], times=2)
+    for _ in range(10):
+        faulty.run_step()
+    assert faulty.ledger.steps == [3, 5, 6] and {one.reason for one in faulty.ledger.entries} == {"not_finite"}
+    other.ledger = faulty.ledger
+    for _ in range(7):
+        other.run_step()
+    assert other.position.step == faulty.position.step == 10
+    assert_same_bits(faulty, other)
+
+
+def test_too_many_steps_that_are_not_finite_leave_a_bundle_that_a_person_can_read(chain, tmp_path):
+    trainer = trainer_of(chain, tmp_path, max_skipped_steps=1)
+    broken_at(trainer, range(4, 48), times=2)
+    with pytest.raises(Diverged, match=r"steps \[4, 5\] .*max_skipped_steps=1"):
+        train(trainer, watch_in(chain, tmp_path))
+    bundle = json.loads((tmp_path / "stopped" / BUNDLE_FILE).read_text())
+    assert bundle["step"] == 5 and [one["loss"] for one in bundle["recent_steps"]][-2:] == ["nan", "nan"]
+    samples = batches.index(chain.plan, 5)
+    for row, sample, (source, place) in zip(bundle["rows"], samples, batches.sample_ids(chain.plan, 5), strict=True):
+        assert (row["source"], row["sample"]) == (chain.plan.record.sources[source].name, place)
+        named = [(one["document"], one["start"], one["tokens"]) for one in row["documents"]]
+        assert named == [(segment.document, segment.start, segment.length) for segment in sample]
+        assert all(one["id"].startswith(f"s/{row['source']}/") for one in row["documents"])  # from the sidecar
+        assert 2 < row["loss"] < 8
+    assert {one["gradient_norm"] for one in bundle["weights"]} == {"nan"}
+    tokens, targets, _ = chain.open_shards().rows(samples, length=32)
+    kept = load_file(tmp_path / "stopped" / BATCH_FILE)
+    assert torch.equal(kept["tokens"], torch.from_numpy(tokens))
+    assert torch.equal(kept["targets"], torch.from_numpy(targets))
+    # The same command ends the same way: the step that was one too many is not passed over.
+    with pytest.raises(Diverged, match=r"steps \[4, 5\]"):
+        again = trainer_of(chain, tmp_path, max_skipped_steps=1)
+        broken_at(again, range(4, 48), times=2)
+        train(again, watch_in(chain, tmp_path))
+
+
+# The ledger
+
+
+def entry(first, last, reason="spike"):
+    return Entry(first=first, last=last, reason=reason, onset=first, loss=1.0, gradient_norm=None)
+
+
+def test_a_ledger_empties_the_steps_that_it_holds(chain):
+    ledger = Ledger((entry(3, 5), entry(5, 7)))
+    assert (
+        [step for step in range(10) if not batches.index(chain.plan, step, ledger)] == ledger.steps == [3, 4, 5, 6, 7]
+    )
+    assert batches.documents_at(chain.plan, 4, ledger) == [] != batches.documents_at(chain.plan, 4)
+    assert batches.index(chain.plan, 8, ledger) == batches.index(chain.plan, 8)
+
+
+def test_a_ledger_comes_back_from_its_file_and_a_broken_one_is_refused(tmp_path):
+    ledger = Ledger((entry(3, 5), entry(9, 9, "not_finite")))
+    assert read_ledger(tmp_path) == Ledger()
+    write_ledger(tmp_path, ledger)
+    assert read_ledger(tmp_path) == ledger
+    path = tmp_path / "ledger.json"
+    path.write_text(path.read_text()[:-20])
+    with pytest.raises(RefusedInput, match="cannot be read"):
+        read_ledger(tmp_path)
+
+
+def test_a_lost_ledger_comes_back_from_a_checkpoint(chain, poisoned, tmp_path):
+    run(chain, tmp_path, kind=Poisoned)
+    (tmp_path / "checkpoints" / "ledger.json").unlink()
+    assert trainer_of(chain, tmp_path, kind=Poisoned).ledger == poisoned[1].ledger
+
+
+def test_a_checkpoint_under_another_ledger_is_refused(chain, tmp_path):
+    run(chain, tmp_path, kind=Poisoned)
+    write_ledger(tmp_path / "checkpoints", Ledger((entry(2, 3),)))
+    with pytest.raises(RefusedInput, match="another ledger"):
+        trainer_of(chain, tmp_path, kind=Poisoned)
+
+
+def test_the_artifact_holds_the_ledger_and_the_documents_that_were_left_out(chain, monkeypatch):
+    monkeypatch.setattr(stage, "Trainer", Poisoned)
+    job = chain.job("spike", checkpoint_seconds=0.0, micro_batch_tokens=128)
+    work = tiny.work_in(Path(job.output))
+    outcome = stage.run(job, work)
+    ledger = read_ledger(work.path)
+    assert set(POISONED) <= set(ledger.steps) and outcome.notes["skipped_steps"] == ledger.steps
+    assert outcome.metrics["skipped_steps"] == len(ledger.steps)
+    assert outcome.metrics["rollbacks"] == ledger.rollbacks >= 1
+    assert outcome.metrics["tokens"] == (48 - len(ledger.steps)) * 256
+    assert outcome.gates[0].evidence["skipped_steps"] == len(ledger.steps)
+    rows = [json.loads(line) for line in (work.path / stage.SKIPPED_FILE).read_text().splitlines()]
+    documents = {document for step in ledger.steps for document in batches.documents_at(chain.plan, step)}
+    assert len(rows) == len(documents) and all(row["id"].startswith("s/") for row in rows)
+    assert {step for row in rows for step in row["steps"]} == set(ledger.steps)
+    assert {"ledger.json", stage.SKIPPED_FILE} <= set(outcome.files)
+
+
+def test_a_missing_sidecar_is_refused_before_the_first_step(tmp_path):
+    chain = tiny.TinyChain(tmp_path)
+    chain.shards.file("shards/00001.documents.parquet").unlink()
+    job = chain.job()
+    with pytest.raises(RefusedInput, match=r"00001.documents.parquet: the sidecar .* is missing"):
+        stage.run(job, tiny.work_in(Path(job.output)))

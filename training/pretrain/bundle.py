@@ -1,0 +1,87 @@
+"""What a person looks at when a run stopped itself: one folder of JSON and safetensors.
+
+`bundle.json` has the numbers of the last steps, every row of the last batch with its loss and its documents, and the
+norm of every weight and its gradient; `batch.safetensors` has the rows as the model got them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from training.artifact import write_json
+from training.pretrain.batches import Sample, index, sample_ids
+from training.pretrain.checkpoint import save_tensors
+
+if TYPE_CHECKING:
+    from training.pretrain.loop import Trainer
+
+BUNDLE_FILE = "bundle.json"
+BATCH_FILE = "batch.safetensors"
+
+# (shard, document number in it) of documents: what is known of each.
+Describe = Callable[[Sequence[tuple[int, int]]], list[dict[str, Any]]]
+
+
+def write(folder: Path, trainer: Trainer, why: str, *, describe: Describe) -> None:
+    """Leave the bundle of the last step in `folder`. The gradients must still be that step's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    step = trainer.recent[-1].step
+    samples = index(trainer.plan, step)
+    batch = trainer.batch(samples, step=step, numbers=range(len(samples)))
+    arrays = {name: array for name, array in batch._asdict().items() if array is not None}
+    save_tensors({name: torch.from_numpy(array) for name, array in arrays.items()}, folder / BATCH_FILE)
+    write_json(
+        folder / BUNDLE_FILE,
+        {
+            "why": why,
+            "step": step,
+            "plan_digest": trainer.plan.digest,
+            "processes": trainer.world.size,
+            "passes_per_step": len(trainer.passes),
+            "torch": torch.__version__,
+            "recent_steps": [
+                {
+                    "step": one.step,
+                    "loss": _number(one.loss),
+                    "gradient_norm": _number(one.gradient_norm),
+                    "learning_rate": one.learning_rate,
+                    "is_skipped": one.is_skipped,
+                }
+                for one in trainer.recent
+            ],
+            "rows": _rows(trainer, samples, step=step, describe=describe),
+            "weights": [
+                {
+                    "name": name,
+                    "norm": _number(parameter.norm().item()),
+                    "gradient_norm": _number(parameter.grad.norm().item()) if parameter.grad is not None else None,
+                }
+                for name, parameter in trainer.model.named_parameters()
+            ],
+        },
+    )
+
+
+def _rows(trainer: Trainer, samples: list[Sample], *, step: int, describe: Describe) -> list[dict[str, Any]]:
+    """Each row of the global batch: which sample it is, its loss in nats a target, and its documents."""
+    rows = []
+    for number, (sample, (source, place)) in enumerate(zip(samples, sample_ids(trainer.plan, step), strict=True)):
+        known = describe([(segment.shard, segment.document) for segment in sample])
+        documents = [
+            {**one, "start": segment.start, "tokens": segment.length}
+            for one, segment in zip(known, sample, strict=True)
+        ]
+        loss = trainer.row_loss(sample, step=step, number=number)
+        name = trainer.plan.record.sources[source].name
+        rows.append({"row": number, "source": name, "sample": place, "loss": _number(loss), "documents": documents})
+    return rows
+
+
+def _number(value: float) -> float | str:
+    """JSON has no number for what is not finite."""
+    return value if math.isfinite(value) else str(value)

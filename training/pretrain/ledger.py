@@ -1,0 +1,162 @@
+"""What a run passed over, and how a spike is told from noise. Standard library only.
+
+A run is defined by its plan and its ledger: step n trains on batch n of the plan, or is passed over when an entry holds
+n. So whoever has both knows every batch that went into the weights, and a run that went back leaves the same weights as
+one that never trained on those steps. The ledger is only ever added to.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from training.files import write_json
+from training.job import RefusedInput
+from training.recipe import SpikeRecipe
+from training.records import read_record, write_record
+
+LEDGER_FILE = "ledger.json"
+
+# The least spread taken for noise, in nats: a run whose last losses are equal to the last digit is not in a spike
+# because the next one differs in it.
+LEAST_SPREAD = 0.01
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """A range of steps that were not trained on.
+
+    `onset` is the first step that looked wrong; loss and norm are those of the last, None where not finite. The two
+    deviations are in robust standard deviations, None where nothing was compared.
+    """
+
+    first: int
+    last: int  # included
+    reason: Literal["not_finite", "spike"]
+    onset: int
+    loss: float | None
+    gradient_norm: float | None
+    loss_deviation: float | None = None
+    norm_deviation: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The entries in the order in which they were made."""
+
+    entries: tuple[Entry, ...] = ()
+
+    def __contains__(self, step: int) -> bool:
+        return bool(self.reasons(step))
+
+    def reasons(self, step: int) -> set[str]:
+        """Why a step is passed over; empty when it is not."""
+        return {entry.reason for entry in self.entries if entry.first <= step <= entry.last}
+
+    def with_entry(self, entry: Entry) -> Ledger:
+        """This ledger and one entry more."""
+        return Ledger((*self.entries, entry))
+
+    @property
+    def steps(self) -> list[int]:
+        """Every step that is passed over, once, rising."""
+        return sorted({step for entry in self.entries for step in range(entry.first, entry.last + 1)})
+
+    @property
+    def rollbacks(self) -> int:
+        """How often the run went back."""
+        return sum(entry.reason == "spike" for entry in self.entries)
+
+    def knows(self, earlier: Ledger, *, step: int) -> bool:
+        """Whether a state taken before `step` under the `earlier` ledger is one that this ledger's run goes through.
+
+        It is when everything that was entered since lies at or after `step`.
+        """
+        own = self.entries[: len(earlier.entries)]
+        return own == earlier.entries and all(entry.first >= step for entry in self.entries[len(own) :])
+
+
+def read_entries(data: object) -> Ledger:
+    """The ledger that `write_record` of its entries gave."""
+    if not isinstance(data, list):
+        raise ValueError(f"a ledger is a list, not {type(data).__name__}")
+    return Ledger(tuple(read_record(Entry, entry, where=LEDGER_FILE) for entry in data))
+
+
+def read_ledger(folder: Path) -> Ledger:
+    """The ledger in `folder`; empty when there is none. RefusedInput when it cannot be read."""
+    path = folder / LEDGER_FILE
+    try:
+        return read_entries(json.loads(path.read_text("utf-8")))
+    except FileNotFoundError:
+        return Ledger()
+    except ValueError as error:
+        raise RefusedInput(
+            f"{path}: cannot be read ({error}), so it is not known which steps to pass over; remove the folder to start"
+            " again from step 0"
+        ) from None
+
+
+def write_ledger(folder: Path, ledger: Ledger) -> None:
+    """Put the ledger into `folder`, whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / LEDGER_FILE, write_record(ledger.entries))
+
+
+# Spikes
+
+
+def deviation(value: float, history: Sequence[float]) -> float:
+    """How far `value` lies above the median of `history`, in standard deviations of a normal law with its MAD.
+
+    The modified z-score of Iglewicz and Hoaglin (How to Detect and Handle Outliers, 1993); median and MAD are not moved
+    by the outliers themselves. Negative below the median. A spread under LEAST_SPREAD counts as that.
+    """
+    median = statistics.median(history)
+    spread = statistics.median(abs(one - median) for one in history) / 0.6745
+    return (value - median) / max(spread, LEAST_SPREAD)
+
+
+@dataclass(kw_only=True, slots=True)
+class Watched:
+    """The detector's memory: what it compares with, and since when it sees something. Part of every checkpoint."""
+
+    losses: list[float] = field(default_factory=list)  # of the last calm steps, nats
+    norms: list[float] = field(default_factory=list)  # their gradient norms' logarithms: norms are nearly log-normal
+    onset: int | None = None  # first of the wrong steps in a row up to now
+
+    def see(self, step: int, *, loss: float, norm: float, recipe: SpikeRecipe) -> Entry | None:
+        """Take in a step; an entry when it completes a spike.
+
+        A step is wrong when its loss or its norm is more than `deviations` above the last `window` calm ones;
+        `patience` of them in a row are a spike. Nothing is compared with wrong steps later, so that a spike does not
+        become what is normal.
+        """
+        if not recipe.deviations:
+            return None
+        log_norm = math.log(max(norm, 1e-30))
+        if len(self.losses) >= recipe.window:
+            by_loss, by_norm = deviation(loss, self.losses), deviation(log_norm, self.norms)
+            if max(by_loss, by_norm) > recipe.deviations:
+                self.onset = step if self.onset is None else self.onset
+                if step - self.onset + 1 < recipe.patience:
+                    return None
+                return Entry(
+                    first=max(0, self.onset - recipe.rollback_steps),
+                    last=step,
+                    reason="spike",
+                    onset=self.onset,
+                    loss=loss,
+                    gradient_norm=norm,
+                    loss_deviation=by_loss,
+                    norm_deviation=by_norm,
+                )
+        self.onset = None
+        self.losses = [*self.losses, loss][-recipe.window :]
+        self.norms = [*self.norms, log_norm][-recipe.window :]
+        return None

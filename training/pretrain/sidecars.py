@@ -1,0 +1,60 @@
+"""What is known of the documents in a batch: the rows of the sidecars beside the shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from training.job import InputArtifact, RefusedInput
+from training.pretrain.batches import Plan, documents_at
+from training.pretrain.ledger import Ledger
+
+SIDECAR_SUFFIX = ".documents.parquet"
+
+
+class Sidecars:
+    """The sidecars of a plan's shards. RefusedInput when one is missing: the run could not be traced to its pages."""
+
+    def __init__(self, plan: Plan, inputs: Mapping[str, InputArtifact]) -> None:
+        self.plan = plan
+        self._paths: list[Path] = []
+        for shard in plan.record.shards:
+            path = inputs[shard.artifact].file(shard.path.removesuffix(".bin") + SIDECAR_SUFFIX)
+            if not path.exists():
+                raise RefusedInput(
+                    f"{path}: the sidecar of {shard.path} is missing, so its tokens cannot be traced to their pages;"
+                    " materialize token_shards again"
+                )
+            self._paths.append(path)
+
+    def describe(self, documents: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+        """For each (shard, document number in it) where it stands and what its sidecar says.
+
+        Without the package pyarrow, which a node that only trains may lack, it is where it stands alone.
+        """
+        shards = self.plan.record.shards
+        rows = [
+            {"partition": shards[shard].partition, "shard": shards[shard].path, "document": document}
+            for shard, document in documents
+        ]
+        try:
+            import pyarrow.parquet as pq
+        except ImportError:
+            return rows
+        for shard in sorted({shard for shard, _ in documents}):
+            table = pq.read_table(self._paths[shard])
+            for row, (own, document) in zip(rows, documents, strict=True):
+                if own == shard:
+                    row |= table.slice(document, 1).to_pylist()[0]
+        return rows
+
+    def skipped(self, ledger: Ledger) -> Iterator[dict[str, Any]]:
+        """Every document with a token in a step that the ledger passed over, with those steps."""
+        steps: dict[tuple[int, int], list[int]] = {}
+        for step in ledger.steps:
+            for document in documents_at(self.plan, step):
+                steps.setdefault(document, []).append(step)
+        documents = sorted(steps)
+        for document, known in zip(documents, self.describe(documents), strict=True):
+            yield {"steps": steps[document], **known}
