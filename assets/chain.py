@@ -158,6 +158,7 @@ def _plan_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
         tokens=recipe.pretrain.tokens,
         sequence_length=recipe.pretrain.sequence_length,
         global_batch_tokens=recipe.pretrain.global_batch_tokens,
+        batch_warmup=recipe.pretrain.batch_warmup,
         seed=recipe.pretrain.seed,
     )
     return {"mixture": recipe.mixture, "pretrain": batches}

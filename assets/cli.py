@@ -82,12 +82,13 @@ def check_fit(recipe: Recipe, profile: str) -> None:
     if unknown:
         raise ProfileError(f"{profile}: stages.{unknown[0]}: no such asset; there are {', '.join(CHAIN)}")
     size = loaded.size_for("base_model")
-    accumulation_steps(
-        global_batch_tokens=recipe.pretrain.global_batch_tokens,
-        sequence_length=recipe.pretrain.sequence_length,
-        micro_batch_tokens=size.micro_batch_tokens,
-        data_parallel=size.nodes * size.processes,
-    )
+    for phase in recipe.pretrain.phases:
+        accumulation_steps(
+            global_batch_tokens=phase.global_batch_tokens,
+            sequence_length=phase.sequence_length,
+            micro_batch_tokens=size.micro_batch_tokens,
+            data_parallel=size.nodes * size.processes,
+        )
 
 
 def _run(name: str, profile: str, root: Path, snapshots: str = "", until: str = "") -> Report:

@@ -502,12 +502,41 @@ class SpikeRecipe:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class BatchPhase:
+    """A stretch of training in rows of one length and batches of one size."""
+
+    tokens: int
+    sequence_length: int
+    global_batch_tokens: int
+
+    def __post_init__(self) -> None:
+        if self.global_batch_tokens % self.sequence_length:
+            raise RecipeError(
+                f"global_batch_tokens={self.global_batch_tokens} is not a multiple of "
+                f"sequence_length={self.sequence_length}"
+            )
+        if self.tokens < self.global_batch_tokens:
+            raise RecipeError(f"tokens={self.tokens} is less than one batch of {self.global_batch_tokens}")
+
+    @property
+    def steps(self) -> int:
+        """Whole batches within its tokens."""
+        return self.tokens // self.global_batch_tokens
+
+    @property
+    def rows(self) -> int:
+        """Rows in a batch."""
+        return self.global_batch_tokens // self.sequence_length
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PretrainRecipe:
     """How the base model is trained."""
 
     tokens: int  # the whole budget
     sequence_length: int
     global_batch_tokens: int
+    batch_warmup: tuple[BatchPhase, ...] = ()  # before the rest, in shorter rows or smaller batches; of the budget
     objective: ObjectiveRecipe = field(default_factory=ObjectiveRecipe)
     optimizer: Literal["adamw", "muon", "adafactor", "lion", "sgd"] = "adamw"
     learning_rate: float = 3e-3  # under Muon that of embeddings, norms, routers and head, which are AdamW's
@@ -537,13 +566,38 @@ class PretrainRecipe:
                 f"pretrain.global_batch_tokens={self.global_batch_tokens} is not a multiple of "
                 f"sequence_length={self.sequence_length}"
             )
-        if self.tokens < self.global_batch_tokens:
-            raise RecipeError(f"pretrain.tokens={self.tokens} is less than one batch of {self.global_batch_tokens}")
+        warmup = self.tokens - self._tokens_left
+        if self._tokens_left < self.global_batch_tokens:
+            after = f" after {warmup} tokens of batch_warmup" if warmup else ""
+            raise RecipeError(
+                f"pretrain.tokens={self.tokens} leaves less than one batch of {self.global_batch_tokens}{after}"
+            )
+        longest = max((phase.sequence_length for phase in self.batch_warmup), default=0)
+        if longest > self.sequence_length:
+            raise RecipeError(
+                f"pretrain.batch_warmup: sequence_length={longest} is longer than the one it leads to,"
+                f" {self.sequence_length}"
+            )
+
+    @property
+    def _tokens_left(self) -> int:
+        """Of the budget, after the warmup."""
+        return self.tokens - sum(phase.steps * phase.global_batch_tokens for phase in self.batch_warmup)
+
+    @property
+    def phases(self) -> tuple[BatchPhase, ...]:
+        """The warmup's stretches and the rest."""
+        rest = BatchPhase(
+            tokens=self._tokens_left,
+            sequence_length=self.sequence_length,
+            global_batch_tokens=self.global_batch_tokens,
+        )
+        return (*self.batch_warmup, rest)
 
     @property
     def steps(self) -> int:
         """Optimizer steps: whole batches within the budget."""
-        return self.tokens // self.global_batch_tokens
+        return sum(phase.steps for phase in self.phases)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp
 from typing import Any
@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 from training.artifact import write_json, written
 from training.job import DataError, InputArtifact, Job, Outcome, RefusedInput, Work
 from training.pretrain import batches
-from training.pretrain.batches import TOKENS, PlannedShard, PlannedSource, PlanRecord
-from training.recipe import MixtureRecipe, PretrainRecipe
-from training.records import RecipeError, write_record
+from training.pretrain.batches import TOKENS, Plan, PlannedPhase, PlannedShard, PlannedSource, PlanRecord
+from training.recipe import BatchPhase, MixtureRecipe, PretrainRecipe
+from training.records import RecipeError, differing_from_defaults
 
 # Half-life of repetition, in epochs beyond the first (Muennighoff et al., arXiv 2305.16264).
 REPETITION_DECAY = 15.4
@@ -48,10 +48,9 @@ def run(job: Job, work: Work) -> Outcome:
     documents = _read_documents(
         shards, {item.fingerprint: item for item in inputs}, held_out_fraction=mixture.held_out_fraction
     )
-    rows = pretrain.global_batch_tokens // pretrain.sequence_length
-    sources = plan_sources(
-        _sizes(documents), mixture, samples=pretrain.steps * rows, sequence_length=pretrain.sequence_length
-    )
+    sizes = _sizes(documents)
+    phases = plan_phases(sizes, mixture, pretrain.phases)
+    sources = plan_sources(sizes, mixture, phases)
     record = PlanRecord(
         seed=pretrain.seed,
         sequence_length=pretrain.sequence_length,
@@ -62,9 +61,10 @@ def run(job: Job, work: Work) -> Outcome:
         dtype=_same(listings, "dtype"),
         shards=shards,
         sources=sources,
+        phases=phases if len(phases) > 1 else (),
     )
     _write(work, record, documents)
-    return _outcome(record)
+    return _outcome(batches.read_plan(work.path))
 
 
 def effective_tokens(unique: float, seen: float) -> float:
@@ -81,26 +81,45 @@ def is_held_out(document_id: str, fraction: float) -> bool:
     return int.from_bytes(hashlib.sha256(f"held_out/{document_id}".encode()).digest()[:8]) < fraction * 2**64
 
 
-def plan_sources(
-    sizes: Mapping[str, tuple[int, int, int, int]], mixture: MixtureRecipe, *, samples: int, sequence_length: int
-) -> tuple[PlannedSource, ...]:
-    """The sources with their quotas, which add up to `samples`.
+def plan_phases(
+    sizes: Mapping[str, tuple[int, int, int, int]], mixture: MixtureRecipe, phases: Sequence[BatchPhase]
+) -> tuple[PlannedPhase, ...]:
+    """The phases with the sources' quotas in each, in the order of their names, which add up to its samples.
 
-    `sizes` gives documents, tokens, held-out documents and held-out tokens of each label. RecipeError when a weight
-    names no source, a source has no weight, or a source would be read more than `max_epochs` times.
+    RecipeError when a weight names no source or a source has no weight.
     """
     weights = _weights(sizes, mixture)
-    quotas = _quotas(weights, samples)
+    return tuple(
+        PlannedPhase(
+            steps=phase.steps,
+            sequence_length=phase.sequence_length,
+            global_batch_tokens=phase.global_batch_tokens,
+            samples=tuple(_quotas(weights, phase.steps * phase.rows).values()),
+        )
+        for phase in phases
+    )
+
+
+def plan_sources(
+    sizes: Mapping[str, tuple[int, int, int, int]], mixture: MixtureRecipe, phases: Sequence[PlannedPhase]
+) -> tuple[PlannedSource, ...]:
+    """The sources in the order of their names, with their samples in all phases.
+
+    `sizes` gives documents, tokens, held-out documents and held-out tokens of each label. RecipeError when a source
+    would be read more than `max_epochs` times.
+    """
+    weights = _weights(sizes, mixture)
     sources = []
     first, held_first = 0, 0
-    for name in sorted(sizes):
+    for number, name in enumerate(sorted(sizes)):
         documents, tokens, held_documents, held_tokens = sizes[name]
-        _check_epochs(name, available=tokens, wanted=quotas[name] * sequence_length, max_epochs=mixture.max_epochs)
+        wanted = sum(phase.samples[number] * phase.sequence_length for phase in phases)
+        _check_epochs(name, available=tokens, wanted=wanted, max_epochs=mixture.max_epochs)
         sources.append(
             PlannedSource(
                 name=name,
                 weight=weights[name],
-                samples=quotas[name],
+                samples=sum(phase.samples[number] for phase in phases),
                 first_row=first,
                 documents=documents,
                 tokens=tokens,
@@ -241,20 +260,21 @@ def _write(work: Work, record: PlanRecord, documents: _Documents) -> None:
     ):
         with written(work.path / name) as stream:
             np.save(stream, documents.columns[chosen], allow_pickle=False)
-    write_json(work.path / batches.PLAN_FILE, write_record(record))
+    write_json(work.path / batches.PLAN_FILE, differing_from_defaults(record))
 
 
-def _outcome(record: PlanRecord) -> Outcome:
+def _outcome(plan: Plan) -> Outcome:
+    record = plan.record
+    tokens = plan.tokens_before(record.steps)
     metrics: dict[str, float] = {
         "steps": record.steps,
-        "tokens": record.steps * record.global_batch_tokens,
+        "tokens": tokens,
         "available_tokens": sum(source.tokens for source in record.sources),
         "held_out_tokens": sum(source.held_out_tokens for source in record.sources),
     }
-    total = sum(source.samples for source in record.sources)
-    for source in record.sources:
-        seen = source.samples * record.sequence_length
-        metrics[f"share_{source.name}"] = source.samples / total
+    for number, source in enumerate(record.sources):
+        seen = sum(phase.samples[number] * phase.sequence_length for phase in plan.phases)
+        metrics[f"share_{source.name}"] = seen / tokens
         if source.tokens:
             metrics[f"epochs_{source.name}"] = seen / source.tokens
             metrics[f"effective_tokens_{source.name}"] = effective_tokens(source.tokens, seen)

@@ -167,6 +167,48 @@ def account(
     )
 
 
+def least_bytes(
+    config: ModelConfig,
+    *,
+    optimizer: Optimizer,
+    rows: int,
+    length: int,
+    passes: int,
+    recompute: Recompute = "none",
+    number_bytes: int = 2,
+    probabilities: bool = True,
+    averaged: bool = False,
+) -> dict[str, int]:
+    """What a process without sharding certainly holds at one moment, in bytes, by what it is for.
+
+    That moment is the end of the last forward pass, or of the last backward pass when there is only one and gradients
+    weigh more than activations. What experts keep is left out: it depends on the routing. The head's chunk, the copy of
+    a checkpoint and the libraries come on top.
+    """
+    whole = FP32 * config.parameter_count
+    kept = (
+        0
+        if config.experts.count
+        else activation_bytes(
+            config,
+            rows=rows,
+            length=length,
+            recompute=recompute,
+            number_bytes=number_bytes,
+            probabilities=probabilities,
+        )
+    )
+    casts, both = 0, passes > 1
+    if number_bytes == 2 and recompute == "none":
+        casts = 2 * sum(prod(shape) for _, shape in parameter_shapes(config) if len(shape) > 1)
+    return {
+        "weights": whole,
+        "optimizer": optimizer_bytes(config, optimizer) + (whole if averaged else 0),
+        "gradients": whole if both or whole >= kept + casts else 0,
+        "activations": kept + casts if both or kept + casts > whole else 0,
+    }
+
+
 def preset_shape(name: str) -> ModelConfig:
     """The shape of a preset over its own vocabulary."""
     preset = PRESETS[name]

@@ -4,7 +4,8 @@ World size, micro-batch and worker count are not arguments, so they cannot chang
 library.
 
 A sample is one packed row. The samples of a source are its documents end to end in a seeded order, cut every
-`sequence_length` tokens; each epoch has its own order. Sources are interleaved evenly by exact integer quotas.
+`sequence_length` tokens of the phase; each epoch has its own order. Within a phase (a stretch of steps of one length
+and batch size) sources are interleaved evenly by exact integer quotas; the next phase reads on where it ended.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -65,8 +66,18 @@ class PlannedSource:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedPhase:
+    """Steps in rows of one length and batches of one size. `samples` gives each source's over the phase."""
+
+    steps: int
+    sequence_length: int
+    global_batch_tokens: int
+    samples: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PlanRecord:
-    """What `plan.json` holds."""
+    """What `plan.json` holds. Length and batch are those of the last phase; without `phases` it is the only one."""
 
     seed: int
     sequence_length: int
@@ -77,6 +88,20 @@ class PlanRecord:
     dtype: str
     shards: tuple[PlannedShard, ...]
     sources: tuple[PlannedSource, ...]
+    phases: tuple[PlannedPhase, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Phase:
+    """A phase in its place: its number, first step, and the tokens of each source that come before it."""
+
+    number: int
+    first_step: int
+    steps: int
+    sequence_length: int
+    global_batch_tokens: int
+    samples: tuple[int, ...]
+    starts: tuple[int, ...]
 
     @property
     def rows(self) -> int:
@@ -105,7 +130,20 @@ class Plan:
         self.documents = documents
         self.held_out = held_out
         self.digest = digest
+        self.phases = tuple(_placed(record))
         self._orders: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+
+    def phase_at(self, step: int) -> Phase:
+        """The phase that a step lies in. IndexError past the plan's last step."""
+        if not 0 <= step < self.record.steps:
+            raise IndexError(f"step {step}: the plan has steps 0 to {self.record.steps - 1}")
+        return next(phase for phase in reversed(self.phases) if phase.first_step <= step)
+
+    def tokens_before(self, step: int) -> int:
+        """Tokens in the batches before `step`."""
+        return sum(
+            min(max(0, step - phase.first_step), phase.steps) * phase.global_batch_tokens for phase in self.phases
+        )
 
     def order(self, source: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of `documents` in the order of that source's epoch, and the token position at which each ends."""
@@ -120,6 +158,31 @@ class Plan:
             )
             self._orders[key] = rows, np.cumsum(self.documents[rows, TOKENS])
         return self._orders[key]
+
+
+def _placed(record: PlanRecord) -> Iterator[Phase]:
+    """The record's phases, one after the other."""
+    only = PlannedPhase(
+        steps=record.steps,
+        sequence_length=record.sequence_length,
+        global_batch_tokens=record.global_batch_tokens,
+        samples=tuple(source.samples for source in record.sources),
+    )
+    first, starts = 0, (0,) * len(record.sources)
+    for number, phase in enumerate(record.phases or (only,)):
+        yield Phase(
+            number=number,
+            first_step=first,
+            steps=phase.steps,
+            sequence_length=phase.sequence_length,
+            global_batch_tokens=phase.global_batch_tokens,
+            samples=phase.samples,
+            starts=starts,
+        )
+        first += phase.steps
+        starts = tuple(
+            start + count * phase.sequence_length for start, count in zip(starts, phase.samples, strict=True)
+        )
 
 
 def read_plan(folder: Path, *, digest: str = "") -> Plan:
@@ -143,15 +206,19 @@ def index(plan: Plan, step: int, ledger: Ledger = Ledger()) -> list[Sample]:  # 
 
     IndexError past the plan's last step.
     """
-    return [_sample(plan, source, number) for source, number in sample_ids(plan, step) if step not in ledger]
+    if step in ledger:
+        return []
+    phase = plan.phase_at(step)
+    return [
+        _sample(plan, source, start=phase.starts[source] + number * phase.sequence_length, length=phase.sequence_length)
+        for source, number in sample_ids(plan, step)
+    ]
 
 
 def sample_ids(plan: Plan, step: int) -> list[tuple[int, int]]:
-    """(source, its sample number) of each sample of global batch `step`, in order."""
-    record = plan.record
-    if not 0 <= step < record.steps:
-        raise IndexError(f"step {step}: the plan has steps 0 to {record.steps - 1}")
-    return interleaved([source.samples for source in record.sources], first=step * record.rows, count=record.rows)
+    """(source, its sample number within the phase) of each sample of global batch `step`, in order."""
+    phase = plan.phase_at(step)
+    return interleaved(phase.samples, first=(step - phase.first_step) * phase.rows, count=phase.rows)
 
 
 def documents_at(plan: Plan, step: int, ledger: Ledger = Ledger()) -> list[tuple[int, int]]:  # noqa: B008 - immutable
@@ -193,19 +260,18 @@ def interleaved(quotas: Sequence[int], *, first: int, count: int) -> list[tuple[
     return chosen
 
 
-def _sample(plan: Plan, source: int, number: int) -> Sample:
-    """The segments of a source's sample: exactly `sequence_length` tokens, across epochs where one ends in it."""
-    length = plan.record.sequence_length
-    epoch, position = divmod(number * length, plan.record.sources[source].tokens)
+def _sample(plan: Plan, source: int, *, start: int, length: int) -> Sample:
+    """The segments of a source's `length` tokens from `start` of all its epochs end to end."""
+    epoch, position = divmod(start, plan.record.sources[source].tokens)
     segments: list[Segment] = []
     while length:
         rows, ends = plan.order(source, epoch)
         place = int(np.searchsorted(ends, position, side="right"))
         while length and place < len(rows):
-            shard, document, start, tokens, _ = map(int, plan.documents[rows[place]])
+            shard, document, first, tokens, _ = map(int, plan.documents[rows[place]])
             skipped = position - (int(ends[place]) - tokens)
             taken = min(length, tokens - skipped)
-            segments.append(Segment(shard, document, start + skipped, taken, skipped + taken == tokens))
+            segments.append(Segment(shard, document, first + skipped, taken, skipped + taken == tokens))
             length, position, place = length - taken, position + taken, place + 1
         epoch, position = epoch + 1, 0
     return tuple(segments)

@@ -42,7 +42,7 @@ def write(folder: Path, trainer: Trainer, why: str, *, describe: Describe) -> No
             "step": step,
             "plan_digest": trainer.plan.digest,
             "processes": trainer.world.size,
-            "passes_per_step": len(trainer.passes),
+            "passes_per_step": len(trainer.passes[trainer.plan.phase_at(step).number]),
             "torch": torch.__version__,
             "recent_steps": [
                 {

@@ -129,6 +129,7 @@ class Watched:
     losses: list[float] = field(default_factory=list)  # of the last calm steps, nats
     norms: list[float] = field(default_factory=list)  # their gradient norms' logarithms: norms are nearly log-normal
     onset: int | None = None  # first of the wrong steps in a row up to now
+    phase: int = 0  # of the plan
 
     def see(self, step: int, *, loss: float, norm: float, recipe: SpikeRecipe) -> Entry | None:
         """Take in a step; an entry when it completes a spike.

@@ -136,12 +136,15 @@ class Trainer:
         self.position, self.ledger = Position(), Ledger()
         self.store: checkpoint.Store | None = None  # None: nothing is kept
         self.recent: list[StepReport] = []
-        self.passes = micro_batches(
-            plan.record.rows,
-            sequence_length=plan.record.sequence_length,
-            micro_batch_tokens=micro_batch_tokens,
-            world=world,
-        )
+        self.passes = [  # of each phase
+            micro_batches(
+                phase.rows,
+                sequence_length=phase.sequence_length,
+                micro_batch_tokens=micro_batch_tokens,
+                world=world,
+            )
+            for phase in plan.phases
+        ]
         self.objective = objective  # None: the next token
         self.hidden: Callable[..., Hidden] = model  # a compiled form may stand in
 
@@ -153,7 +156,8 @@ class Trainer:
         """
         step = self.position.step
         samples = index(self.plan, step)
-        batches = [self.batch([samples[row] for row in rows], step=step, numbers=rows) for rows in self.passes]
+        passes = self.passes[self.plan.phase_at(step).number]
+        batches = [self.batch([samples[row] for row in rows], step=step, numbers=rows) for rows in passes]
         scale = 1.0 / max(1, self._trained_tokens(samples, batches))
         made = self._pass(batches, scale=scale, told=told)
         was_rerun = not made.is_finite
@@ -192,8 +196,8 @@ class Trainer:
         )
 
     def batch(self, samples: list[Sample], *, step: int, numbers: Sequence[int]) -> Batch:
-        """Rows of `samples` under the objective."""
-        rows = self._rows(samples)
+        """Rows of a step's `samples` under the objective; step -1 is that of held-out text."""
+        rows = self._rows(samples) if step < 0 else self._rows(samples, length=self.plan.phase_at(step).sequence_length)
         return Batch(*rows) if self.objective is None else self.objective.batch(rows, step=step, numbers=numbers)
 
     def _trained_tokens(self, samples: list[Sample], batches: list[Batch]) -> int:
@@ -217,7 +221,8 @@ class Trainer:
         )
         experts = self.model.config.experts
         if experts.count and experts.balancing == "auxiliary":
-            objective = objective + experts.balance_weight / self.plan.record.rows * hidden.balance
+            rows = self.plan.phase_at(self.position.step).rows
+            objective = objective + experts.balance_weight / rows * hidden.balance
         objective.backward()
         return torch.cat((likelihood.detach()[None], hidden.loads.flatten()))
 
@@ -250,9 +255,12 @@ class Trainer:
             optimizer.step()
 
     def _seen(self, step: int, made: _Pass) -> Entry | None:
-        """What the detector says of a step."""
+        """What the detector says of a step. Losses of one phase are not compared with those of another."""
         if not made.is_finite:
             return None
+        phase = self.plan.phase_at(step).number
+        if self.position.watched.phase != phase:
+            self.position.watched = Watched(phase=phase)
         return self.position.watched.see(step, loss=made.loss, norm=made.norm, recipe=self.recipe.spikes)
 
     def _advance(self, report: StepReport) -> None:
@@ -437,8 +445,9 @@ class Trainer:
         total, count = self.world.sum(sums.to(self.world.device)).tolist()
         return total, count
 
-    def _rows(self, samples: list[Sample]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self.shards.rows(samples, length=self.plan.record.sequence_length)
+    def _rows(self, samples: list[Sample], *, length: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows of `length` positions; 0: as in the last phase."""
+        return self.shards.rows(samples, length=length or self.plan.record.sequence_length)
 
     def _nats(self, batch: Batch) -> float:
         tokens, targets, mask = self._tensors(batch)
@@ -547,14 +556,15 @@ def _report(trainer: Trainer, watch: Watch, report: StepReport, *, seconds: floa
         outcome = f"skipped: {numbers}" if report.is_skipped else f"was not finite at first, then {numbers}"
         watch.progress.message(f"step {report.step} {outcome}", level="WARNING")
     if not report.is_skipped and (step == 1 or _is_one_of(step, steps, LOGGED_STEPS)):
-        tokens = trainer.plan.record.global_batch_tokens
-        flops = trainer.model.config.training_flops_per_token(trainer.plan.record.sequence_length)
+        phase = trainer.plan.phase_at(report.step)
+        tokens = phase.global_batch_tokens
+        flops = trainer.model.config.training_flops_per_token(phase.sequence_length)
         watch.progress.log(
             step=step,
             loss=report.loss,
             gradient_norm=report.gradient_norm,
             learning_rate=report.learning_rate,
-            tokens=step * tokens,
+            tokens=trainer.plan.tokens_before(step),
             tokens_per_second=tokens / seconds,
             teraflops_per_second=flops * tokens / seconds / 1e12,
             **_utilization(trainer, flops * tokens / seconds / 1e12),

@@ -13,15 +13,26 @@ from typing import Any
 import torch
 
 from training.artifact import write_text
-from training.job import Gate, Job, Outcome, RefusedInput, Work
+from training.job import Gate, Job, Outcome, RefusedInput, RunSettings, Work
 from training.pretrain import export
-from training.pretrain.batches import Plan, Shards, held_out_bytes, held_out_samples, index, open_shards, read_plan
+from training.pretrain.account import least_bytes
+from training.pretrain.batches import (
+    Phase,
+    Plan,
+    Shards,
+    held_out_bytes,
+    held_out_samples,
+    index,
+    open_shards,
+    read_plan,
+)
 from training.pretrain.checkpoint import Store
 from training.pretrain.ledger import LEDGER_FILE, Ledger, write_ledger
 from training.pretrain.loop import HELD_OUT_BITS, Trainer, Watch, keep_freed_memory, train
 from training.pretrain.model import Decoder, initialise
 from training.pretrain.objectives import Objective
-from training.pretrain.parallel import joined_world
+from training.pretrain.parallel import World, joined_world, micro_batches
+from training.pretrain.shape import ModelConfig
 from training.pretrain.sidecars import Sidecars
 from training.recipe import ModelRecipe, PretrainRecipe
 from training.records import RecipeError
@@ -40,10 +51,12 @@ def run(job: Job, work: Work) -> Outcome:
     """Train, export and check. Every process of a distributed job comes here; only the first one writes."""
     export.require_transformers()
     recipe = job.settings_as(PretrainRecipe, "pretrain")
-    plan, shards, sidecars = _open_inputs(job, recipe)
-    _set_up_torch(job)
+    plan, shards, sidecars = open_inputs(job, recipe)
+    set_up_torch(job)
+    check_devices(job.run)
     with joined_world() as world:
         model = build_model(job.settings_as(ModelRecipe, "model"), recipe, _tokenizer_folder(job))
+        check_memory(model.config, recipe, plan, job.run, world)
         trainer = Trainer(
             model,
             recipe,
@@ -104,7 +117,7 @@ def make_objective(recipe: PretrainRecipe, plan: Plan, tokenizer: Path) -> Objec
     )
 
 
-def _open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards, Sidecars]:
+def open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards, Sidecars]:
     """Plan, shards and sidecars, checked against each other, the tokenizer and the recipe."""
     item, tokenizer = job.input_of("training_plan", "ladder_plan"), job.input_of("tokenizer").digest
     plan = read_plan(Path(item.path), digest=item.digest)
@@ -114,11 +127,13 @@ def _open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards, Sideca
             f"training_plan was made with tokenizer {record.tokenizer_digest[:12]}, the job gives {tokenizer[:12]};"
             " materialize token_shards and training_plan again"
         )
-    asked = (recipe.seed, recipe.sequence_length, recipe.global_batch_tokens, recipe.steps)
-    planned = (record.seed, record.sequence_length, record.global_batch_tokens, record.steps)
+    asked, planned = (
+        (seed, *((one.sequence_length, one.global_batch_tokens, one.steps) for one in phases))
+        for seed, phases in ((recipe.seed, recipe.phases), (record.seed, plan.phases))
+    )
     if asked != planned:
         raise RecipeError(
-            f"pretrain: (seed, sequence_length, global_batch_tokens, steps) are {asked}, the plan was made for"
+            f"pretrain: seed and (sequence_length, global_batch_tokens, steps) are {asked}, the plan was made for"
             f" {planned}; materialize training_plan again"
         )
     # Every process maps the same files; one reading of every byte a node is enough.
@@ -128,10 +143,71 @@ def _open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards, Sideca
     return plan, shards, Sidecars(plan, inputs)
 
 
-def _set_up_torch(job: Job) -> None:
+def set_up_torch(job: Job) -> None:
+    """Memory and threads as the job says."""
     keep_freed_memory()
     if job.run.threads:
         torch.set_num_threads(job.run.threads)
+
+
+def check_devices(run: RunSettings) -> None:
+    """RecipeError when this node has fewer GPUs than the profile says: on the CPU it would only seem to work."""
+    found = torch.cuda.device_count()
+    if found < run.gpus_per_node:
+        raise RecipeError(
+            f"the profile says gpus_per_node={run.gpus_per_node}, this node has {found}; choose another profile or ask"
+            " the scheduler for a node that has them"
+        )
+
+
+def check_memory(config: ModelConfig, recipe: PretrainRecipe, plan: Plan, run: RunSettings, world: World) -> None:
+    """RecipeError, with the sum, when the processes of a node certainly need more memory than it has."""
+    needed = max(
+        (_least_bytes(config, recipe, phase, run, world) for phase in plan.phases),
+        key=lambda parts: sum(parts.values()),
+    )
+    total, where = memory_of(world.device)
+    together = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world.device.type == "cpu" else 1
+    if together * sum(needed.values()) > total:
+        parts = " + ".join(f"{name} {size / 1e9:.3g}" for name, size in needed.items())
+        raise RecipeError(
+            f"pretrain needs at least {together} x ({parts}) GB, {where} has {total / 1e9:.3g} GB; lower"
+            " micro_batch_tokens, set recompute, or choose a smaller model or a larger machine"
+        )
+
+
+def _least_bytes(
+    config: ModelConfig, recipe: PretrainRecipe, phase: Phase, run: RunSettings, world: World
+) -> dict[str, int]:
+    passes = micro_batches(
+        phase.rows,
+        sequence_length=phase.sequence_length,
+        micro_batch_tokens=run.micro_batch_tokens,
+        world=world,
+    )
+    return least_bytes(
+        config,
+        optimizer=recipe.optimizer,
+        rows=len(passes[0]),
+        length=phase.sequence_length,
+        passes=len(passes),
+        recompute=run.recompute,
+        number_bytes=2 if recipe.precision == "bf16" else 4,
+        probabilities=world.device.type == "cpu",
+        averaged=recipe.average.kind != "none",
+    )
+
+
+def memory_of(device: torch.device) -> tuple[int, str]:
+    """Bytes of memory that a device's processes share, and whose they are: a GPU's, or this machine's or group's."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory, "the GPU"
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text("ascii"))
+    except (OSError, ValueError):  # no such file, or "max"
+        return machine, "the machine"
+    return min(machine, limit), "the machine" if machine <= limit else "this job's control group"
 
 
 def _tokenizer_folder(job: Job) -> Path:
@@ -176,7 +252,7 @@ def _notes(trainer: Trainer, broken: tuple[str, ...], resumed_at: int) -> dict[s
         "device": trainer.world.device.type,
         "processes": trainer.world.size,
         "threads": torch.get_num_threads(),
-        "passes_per_step": len(trainer.passes),
+        "passes_per_step": len(trainer.passes[-1]),
         "torch": torch.__version__,
     }
     if resumed_at:
@@ -207,11 +283,13 @@ def _finish(
     names = export.write_model(
         trainer.model, folder, tokenizer=_tokenizer_folder(job), eos_id=record.eos_id, own_layout=bool(reasons)
     )
-    rows = trainer.shards.rows(index(trainer.plan, 0)[:2], length=record.sequence_length)
+    rows = trainer.shards.rows(index(trainer.plan, 0)[:2], length=trainer.plan.phase_at(0).sequence_length)
     comparison = export.compare(trainer.model, folder, torch.from_numpy(rows[0]).to(trainer.world.device))
     start = position.first_loss if position.first_loss is not None else math.nan
     end = sum(position.last_losses) / max(1, len(position.last_losses)) if position.last_losses else math.nan
-    trained = (position.step - len(ledger.steps)) * record.global_batch_tokens
+    trained = trainer.plan.tokens_before(position.step) - sum(
+        trainer.plan.phase_at(step).global_batch_tokens for step in ledger.steps
+    )
     metrics = {
         "parameters": trainer.model.config.parameter_count,
         "steps": position.step,

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import Counter
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.training.pretrain import tiny
-from training.data.plan import effective_tokens, is_held_out, plan_sources
+from training.data.plan import effective_tokens, is_held_out, plan_phases, plan_sources
 from training.job import RefusedInput
 from training.pretrain import batches
 from training.pretrain.loss_mask import IGNORED
 from training.pretrain.parallel import World, micro_batches
-from training.recipe import MixtureRecipe
+from training.recipe import BatchPhase, MixtureRecipe, PretrainRecipe
 from training.records import RecipeError
 
 
@@ -28,8 +30,9 @@ def long_plan(chain, *, epochs=3):
     """The chain's plan, long enough for several epochs of each source."""
     record = chain.plan.record
     samples = [-(-epochs * source.tokens // record.sequence_length) for source in record.sources]
-    steps = sum(samples) // record.rows + 1
-    samples[0] += steps * record.rows - sum(samples)
+    rows = chain.plan.phases[-1].rows
+    steps = sum(samples) // rows + 1
+    samples[0] += steps * rows - sum(samples)
     sources = tuple(
         batches.PlannedSource(**{name: getattr(source, name) for name in source.__slots__} | {"samples": count})
         for source, count in zip(record.sources, samples, strict=True)
@@ -42,6 +45,93 @@ def test_a_batch_is_the_same_whatever_was_asked_before(chain):
     fresh = [batches.index(chain.plan, step) for step in range(12)]
     backwards = chain.plan
     assert [batches.index(backwards, step) for step in reversed(range(12))] == fresh[::-1]
+
+
+PHASES = (
+    BatchPhase(tokens=5 * 48 * 16, sequence_length=16, global_batch_tokens=48 * 16),
+    BatchPhase(tokens=4 * 24 * 32 + 7, sequence_length=32, global_batch_tokens=24 * 32),
+)
+
+
+@pytest.fixture(scope="module")
+def warmed(tmp_path_factory):
+    """A plan whose first steps have shorter rows, then smaller batches than the rest."""
+    recipe = PretrainRecipe(tokens=30_000, sequence_length=32, global_batch_tokens=48 * 32, batch_warmup=PHASES, seed=3)
+    mixture = MixtureRecipe(weights={"books": 2.0, "web": 1.0}, max_epochs=30, held_out_fraction=0.1)
+    return tiny.TinyChain(tmp_path_factory.mktemp("warmed"), pretrain=recipe, mixture=mixture)
+
+
+def test_phases_come_one_after_the_other_and_use_up_the_budget(warmed):
+    plan = warmed.plan
+    rows = [len(batches.index(plan, step)) for step in range(plan.record.steps)]
+    assert rows == [48] * 5 + [24] * 4 + [48] * ((30_000 - 5 * 48 * 16 - 4 * 24 * 32) // (48 * 32))
+    lengths = [{sum(part.length for part in row) for row in batches.index(plan, step)} for step in (0, 4, 5, 8, 9)]
+    assert lengths == [{16}, {16}, {32}, {32}, {32}]
+    assert plan.tokens_before(10) == 5 * 48 * 16 + 4 * 24 * 32 + 48 * 32
+    assert plan.tokens_before(plan.record.steps) == warmed.outcome.metrics["tokens"] <= 30_000
+    assert warmed.outcome.metrics["share_books"] == pytest.approx(2 / 3, abs=0.01)
+
+
+def test_a_phase_reads_on_where_the_one_before_it_ended(warmed):
+    plan = warmed.plan
+    for number, source in enumerate(plan.record.sources):
+        stream = [
+            (segment.shard, position)
+            for step in range(plan.record.steps)
+            for (one, _), sample in zip(batches.sample_ids(plan, step), batches.index(plan, step), strict=True)
+            for segment in sample
+            for position in range(segment.start, segment.start + segment.length)
+            if one == number
+        ]
+        whole = Counter(stream[: source.tokens])
+        assert len(whole) == source.tokens and set(whole.values()) == {1}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("micro_batch_tokens", [0, 32])
+def test_every_step_has_the_same_samples_for_any_number_of_processes_and_micro_batch(warmed, size, micro_batch_tokens):
+    plan = warmed.plan
+    for step in range(plan.record.steps):
+        phase, samples = plan.phase_at(step), batches.index(plan, step)
+        ranks = [
+            micro_batches(
+                phase.rows,
+                sequence_length=phase.sequence_length,
+                micro_batch_tokens=micro_batch_tokens,
+                world=World(rank=rank, size=size, device=None),
+            )
+            for rank in range(size)
+        ]
+        # Pass by pass, process by process: the whole batch in its order, whoever takes it.
+        taken = [samples[row] for passes in zip(*ranks, strict=True) for rows in passes for row in rows]
+        assert taken == samples
+
+
+def test_a_micro_batch_that_a_phase_cannot_be_cut_into_is_refused(warmed):
+    phase = warmed.plan.phases[0]
+    with pytest.raises(RecipeError, match="not a multiple"):
+        micro_batches(
+            phase.rows,
+            sequence_length=phase.sequence_length,
+            micro_batch_tokens=5 * 16,
+            world=World(rank=0, size=1, device=None),
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch_warmup": (BatchPhase(tokens=29_999, sequence_length=16, global_batch_tokens=16),)}, "less than one"),
+        ({"batch_warmup": (BatchPhase(tokens=64, sequence_length=64, global_batch_tokens=64),)}, "longer than"),
+    ],
+)
+def test_a_warmup_that_leads_nowhere_is_refused(changes, message):
+    with pytest.raises(RecipeError, match=message):
+        PretrainRecipe(tokens=30_000, sequence_length=32, global_batch_tokens=64, **changes)
+
+
+def test_without_a_warmup_the_plan_is_written_as_ever(chain):
+    assert "phases" not in json.loads((Path(chain.plan_artifact.path) / "plan.json").read_text())
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
@@ -70,7 +160,11 @@ def test_every_sample_has_exactly_the_rows_length(chain):
 def test_every_token_of_an_epoch_is_seen_once_before_the_next(chain):
     plan = long_plan(chain)
     for number, source in enumerate(plan.record.sources):
-        stream = [segment for k in range(3 * source.tokens // 32) for segment in batches._sample(plan, number, k)]
+        stream = [
+            segment
+            for k in range(3 * source.tokens // 32)
+            for segment in batches._sample(plan, number, start=32 * k, length=32)
+        ]
         at, seen = 0, Counter()
         for segment in stream:
             for position in range(segment.start, segment.start + segment.length):
@@ -144,7 +238,8 @@ def test_shares_follow_the_weights(tmp_path):
 
 def test_quotas_that_do_not_come_out_even_still_add_up():
     sizes = dict.fromkeys("abc", (10, 10_000, 0, 0))
-    sources = plan_sources(sizes, MixtureRecipe(), samples=100, sequence_length=32)
+    phases = plan_phases(sizes, MixtureRecipe(), [BatchPhase(tokens=3200, sequence_length=32, global_batch_tokens=32)])
+    sources = plan_sources(sizes, MixtureRecipe(), phases)
     assert sorted(source.samples for source in sources) == [33, 33, 34]
 
 

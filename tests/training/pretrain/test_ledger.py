@@ -180,7 +180,7 @@ def test_a_run_without_a_detector_trains_on_the_spike(chain, tmp_path):
     assert [report.step for report in trainer.recent if report.loss > 5] == list(POISONED)
 
 
-@pytest.mark.parametrize("lives", [(22, 3, 9, 4), (31, 1, 1, 1, 30), (33,)])
+@pytest.mark.parametrize("lives", [(22, 3, 9, 4), (31, 1, 1, 1, 12), (33,)])
 def test_a_run_that_was_stopped_around_a_rollback_ends_with_the_same_bits(chain, poisoned, tmp_path, lives):
     for steps_left in lives:
         trainer = trainer_of(chain, tmp_path, kind=Poisoned)
@@ -212,7 +212,7 @@ def test_a_run_may_go_back_to_its_start(chain, tmp_path):
 
 def broken_at(trainer, steps, *, times):
     """Make the passes of `steps` give nan, the first `times` times each."""
-    healthy, left = trainer._backward, dict.fromkeys(steps, times * len(trainer.passes))
+    healthy, left = trainer._backward, dict.fromkeys(steps, times * len(trainer.passes[0]))
 
     def backward(batch, *, scale):
         step = trainer.position.step

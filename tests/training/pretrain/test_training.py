@@ -140,6 +140,23 @@ def test_micro_batches_change_only_the_rounding(chain):
     assert run_steps(whole, 6) == pytest.approx(run_steps(parts, 6), rel=1e-4)
 
 
+def test_short_rows_and_small_batches_lead_to_the_rest_and_resume_to_the_bit(tmp_path):
+    warmup = (
+        tiny.BatchPhase(tokens=4 * 128, sequence_length=16, global_batch_tokens=128),
+        tiny.BatchPhase(tokens=4 * 128, sequence_length=32, global_batch_tokens=128),
+    )
+    chain = tiny.TinyChain(tmp_path / "chain", pretrain=dataclasses.replace(tiny.PRETRAIN, batch_warmup=warmup))
+    trainers = [trainer_of(chain, micro_batch_tokens=micro) for micro in (0, 32, 32)]
+    runs = [run_steps(trainers[0], 16), run_steps(trainers[1], 6)]
+    save(trainers[1], tmp_path / "checkpoints")
+    runs[1] += run_steps(trainers[1], 10)
+    assert [len(passes) for passes in trainers[1].passes] == [4, 4, 8]
+    assert runs[0] == pytest.approx(runs[1], rel=1e-2)  # bf16
+    resume(trainers[2], tmp_path / "checkpoints")
+    assert run_steps(trainers[2], 10) == runs[1][6:]
+    assert_same_bits(state_of(trainers[2]), state_of(trainers[1]))
+
+
 def test_a_batch_is_learned_by_heart(tmp_path):
     chain = tiny.TinyChain(
         tmp_path,
@@ -310,6 +327,20 @@ def test_a_tokenizer_that_is_not_the_plans_stops_the_stage(tmp_path):
         stage.run(chain.job(), tiny.work_in(tmp_path))
 
 
+def test_fewer_devices_than_the_profile_says_stop_the_stage(chain):
+    job = chain.job("devices", gpus_per_node=torch.cuda.device_count() + 1)
+    with pytest.raises(RecipeError, match=r"gpus_per_node=\d+, this node has \d+"):
+        stage.run(job, tiny.work_in(Path(job.output)))
+
+
+def test_too_little_memory_stops_the_stage_with_the_sum(chain, monkeypatch):
+    job = chain.job("memory")
+    monkeypatch.setattr(stage, "memory_of", lambda device: (300_000, "the machine"))
+    with pytest.raises(RecipeError, match=r"at least 1 x \(weights .* activations .*\) GB, the machine has 0.0003 GB"):
+        stage.run(job, tiny.work_in(Path(job.output)))
+    assert read_metrics(Path(job.output) / "metrics.jsonl") == []
+
+
 def test_a_wrong_export_is_noticed(made, chain, tmp_path):
     work, _ = made
     folder = shutil.copytree(work.path / "model", tmp_path / "model")
@@ -364,19 +395,27 @@ def test_two_processes_train_the_model_of_one(tmp_path):
     assert json.loads(Path(together.output, "artifact.json").read_text())["notes"]["processes"] == 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_run_that_is_killed_goes_on_to_the_same_weights(tmp_path, number):
-    chain = tiny.TinyChain(tmp_path, pretrain=dataclasses.replace(tiny.PRETRAIN, tokens=40 * 256))
-    straight, stopped = (chain.job(name, threads=1, checkpoint_seconds=0.0) for name in ("straight", "stopped"))
+@pytest.mark.parametrize(("number", "moments"), [(signal.SIGKILL, (5, 15, 25)), (signal.SIGTERM, (5,))])
+def test_a_run_that_is_killed_goes_on_to_the_same_weights(tmp_path, number, moments):
+    texts = {source: [tiny.sentence((source, number)) for number in range(30)] for source in ("books", "web")}
+    mixture = tiny.MixtureRecipe(max_epochs=10, held_out_fraction=0.1)
+    recipe = dataclasses.replace(tiny.PRETRAIN, tokens=40 * 256)
+    chain = tiny.TinyChain(tmp_path, texts=texts, mixture=mixture, pretrain=recipe)
+    assert chain.outcome.metrics["epochs_web"] > 2
+    straight, stopped = (
+        chain.job(name, threads=1, checkpoint_seconds=0.0, micro_batch_tokens=64) for name in ("straight", "stopped")
+    )
     stage.run(straight, tiny.work_in(Path(straight.output)))
     write_job(stopped, tmp_path / "job.json")
-    argv = [sys.executable, "-m", "training", str(tmp_path / "job.json")]
-    running = subprocess.Popen(argv, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
-    metrics = Path(stopped.output, "metrics.jsonl")
-    while running.poll() is None and not any(row["step"] >= 5 for row in read_metrics(metrics)):
-        time.sleep(0.01)
-    running.send_signal(number)
-    assert running.wait(60) == (REQUEUE_EXIT_CODE if number == signal.SIGTERM else -number)
+    for moment in moments:
+        running = subprocess.Popen(
+            [sys.executable, "-m", "training", str(tmp_path / "job.json")], env=ENVIRONMENT, stderr=subprocess.DEVNULL
+        )
+        metrics = Path(stopped.output, "metrics.jsonl")
+        while running.poll() is None and not any(row["step"] >= moment for row in read_metrics(metrics)):
+            time.sleep(0.01)
+        running.send_signal(number)
+        assert running.wait(60) == (REQUEUE_EXIT_CODE if number == signal.SIGTERM else -number)
     done = launched(stopped, tmp_path / "job.json", processes=1)
     assert done.returncode == 0, done.stderr
     record = json.loads(Path(stopped.output, "artifact.json").read_text())

@@ -17,6 +17,7 @@ from training.data import plan as plan_stage
 from training.job import InputArtifact, Job, Outcome, RunSettings, Work
 from training.pretrain.batches import Plan, Shards, open_shards, read_plan
 from training.progress import METRICS_FILE, Progress
+from training.recipe import BatchPhase as BatchPhase
 from training.recipe import MixtureRecipe, ModelRecipe, PretrainRecipe
 from training.records import write_record
 
