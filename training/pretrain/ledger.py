@@ -31,14 +31,15 @@ LEAST_SPREAD = 0.01
 class Entry:
     """A range of steps that were not trained on.
 
-    `onset` is the first step that looked wrong; loss and norm are those of the last, None where not finite. The two
-    deviations are in robust standard deviations, None where nothing was compared.
+    Loss and norm are those of the step `seen_at`, None where not finite; `onset` is the first of the wrong steps in a
+    row up to that. The two deviations are in robust standard deviations, None where nothing was compared.
     """
 
     first: int
     last: int  # included
     reason: Literal["not_finite", "spike"]
     onset: int
+    seen_at: int
     loss: float | None
     gradient_norm: float | None
     loss_deviation: float | None = None
@@ -131,8 +132,8 @@ class Watched:
     onset: int | None = None  # first of the wrong steps in a row up to now
     phase: int = 0  # of the plan
 
-    def see(self, step: int, *, loss: float, norm: float, recipe: SpikeRecipe) -> Entry | None:
-        """Take in a step; an entry when it completes a spike.
+    def see(self, step: int, *, loss: float, norm: float, recipe: SpikeRecipe, last_step: int) -> Entry | None:
+        """Take in a step; an entry, up to the run's `last_step` at most, when it completes a spike.
 
         A step is wrong when its loss or its norm is more than `deviations` above the last `window` calm ones;
         `patience` of them in a row are a spike. Nothing is compared with wrong steps later, so that a spike does not
@@ -149,9 +150,10 @@ class Watched:
                     return None
                 return Entry(
                     first=max(0, self.onset - recipe.rollback_steps),
-                    last=step,
+                    last=min(step + recipe.skipped_after, last_step),
                     reason="spike",
                     onset=self.onset,
+                    seen_at=step,
                     loss=loss,
                     gradient_norm=norm,
                     loss_deviation=by_loss,

@@ -261,7 +261,13 @@ class Trainer:
         phase = self.plan.phase_at(step).number
         if self.position.watched.phase != phase:
             self.position.watched = Watched(phase=phase)
-        return self.position.watched.see(step, loss=made.loss, norm=made.norm, recipe=self.recipe.spikes)
+        return self.position.watched.see(
+            step,
+            loss=made.loss,
+            norm=made.norm,
+            recipe=self.recipe.spikes,
+            last_step=self.plan.record.steps - 1,
+        )
 
     def _advance(self, report: StepReport) -> None:
         position = self.position
@@ -286,7 +292,9 @@ class Trainer:
             )
         loss, norm = (number if math.isfinite(number) else None for number in (report.loss, report.gradient_norm))
         step = report.step
-        self._enter(Entry(first=step, last=step, reason="not_finite", onset=step, loss=loss, gradient_norm=norm))
+        self._enter(
+            Entry(first=step, last=step, reason="not_finite", onset=step, seen_at=step, loss=loss, gradient_norm=norm)
+        )
 
     def _pass_over(self) -> None:
         """Move to the next step that the ledger does not hold; a run that comes here again counts as it did before."""
@@ -350,7 +358,7 @@ class Trainer:
         limit = self.recipe.spikes.max_rollbacks
         if self.ledger.rollbacks >= limit:
             raise Diverged(
-                f"steps {spike.onset} to {spike.last}: a spike (loss {spike.loss:.4g}, gradient norm"
+                f"steps {spike.onset} to {spike.seen_at}: a spike (loss {spike.loss:.4g}, gradient norm"
                 f" {spike.gradient_norm:.4g}) after {limit} rollbacks, and max_rollbacks={limit}; lower the learning"
                 " rate or look at the data"
             )
@@ -536,7 +544,7 @@ def _roll_back(trainer: Trainer, watch: Watch, spike: Entry) -> None:
     for line in broken:
         watch.progress.message(f"a checkpoint is broken and was passed over: {line}", level="WARNING")
     watch.progress.message(
-        f"a spike at steps {spike.onset} to {spike.last} (loss {spike.loss:.4g}, gradient norm"
+        f"a spike at steps {spike.onset} to {spike.seen_at} (loss {spike.loss:.4g}, gradient norm"
         f" {spike.gradient_norm:.4g}): back to step {trainer.position.step}; steps {spike.first} to {spike.last} will"
         " not be trained on",
         level="WARNING",

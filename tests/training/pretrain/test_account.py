@@ -11,6 +11,7 @@ from tests.training.pretrain import tiny
 from training.pretrain.account import (
     account,
     activation_bytes,
+    least_bytes,
     optimizer_bytes,
     parameter_shapes,
     peak_teraflops,
@@ -110,6 +111,27 @@ def test_llama_3_8b_by_hand():
     # A token in a layer: 4097 + (5120 + 1024 + 4096) + 4096 + 4097 + 4 · 14336 numbers; 4097 after the last layer.
     a_token = 32 * (4097 + 10_240 + 4096 + 4097 + 57_344) + 4097
     assert sums.activation_bytes == 2 * 8192 * a_token == 41_944_104_960
+
+
+def test_the_least_memory_has_gradients_beside_activations_only_when_passes_follow_each_other():
+    shape = preset_shape("llama-3-8b")
+    settings = {"optimizer": "adamw", "length": 4096, "probabilities": False}
+    one, few, several = (
+        least_bytes(shape, rows=rows, passes=passes, **settings) for rows, passes in ((1, 1), (2, 1), (1, 8))
+    )
+    sums = account(shape, length=4096)
+    kept = sums.activation_bytes + sums.cast_bytes
+    assert several == {
+        "weights": sums.weight_bytes,
+        "optimizer": sums.optimizer_bytes,
+        "gradients": sums.gradient_bytes,
+        "activations": kept,
+    }
+    assert (one["gradients"], one["activations"]) == (0, kept) and kept > sums.gradient_bytes
+    assert few["activations"] == 2 * sums.activation_bytes + sums.cast_bytes
+    small = least_bytes(shape, rows=1, passes=1, recompute="full", averaged=True, **settings)
+    assert (small["gradients"], small["activations"]) == (sums.gradient_bytes, 0)
+    assert small["optimizer"] == sums.optimizer_bytes + sums.weight_bytes
 
 
 def test_peaks_are_found_by_the_names_of_drivers():

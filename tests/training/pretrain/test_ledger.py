@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from training.recipe import SpikeRecipe
 from training.records import RecipeError
 
 ALONE = World(rank=0, size=1, device=torch.device("cpu"))
-SPIKES = SpikeRecipe(deviations=6.0, window=12, patience=2, rollback_steps=10, max_rollbacks=3)
+SPIKES = SpikeRecipe(deviations=6.0, window=12, patience=2, rollback_steps=10, skipped_after=0, max_rollbacks=3)
 POISONED = range(30, 34)  # steps whose tokens are noise
 
 
@@ -105,7 +106,9 @@ def noisy(count, seed=0):
 
 def seen(steps, recipe=SPIKES):
     watched = Watched()
-    found = [watched.see(n, loss=loss, norm=norm, recipe=recipe) for n, (loss, norm) in enumerate(steps)]
+    found = [
+        watched.see(n, loss=loss, norm=norm, recipe=recipe, last_step=10**6) for n, (loss, norm) in enumerate(steps)
+    ]
     return [entry for entry in found if entry is not None]
 
 
@@ -126,7 +129,9 @@ def test_one_odd_step_is_no_spike_and_is_not_taken_for_normal():
     steps = noisy(300)
     steps[200] = (9.0, 50.0)
     watched = Watched()
-    assert not any(watched.see(n, loss=x, norm=y, recipe=SPIKES) for n, (x, y) in enumerate(steps[:202]))
+    assert not any(
+        watched.see(n, loss=x, norm=y, recipe=SPIKES, last_step=10**6) for n, (x, y) in enumerate(steps[:202])
+    )
     assert watched.onset is None and 9.0 not in watched.losses
 
 
@@ -144,7 +149,15 @@ def test_deviations_are_counted_in_the_spread_that_a_normal_law_would_have():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"deviations": -1}, {"window": 2}, {"patience": 0}, {"rollback_steps": 0}, {"max_rollbacks": -1}]
+    "wrong",
+    [
+        {"deviations": -1},
+        {"window": 2},
+        {"patience": 0},
+        {"rollback_steps": 0},
+        {"skipped_after": -1},
+        {"max_rollbacks": -1},
+    ],
 )
 def test_a_detector_that_cannot_work_is_refused(wrong):
     with pytest.raises(RecipeError, match=next(iter(wrong))):
@@ -205,6 +218,19 @@ def test_a_run_may_go_back_to_its_start(chain, tmp_path):
     trainer = run(chain, tmp_path, kind=Poisoned, spikes=spikes)
     assert trainer.ledger.entries[0].first == 0
     assert trainer.position.first_loss > 5  # of step 32 or later, by the weights of step 0
+
+
+def test_what_follows_a_spike_is_left_out_too_up_to_the_end_of_the_run(chain, tmp_path):
+    trainer = trainer_of(chain, tmp_path, kind=Poisoned, spikes=dataclasses.replace(SPIKES, skipped_after=15))
+    trainer.poison = range(30, 45)
+    train(trainer, watch_in(chain, tmp_path))
+    assert [(entry.onset, entry.first, entry.last) for entry in trainer.ledger.entries] == [(30, 20, 46)]
+    assert trainer.position.step == 48 and trainer.recent[-1].step == 47
+    trainer = trainer_of(chain, tmp_path / "end", kind=Poisoned, spikes=dataclasses.replace(SPIKES, skipped_after=15))
+    trainer.poison = range(40, 48)
+    train(trainer, watch_in(chain, tmp_path / "end"))
+    assert [(entry.first, entry.last) for entry in trainer.ledger.entries] == [(30, 47)]
+    assert trainer.position.step == 48 and trainer.recent[-1].step == 29
 
 
 # Not finite
@@ -276,7 +302,7 @@ def test_too_many_steps_that_are_not_finite_leave_a_bundle_that_a_person_can_rea
 
 
 def entry(first, last, reason="spike"):
-    return Entry(first=first, last=last, reason=reason, onset=first, loss=1.0, gradient_norm=None)
+    return Entry(first=first, last=last, reason=reason, onset=first, seen_at=last, loss=1.0, gradient_norm=None)
 
 
 def test_a_ledger_empties_the_steps_that_it_holds(chain):
@@ -300,13 +326,13 @@ def test_a_ledger_comes_back_from_its_file_and_a_broken_one_is_refused(tmp_path)
 
 
 def test_a_lost_ledger_comes_back_from_a_checkpoint(chain, poisoned, tmp_path):
-    run(chain, tmp_path, kind=Poisoned)
+    shutil.copytree(poisoned[0] / "checkpoints", tmp_path / "checkpoints")
     (tmp_path / "checkpoints" / "ledger.json").unlink()
     assert trainer_of(chain, tmp_path, kind=Poisoned).ledger == poisoned[1].ledger
 
 
-def test_a_checkpoint_under_another_ledger_is_refused(chain, tmp_path):
-    run(chain, tmp_path, kind=Poisoned)
+def test_a_checkpoint_under_another_ledger_is_refused(chain, poisoned, tmp_path):
+    shutil.copytree(poisoned[0] / "checkpoints", tmp_path / "checkpoints")
     write_ledger(tmp_path / "checkpoints", Ledger((entry(2, 3),)))
     with pytest.raises(RefusedInput, match="another ledger"):
         trainer_of(chain, tmp_path, kind=Poisoned)

@@ -1,0 +1,148 @@
+"""Seconds that a checkpoint adds to training: written beside it, against written at once.
+
+`python -m benchmarks.checkpoints` trains a preset over bytes. A round is the same number of steps three times, in
+turns: without a checkpoint, with one that is written at the step boundary (safetensors, sha256, fsync), and with one
+that is copied there and written by a thread. What a checkpoint adds is the round's seconds less those without one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from tests.training.pretrain import tiny
+from training.artifact import sha256_of, write_json
+from training.pretrain import checkpoint, stage
+from training.pretrain.loop import Told, Trainer, keep_freed_memory
+from training.pretrain.parallel import World
+from training.pretrain.presets import PRESETS
+from training.recipe import MixtureRecipe, ModelRecipe, PretrainRecipe
+from training.records import read_record, write_record
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spent:
+    """Seconds of a round: on the clock, of the processor, and in which the loop stood still for the checkpoint."""
+
+    wall: float
+    processor: float
+    blocked: float = 0.0
+
+
+def main() -> None:
+    """Rounds in turns, then medians and the paired ratio."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--preset", default="30m", choices=PRESETS)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--rows", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=8, help="of a round; the checkpoint comes after the first")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    keep_freed_memory()
+    with tempfile.TemporaryDirectory() as temporary:
+        trainer = trainer_of(Path(temporary), options)
+        nbytes = sum(tensor.nbytes for tensor in checkpoint.pack(trainer.model, trainer.optimizers).values())
+        ways = {"none": nothing, "at once": at_once, "beside": beside}
+        spent: dict[str, list[Spent]] = {name: [] for name in ways}
+        for number in range(options.rounds + 1):
+            for name, way in ways.items():
+                one = one_round(trainer, way, options.steps)
+                if number:  # the first is warm-up
+                    spent[name].append(one)
+    print(f"{options.preset}: {nbytes / 1e6:.0f} MB of state, {options.threads} threads, n = {options.rounds}")
+    table(spent, options.steps)
+
+
+def table(spent: dict[str, list[Spent]], steps: int) -> None:
+    """What each way adds to the clock, and the ratio of the two in the same round."""
+    print(f"step without a checkpoint: {statistics.median(one.wall for one in spent['none']) / steps:.3f} s")
+    added = {}
+    for name in ("at once", "beside"):
+        pairs = list(zip(spent[name], spent["none"], strict=True))
+        added[name] = [one.wall - plain.wall for one, plain in pairs]
+        processor = [one.processor - plain.processor for one, plain in pairs]
+        blocked = [one.blocked for one in spent[name]]
+        print(
+            f"{name:8} adds {statistics.median(added[name]):.3f} s [{min(added[name]):.3f} to {max(added[name]):.3f}],"
+            f" processor {statistics.median(processor):.3f} s, blocked {statistics.median(blocked):.3f} s"
+        )
+    ratio = statistics.median(added["beside"]) / statistics.median(added["at once"])
+    print(f"beside / at once: {ratio:.2f} of the seconds added")
+
+
+def trainer_of(folder: Path, options: argparse.Namespace) -> Trainer:
+    """The preset over bytes, with as many steps as are needed."""
+    batch = options.rows * options.length
+    recipe = PretrainRecipe(
+        tokens=3 * (options.rounds + 1) * options.steps * batch,
+        sequence_length=options.length,
+        global_batch_tokens=batch,
+    )
+    texts = {"web": [tiny.sentence(number, 40) for number in range(200)]}
+    mixture = MixtureRecipe(max_epochs=1e9, held_out_fraction=0.0)
+    chain = tiny.TinyChain(folder, texts=texts, pretrain=recipe, mixture=mixture)
+    world = World(rank=0, size=1, device=torch.device("cpu"))
+    model = stage.build_model(
+        read_record(ModelRecipe, PRESETS[options.preset].model), recipe, folder / "tokenizer" / "t"
+    )
+    trainer = Trainer(model, recipe, chain.plan, chain.open_shards(), world)
+    trainer.store = checkpoint.Store(folder / "checkpoints", world)
+    trainer.run_step()  # the optimizer's state is there from now on
+    trainer.position.step = 0
+    return trainer
+
+
+def one_round(trainer: Trainer, way: Callable[[Trainer], None], steps: int) -> Spent:
+    """Steps, with a checkpoint after the first, until the steps are made and the checkpoint counts."""
+    store = trainer.store
+    assert store is not None
+    shutil.rmtree(store.folder, ignore_errors=True)
+    store.folder.mkdir()
+    wall, processor, blocked = time.perf_counter(), time.process_time(), 0.0
+    for number in range(steps):
+        report = trainer.run_step(Told(writing=store.is_writing))
+        boundary = time.perf_counter()
+        if not report.told.writing:
+            store.commit()
+        if number == 0:
+            way(trainer)
+        blocked += time.perf_counter() - boundary
+    boundary = time.perf_counter()
+    store.settle()
+    ended = time.perf_counter()
+    return Spent(wall=ended - wall, processor=time.process_time() - processor, blocked=blocked + ended - boundary)
+
+
+def nothing(trainer: Trainer) -> None:
+    """No checkpoint."""
+
+
+def beside(trainer: Trainer) -> None:
+    """The trainer's own way."""
+    trainer.save()
+
+
+def at_once(trainer: Trainer) -> None:
+    """The plain way, with the same promises: on the disk, with checksums, whole or not there."""
+    store = trainer.store
+    assert store is not None
+    folder = store.folder / "at-once"
+    folder.mkdir()
+    checkpoint.save_tensors(checkpoint.pack(trainer.model, trainer.optimizers), folder / "tensors.safetensors")
+    write_json(folder / "state.json", write_record(trainer.position))
+    files = {name: sha256_of(folder / name) for name in ("tensors.safetensors", "state.json")}
+    write_json(folder / "manifest.json", files)
+
+
+if __name__ == "__main__":
+    main()

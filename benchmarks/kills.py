@@ -1,0 +1,215 @@
+"""Kill a pretraining at random moments, start it again, and compare weights and optimizer with an undisturbed run.
+
+`python -m benchmarks.kills --kills 200`. A small model reads its documents several times over, packed, in several
+passes a step, and its data has a stretch of noise from which it goes back. SIGKILL comes a random time after a process
+made its first step, or, one time in eight, while it starts. Prints how long it took from a kill to the next finished
+step, importing torch included; exit code 1 when a bit differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+# A process that goes on where another was killed is measured from its start, so nothing slow is imported up here.
+
+NOISY_STEPS = range(60, 66)
+START_SECONDS = 3.0  # about what a process takes to its first step
+DONE_FILE = "done.json"
+
+
+def main() -> int:
+    """Undisturbed once, then killed until it is through, as often as it takes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--checkpoint-seconds", type=float, default=0.3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--train", type=Path, help="do this job (what the processes are started with)")
+    options = parser.parse_args()
+    if options.train:
+        train_as(options.train)
+        return 0
+    with tempfile.TemporaryDirectory() as temporary:
+        return compare(Path(temporary), options)
+
+
+def compare(root: Path, options: argparse.Namespace) -> int:
+    """One undisturbed run against killed ones."""
+    write = jobs_in(root, steps=options.steps, checkpoint_seconds=options.checkpoint_seconds)
+    job = write("undisturbed")
+    reference = outcome_of(start(job), job)
+    print(f"undisturbed: {reference}", flush=True)
+    chance, runs, kills, lapses, same = random.Random(options.seed), 0, 0, list[float](), True
+    while kills < options.kills:
+        job = write(f"run-{runs}")
+        found, killed, taken = disturbed(job, chance, reference["seconds"], options.kills - kills)
+        is_same = {**found, "seconds": 0} == {**reference, "seconds": 0}
+        runs, kills, lapses, same = runs + 1, kills + killed, lapses + taken, same and is_same
+        print(f"run {runs}: {killed} kills, {'same bits' if is_same else f'DIFFERENT: {found}'}", flush=True)
+    print(
+        f"{kills} kills in {runs} runs, {'all' if same else 'NOT all'} with the same bits; from a kill to the"
+        f" next finished step {statistics.median(lapses):.2f} s [{min(lapses):.2f} to {max(lapses):.2f}],"
+        f" n = {len(lapses)}"
+    )
+    return 0 if same else 1
+
+
+def jobs_in(root: Path, *, steps: int, checkpoint_seconds: float) -> Any:
+    """A function that writes the job of a run with the name it is given; inputs are made once."""
+    from tests.training.pretrain import tiny
+    from training.job import write_job
+    from training.recipe import AverageRecipe, MixtureRecipe, SpikeRecipe
+
+    recipe = dataclasses.replace(
+        tiny.PRETRAIN,
+        tokens=steps * 256,
+        learning_rate=3e-3,
+        average=AverageRecipe(kind="ema"),
+        spikes=SpikeRecipe(deviations=6.0, window=24, rollback_steps=20, skipped_after=10),
+    )
+    chain = tiny.TinyChain(root, pretrain=recipe, mixture=MixtureRecipe(max_epochs=1e6, held_out_fraction=0.1))
+    settings = {"threads": 1, "micro_batch_tokens": 64, "checkpoint_seconds": checkpoint_seconds}
+
+    def write(name: str) -> Path:
+        path = root / f"{name}.json"
+        write_job(chain.job(name, **settings), path)
+        return path
+
+    return write
+
+
+def start(job: Path) -> subprocess.Popen[bytes]:
+    """A process that trains from wherever the job stands."""
+    argv = [sys.executable, "-m", "benchmarks.kills", "--train", str(job)]
+    return subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+
+
+def disturbed(job: Path, chance: random.Random, seconds: float, most: int) -> tuple[dict[str, Any], int, list[float]]:
+    """What came out of a run that was killed up to `most` times, how often it was, and seconds from kill to step."""
+    killed_at, kills, lapses = 0.0, 0, []
+    while True:
+        process = start(job)
+        if kills < most and chance.random() < 1 / 8:
+            wait = chance.uniform(0, START_SECONDS)
+        else:
+            first = first_step_after(job, killed_at, process)
+            if killed_at and first is not None:
+                lapses.append(first - killed_at)
+            # Long enough to get on, short enough to be killed several times.
+            wait = chance.expovariate(5 / seconds)
+        try:
+            process.wait(wait if kills < most else None)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            killed_at, kills = time.time(), kills + 1
+            process.communicate()
+            continue
+        return outcome_of(process, job), kills, lapses
+
+
+def folder_of(job: Path) -> Path:
+    """Where a job's run lives."""
+    return Path(json.loads(job.read_text("utf-8"))["output"])
+
+
+def first_step_after(job: Path, moment: float, process: subprocess.Popen[bytes]) -> float | None:
+    """When the process finished its first step, by the clock; None when it ended without one."""
+    from training.progress import read_metrics
+
+    while True:
+        ended = process.poll() is not None
+        times = [row["time"] for row in read_metrics(folder_of(job) / "metrics.jsonl") if "loss" in row]
+        later = [one for one in times if one > moment]
+        if later or ended:
+            return later[0] if later else None
+        time.sleep(0.02)
+
+
+def outcome_of(process: subprocess.Popen[bytes], job: Path) -> dict[str, Any]:
+    """What a process that got to the end left. RuntimeError when it failed."""
+    _, errors = process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"training failed with {process.returncode}:\n{errors.decode()[-2000:]}")
+    return json.loads((folder_of(job) / DONE_FILE).read_text("utf-8"))
+
+
+def train_as(path: Path) -> None:
+    """Do the stage's work up to the last step, and leave the digest of everything that counts."""
+    import torch
+
+    from training.artifact import write_json
+    from training.job import read_job
+    from training.pretrain import checkpoint, stage
+    from training.pretrain.loop import Watch, train
+    from training.pretrain.parallel import World
+    from training.progress import Progress
+    from training.recipe import ModelRecipe, PretrainRecipe
+
+    job = read_job(path)
+    folder, world = Path(job.output), World(rank=0, size=1, device=torch.device("cpu"))
+    folder.mkdir(parents=True, exist_ok=True)
+    recipe = job.settings_as(PretrainRecipe, "pretrain")
+    plan, shards, sidecars = stage.open_inputs(job, recipe)
+    stage.set_up_torch(job)
+    model = stage.build_model(job.settings_as(ModelRecipe, "model"), recipe, Path(job.input_of("tokenizer").path))
+    trainer = noisy_trainer()(model, recipe, plan, shards, world, micro_batch_tokens=job.run.micro_batch_tokens)
+    trainer.resume(checkpoint.Store(folder / "checkpoints", world))
+    progress = Progress(folder)
+    train(
+        trainer,
+        Watch(
+            progress=progress,
+            checkpoint_seconds=job.run.checkpoint_seconds,
+            bundle=folder / "stopped",
+            describe=sidecars.describe,
+        ),
+    )
+    progress.closed()
+    digest = hashlib.sha256()
+    for name, tensor in sorted(checkpoint.pack(trainer.model, trainer.optimizers).items()):
+        digest.update(name.encode() + tensor.detach().contiguous().numpy().tobytes())
+    source = plan.record.sources[0]
+    write_json(
+        folder / DONE_FILE,
+        {
+            "weights_and_optimizer": digest.hexdigest(),
+            "last_loss": trainer.position.last_losses[-1],
+            "ledger": [[entry.first, entry.last] for entry in trainer.ledger.entries],
+            "epochs": source.samples * recipe.sequence_length / source.tokens,
+            "seconds": trainer.position.seconds,
+        },
+    )
+
+
+def noisy_trainer() -> type:
+    """A trainer whose rows are noise at some steps, so that the run has something to go back from."""
+    import numpy as np
+
+    from training.pretrain.loop import Trainer
+
+    class Noisy(Trainer):
+        def batch(self, samples, *, step, numbers):  # type: ignore[no-untyped-def]
+            made = super().batch(samples, step=step, numbers=numbers)
+            if step not in NOISY_STEPS:
+                return made
+            draws = np.random.Generator(np.random.Philox(key=[step, numbers[0]]))
+            noise = draws.integers(2, self.model.config.vocab_size, size=made.tokens.shape)
+            return made._replace(tokens=noise, targets=np.roll(noise, 7, axis=1))
+
+    return Noisy
+
+
+if __name__ == "__main__":
+    sys.exit(main())
