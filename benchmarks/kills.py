@@ -12,15 +12,20 @@ import argparse
 import dataclasses
 import hashlib
 import json
+import os
 import random
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 # A process that goes on where another was killed is measured from its start, so nothing slow is imported up here.
 
@@ -34,6 +39,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--processes", type=int, default=1, help="by torchrun; a kill ends all of them")
     parser.add_argument("--checkpoint-seconds", type=float, default=0.3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--train", type=Path, help="do this job (what the processes are started with)")
@@ -47,7 +53,14 @@ def main() -> int:
 
 def compare(root: Path, options: argparse.Namespace) -> int:
     """One undisturbed run against killed ones."""
-    write = jobs_in(root, steps=options.steps, checkpoint_seconds=options.checkpoint_seconds)
+    write = jobs_in(
+        root,
+        steps=options.steps,
+        threads=1,
+        micro_batch_tokens=64,
+        checkpoint_seconds=options.checkpoint_seconds,
+        processes=options.processes,
+    )
     job = write("undisturbed")
     reference = outcome_of(start(job), job)
     print(f"undisturbed: {reference}", flush=True)
@@ -66,7 +79,7 @@ def compare(root: Path, options: argparse.Namespace) -> int:
     return 0 if same else 1
 
 
-def jobs_in(root: Path, *, steps: int, checkpoint_seconds: float) -> Any:
+def jobs_in(root: Path, *, steps: int, **settings: float) -> Any:
     """A function that writes the job of a run with the name it is given; inputs are made once."""
     from tests.training.pretrain import tiny
     from training.job import write_job
@@ -80,7 +93,6 @@ def jobs_in(root: Path, *, steps: int, checkpoint_seconds: float) -> Any:
         spikes=SpikeRecipe(deviations=6.0, window=24, rollback_steps=20, skipped_after=10),
     )
     chain = tiny.TinyChain(root, pretrain=recipe, mixture=MixtureRecipe(max_epochs=1e6, held_out_fraction=0.1))
-    settings = {"threads": 1, "micro_batch_tokens": 64, "checkpoint_seconds": checkpoint_seconds}
 
     def write(name: str) -> Path:
         path = root / f"{name}.json"
@@ -91,9 +103,29 @@ def jobs_in(root: Path, *, steps: int, checkpoint_seconds: float) -> Any:
 
 
 def start(job: Path) -> subprocess.Popen[bytes]:
-    """A process that trains from wherever the job stands."""
-    argv = [sys.executable, "-m", "benchmarks.kills", "--train", str(job)]
-    return subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    """A process, or torchrun and its processes, that trains from wherever the job stands; a group of its own."""
+    processes = json.loads(job.read_text("utf-8"))["run"]["processes"]
+    launcher = []
+    if processes > 1:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--master-port", str(port)]
+    return subprocess.Popen(
+        [sys.executable, *launcher, "-m", "benchmarks.kills", "--train", str(job)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL for the process, and for those that it started: torchrun gives each a group of its own."""
+    for one in [process.pid, *(child.pid for child in psutil.Process(process.pid).children(recursive=True))]:
+        with suppress(ProcessLookupError):
+            os.kill(one, signal.SIGKILL)
+    process.communicate()
 
 
 def disturbed(job: Path, chance: random.Random, seconds: float, most: int) -> tuple[dict[str, Any], int, list[float]]:
@@ -112,9 +144,8 @@ def disturbed(job: Path, chance: random.Random, seconds: float, most: int) -> tu
         try:
             process.wait(wait if kills < most else None)
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
+            kill(process)
             killed_at, kills = time.time(), kills + 1
-            process.communicate()
             continue
         return outcome_of(process, job), kills, lapses
 
@@ -147,36 +178,37 @@ def outcome_of(process: subprocess.Popen[bytes], job: Path) -> dict[str, Any]:
 
 def train_as(path: Path) -> None:
     """Do the stage's work up to the last step, and leave the digest of everything that counts."""
-    import torch
-
     from training.artifact import write_json
     from training.job import read_job
     from training.pretrain import checkpoint, stage
     from training.pretrain.loop import Watch, train
-    from training.pretrain.parallel import World
+    from training.pretrain.parallel import joined_world
     from training.progress import Progress
     from training.recipe import ModelRecipe, PretrainRecipe
 
     job = read_job(path)
-    folder, world = Path(job.output), World(rank=0, size=1, device=torch.device("cpu"))
+    folder = Path(job.output)
     folder.mkdir(parents=True, exist_ok=True)
     recipe = job.settings_as(PretrainRecipe, "pretrain")
     plan, shards, sidecars = stage.open_inputs(job, recipe)
     stage.set_up_torch(job)
-    model = stage.build_model(job.settings_as(ModelRecipe, "model"), recipe, Path(job.input_of("tokenizer").path))
-    trainer = noisy_trainer()(model, recipe, plan, shards, world, micro_batch_tokens=job.run.micro_batch_tokens)
-    trainer.resume(checkpoint.Store(folder / "checkpoints", world))
-    progress = Progress(folder)
-    train(
-        trainer,
-        Watch(
-            progress=progress,
-            checkpoint_seconds=job.run.checkpoint_seconds,
-            bundle=folder / "stopped",
-            describe=sidecars.describe,
-        ),
-    )
-    progress.closed()
+    with joined_world() as world:
+        model = stage.build_model(job.settings_as(ModelRecipe, "model"), recipe, Path(job.input_of("tokenizer").path))
+        trainer = noisy_trainer()(model, recipe, plan, shards, world, micro_batch_tokens=job.run.micro_batch_tokens)
+        trainer.resume(checkpoint.Store(folder / "checkpoints", world))
+        progress = Progress(folder, enabled=world.is_first)
+        train(
+            trainer,
+            Watch(
+                progress=progress,
+                checkpoint_seconds=job.run.checkpoint_seconds,
+                bundle=folder / "stopped",
+                describe=sidecars.describe,
+            ),
+        )
+        progress.closed()
+        if not world.is_first:
+            return
     digest = hashlib.sha256()
     for name, tensor in sorted(checkpoint.pack(trainer.model, trainer.optimizers).items()):
         digest.update(name.encode() + tensor.detach().contiguous().numpy().tobytes())
