@@ -28,7 +28,8 @@ Describe = Callable[[Sequence[tuple[int, int]]], list[dict[str, Any]]]
 
 
 def write(folder: Path, trainer: Trainer, why: str, *, describe: Describe) -> None:
-    """Leave the bundle of the last step in `folder`. The gradients must still be that step's."""
+    """Leave the bundle of the last step in `folder`. The gradients must still be that step's; those of a step that was
+    taken are clipped."""
     folder.mkdir(parents=True, exist_ok=True)
     step = trainer.recent[-1].step
     samples = index(trainer.plan, step)

@@ -118,7 +118,7 @@ class Store:
         begun, self._begun = self._begun, None
         if self.world.is_first:
             _publish(self._temporary(begun.step), self.folder / _name(begun.step))
-            self._prune(begun.needed_step)
+            self._prune(begun)
 
     def settle(self) -> None:
         """Return when nothing is pending on any process."""
@@ -159,13 +159,17 @@ class Store:
     def _temporary(self, step: int) -> Path:
         return self.folder / f".{_name(step)}.tmp"
 
-    def _prune(self, needed_step: int | None) -> None:
-        """Remove all but the newest, the one that a run may go back to, and the one that will be that next."""
+    def _prune(self, begun: _Begun) -> None:
+        """Remove all but the newest, the one that a run may go back to, and the one that will be that next.
+
+        Of a later step than the present one are only those that were broken when the run began.
+        """
         found = checkpoints(self.folder)
-        kept = set(found[: self.kept])
-        if needed_step is not None:
-            old = [path for path in found if _step_of(path) <= needed_step]
-            kept |= {*old[:1], *found[: len(found) - len(old)][-1:]}
+        past = [path for path in found if _step_of(path) <= begun.step]
+        kept = set(past[: self.kept])
+        if begun.needed_step is not None:
+            old = [path for path in past if _step_of(path) <= begun.needed_step]
+            kept |= {*old[:1], *past[: len(past) - len(old)][-1:]}
         for path in found:
             if path not in kept:
                 shutil.rmtree(path)
@@ -189,11 +193,9 @@ class Store:
 
     def _compared(self, path: Path, ledger: Ledger) -> Ledger:
         """The ledger, filled up from that of a checkpoint if the file was lost; removes a checkpoint off the way."""
-        try:
-            state = json.loads((path / STATE_FILE).read_text("utf-8"))
-            own = read_entries(state["ledger"])
-        except (OSError, ValueError, KeyError, TypeError):
+        if _problem(path, only=STATE_FILE) is not None:
             return ledger  # broken: said so when checkpoints are read
+        own = read_entries(json.loads((path / STATE_FILE).read_text("utf-8"))["ledger"])
         if own.entries[: len(ledger.entries)] == ledger.entries:
             if own != ledger:
                 write_ledger(self.folder, own)
@@ -275,8 +277,8 @@ def _manifest(files: dict[str, str]) -> str:
     return json.dumps({"files": files}, indent=1, sort_keys=True) + "\n"
 
 
-def _problem(folder: Path) -> str | None:
-    """Why a checkpoint cannot be used; None when it can."""
+def _problem(folder: Path, *, only: str = "") -> str | None:
+    """Why a checkpoint, or `only` one of its files, cannot be used; None when it can."""
     try:
         text = (folder / MANIFEST_FILE).read_text("utf-8")
         files = json.loads(text)["files"]
@@ -287,6 +289,8 @@ def _problem(folder: Path) -> str | None:
     except (ValueError, KeyError, TypeError):
         return f"{MANIFEST_FILE} cannot be read"
     for name, checksum in files.items():
+        if only and name != only:
+            continue
         if not (folder / name).exists():
             return f"{name} is missing"
         if sha256_of(folder / name) != checksum:

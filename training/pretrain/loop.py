@@ -508,9 +508,9 @@ def train(trainer: Trainer, watch: Watch) -> None:
                 trainer.save()  # a spike may come before the first one that is due
             _run_steps(trainer, watch, store, asked)
     except Diverged as error:
-        if not trainer.world.is_first:
-            raise
-        bundle.write(watch.bundle, trainer, str(error), describe=watch.describe)
+        if trainer.world.is_first:
+            bundle.write(watch.bundle, trainer, str(error), describe=watch.describe)
+        trainer.world.wait()  # the first process that ends in an error ends the others
         raise Diverged(f"{error}. {watch.bundle} has the batch, its documents and the norms") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 
@@ -11,6 +12,7 @@ import torch
 from training.job import RefusedInput
 from training.pretrain import checkpoint
 from training.pretrain.checkpoint import Store, share_of
+from training.pretrain.ledger import Ledger
 from training.pretrain.parallel import World
 
 SIZES = {"a": 300, "b": 7, "c": 50, "d": 90, "e": 1, "f": 64}
@@ -133,6 +135,24 @@ def test_a_run_may_always_go_back_some_steps_though_few_checkpoints_are_kept(tmp
         kept = [int(path.name[-8:]) for path in checkpoint.checkpoints(tmp_path)]
         assert kept[:2] == [one for one in (step, step - 7) if one >= 0] and len(kept) <= 4
         assert max(one for one in kept if one <= max(0, step - back)) >= step - 2 * back - 7
+
+
+def test_a_ledger_in_a_broken_checkpoint_is_not_believed(tmp_path):
+    entry = {"first": 30, "last": 35, "reason": "spike", "onset": 33, "seen_at": 35, "loss": 1.0, "gradient_norm": 1.0}
+    written(tmp_path, 2)
+    newest = written(tmp_path, 4)
+    state = newest / checkpoint.STATE_FILE
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"ledger": [entry]}))
+    assert Store(tmp_path, world()).tidy() == Ledger()
+    assert Store(tmp_path, world()).newest().state["step"] == 2
+
+
+def test_a_broken_checkpoint_does_not_take_the_place_of_a_whole_one(tmp_path):
+    written(tmp_path, 2)
+    (written(tmp_path, 9) / checkpoint.STATE_FILE).unlink()
+    written(tmp_path, 4)
+    written(tmp_path, 6)
+    assert [path.name[-1] for path in checkpoint.checkpoints(tmp_path)] == ["6", "4"]
 
 
 def test_a_checkpoint_in_another_form_is_not_read(tmp_path, monkeypatch):
