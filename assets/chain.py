@@ -175,7 +175,7 @@ def _scaling_settings(recipe: Recipe, part: str) -> dict[str, Any]:
     shape = recipe.model.shape(vocab_size=recipe.tokenizer.vocabulary)
     foretold = {
         "parameters": shape.parameter_count,
-        "tokens": recipe.pretrain.steps * recipe.pretrain.global_batch_tokens,
+        "tokens": recipe.pretrain.step_tokens,
     }
     return {"ladder": LadderRecipe(bootstrap=recipe.ladder.bootstrap, seed=recipe.ladder.seed), "foretold": foretold}
 

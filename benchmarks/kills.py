@@ -70,7 +70,10 @@ def compare(root: Path, options: argparse.Namespace) -> int:
         found, killed, taken = disturbed(job, chance, reference["seconds"], options.kills - kills)
         is_same = {**found, "seconds": 0} == {**reference, "seconds": 0}
         runs, kills, lapses, same = runs + 1, kills + killed, lapses + taken, same and is_same
-        print(f"run {runs}: {killed} kills, {'same bits' if is_same else f'DIFFERENT: {found}'}", flush=True)
+        verdict = "same bits" if is_same else f"DIFFERENT: {found}"
+        print(
+            f"run {runs}: {killed} kills, {verdict}; to the next step {[round(one, 2) for one in taken]} s", flush=True
+        )
     print(
         f"{kills} kills in {runs} runs, {'all' if same else 'NOT all'} with the same bits; from a kill to the"
         f" next finished step {statistics.median(lapses):.2f} s [{min(lapses):.2f} to {max(lapses):.2f}],"
@@ -159,12 +162,15 @@ def first_step_after(job: Path, moment: float, process: subprocess.Popen[bytes])
     """When the process finished its first step, by the clock; None when it ended without one."""
     from training.progress import read_metrics
 
+    path, size = folder_of(job) / "metrics.jsonl", -1
     while True:
         ended = process.poll() is not None
-        times = [row["time"] for row in read_metrics(folder_of(job) / "metrics.jsonl") if "loss" in row]
-        later = [one for one in times if one > moment]
-        if later or ended:
-            return later[0] if later else None
+        grown = path.stat().st_size if path.exists() else 0
+        if grown != size or ended:  # reading takes time from what is measured
+            size = grown
+            later = [row["time"] for row in read_metrics(path) if "loss" in row and row["time"] > moment]
+            if later or ended:
+                return later[0] if later else None
         time.sleep(0.02)
 
 

@@ -600,6 +600,11 @@ class PretrainRecipe:
         """Optimizer steps: whole batches within the budget."""
         return sum(phase.steps for phase in self.phases)
 
+    @property
+    def step_tokens(self) -> int:
+        """Tokens in all steps: the budget less what makes no whole batch."""
+        return sum(phase.steps * phase.global_batch_tokens for phase in self.phases)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextSourceRecipe:

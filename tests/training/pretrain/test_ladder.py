@@ -15,8 +15,8 @@ def test_a_rung_reads_its_own_plan_and_no_second_one(tmp_path):
     chain = tiny.TinyChain(tmp_path)
     rung = dataclasses.replace(chain.plan_artifact, asset="ladder_plan")
     job = dataclasses.replace(chain.job("rung"), inputs=(rung, chain.shards, chain.tokenizer))
-    plan, _ = stage._open_inputs(job, chain.pretrain)
+    plan, *_ = stage.open_inputs(job, chain.pretrain)
     assert plan.record.steps == chain.pretrain.steps
     both = dataclasses.replace(job, inputs=(rung, chain.plan_artifact, chain.shards, chain.tokenizer))
     with pytest.raises(RecipeError, match="training_plan or ladder_plan, the job names 2"):
-        stage._open_inputs(both, chain.pretrain)
+        stage.open_inputs(both, chain.pretrain)
