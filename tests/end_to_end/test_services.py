@@ -22,7 +22,7 @@ def copied(first, root, tmp_path_factory):
     """A root with the small kitchen's artifacts and a Dagster instance of its own."""
     assert first.code == 0, first.errors
     copy = tmp_path_factory.mktemp("services")
-    for name in CHAIN:
+    for name in filter(lambda name: (root / name).exists(), CHAIN):
         shutil.copytree(root / name, copy / name)
     for path in (root / "refs").glob("*/kitchen-small[.@]*"):  # other tests' variants were never run under this root
         (copy / "refs" / path.parent.name).mkdir(parents=True, exist_ok=True)

@@ -34,6 +34,7 @@ from training.pretrain.objectives import Objective
 from training.pretrain.parallel import World, joined_world, micro_batches
 from training.pretrain.shape import ModelConfig
 from training.pretrain.sidecars import Sidecars
+from training.progress import Progress
 from training.recipe import ModelRecipe, PretrainRecipe
 from training.records import RecipeError
 
@@ -53,7 +54,7 @@ def run(job: Job, work: Work) -> Outcome:
     recipe = job.settings_as(PretrainRecipe, "pretrain")
     plan, shards, sidecars = open_inputs(job, recipe)
     set_up_torch(job)
-    check_devices(job.run)
+    check_devices(job.run, work.progress)
     with joined_world() as world:
         model = build_model(job.settings_as(ModelRecipe, "model"), recipe, _tokenizer_folder(job))
         check_memory(model.config, recipe, plan, job.run, world)
@@ -150,14 +151,24 @@ def set_up_torch(job: Job) -> None:
         torch.set_num_threads(job.run.threads)
 
 
-def check_devices(run: RunSettings) -> None:
-    """RecipeError when this node has fewer GPUs than the profile says: on the CPU it would only seem to work."""
+def check_devices(run: RunSettings, progress: Progress) -> None:
+    """RecipeError when this node has fewer GPUs than the profile says: on the CPU it would only seem to work.
+
+    A build of torch for CPUs sees none of any node's GPUs; it trains on the CPU and says so.
+    """
     found = torch.cuda.device_count()
-    if found < run.gpus_per_node:
-        raise RecipeError(
-            f"the profile says gpus_per_node={run.gpus_per_node}, this node has {found}; choose another profile or ask"
-            " the scheduler for a node that has them"
+    if found >= run.gpus_per_node:
+        return
+    if torch.version.cuda is None and torch.version.hip is None:
+        progress.message(
+            f"the profile says gpus_per_node={run.gpus_per_node}; this build of torch knows no GPU, so the CPU trains",
+            level="WARNING",
         )
+        return
+    raise RecipeError(
+        f"the profile says gpus_per_node={run.gpus_per_node}, this node has {found}; choose another profile or ask"
+        " the scheduler for a node that has them"
+    )
 
 
 def check_memory(config: ModelConfig, recipe: PretrainRecipe, plan: Plan, run: RunSettings, world: World) -> None:
