@@ -578,8 +578,27 @@ def make_client(uri: str, root: Path) -> Any:
     if key not in _CLIENTS:
         from mlflow import MlflowClient
 
-        _CLIENTS[key] = MlflowClient(tracking_uri=uri, registry_uri=uri)
+        with _making_tables(uri) as is_file:
+            client = _CLIENTS[key] = MlflowClient(tracking_uri=uri, registry_uri=uri)
+            if is_file:  # the first question to each half makes its tables
+                client.search_experiments(max_results=1)
+                client.search_registered_models(max_results=1)
     return _CLIENTS[key]
+
+
+@contextmanager
+def _making_tables(uri: str) -> Iterator[bool]:
+    """Whether the store is a sqlite file; then one process at a time is here, of whatever root.
+
+    Two that make its tables at once leave a file that neither can use.
+    """
+    path = uri.removeprefix("sqlite:///")
+    if path == uri:
+        yield False
+        return
+    with open(f"{path}.lock", "w", encoding="utf-8") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield True
 
 
 _CLIENTS: dict[tuple[str, int], Any] = {}
