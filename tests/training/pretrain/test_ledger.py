@@ -230,7 +230,8 @@ def test_what_follows_a_spike_is_left_out_too_up_to_the_end_of_the_run(chain, tm
     trainer.poison = range(40, 48)
     train(trainer, watch_in(chain, tmp_path / "end"))
     assert [(entry.first, entry.last) for entry in trainer.ledger.entries] == [(30, 47)]
-    assert trainer.position.step == 48 and trainer.recent[-1].step == 29
+    # Whichever checkpoint it went back to, nothing from step 30 on was trained on after the spike was seen.
+    assert trainer.position.step == 48 and trainer.recent[-1].step in (29, trainer.ledger.entries[0].seen_at)
 
 
 # Not finite
