@@ -43,6 +43,9 @@ class _Model:
         return labels, np.asarray(scores)
 
 
+LanguageFilter._requires_dependencies = []  # it asks for another distribution of the module that is there
+
+
 class _Languages(LanguageFilter):
     """Reads the model in the process that uses it."""
 
@@ -58,7 +61,7 @@ def main(source: str, output: str, workers: int) -> None:
         WarcReader(source, glob_pattern="*.warc.gz", default_metadata={"dump": "benchmark"}),
         URLFilter(),
         Trafilatura(favour_precision=True),
-        _Languages(),
+        _Languages("en"),
         GopherRepetitionFilter(),
         GopherQualityFilter(),
         C4QualityFilter(filter_no_terminal_punct=False),
