@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from assets.chain import CHAIN
 from assets.status import Cell, Comparison, compare
 from training import artifact
 from training.recipe import Recipe, recipe_as_data
@@ -139,7 +140,7 @@ def _chosen(comparison: Comparison, until: str | None, snapshots: tuple[str, ...
         return cells
     for name in snapshots:
         comparison.recipe.snapshot(name)
-    wanted = {cell.key for cell in cells if cell.snapshot in snapshots}
+    wanted = {cell.key for cell in cells if CHAIN[cell.asset].scope == "snapshot" and cell.part in snapshots}
     needed: set[tuple[str, str]] = set()
     waiting = list(wanted)
     while waiting:

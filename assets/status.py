@@ -25,15 +25,13 @@ State = Literal["made", "missing", "outdated", "unavailable"]
 class Cell:
     """One asset of one partition: what is asked for, and what is there.
 
-    `artifact` is the one that answers exactly what is asked for; None when it must be made. `is_recorded` says
-    whether the
-    partition already points to it (it may have been made for another recipe). `reasons` are the differing fields of an
-    outdated cell.
+    `artifact` is the one that answers exactly what is asked for; None when it must be made. `is_recorded` says whether
+    the partition already points to it (it may have been made for another recipe). `reasons` are the differing fields of
+    an outdated cell.
     """
 
     asset: str
     partition: str
-    snapshot: str
     fingerprint: str
     settings: dict[str, Any]
     inputs: tuple[tuple[str, str], ...]  # (asset, partition)
@@ -41,6 +39,11 @@ class Cell:
     artifact: Artifact | None
     is_recorded: bool
     reasons: tuple[str, ...] = ()
+
+    @property
+    def part(self) -> str:
+        """The snapshot or the rung that the partition is of; empty for what concerns the whole recipe."""
+        return self.partition.partition("@")[2]
 
     @property
     def key(self) -> tuple[str, str]:
@@ -117,7 +120,6 @@ def _unavailable(link: Link, recipe: Recipe, partition: str, reasons: tuple[str,
     return Cell(
         asset=link.name,
         partition=partition,
-        snapshot=partition.partition("@")[2],
         fingerprint="",
         settings={},
         inputs=_input_keys(link, recipe, partition),
@@ -129,17 +131,16 @@ def _unavailable(link: Link, recipe: Recipe, partition: str, reasons: tuple[str,
 
 
 def _input_keys(link: Link, recipe: Recipe, partition: str) -> tuple[tuple[str, str], ...]:
-    snapshot = partition.partition("@")[2]
-    return tuple((item.asset, key) for item in link.inputs for key in input_partitions(item, link, recipe, snapshot))
+    part = partition.partition("@")[2]
+    return tuple((item.asset, key) for item in link.inputs for key in input_partitions(item, link, recipe, part))
 
 
 def _cell(link: Link, recipe: Recipe, partition: str, root: Path, cells: Mapping[tuple[str, str], Cell]) -> Cell:
-    snapshot = partition.partition("@")[2]
     inputs = _input_keys(link, recipe, partition)
     waiting = [asset for asset, key in inputs if cells[asset, key].state == "unavailable"]
     if waiting:
         return _unavailable(link, recipe, partition, (f"waits for {waiting[0]}",))
-    settings = link.settings(recipe, snapshot)
+    settings = link.settings(recipe, partition.partition("@")[2])
     plain = {name: write_record(section) for name, section in settings.items()}
     stage = link.how
     wanted = artifact.fingerprint(
@@ -161,7 +162,6 @@ def _cell(link: Link, recipe: Recipe, partition: str, root: Path, cells: Mapping
     return Cell(
         asset=link.name,
         partition=partition,
-        snapshot=snapshot,
         fingerprint=wanted,
         settings=plain,
         inputs=inputs,

@@ -22,10 +22,10 @@ def explain(asset: str, recipe: Recipe, other: Recipe | None, root: Path) -> dic
             {"partition": cell.partition, "state": cell.state, "differences": list(cell.reasons)} for cell in cells
         ]
         return {"asset": asset, "recipe": recipe.name, "partitions": entries}
-    theirs = {cell.snapshot: cell for cell in compare(other, root).cells.values() if cell.asset == asset}
+    theirs = {cell.part: cell for cell in compare(other, root).cells.values() if cell.asset == asset}
     entries = []
     for cell in cells:
-        match = theirs.get(cell.snapshot)
+        match = theirs.get(cell.part)
         if match is None:
             entries.append(
                 {"partition": cell.partition, "state": f"{other.name} has no such snapshot", "differences": []}

@@ -89,7 +89,7 @@ def test_a_ladder_shares_the_corpus_and_each_rung_has_its_own_plan(made):
     comparison = compare(load_recipe("kitchen-ladder"), made)
     lacking = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
     assert lacking == {*LADDER, "model_card", "promoted_model"}  # the card describes the whole recipe
-    rungs = {cell.snapshot: cell.settings for cell in comparison.cells.values() if cell.asset == "ladder_model"}
+    rungs = {cell.part: cell.settings for cell in comparison.cells.values() if cell.asset == "ladder_model"}
     assert rungs["s-1"]["model"]["width"] == 64 and rungs["l-4"]["pretrain"]["tokens"] == 491_520
     inputs = comparison.cells["scaling_fit", "kitchen-ladder"].inputs
     assert inputs == tuple(("ladder_model", f"kitchen-ladder@{name}") for name in rungs)
@@ -99,7 +99,7 @@ def test_a_ladder_shares_the_corpus_and_each_rung_has_its_own_plan(made):
 def test_a_new_snapshot_remakes_no_older_one(kitchen, made):
     changed = replace(kitchen, snapshots=(*kitchen.snapshots, SnapshotRecipe(name="kitchen-3", source="kitchen")))
     comparison = compare(changed, made)
-    snapshots = {cell.snapshot for cell in comparison.to_do() if CHAIN[cell.asset].scope == "snapshot"}
+    snapshots = {cell.part for cell in comparison.to_do() if CHAIN[cell.asset].scope == "snapshot"}
     assert snapshots == {"kitchen-3"}
     assert comparison.cells["tokenizer", "kitchen"].state == "made"
     assert comparison.cells["training_plan", "kitchen"].state == "outdated"

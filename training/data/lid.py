@@ -51,7 +51,10 @@ class Model:
     kept: Any  # hashes and sums of words that occurred
 
     def predict(self, line: str) -> tuple[str, float]:
-        """The likeliest label without its prefix and its probability, for words between single spaces."""
+        """The likeliest label without its prefix and its probability, for words between single spaces.
+
+        Not for several threads at once: `kept` is written to.
+        """
         total = np.zeros(self.rows.shape[1])
         data = np.frombuffer(line.encode("utf-8", "surrogatepass"), np.uint8)
         count = sum_of_words(
