@@ -825,10 +825,13 @@ class Recipe:
         shape = {field: getattr(rung, field) for field in ("width", "layers", "heads", "kv_heads", "mlp_width")}
         rates = ("global_batch_tokens", "learning_rate", "muon_learning_rate")
         given = {field: getattr(rung, field) for field in rates if getattr(rung, field)}
+        # The same share of the rung's budget; a stretch of less than a batch falls away.
+        shares = [(phase, phase.tokens * rung.tokens // self.pretrain.tokens) for phase in self.pretrain.batch_warmup]
+        warmup = tuple(replace(phase, tokens=n) for phase, n in shares if n >= phase.global_batch_tokens)
         return replace(
             self,
             model=replace(self.model, **shape),
-            pretrain=replace(self.pretrain, tokens=rung.tokens, **given),
+            pretrain=replace(self.pretrain, tokens=rung.tokens, batch_warmup=warmup, **given),
             ladder=LadderRecipe(),
         )
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
 from training.recipe import accumulation_steps, find_recipe, load_recipe, merged
 from training.records import RecipeError
@@ -31,6 +32,21 @@ def test_a_variant_lists_only_its_differences(tmp_path):
 def test_lists_are_replaced_mappings_merge_and_an_empty_mapping_clears():
     base = {"a": {"x": 1, "y": 2}, "b": [1, 2], "c": {"z": 1}}
     assert merged(base, {"a": {"x": 3}, "b": [4], "c": {}}) == {"a": {"x": 3, "y": 2}, "b": [4], "c": {}}
+
+
+def test_a_rung_warms_its_batch_up_over_the_same_share_of_its_budget(tmp_path):
+    path = tmp_path / "warm.yaml"
+    phases = [
+        {"tokens": 122_880, "sequence_length": 128, "global_batch_tokens": 1024},
+        {"tokens": 4_096, "sequence_length": 128, "global_batch_tokens": 2048},
+    ]
+    ladder = yaml.safe_load(find_recipe("kitchen-ladder").read_text())["ladder"]
+    variant = {"extends": "kitchen", "name": "warm", "ladder": ladder, "pretrain": {"batch_warmup": phases}}
+    path.write_text(yaml.safe_dump(variant))
+    recipe = load_recipe(str(path))
+    (phase,) = recipe.on_rung("s-1").pretrain.batch_warmup
+    assert phase.tokens == 122_880 * recipe.on_rung("s-1").pretrain.tokens // recipe.pretrain.tokens
+    assert phase.global_batch_tokens == 1024
 
 
 def test_one_base_is_the_limit(tmp_path):
