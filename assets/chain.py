@@ -15,7 +15,7 @@ from training.records import differing_from_defaults, write_record
 from training.stages import STAGES as TRAINING_STAGES
 from training.stages import Stage
 
-Scope = Literal["snapshot", "recipe", "rung", "ladder"]
+Scope = Literal["snapshot", "recipe", "rung", "ladder", "synthesis"]
 Which = Literal["same", "earlier", "every", "quality", "tokenizer"]
 
 
@@ -24,11 +24,13 @@ class Input:
     """An upstream asset, and which of its partitions are read.
 
     `same`: the same partition, or the recipe's. `earlier`: this snapshot and those before it. `every`: all snapshots
-    (or rungs) of the recipe. `quality`, `tokenizer`: the snapshots that the recipe names for them.
+    (or rungs) of the recipe. `quality`, `tokenizer`: the snapshots that the recipe names for them. `when` says which
+    recipes read it; None: all. An asset that a recipe does not have is no input of its others.
     """
 
     asset: str
     which: Which = "same"
+    when: Callable[[Recipe], bool] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +38,7 @@ class Link:
     """One asset of the chain.
 
     `scope` says what its partitions are: the snapshots of each recipe, the recipes, the rungs of each recipe's ladder,
-    or the recipes that have a ladder.
+    or the recipes that ask for an optional part (a ladder, synthetic text).
     """
 
     name: str
@@ -67,21 +69,30 @@ def partition_key(recipe: Recipe, part: str = "") -> str:
 
 def partitions_of(link: Link, recipe: Recipe) -> list[str]:
     """The partition keys that `recipe` has of an asset, in the order of its snapshots or rungs."""
-    if link.scope == "ladder":
-        return [recipe.name] if recipe.ladder.rungs else []
     return [partition_key(recipe, part) for part in _parts(link.scope, recipe)]
+
+
+# Recipes that have the assets of a scope; what a recipe does not ask for has no partition of it.
+_OPTIONAL: dict[Scope, Callable[[Recipe], bool]] = {
+    "ladder": lambda recipe: bool(recipe.ladder.rungs),
+    "synthesis": lambda recipe: bool(recipe.synthesis.prompts),
+}
 
 
 def _parts(scope: Scope, recipe: Recipe) -> list[str]:
     """The snapshots or rungs of a recipe; one without a name for what concerns the whole of it."""
     if scope == "snapshot":
         return [snapshot.name for snapshot in recipe.snapshots]
-    return [rung.name for rung in recipe.ladder.rungs] if scope == "rung" else [""]
+    if scope == "rung":
+        return [rung.name for rung in recipe.ladder.rungs]
+    return [""] if scope not in _OPTIONAL or _OPTIONAL[scope](recipe) else []
 
 
 def input_partitions(item: Input, link: Link, recipe: Recipe, part: str) -> list[str]:
     """The partition keys of `item.asset` that one partition of `link` reads, in the order of snapshots or rungs."""
     names = _parts(CHAIN[item.asset].scope, recipe)
+    if not names or (item.when is not None and not item.when(recipe)):
+        return []
     if names == [""]:
         return [recipe.name]
     chosen = {
@@ -178,6 +189,11 @@ def _scaling_settings(recipe: Recipe, part: str) -> dict[str, Any]:
         "tokens": recipe.pretrain.step_tokens,
     }
     return {"ladder": LadderRecipe(bootstrap=recipe.ladder.bootstrap, seed=recipe.ladder.seed), "foretold": foretold}
+
+
+def _is_generator(asset: str) -> Callable[[Recipe], bool]:
+    """Whether a recipe's synthetic text is written by `asset`."""
+    return lambda recipe: recipe.synthesis.generator == asset
 
 
 def _benchmark_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
@@ -440,6 +456,18 @@ CHAIN: dict[str, Link] = {
             settings=_sections("align"),
             inputs=(Input(asset="sft_model"), Input(asset="preference_data"), Input(asset="reward_model")),
             gates=("counts_balance", "loss_finite", "dpo_starts_at_ln2", "merged_equals_adapter"),
+        ),
+        Link(
+            name="synthetic_text",
+            group="models",
+            kinds=("json",),
+            stage="synthesize",
+            scope="synthesis",
+            settings=_sections("synthesis"),
+            inputs=tuple(
+                Input(asset=asset, when=_is_generator(asset)) for asset in ("base_model", "sft_model", "aligned_model")
+            ),
+            gates=("counts_balance",),
         ),
         Link(
             name="model_scores",

@@ -63,3 +63,10 @@ def reward_model(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.Ma
 def aligned_model(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
     """The SFT model aligned by DPO, GRPO or RLOO, as the recipe says. Made by training.posttrain.align."""
     return materialize(context, pipeline)
+
+
+@chain_asset
+def synthetic_text(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+    """Text that a model of the recipe wrote, every row with its generator, prompt, seed and sampling settings; another
+    recipe may name it as a source. Made by training.generate.synthetic."""
+    return materialize(context, pipeline)

@@ -57,7 +57,7 @@ class Partitions:
 
     def dependency(self, item: Input, link: Link) -> dg.AssetDep:
         """The dependency of `link` on one input, with the partitions it reads."""
-        if item.which == "same" and CHAIN[item.asset].scope == link.scope:
+        if item.which == "same" and item.when is None and CHAIN[item.asset].scope == link.scope:
             return dg.AssetDep(item.asset)
         downstream: dict[str, set[str]] = {}
         for recipe in self._recipes:

@@ -20,6 +20,7 @@ STAGES: dict[str, Stage] = {
                 "evaluation.exams",
                 "evaluation.alignment",
                 "training.data.benchmarks",
+                "training.generate.sampler",
             ),
             libraries=("lm-eval", "tokenizers", "torch", "transformers"),
         ),

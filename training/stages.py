@@ -287,5 +287,12 @@ STAGES: dict[str, Stage] = {
             ),
             libraries=("torch", "transformers", "trl", "peft"),
         ),
+        Stage(
+            name="synthesize",
+            version="1",
+            in_ranks=True,
+            modules=("training.generate.synthetic", "training.generate.sampler"),
+            libraries=("tokenizers", "torch", "transformers"),
+        ),
     )
 }

@@ -24,6 +24,7 @@ def made(kitchen, tmp_path_factory):
 
 
 LADDER = {"ladder_plan", "ladder_model", "scaling_fit"}  # only of recipes that have one
+OPTIONAL = LADDER | {"synthetic_text"}  # only of recipes that ask for it
 
 
 def assets_to_do(recipe, root):
@@ -31,14 +32,14 @@ def assets_to_do(recipe, root):
 
 
 def test_a_fresh_root_lacks_everything_and_a_made_one_nothing(kitchen, made, tmp_path):
-    assert assets_to_do(kitchen, tmp_path) == set(CHAIN) - LADDER
+    assert assets_to_do(kitchen, tmp_path) == set(CHAIN) - OPTIONAL
     assert assets_to_do(kitchen, made) == set()
 
 
 def test_one_filter_threshold_makes_exactly_its_descendants_outdated(kitchen, made):
     changed = replace(kitchen, filter=replace(kitchen.filter, gopher_min_words=60))
     comparison = compare(changed, made)
-    outdated = {"filtered_documents"} | descendants("filtered_documents") - LADDER
+    outdated = {"filtered_documents"} | descendants("filtered_documents") - OPTIONAL
     assert {cell.asset for cell in comparison.to_do()} == outdated
     reasons = comparison.cells["filtered_documents", "kitchen@kitchen-1"].reasons
     assert reasons == ("filter.gopher_min_words: 50 → 60",)
@@ -74,7 +75,7 @@ def test_kitchen_rl_shares_every_artifact_up_to_the_reward_model(kitchen, made):
     comparison = compare(load_recipe("kitchen-rl"), made)
     differs = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
     # The card describes the whole recipe, its name included.
-    assert differs == {"aligned_model"} | descendants("aligned_model")
+    assert differs == {"aligned_model"} | descendants("aligned_model") - OPTIONAL
     shared = comparison.cells["reward_model", "kitchen-rl"]
     assert shared.state == "made" and not shared.is_recorded
 
@@ -82,7 +83,7 @@ def test_kitchen_rl_shares_every_artifact_up_to_the_reward_model(kitchen, made):
 def test_kitchen_leak_shares_everything_up_to_decontamination(made):
     comparison = compare(load_recipe("kitchen-leak"), made)
     differs = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
-    assert differs == {"decontaminated_documents"} | descendants("decontaminated_documents") - LADDER
+    assert differs == {"decontaminated_documents"} | descendants("decontaminated_documents") - OPTIONAL
 
 
 def test_a_ladder_shares_the_corpus_and_each_rung_has_its_own_plan(made):
@@ -94,6 +95,16 @@ def test_a_ladder_shares_the_corpus_and_each_rung_has_its_own_plan(made):
     inputs = comparison.cells["scaling_fit", "kitchen-ladder"].inputs
     assert inputs == tuple(("ladder_model", f"kitchen-ladder@{name}") for name in rungs)
     assert comparison.cells["ladder_model", "kitchen-ladder@m-2"].inputs[0] == ("ladder_plan", "kitchen-ladder@m-2")
+
+
+def test_synthetic_text_is_made_of_the_model_that_the_recipe_names_and_of_no_other(made):
+    recipe = load_recipe("kitchen-synthetic")
+    comparison = compare(recipe, made)
+    lacking = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
+    assert lacking == {"synthetic_text", "model_card", "promoted_model"}  # the card describes the whole recipe
+    assert comparison.cells["synthetic_text", recipe.name].inputs == (("base_model", recipe.name),)
+    aligned = replace(recipe, synthesis=replace(recipe.synthesis, generator="aligned_model"))
+    assert compare(aligned, made).cells["synthetic_text", recipe.name].inputs == (("aligned_model", recipe.name),)
 
 
 def test_a_new_snapshot_remakes_no_older_one(kitchen, made):
@@ -109,7 +120,7 @@ def test_an_input_made_again_with_another_result_outdates_what_was_made_from_it(
     make_all(kitchen, tmp_path)
     comparison = compare(kitchen, tmp_path)
     make_one(comparison, comparison.cells["instruction_data", "kitchen"], content="other rows")
-    assert assets_to_do(kitchen, tmp_path) == descendants("instruction_data")
+    assert assets_to_do(kitchen, tmp_path) == descendants("instruction_data") - OPTIONAL
 
 
 def test_what_stands_behind_a_refused_artifact_is_named(kitchen, tmp_path):

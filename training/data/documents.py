@@ -298,6 +298,6 @@ def decompressed(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
             yield raw
     elif name.endswith(".zst"):
         with zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True, closefd=False) as raw:
-            yield raw
+            yield io.BufferedReader(raw)  # the reader itself has no lines
     else:
         yield stream

@@ -1,0 +1,42 @@
+"""What is drawn from logits. Generation itself is held to lm-eval's own in tests/evaluation/test_harness.py."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.evaluation.conftest import make_model  # noqa: E402
+from training.generate.sampler import Sampler, nucleus  # noqa: E402
+from training.job import DataError  # noqa: E402
+
+
+def test_the_nucleus_is_the_smallest_set_that_reaches_the_share():
+    logits = torch.tensor([[0.1, 0.5, 0.15, 0.25]]).log()
+    assert torch.isfinite(nucleus(logits, 0.5)).tolist() == [[False, True, False, False]]
+    assert torch.isfinite(nucleus(logits, 0.51)).tolist() == [[False, True, False, True]]
+    assert torch.isfinite(nucleus(logits, 0.8)).tolist() == [[False, True, True, True]]
+    assert nucleus(logits, 1.0) is logits
+    assert nucleus(logits, 0.5)[0, 1] == pytest.approx(math.log(0.5))
+
+
+def test_draws_follow_the_distribution(tmp_path):
+    from training.generate.sampler import _drawn
+
+    logits = torch.tensor([0.2, 0.8]).log().repeat(4000, 1)
+    share = _drawn(1.0, 1.0, range(4000))(logits).float().mean()
+    assert share == pytest.approx(0.8, abs=4 * math.sqrt(0.16 / 4000))
+    assert _drawn(1.0, 0.8, range(50))(logits[:50]).min() == 1
+
+
+def test_a_folder_that_is_no_model_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"no config\.json"):
+        Sampler(tmp_path, batch_size=1)
+
+
+def test_a_text_without_room_is_refused(tmp_path):
+    make_model(tmp_path / "model", template=False)
+    with pytest.raises(DataError, match="max_new_tokens=128 leaves no room"):
+        Sampler(tmp_path / "model", batch_size=1).answers(["a"], max_new_tokens=128)

@@ -1,0 +1,217 @@
+"""Text from a model folder in the transformers layout. Nothing is fetched.
+
+Generation stops at any token that contains a stop string, and a sampled text depends on its own seed and prompt alone,
+not on what else was in the batch.
+
+Legend: B batch, T tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+# Before transformers: a job never asks the network for a model, nor reports.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from training.job import DataError
+
+Draw = Callable[[torch.Tensor], torch.Tensor]
+
+
+def device() -> torch.device:
+    """The accelerator where there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def check_folder(folder: Path) -> None:
+    """DataError unless the folder holds a model in the transformers layout."""
+    for name in ("config.json", "tokenizer.json"):
+        if not (folder / name).is_file():
+            raise DataError(f"{folder}: no {name}; a model folder in the transformers layout is needed")
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The folder's tokenizer. Nothing is fetched."""
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+class Sampler:
+    """One loaded model that continues texts. Weights keep the precision they were saved in, so that the machine does
+    not choose it."""
+
+    def __init__(self, folder: Path, *, batch_size: int) -> None:
+        check_folder(folder)
+        self.tokenizer = load_tokenizer(folder)
+        self.model = (
+            AutoModelForCausalLM.from_pretrained(folder, dtype="auto", local_files_only=True).to(device()).eval()
+        )
+        self.batch_size = batch_size
+        self.max_length = int(self.model.config.max_position_embeddings)
+        self.truncated_prompts = 0
+        self._ends = _end_ids(self.tokenizer, self.model)
+        self._texts: list[str] | None = None
+
+    @property
+    def end_id(self) -> int:
+        """The token that ends a document; it also stands before a text without a prompt."""
+        return int(self.tokenizer.eos_token_id)
+
+    def encode(self, text: str, *, add_special_tokens: bool | None = None) -> list[int]:
+        """Token ids; a text that already begins with the first-token mark does not get a second one."""
+        bos = self.tokenizer.bos_token
+        if add_special_tokens is None and not (bos and text.startswith(bos)):
+            return self.tokenizer.encode(text)
+        return self.tokenizer.encode(text, add_special_tokens=bool(add_special_tokens))
+
+    def in_template(self, messages: Sequence[dict[str, str]], *, add_generation_prompt: bool = True) -> str:
+        """The conversation as the model was trained to read it."""
+        return self.tokenizer.apply_chat_template(
+            list(messages),
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=not add_generation_prompt,
+        )
+
+    def answers(
+        self,
+        prompts: Sequence[str],
+        *,
+        max_new_tokens: int,
+        until: Sequence[str] = (),
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seeds: Sequence[int] = (),
+    ) -> list[str]:
+        """What the model says after each prompt. Temperature 0 is greedy; else prompt i is sampled with `seeds[i]`.
+
+        `top_p` below 1 draws only from the likeliest tokens that together have that probability (arXiv 1904.09751).
+        """
+        encoded = [self._fitted(self.encode(prompt), max_new_tokens) for prompt in prompts]
+        ends = torch.tensor(sorted(self._ends | self._containing(until)), device=self.model.device)
+        results = [""] * len(prompts)
+        for batch in by_length(encoded, self.batch_size):
+            draw = _drawn(temperature, top_p, [seeds[i] for i in batch]) if temperature > 0 else _greedy
+            for i, tokens in zip(
+                batch, self._continue([encoded[i] for i in batch], max_new_tokens, ends, draw), strict=True
+            ):
+                results[i] = _cut(self.tokenizer.decode(tokens, skip_special_tokens=True), until)
+        return results
+
+    def _fitted(self, tokens: list[int], max_new_tokens: int) -> list[int]:
+        room = self.max_length - max_new_tokens
+        if room < 1:
+            raise DataError(
+                f"max_new_tokens={max_new_tokens} leaves no room for a prompt in {self.max_length} positions"
+            )
+        self.truncated_prompts += len(tokens) > room
+        return tokens[-room:] or [self.end_id]
+
+    def _containing(self, until: Sequence[str]) -> set[int]:
+        """Ids of tokens whose text holds a stop string: generating one ends the answer."""
+        if not until:
+            return set()
+        if self._texts is None:
+            self._texts = self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))])
+        return {i for i, text in enumerate(self._texts) if any(stop in text for stop in until)}
+
+    @torch.inference_mode()
+    def _continue(
+        self, prompts: list[list[int]], max_new_tokens: int, ends: torch.Tensor, draw: Draw
+    ) -> list[list[int]]:
+        """New tokens of each prompt, up to and with the first in `ends`. Prompts are padded on the left."""
+        tokens_BT = padded(prompts, self.end_id, left=True).to(self.model.device)
+        lengths_B = torch.tensor([len(prompt) for prompt in prompts], device=tokens_BT.device)
+        width = tokens_BT.shape[1]
+        mask_BT = torch.arange(width, device=tokens_BT.device)[None] >= (width - lengths_B)[:, None]
+        positions_BT = (mask_BT.cumsum(-1) - 1).clamp(min=0)
+        finished_B = torch.zeros(len(prompts), dtype=torch.bool, device=tokens_BT.device)
+        cache, new = None, []
+        for _ in range(max_new_tokens):
+            output = self.model(
+                input_ids=tokens_BT,
+                attention_mask=mask_BT.long(),
+                position_ids=positions_BT,
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+            cache = output.past_key_values
+            next_B = torch.where(finished_B, ends[0], draw(output.logits[:, -1].float()))
+            new.append(next_B)
+            finished_B = finished_B | torch.isin(next_B, ends)
+            if finished_B.all():
+                break
+            tokens_BT = next_B[:, None]
+            mask_BT = torch.cat([mask_BT, torch.ones_like(mask_BT[:, :1])], dim=1)
+            positions_BT = positions_BT[:, -1:] + 1
+        return [_until_end(row, set(ends.tolist())) for row in torch.stack(new, dim=1).tolist()]
+
+
+def by_length(sequences: Sequence[Sequence[int]], batch_size: int) -> Iterator[list[int]]:
+    """Indices in batches of about equal length, the longest first, so that too little memory shows at once."""
+    order = sorted(range(len(sequences)), key=lambda i: (-len(sequences[i]), i))
+    for start in range(0, len(order), batch_size):
+        yield order[start : start + batch_size]
+
+
+def padded(rows: Sequence[Sequence[int]], fill: int, *, left: bool) -> torch.Tensor:
+    """`[rows, longest]` int64, filled up at the front or at the end."""
+    width = max(len(row) for row in rows)
+    filled = [
+        [fill] * (width - len(row)) + list(row) if left else list(row) + [fill] * (width - len(row)) for row in rows
+    ]
+    return torch.tensor(filled, dtype=torch.long)
+
+
+def _end_ids(tokenizer: Any, model: Any) -> set[int]:
+    """Tokens that end an answer: every special token, and what the model's own generation settings say."""
+    named = model.generation_config.eos_token_id
+    listed = [named] if isinstance(named, int) else list(named or [])
+    special = [i for i, token in tokenizer.added_tokens_decoder.items() if token.special]
+    return {*listed, *special, int(tokenizer.eos_token_id)}
+
+
+def _greedy(logits_BV: torch.Tensor) -> torch.Tensor:
+    return logits_BV.argmax(-1)
+
+
+def _drawn(temperature: float, top_p: float, seeds: Sequence[int]) -> Draw:
+    """Draws from softmax(logits / temperature) by the Gumbel maximum, each row from its own generator."""
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+
+    def draw(logits_BV: torch.Tensor) -> torch.Tensor:
+        noise = [torch.empty(logits_BV.shape[1]).exponential_(generator=generator) for generator in generators]
+        scaled_BV = nucleus(logits_BV / temperature, top_p)
+        return (scaled_BV - torch.stack(noise).to(logits_BV.device).log()).argmax(-1)
+
+    return draw
+
+
+def nucleus(logits_BV: torch.Tensor, top_p: float) -> torch.Tensor:
+    """The logits with all but the smallest set of likeliest tokens whose probabilities reach `top_p` at minus
+    infinity."""
+    if top_p >= 1:
+        return logits_BV
+    sorted_BV, order_BV = logits_BV.sort(dim=-1, descending=True, stable=True)
+    before_BV = sorted_BV.softmax(-1).cumsum(-1) - sorted_BV.softmax(-1)
+    kept_BV = torch.zeros_like(before_BV, dtype=torch.bool).scatter(-1, order_BV, before_BV < top_p)
+    return logits_BV.masked_fill(~kept_BV, float("-inf"))
+
+
+def _until_end(tokens: list[int], ends: set[int]) -> list[int]:
+    for position, token in enumerate(tokens):
+        if token in ends:
+            return tokens[: position + 1]
+    return tokens
+
+
+def _cut(text: str, until: Sequence[str]) -> str:
+    """The text before its first stop string."""
+    return text[: min((at for stop in until if (at := text.find(stop)) >= 0), default=len(text))]
