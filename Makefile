@@ -33,7 +33,7 @@ BUILD_HASHES := --build-constraints requirements/lock.txt --require-build-hashes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test dev lint bench controls faults soak lock clean
+.PHONY: help env demo test dev lint bench controls faults kills soak lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -80,6 +80,10 @@ controls: env ## score the control models beside the trained one
 
 faults: env ## kill stages at every point and check what is left
 	$(BIN)/python -m benchmarks.faults $(ARGS)
+
+kills: env ## kill pretrainings 200 times and compare every bit; stopped, it goes on where it was
+	$(BIN)/python -m benchmarks.kills --kills 160 --folder runs/kills $(ARGS)
+	$(BIN)/python -m benchmarks.kills --kills 40 --processes 2 --steps 100 --folder runs/kills $(ARGS)
 
 soak: env ## run chains for hours while processes are killed; ARGS="--minutes 30"
 	$(BIN)/python -m benchmarks.soak $(ARGS)

@@ -18,13 +18,15 @@ from pathlib import Path
 
 import torch
 
-from tests.training.pretrain import tiny
+from benchmarks.rows import BYTES_VOCABULARY, made_plan
 from training.artifact import sha256_of, write_json
-from training.pretrain import checkpoint, stage
+from training.pretrain import checkpoint
 from training.pretrain.loop import Told, Trainer, keep_freed_memory
+from training.pretrain.model import Decoder, initialise
 from training.pretrain.parallel import World
 from training.pretrain.presets import PRESETS
-from training.recipe import MixtureRecipe, ModelRecipe, PretrainRecipe
+from training.pretrain.shape import ModelConfig
+from training.recipe import ModelRecipe, PretrainRecipe
 from training.records import read_record, write_record
 
 
@@ -49,18 +51,31 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     keep_freed_memory()
+    shape = read_record(ModelRecipe, PRESETS[options.preset].model).shape(vocab_size=BYTES_VOCABULARY)
     with tempfile.TemporaryDirectory() as temporary:
-        trainer = trainer_of(Path(temporary), options)
-        nbytes = sum(tensor.nbytes for tensor in checkpoint.pack(trainer.model, trainer.optimizers).values())
-        ways = {"none": nothing, "at once": at_once, "beside": beside}
-        spent: dict[str, list[Spent]] = {name: [] for name in ways}
-        for number in range(options.rounds + 1):
-            for name, way in ways.items():
-                one = one_round(trainer, way, options.steps)
-                if number:  # the first is warm-up
-                    spent[name].append(one)
+        trainer = trainer_of(Path(temporary), shape, rows=options.rows, length=options.length)
+        spent = rounds_of(trainer, rounds=options.rounds, steps=options.steps)
+    nbytes = state_bytes(trainer)
     print(f"{options.preset}: {nbytes / 1e6:.0f} MB of state, {options.threads} threads, n = {options.rounds}")
     table(spent, options.steps)
+
+
+def state_bytes(trainer: Trainer) -> int:
+    """What a checkpoint holds: weights and optimizer."""
+    return sum(tensor.nbytes for tensor in checkpoint.pack(trainer.model, trainer.optimizers).values())
+
+
+def rounds_of(trainer: Trainer, *, rounds: int, steps: int, until: float = float("inf")) -> dict[str, list[Spent]]:
+    """Every way in turns, as often as asked or until that moment of the monotonic clock; the first round warms up."""
+    ways = {"none": nothing, "at once": at_once, "beside": beside}
+    spent: dict[str, list[Spent]] = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        if number > 1 and time.monotonic() > until:
+            break
+        made = {name: one_round(trainer, way, steps) for name, way in ways.items()}
+        for name, one in made.items() if number else ():
+            spent[name].append(one)
+    return spent
 
 
 def table(spent: dict[str, list[Spent]], steps: int) -> None:
@@ -80,25 +95,17 @@ def table(spent: dict[str, list[Spent]], steps: int) -> None:
     print(f"beside / at once: {ratio:.2f} of the seconds added")
 
 
-def trainer_of(folder: Path, options: argparse.Namespace) -> Trainer:
-    """The preset over bytes, with as many steps as are needed."""
-    batch = options.rows * options.length
-    recipe = PretrainRecipe(
-        tokens=3 * (options.rounds + 1) * options.steps * batch,
-        sequence_length=options.length,
-        global_batch_tokens=batch,
-    )
-    texts = {"web": [tiny.sentence(number, 40) for number in range(200)]}
-    mixture = MixtureRecipe(max_epochs=1e9, held_out_fraction=0.0)
-    chain = tiny.TinyChain(folder, texts=texts, pretrain=recipe, mixture=mixture)
-    world = World(rank=0, size=1, device=torch.device("cpu"))
-    model = stage.build_model(
-        read_record(ModelRecipe, PRESETS[options.preset].model), recipe, folder / "tokenizer" / "t"
-    )
-    trainer = Trainer(model, recipe, chain.plan, chain.open_shards(), world)
+def trainer_of(folder: Path, shape: ModelConfig, *, rows: int, length: int, device: str = "cpu") -> Trainer:
+    """A trainer of that shape with more steps than are needed; its optimizer's state is there."""
+    steps, batch = 100_000, rows * length
+    recipe = PretrainRecipe(tokens=steps * batch, sequence_length=length, global_batch_tokens=batch)
+    plan, shards = made_plan(vocabulary=shape.vocab_size, steps=steps, rows=rows, length=length)
+    model = Decoder(shape)
+    initialise(model, zero_outputs=True, generator=torch.Generator().manual_seed(0))
+    world = World(rank=0, size=1, device=torch.device(device))
+    trainer = Trainer(model, recipe, plan, shards, world)
     trainer.store = checkpoint.Store(folder / "checkpoints", world)
-    trainer.run_step()  # the optimizer's state is there from now on
-    trainer.position.step = 0
+    trainer.run_step()
     return trainer
 
 

@@ -4,6 +4,9 @@
 passes a step, and its data has a stretch of noise from which it goes back. SIGKILL comes a random time after a process
 made its first step, or, one time in eight, while it starts. Prints how long it took from a kill to the next finished
 step, importing torch included; exit code 1 when a bit differs.
+
+With `--folder` every whole run is noted there, and the same command goes on after the last of them: `make kills` makes
+the full set, 160 kills of one process and 40 of torchrun's two.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import statistics
@@ -25,13 +29,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 # A process that goes on where another was killed is measured from its start, so nothing slow is imported up here.
 
 NOISY_STEPS = range(60, 66)
 START_SECONDS = 3.0  # about what a process takes to its first step
 DONE_FILE = "done.json"
+RUNS_FILE = "runs.jsonl"
 
 
 def main() -> int:
@@ -42,17 +45,21 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=1, help="by torchrun; a kill ends all of them")
     parser.add_argument("--checkpoint-seconds", type=float, default=0.3)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, help="keeps what was done; without it nothing is kept")
     parser.add_argument("--train", type=Path, help="do this job (what the processes are started with)")
     options = parser.parse_args()
     if options.train:
         train_as(options.train)
         return 0
+    if options.folder:
+        return compare(options.folder / f"{options.processes}-of-{options.steps}-seed-{options.seed}", options)
     with tempfile.TemporaryDirectory() as temporary:
         return compare(Path(temporary), options)
 
 
 def compare(root: Path, options: argparse.Namespace) -> int:
-    """One undisturbed run against killed ones."""
+    """One undisturbed run against killed ones; what `root` already has of either is not done again."""
+    root.mkdir(parents=True, exist_ok=True)
     write = jobs_in(
         root,
         steps=options.steps,
@@ -62,24 +69,44 @@ def compare(root: Path, options: argparse.Namespace) -> int:
         processes=options.processes,
     )
     job = write("undisturbed")
-    reference = outcome_of(start(job), job)
+    done = folder_of(job) / DONE_FILE
+    reference = json.loads(done.read_text("utf-8")) if done.exists() else outcome_of(start(job), job)
     print(f"undisturbed: {reference}", flush=True)
-    chance, runs, kills, lapses, same = random.Random(options.seed), 0, 0, list[float](), True
-    while kills < options.kills:
-        job = write(f"run-{runs}")
-        found, killed, taken = disturbed(job, chance, reference["seconds"], options.kills - kills)
-        is_same = {**found, "seconds": 0} == {**reference, "seconds": 0}
-        runs, kills, lapses, same = runs + 1, kills + killed, lapses + taken, same and is_same
-        verdict = "same bits" if is_same else f"DIFFERENT: {found}"
-        print(
-            f"run {runs}: {killed} kills, {verdict}; to the next step {[round(one, 2) for one in taken]} s", flush=True
-        )
-    print(
-        f"{kills} kills in {runs} runs, {'all' if same else 'NOT all'} with the same bits; from a kill to the"
-        f" next finished step {statistics.median(lapses):.2f} s [{min(lapses):.2f} to {max(lapses):.2f}],"
+    noted = [json.loads(line) for line in lines_of(root / RUNS_FILE)]
+    while sum(run["kills"] for run in noted) < options.kills:
+        number, left = len(noted), options.kills - sum(run["kills"] for run in noted)
+        job = write(f"run-{number}")
+        shutil.rmtree(folder_of(job), ignore_errors=True)  # of a run that this command was stopped in
+        found, killed, taken = disturbed(job, random.Random(f"{options.seed}/{number}"), reference["seconds"], left)
+        run = {
+            "kills": killed,
+            "same_bits": {**found, "seconds": 0} == {**reference, "seconds": 0},
+            "seconds_to_next_step": [round(one, 2) for one in taken],
+            "epochs": found["epochs"],
+        }
+        noted.append(run)
+        with open(root / RUNS_FILE, "a", encoding="utf-8") as stream:
+            stream.write(json.dumps(run) + "\n")
+        print(f"run {number + 1}: {run}" + ("" if run["same_bits"] else f" DIFFERENT: {found}"), flush=True)
+    print(summary(noted, options.processes))
+    return 0 if all(run["same_bits"] for run in noted) else 1
+
+
+def lines_of(path: Path) -> list[str]:
+    """Lines of a file; none when it is not there."""
+    return path.read_text("utf-8").splitlines() if path.exists() else []
+
+
+def summary(noted: list[dict[str, Any]], processes: int) -> str:
+    """What all runs together show."""
+    lapses = [one for run in noted for one in run["seconds_to_next_step"]]
+    spread = f"{statistics.median(lapses):.2f} s [{min(lapses):.2f} to {max(lapses):.2f}]" if lapses else "never seen"
+    same = all(run["same_bits"] for run in noted)
+    return (
+        f"{sum(run['kills'] for run in noted)} kills of {processes} process(es) in {len(noted)} runs,"
+        f" {'all' if same else 'NOT all'} with the same bits; from a kill to the next finished step {spread},"
         f" n = {len(lapses)}"
     )
-    return 0 if same else 1
 
 
 def jobs_in(root: Path, *, steps: int, **settings: float) -> Any:
@@ -125,6 +152,8 @@ def start(job: Path) -> subprocess.Popen[bytes]:
 
 def kill(process: subprocess.Popen[bytes]) -> None:
     """SIGKILL for the process, and for those that it started: torchrun gives each a group of its own."""
+    import psutil
+
     for one in [process.pid, *(child.pid for child in psutil.Process(process.pid).children(recursive=True))]:
         with suppress(ProcessLookupError):
             os.kill(one, signal.SIGKILL)
@@ -139,7 +168,7 @@ def disturbed(job: Path, chance: random.Random, seconds: float, most: int) -> tu
         if kills < most and chance.random() < 1 / 8:
             wait = chance.uniform(0, START_SECONDS)
         else:
-            first = first_step_after(job, killed_at, process)
+            first = first_step_after(folder_of(job), killed_at, process)
             if killed_at and first is not None:
                 lapses.append(first - killed_at)
             # Long enough to get on, short enough to be killed several times.
@@ -158,11 +187,11 @@ def folder_of(job: Path) -> Path:
     return Path(json.loads(job.read_text("utf-8"))["output"])
 
 
-def first_step_after(job: Path, moment: float, process: subprocess.Popen[bytes]) -> float | None:
-    """When the process finished its first step, by the clock; None when it ended without one."""
+def first_step_after(folder: Path, moment: float, process: subprocess.Popen[bytes]) -> float | None:
+    """When the process that trains in `folder` finished its first step, by the clock; None when it ended without."""
     from training.progress import read_metrics
 
-    path, size = folder_of(job) / "metrics.jsonl", -1
+    path, size = folder / "metrics.jsonl", -1
     while True:
         ended = process.poll() is not None
         grown = path.stat().st_size if path.exists() else 0

@@ -1,0 +1,495 @@
+"""Does it learn what it should: the same losses as transformers, and a known reference on a known text.
+
+`python -m benchmarks.convergence equal` trains a small Llama over bytes of WikiText-2's validation articles with this
+trainer, and again with Hugging Face's Trainer from the same weights on the same rows with the same settings; exit code
+1 when losses differ by more than 0.01 nats.
+
+`python -m benchmarks.convergence shakespeare FOLDER` trains on the characters of tiny Shakespeare and keeps the curve
+of validation losses in FOLDER; stopped at any moment, the same command goes on. References: nanoGPT's README.
+
+Both read PEDIGREE_DATA.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import re
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from benchmarks.rows import BYTES_VOCABULARY, plan_over, plan_over_texts
+from training.pretrain.attention import document_mask
+from training.pretrain.batches import Plan, Shards, held_out_samples, index
+from training.pretrain.checkpoint import Store
+from training.pretrain.export import hugging_face_config, hugging_face_views
+from training.pretrain.loop import Trainer, keep_freed_memory
+from training.pretrain.loss import token_losses
+from training.pretrain.loss_mask import IGNORED
+from training.pretrain.model import Decoder, initialise
+from training.pretrain.optim import learning_rate_factor
+from training.pretrain.parallel import World
+from training.pretrain.shape import ModelConfig
+from training.recipe import PretrainRecipe
+
+TOLERANCE = 0.01  # nats
+WINDOW = 10  # steps over which losses are averaged before they are compared
+SMALL = ModelConfig(
+    vocab_size=BYTES_VOCABULARY, width=128, layers=4, heads=4, kv_heads=4, mlp_width=352, max_length=256
+)
+
+
+def data_folder() -> Path:
+    """Where the real texts are. SystemExit when nothing says so."""
+    if "PEDIGREE_DATA" not in os.environ:
+        sys.exit("PEDIGREE_DATA names no folder with data")
+    return Path(os.environ["PEDIGREE_DATA"])
+
+
+def articles() -> list[str]:
+    """WikiText-2's validation articles, each with its title, in their order."""
+    text = gzip.decompress((data_folder() / "text" / "wikitext-2.valid.txt.gz").read_bytes()).decode()
+    starts = [found.start() for found in re.finditer(r"^ = [^=]+ = $", text, re.MULTILINE)]
+    return [text[start:stop].strip() for start, stop in zip(starts, [*starts[1:], len(text)], strict=True)]
+
+
+# This trainer and Hugging Face's, on the same plan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """What a training gave: nats a target of each step and of the held-out rows; processor seconds of all steps."""
+
+    losses: list[float]
+    held_out: float
+    processor: float
+
+
+def own_trainer(
+    config: ModelConfig, recipe: PretrainRecipe, plan: Plan, shards: Shards, *, device: str = "cpu"
+) -> Trainer:
+    """A trainer with the weights that the recipe's seed gives."""
+    model = Decoder(config)
+    initialise(model, zero_outputs=recipe.zero_init_outputs, generator=torch.Generator().manual_seed(recipe.seed))
+    return Trainer(model, recipe, plan, shards, World(rank=0, size=1, device=torch.device(device)))
+
+
+def own_run(config: ModelConfig, recipe: PretrainRecipe, plan: Plan, shards: Shards) -> Run:
+    """All steps with this trainer."""
+    trainer, losses = own_trainer(config, recipe, plan, shards), []
+    began = time.process_time()
+    while trainer.position.step < plan.record.steps:
+        losses.append(trainer.run_step().loss)
+    processor = time.process_time() - began
+
+    def nats(tokens: torch.Tensor, targets: torch.Tensor, documents: torch.Tensor) -> float:
+        states = trainer.model(tokens, document_mask(documents, dtype=torch.float32)).states.flatten(0, 1)
+        return token_losses(states, trainer.model.head_weight, targets.flatten()).double().sum().item()
+
+    return Run(losses=losses, held_out=_held_out(plan, shards, nats), processor=processor)
+
+
+def hugging_face_run(
+    config: ModelConfig, recipe: PretrainRecipe, plan: Plan, shards: Shards, *, rates: Sequence[float] = ()
+) -> Run:
+    """All steps with Hugging Face's Trainer: its loop, optimizer, clipping and loss over its model.
+
+    The weights are those that `own_trainer` begins with, when its recipe has no zero outputs. `rates` gives the
+    learning rate of every step; without them the Trainer's own cosine schedule goes from the recipe's rate to zero.
+    """
+    from transformers import LlamaForCausalLM, Trainer, TrainingArguments
+    from transformers.models.llama.configuration_llama import LlamaConfig
+
+    losses: list[float] = []
+
+    class Recording(Trainer):  # type: ignore[misc]
+        def compute_loss(self, *given, **options):  # type: ignore[no-untyped-def]
+            loss = super().compute_loss(*given, **options)
+            losses.append(loss.item())
+            return loss
+
+        def create_scheduler(self, num_training_steps, optimizer=None):  # type: ignore[no-untyped-def]
+            if not rates:
+                return super().create_scheduler(num_training_steps, optimizer)
+            factors = [rate / recipe.learning_rate for rate in rates]
+            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
+                optimizer or self.optimizer, lambda step: factors[min(step, len(factors) - 1)]
+            )
+            return self.lr_scheduler
+
+    keys = hugging_face_config(config, eos_id=0)
+    taken = {name: keys[name] for name in keys if name not in ("architectures", "model_type", "dtype", "use_cache")}
+    torch.manual_seed(recipe.seed)
+    model = LlamaForCausalLM(LlamaConfig(**taken, use_cache=False))
+    if not recipe.zero_init_outputs:
+        views = hugging_face_views(own_trainer(config, recipe, plan, shards).model)
+        weights = {name: view.reshape(-1, view.shape[-1]) if view.dim() > 1 else view for name, view in views}
+        left = model.load_state_dict(weights, strict=False)
+        assert left.missing_keys in ([], ["lm_head.weight"]) and not left.unexpected_keys
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            output_dir=folder,
+            per_device_train_batch_size=plan.record.global_batch_tokens // plan.record.sequence_length,
+            max_steps=plan.record.steps,
+            learning_rate=recipe.learning_rate,
+            adam_beta1=recipe.beta1,
+            adam_beta2=recipe.beta2,
+            weight_decay=recipe.weight_decay,
+            max_grad_norm=recipe.gradient_clip,
+            lr_scheduler_type="cosine",
+            warmup_steps=round(recipe.warmup_fraction * plan.record.steps),
+            bf16=recipe.precision == "bf16",
+            use_cpu=True,
+            train_sampling_strategy="sequential",
+            remove_unused_columns=False,
+            save_strategy="no",
+            logging_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+        )
+        trainer = Recording(model=model, args=arguments, train_dataset=_Rows(plan, shards), data_collator=_collated)
+        began = time.process_time()
+        trainer.train()
+        processor = time.process_time() - began
+    model.eval()
+
+    def nats(tokens: torch.Tensor, targets: torch.Tensor, documents: torch.Tensor) -> float:
+        positions = document_mask(documents, dtype=torch.float32).positions
+        logits = model(input_ids=tokens, position_ids=positions, use_cache=False).logits.flatten(0, 1).double()
+        return torch.nn.functional.cross_entropy(
+            logits, targets.flatten(), ignore_index=IGNORED, reduction="sum"
+        ).item()
+
+    return Run(losses=losses, held_out=_held_out(plan, shards, nats), processor=processor)
+
+
+class _Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """The plan's rows in order, as the model of transformers takes them: positions that restart say where documents
+    begin, and labels are not shifted again."""
+
+    def __init__(self, plan: Plan, shards: Shards) -> None:
+        self._plan, self._shards = plan, shards
+        self._rows = plan.record.global_batch_tokens // plan.record.sequence_length
+        self._batch: tuple[int, Any] = (-1, None)
+
+    def __len__(self) -> int:
+        return self._plan.record.steps * self._rows
+
+    def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
+        step, row = divmod(number, self._rows)
+        if self._batch[0] != step:
+            made = self._shards.rows(index(self._plan, step), length=self._plan.record.sequence_length)
+            self._batch = step, tuple(map(torch.from_numpy, made))
+        tokens, targets, documents = (part[row] for part in self._batch[1])
+        positions = document_mask(documents[None], dtype=torch.float32).positions[0]
+        return {"input_ids": tokens, "labels": targets, "shift_labels": targets, "position_ids": positions}
+
+
+def _collated(rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+@torch.no_grad()
+def _held_out(plan: Plan, shards: Shards, nats: Any, *, rows: int = 16) -> float:
+    """Nats a target of the held-out rows, in fp32."""
+    samples, total, count = held_out_samples(plan, 0), 0.0, 0
+    for at in range(0, len(samples), rows):
+        made = shards.rows(samples[at : at + rows], length=plan.record.sequence_length)
+        tokens, targets, documents = map(torch.from_numpy, made)
+        total += nats(tokens, targets, documents)
+        count += int((targets != IGNORED).sum())
+    return total / count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compared:
+    """Differences of ours and theirs in nats: the first step, the largest of the windows' means, the held-out loss."""
+
+    first: float
+    largest: float
+    held_out: float
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the two are the same training."""
+        return max(self.first, self.largest, self.held_out) <= TOLERANCE
+
+
+def compared(own: Run, theirs: Run) -> Compared:
+    """How far the two runs are apart."""
+    pairs = list(zip(_windows(own.losses), _windows(theirs.losses), strict=True))
+    return Compared(
+        first=abs(own.losses[0] - theirs.losses[0]),
+        largest=max(abs(mine - other) for mine, other in pairs),
+        held_out=abs(own.held_out - theirs.held_out),
+    )
+
+
+def _windows(losses: list[float]) -> list[float]:
+    return [statistics.fmean(losses[at : at + WINDOW]) for at in range(0, len(losses), WINDOW)]
+
+
+def equal(options: argparse.Namespace) -> int:
+    """Both trainings and how far they are apart."""
+    recipe = PretrainRecipe(
+        tokens=options.steps * options.rows * options.length,
+        sequence_length=options.length,
+        global_batch_tokens=options.rows * options.length,
+        learning_rate=options.learning_rate,
+        precision=options.precision,
+        zero_init_outputs=False,
+        seed=options.seed,
+    )
+    plan, shards = plan_over_texts(articles(), steps=options.steps, rows=options.rows, length=options.length)
+    own, theirs, rates = both(SMALL, recipe, plan, shards)
+    found = compared(own, theirs)
+    print(
+        f"{SMALL.parameter_count:,} parameters, {options.precision}, {options.steps} steps of {options.rows} x"
+        f" {options.length} bytes, AdamW {options.learning_rate} (last step {rates[-1]:.2g}), seed {options.seed}"
+    )
+    print("| steps | this trainer | Hugging Face's Trainer | difference |\n|---|---|---|---|")
+    lines = list(zip(_windows(own.losses), _windows(theirs.losses), strict=True))
+    shown = sorted({round(share * (len(lines) - 1)) for share in (0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1)})
+    for number in shown:
+        mine, other = lines[number]
+        first = number * WINDOW
+        last = min(first + WINDOW, options.steps)
+        print(f"| {first} to {last - 1} | {mine:.4f} | {other:.4f} | {mine - other:+.4f} |")
+    print(f"| held out | {own.held_out:.4f} | {theirs.held_out:.4f} | {own.held_out - theirs.held_out:+.4f} |")
+    print(
+        f"first step {found.first:.2g}, largest of windows of {WINDOW} steps {found.largest:.2g}; processor seconds"
+        f" {own.processor:.0f} and {theirs.processor:.0f};"
+        f" {'equal' if found.is_equal else 'NOT equal'} within {TOLERANCE}"
+    )
+    return 0 if found.is_equal else 1
+
+
+def both(config: ModelConfig, recipe: PretrainRecipe, plan: Plan, shards: Shards) -> tuple[Run, Run, list[float]]:
+    """This trainer's run, the other's with the same learning rate at every step, and those rates."""
+    steps = plan.record.steps
+    rates = [
+        recipe.learning_rate
+        * learning_rate_factor(
+            step,
+            steps=steps,
+            schedule=recipe.schedule,
+            warmup_fraction=recipe.warmup_fraction,
+            decay_fraction=recipe.decay_fraction,
+            final_fraction=recipe.final_learning_rate_fraction,
+        )
+        for step in range(steps)
+    ]
+    own = own_run(config, recipe, plan, shards)
+    return own, hugging_face_run(config, recipe, plan, shards, rates=rates), rates
+
+
+# Tiny Shakespeare
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """A model and a training, and the best validation loss that nanoGPT's README gives for its own of that size."""
+
+    width: int
+    layers: int
+    heads: int
+    mlp_width: int
+    length: int
+    rows: int
+    steps: int
+    reference: float
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    learning_rate: float = 1e-3
+    warmup_steps: int = 100
+    qk_norm: bool = False
+
+
+SETTINGS = {
+    # nanoGPT's, its MLP of four widths as a gated one of as many weights; without its dropout, which this decoder lacks
+    "small": Setting(width=128, layers=4, heads=4, mlp_width=344, length=64, rows=12, steps=2000, reference=1.88),
+    "full": Setting(width=384, layers=6, heads=6, mlp_width=1024, length=256, rows=64, steps=5000, reference=1.4697),
+    # what one takes here for the same text when a CPU has to do it: narrower, Muon, QK-norm, a seventh of the tokens
+    "own": Setting(
+        width=256,
+        layers=6,
+        heads=4,
+        mlp_width=688,
+        length=256,
+        rows=24,
+        steps=2000,
+        reference=1.4697,
+        optimizer="muon",
+        learning_rate=2e-3,
+        qk_norm=True,
+    ),
+}
+
+
+def characters() -> tuple[np.ndarray, int]:
+    """Tiny Shakespeare as numbers of its characters in sorted order, and how many there are."""
+    text = gzip.decompress((data_folder() / "text" / "tinyshakespeare.txt.gz").read_bytes()).decode()
+    alphabet = sorted(set(text))
+    number = {character: place for place, character in enumerate(alphabet)}
+    return np.array([number[character] for character in text], dtype=np.uint8), len(alphabet)
+
+
+def windows(tokens: np.ndarray, setting: Setting, *, seed: int) -> tuple[Plan, Shards]:
+    """A plan of rows from random places of the text, as nanoGPT draws them; each is a document of its own.
+
+    The last position of a row has no target, so a row trains on one token less than nanoGPT's.
+    """
+    count = setting.steps * setting.rows
+    starts = np.random.Generator(np.random.Philox(seed)).integers(0, len(tokens) - setting.length, size=count)
+    documents = [(start, setting.length) for start in starts.tolist()]
+    return plan_over(tokens, documents, steps=setting.steps, rows=setting.rows, length=setting.length, seed=seed)
+
+
+@torch.no_grad()
+def validation_loss(trainer: Trainer, tokens: np.ndarray, *, length: int, rows: int = 32) -> float:
+    """Nats a character over all of `tokens`, in rows of `length` characters that begin without context."""
+    count = (len(tokens) - 1) // length
+    whole = torch.from_numpy(tokens[: count * length + 1].astype(np.int64))
+    inputs, targets = whole[:-1].view(count, length), whole[1:].view(count, length)
+    total = 0.0
+    for at in range(0, count, rows):
+        mask = document_mask(torch.zeros_like(inputs[at : at + rows]), dtype=trainer.dtype)
+        states = trainer.model(inputs[at : at + rows], mask, dtype=trainer.dtype).states.flatten(0, 1)
+        head = trainer.model.head_weight.to(trainer.dtype)
+        total += token_losses(states, head, targets[at : at + rows].flatten()).double().sum().item()
+    return total / (count * length)
+
+
+def shakespeare(options: argparse.Namespace) -> int:
+    """Train, or go on; print the curve."""
+    setting, folder = SETTINGS[options.setting], options.folder
+    tokens, vocabulary = characters()
+    cut = int(0.9 * len(tokens))
+    trainer = _shakespeare_trainer(setting, tokens[:cut], vocabulary, options)
+    folder.mkdir(parents=True, exist_ok=True)
+    with Store(folder / "checkpoints", trainer.world) as store:
+        trainer.resume(store)
+        curve = [one for one in _read_curve(folder) if one["step"] <= trainer.position.step]
+        processor = curve[-1]["processor"] if curve else 0.0
+        until = time.monotonic() + 60 * options.minutes
+        while trainer.position.step < setting.steps and time.monotonic() < until:
+            began, losses = time.process_time(), []
+            for _ in range(min(options.every, setting.steps - trainer.position.step)):
+                losses.append(trainer.run_step().loss)
+            processor += time.process_time() - began
+            found = validation_loss(trainer, tokens[cut:], length=setting.length)
+            step = trainer.position.step
+            curve.append(
+                {
+                    "step": step,
+                    "tokens": step * setting.rows * setting.length,
+                    "training_loss": statistics.fmean(losses),
+                    "validation_loss": found,
+                    "processor": processor,
+                }
+            )
+            (folder / "curve.jsonl").write_text("".join(json.dumps(one) + "\n" for one in curve), "utf-8")
+            trainer.save()
+            store.settle()
+            print(row_of(curve[-1]), flush=True)
+    print(summary(setting, curve, trainer.model.config.parameter_count))
+    return 0
+
+
+def _shakespeare_trainer(setting: Setting, tokens: np.ndarray, vocabulary: int, options: argparse.Namespace) -> Trainer:
+    config = ModelConfig(
+        vocab_size=vocabulary,
+        width=setting.width,
+        layers=setting.layers,
+        heads=setting.heads,
+        kv_heads=setting.heads,
+        mlp_width=setting.mlp_width,
+        max_length=setting.length,
+        qk_norm=setting.qk_norm,
+    )
+    batch = setting.rows * setting.length
+    recipe = PretrainRecipe(
+        tokens=setting.steps * batch,
+        sequence_length=setting.length,
+        global_batch_tokens=batch,
+        optimizer=setting.optimizer,
+        learning_rate=setting.learning_rate,
+        muon_learning_rate=0.01,
+        beta2=0.99,
+        schedule="cosine" if setting.optimizer == "adamw" else "linear",
+        warmup_fraction=setting.warmup_steps / setting.steps,
+        precision=options.precision,
+        seed=options.seed,
+    )
+    plan, shards = windows(tokens, setting, seed=options.seed)
+    return own_trainer(config, recipe, plan, shards)
+
+
+def _read_curve(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "curve.jsonl"
+    return [json.loads(one) for one in path.read_text("utf-8").splitlines()] if path.exists() else []
+
+
+def row_of(point: dict[str, Any]) -> str:
+    """A line of the curve's table."""
+    return (
+        f"| {point['step']} | {point['tokens']:,} | {point['training_loss']:.4f} | {point['validation_loss']:.4f} |"
+        f" {point['processor']:.0f} |"
+    )
+
+
+def summary(setting: Setting, curve: list[dict[str, Any]], parameters: int) -> str:
+    """The curve, its best point, and the reference."""
+    if not curve:
+        return "nothing was trained yet"
+    best = min(curve, key=lambda point: point["validation_loss"])
+    head = "| step | characters | training loss | validation loss | processor seconds |\n|---|---|---|---|---|"
+    return "\n".join(
+        [
+            f"{parameters:,} parameters, {setting.steps} steps of {setting.rows} x {setting.length} characters",
+            head,
+            *map(row_of, curve),
+            f"best validation loss {best['validation_loss']:.4f} at step {best['step']}; reference {setting.reference}"
+            f" ({'met' if best['validation_loss'] <= setting.reference else 'NOT met'})"
+            + ("" if curve[-1]["step"] == setting.steps else "; the run is not at its end"),
+        ]
+    )
+
+
+def main() -> int:
+    """One of the two."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("equal")
+    one.add_argument("--steps", type=int, default=150)
+    one.add_argument("--rows", type=int, default=16)
+    one.add_argument("--length", type=int, default=256)
+    one.add_argument("--learning-rate", type=float, default=3e-3)
+    one.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    other = commands.add_parser("shakespeare")
+    other.add_argument("folder", type=Path)
+    other.add_argument("--setting", choices=SETTINGS, default="small")
+    other.add_argument("--precision", choices=("fp32", "bf16"), default="bf16")
+    other.add_argument("--every", type=int, default=100, help="steps between looks at the validation text")
+    other.add_argument("--minutes", type=float, default=1e9, help="stop after the first look behind them")
+    for command in (one, other):
+        command.add_argument("--seed", type=int, default=0)
+        command.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    keep_freed_memory()
+    return equal(options) if options.command == "equal" else shakespeare(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,589 @@
+"""The GPU table: what one GPU shows of the trainer and its peers, in parts of at most eight minutes.
+
+    python -m benchmarks.gpu mfu --out DIR
+    python -m benchmarks.gpu torchtitan --out DIR --peers PEERS      (and nanochat, litgpt, hf)
+    python -m benchmarks.gpu fp8 --out DIR --peers PEERS
+    python -m benchmarks.gpu checkpoint --out DIR
+    python -m benchmarks.gpu kill --out DIR
+    python -m benchmarks.gpu table --out DIR
+
+Each part is one command, leaves DIR/<part>.json and can be made again; `table` puts together what is there. Ours needs
+torch, numpy and safetensors. Peers are folders (`benchmarks/trainers.py`); torchao, for fp8, is PEERS/torchao where the
+environment has none. Data are made here. What could not be measured says why in its place.
+
+`--tiny` (with `--device cpu` where there is no GPU) goes through all of it in seconds. Its figures mean nothing, and
+every line that comes of it says so.
+
+MFU: model operations a second over the maker's peak for dense bf16 (989 TFLOP/s for H100 and H200). Operations of a
+token: 6 for each weight of a matrix, the head's too, and 12 · attention width · half the row's length for each layer
+(arXiv 2204.02311, appendix B, with the half that a causal model looks at; many count the whole row and get more).
+Recomputation counts nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarks.kills import first_step_after
+from benchmarks.trainers import NotMeasured, Running, Task, flops_per_token
+from training.artifact import write_json
+from training.pretrain.account import account, peak_teraflops
+from training.pretrain.shape import ModelConfig
+
+PART_SECONDS = 480.0
+START_SECONDS = 90.0  # left before the end, under which no further trainer is started
+NOT_A_MEASUREMENT = "DRY RUN, NOT A MEASUREMENT"
+PEAK_TERAFLOPS = 989.0  # of the table; another GPU's peak is its own
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Size:
+    """How large everything is. `rows` are of a batch and of a pass: what fits without recomputation."""
+
+    shape: ModelConfig
+    length: int
+    rows: int
+    long: int  # the other length that MFU is tried at, with as many tokens a step
+    turns: int
+    turn_steps: int
+    fp8_steps: int
+    checkpoint_steps: int
+    checkpoint_rounds: int
+    kills: int
+    kill_steps: int
+    checkpoint_seconds: float
+
+
+# 1.25e9 parameters that every peer can have: heads of 128, no shared keys, an untied head, nanochat's vocabulary, and
+# an MLP with as many weights as an ungated one of four times the width.
+FULL = Size(
+    shape=ModelConfig(
+        vocab_size=32_768,
+        width=2048,
+        layers=22,
+        heads=16,
+        kv_heads=16,
+        mlp_width=5504,
+        max_length=4096,
+        tied=False,
+    ),
+    length=2048,
+    rows=16,
+    long=4096,
+    turns=3,
+    turn_steps=6,
+    fp8_steps=100,
+    checkpoint_steps=40,
+    checkpoint_rounds=3,
+    kills=3,
+    kill_steps=200,
+    checkpoint_seconds=5.0,
+)
+TINY = Size(
+    shape=ModelConfig(vocab_size=128, width=32, layers=2, heads=1, kv_heads=1, mlp_width=96, max_length=64, tied=False),
+    length=32,
+    rows=2,
+    long=64,
+    turns=2,
+    turn_steps=2,
+    fp8_steps=6,
+    checkpoint_steps=3,
+    checkpoint_rounds=1,
+    kills=1,
+    kill_steps=4000,
+    checkpoint_seconds=0.0,
+)
+
+
+class Part:
+    """A part at work: where it runs, how long it may, and what it found."""
+
+    def __init__(self, options: argparse.Namespace, *, start: Callable[..., Running] = Running) -> None:
+        self._start = start
+        self.device: Literal["cpu", "cuda"] = options.device
+        self.size = TINY if options.tiny else FULL
+        self.out: Path = options.out
+        self.peers: Path | None = options.peers
+        self.is_dry = options.tiny or options.device == "cpu"
+        self.until = time.monotonic() + PART_SECONDS
+
+    def task(self, **changes: Any) -> Task:
+        """Ours at this size, with changes."""
+        size = self.size
+        compiled = "no" if self.is_dry else "blocks"
+        base = Task(
+            trainer="own",
+            shape=size.shape,
+            rows=size.rows,
+            length=size.length,
+            device=self.device,
+            compiled=compiled,
+            threads=1 if self.device == "cpu" else 0,
+        )
+        return replace(base, **changes)
+
+    def rate(self, task: Task) -> dict[str, Any]:
+        """Tokens a second of one trainer that has the device to itself."""
+        try:
+            with self.running(task) as trainer:
+                turns = [trainer.steps(self.size.turn_steps) for _ in range(1 + self.size.turns)][1:]
+                return self.speed_of(trainer, [turn.steps * task.tokens / turn.wall for turn in turns]) | {
+                    "peak_gigabytes": turns[-1].peak_gigabytes
+                }
+        except NotMeasured as why:
+            return {"not_measured": str(why)}
+
+    def speed_of(self, trainer: Running, rates: list[float]) -> dict[str, Any]:
+        """How it is written down."""
+        rate, ready = statistics.median(rates), trainer.ready
+        return {
+            "settings": ready.settings,
+            "tokens": f"{trainer.task.rows} x {trainer.task.length}",
+            "parameters": ready.parameters,
+            "tokens_per_second": rate,
+            "spread": [min(rates), max(rates)],
+            "teraflops_per_second": rate * ready.flops_per_token / 1e12,
+            "first_step_seconds": ready.first_step_seconds,
+        }
+
+    def running(self, task: Task) -> Running:
+        """A trainer that may take what is left of the part. NotMeasured when that is too little."""
+        left = self.until - time.monotonic()
+        if left < START_SECONDS:
+            raise NotMeasured(f"the part's {PART_SECONDS:.0f} s were used up")
+        return self._start(task, peers=self.peers, timeout=left)
+
+
+# The parts
+
+
+def mfu(part: Part) -> dict[str, Any]:
+    """Ours, tried in several ways; the best one is the figure."""
+    size = part.size
+    tries = [
+        part.task(),
+        part.task(compiled="no"),
+        part.task(length=size.long, rows=size.rows * size.length // size.long),
+        part.task(optimizer="muon"),
+    ]
+    found = [part.rate(task) for task in tries[: 1 if part.is_dry else None]]
+    peak = device_peak(part)
+    for one in found:
+        if "not_measured" not in one and peak:
+            one["mfu"] = one["teraflops_per_second"] / peak
+    return {"peak_teraflops": peak, "tries": found}
+
+
+def device_peak(part: Part) -> float | None:
+    """The device's dense bf16 peak in TFLOP/s; a dry run takes the table's."""
+    if part.is_dry:
+        return PEAK_TERAFLOPS
+    import torch
+
+    return peak_teraflops(torch.cuda.get_device_name())
+
+
+def against(peer: str) -> Callable[[Part], dict[str, Any]]:
+    """A part that has ours and one peer, at its stock and its best settings, in the same shape, batch and precision."""
+
+    def run(part: Part) -> dict[str, Any]:
+        own = part.rate(part.task(optimizer="muon" if peer == "nanochat" else "adamw"))
+        settings = ("stock",) if peer == "nanochat" else ("stock", "best")
+        # What works without a GPU's compiler is enough to go through.
+        theirs = {
+            setting: part.rate(part.task(trainer=peer, setting=setting, compiled="no"))
+            for setting in (("stock",) if part.is_dry else settings)
+        }
+        return {"own": own, "peer": theirs}
+
+    return run
+
+
+def fp8(part: Part) -> dict[str, Any]:
+    """Ours in bf16 and in fp8 on the same batches: speed, and the loss after the same tokens."""
+    found: dict[str, Any] = {}
+    for precision in ("bf16", "fp8"):
+        try:
+            with part.running(part.task(precision=precision, steps=part.size.fp8_steps)) as trainer:
+                found[precision] = trained(part, trainer)
+        except NotMeasured as why:
+            found[precision] = {"not_measured": str(why)}
+    return found
+
+
+def trained(part: Part, trainer: Running) -> dict[str, Any]:
+    """All steps of the schedule but the warm-up's, in ten turns; the loss is the mean of the last five turns' ends."""
+    steps = (part.size.fp8_steps - 1) // 10 or 1
+    turns = [trainer.steps(steps) for _ in range(min(10, part.size.fp8_steps - 1))]
+    rates = [turn.steps * trainer.task.tokens / turn.wall for turn in turns[1:]]
+    losses = [turn.loss for turn in turns[-5:] if turn.loss is not None]
+    return part.speed_of(trainer, rates) | {"loss": statistics.fmean(losses), "steps": 1 + steps * len(turns)}
+
+
+def checkpoint(part: Part) -> dict[str, Any]:
+    """Seconds that a checkpoint adds, written beside training and at once."""
+    from benchmarks import checkpoints
+
+    size = part.size
+    with tempfile.TemporaryDirectory(dir=part.out) as folder:
+        trainer = checkpoints.trainer_of(
+            Path(folder), size.shape, rows=size.rows, length=size.length, device=part.device
+        )
+        spent = checkpoints.rounds_of(
+            trainer, rounds=size.checkpoint_rounds, steps=size.checkpoint_steps, until=part.until - 160
+        )
+    added = {
+        way: statistics.median(one.wall - plain.wall for one, plain in zip(spent[way], spent["none"], strict=True))
+        for way in ("beside", "at once")
+    }
+    return {
+        "state_gigabytes": checkpoints.state_bytes(trainer) / 1e9,
+        "seconds_added": added,
+        "seconds_blocked": {way: statistics.median(one.blocked for one in spent[way]) for way in added},
+        "rounds": len(spent["none"]),
+        "step_seconds": statistics.median(one.wall for one in spent["none"]) / size.checkpoint_steps,
+    }
+
+
+def kill(part: Part) -> dict[str, Any]:
+    """Seconds from kill -9 to the next finished step of the process that goes on."""
+    folder = part.out / "killed"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    lapses: list[float] = []
+    chance = random.Random(0)
+    process = started(part, folder)
+    try:
+        if first_step_after(folder, 0.0, process) is None:
+            return {"not_measured": f"the training ended: {last_words(folder)}"}
+        for _ in range(part.size.kills):
+            await_checkpoint(part, folder, process)
+            time.sleep(chance.uniform(0.0, part.size.checkpoint_seconds))
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            killed = time.time()
+            process = started(part, folder)
+            first = first_step_after(folder, killed, process)
+            if first is None:
+                return {"not_measured": f"the training ended: {last_words(folder)}"}
+            lapses.append(first - killed)
+            if time.monotonic() > part.until - START_SECONDS:
+                break
+    except NotMeasured as why:
+        return {"not_measured": str(why)}
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+    return {"seconds": lapses}
+
+
+def started(part: Part, folder: Path) -> subprocess.Popen[bytes]:
+    """A process that trains in `folder` from wherever it stands."""
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.gpu", "train", "--out", str(folder)]
+    command += ["--device", part.device, *(["--tiny"] if part.size is TINY else [])]
+    with open(folder / "errors.log", "ab") as errors:
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+
+
+def await_checkpoint(part: Part, folder: Path, process: subprocess.Popen[bytes]) -> None:
+    """Return when a checkpoint that was not there before counts."""
+    before = set((folder / "checkpoints").glob("step-*"))
+    while not set((folder / "checkpoints").glob("step-*")) - before:
+        if process.poll() is not None:
+            raise NotMeasured(f"the training ended: {last_words(folder)}")
+        if time.monotonic() > part.until:
+            raise NotMeasured("no checkpoint was finished in the part's time")
+        time.sleep(0.02)
+
+
+def last_words(folder: Path) -> str:
+    """The last line that the training wrote to standard error."""
+    lines = (folder / "errors.log").read_text("utf-8", errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else "without a word"
+
+
+def train(part: Part) -> None:
+    """What the part `kill` starts: the trainer's own loop, checkpoints and reading of them."""
+    import torch
+
+    from benchmarks.rows import made_plan
+    from training.pretrain import checkpoint as checkpoints
+    from training.pretrain.loop import Trainer, Watch
+    from training.pretrain.loop import train as run
+    from training.pretrain.model import Decoder, initialise
+    from training.pretrain.parallel import World
+    from training.progress import Progress
+    from training.recipe import PretrainRecipe
+
+    size = part.size
+    batch = size.rows * size.length
+    recipe = PretrainRecipe(tokens=size.kill_steps * batch, sequence_length=size.length, global_batch_tokens=batch)
+    plan, shards = made_plan(
+        vocabulary=size.shape.vocab_size, steps=size.kill_steps, rows=size.rows, length=size.length
+    )
+    model = Decoder(size.shape)
+    initialise(model, zero_outputs=True, generator=torch.Generator().manual_seed(0))
+    world = World(rank=0, size=1, device=torch.device(part.device))
+    trainer = Trainer(model, recipe, plan, shards, world)
+    trainer.resume(checkpoints.Store(part.out / "checkpoints", world, kept=1))  # two of these are thirty gigabytes
+    watch = Watch(
+        progress=Progress(part.out),
+        checkpoint_seconds=size.checkpoint_seconds,
+        bundle=part.out / "stopped",
+        describe=lambda documents: [],
+    )
+    run(trainer, watch)
+
+
+PARTS: dict[str, Callable[[Part], dict[str, Any]]] = {
+    "mfu": mfu,
+    "torchtitan": against("torchtitan"),
+    "nanochat": against("nanochat"),
+    "litgpt": against("litgpt"),
+    "hf": against("hf"),
+    "fp8": fp8,
+    "checkpoint": checkpoint,
+    "kill": kill,
+}
+
+
+# Putting it together
+
+
+def write_part(name: str, part: Part) -> None:
+    """Run a part and leave what it found, whatever that is."""
+    import torch
+
+    part.out.mkdir(parents=True, exist_ok=True)
+    began, has_device = time.monotonic(), part.device == "cpu" or torch.cuda.is_available()
+    found = PARTS[name](part) if has_device else {"not_measured": "no GPU was at hand"}
+    record = {
+        "label": NOT_A_MEASUREMENT if part.is_dry else "",
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() and part.device == "cuda" else "CPU",
+        "torch": torch.__version__,
+        "python": sys.version.split()[0],
+        "seconds": time.monotonic() - began,
+        "found": found,
+    }
+    write_json(part.out / f"{name}.json", record)
+
+
+def table(out: Path) -> str:
+    """The rows of the table, of the parts that are in `out`. SystemExit when dry runs lie among measurements."""
+    read = {
+        name: json.loads((out / f"{name}.json").read_text("utf-8")) for name in PARTS if (out / f"{name}.json").exists()
+    }
+    labels = {one["label"] for one in read.values()}
+    if len(labels) > 1:
+        sys.exit(f"{out} holds dry runs among measurements; keep them in folders of their own")
+    label = next(iter(labels), "")
+    cells = {name: read[name]["found"] if name in read else {"not_measured": "the part was not run"} for name in PARTS}
+    head = "| what | reach | aim | measured |\n|---|---|---|---|"
+    rows = [f"| {what} | {reach} | {aim} | {labelled(label, text)} |" for what, reach, aim, text in rows_of(cells)]
+    where = {f"{one['device']}, torch {one['torch']}, Python {one['python']}" for one in read.values()}
+    said = "; ".join(sorted(where)) or "nothing was run"
+    return "\n".join(
+        [*filter(None, [label]), said, "", head, *rows, "", *details(cells, label), *filter(None, [label])]
+    )
+
+
+def labelled(label: str, text: str) -> str:
+    """A cell that can be copied alone without becoming a measurement."""
+    return f"{label}: {text}" if label and not text.startswith("not measured") else text
+
+
+def rows_of(cells: dict[str, Any]) -> Iterable[tuple[str, str, str, str]]:
+    """What, reach, aim and what was found."""
+    yield "MFU in bf16, at least 1B dense, 2k to 4k tokens", "55 %", "62 %", mfu_cell(cells["mfu"])
+    goals = {"torchtitan": ("1.25", "1.5"), "nanochat": ("1.10", "1.2"), "litgpt": ("1.4", "1.8"), "hf": ("2", "3")}
+    for peer, (reach, aim) in goals.items():
+        yield f"tokens a second against {peer}", f"{reach} x", f"{aim} x", against_cell(cells[peer])
+    yield "fp8 against own bf16, loss within 0.5 %", "1.20 x", "1.30 x", fp8_cell(cells["fp8"])
+    yield "seconds that a checkpoint adds, of those at once", "1/30", "1/50", checkpoint_cell(cells["checkpoint"])
+    yield "kill -9 to the next finished step", "20 s", "10 s", kill_cell(cells["kill"])
+
+
+def missing(found: dict[str, Any]) -> str | None:
+    """Why there is no figure; None when there is one."""
+    return f"not measured: {found['not_measured']}" if "not_measured" in found else None
+
+
+def mfu_cell(found: dict[str, Any]) -> str:
+    """The best try."""
+    if text := missing(found):
+        return text
+    made = [one for one in found["tries"] if "mfu" in one]
+    if not made:
+        return missing(found["tries"][0]) or "not measured: this GPU's peak is not known"
+    best = max(made, key=lambda one: one["mfu"])
+    return (
+        f"{100 * best['mfu']:.3g} % of {found['peak_teraflops']:.0f} TFLOP/s:"
+        f" {best['tokens_per_second']:,.0f} tokens/s, {best['tokens']} tokens, {best['settings']}"
+    )
+
+
+def against_cell(found: dict[str, Any]) -> str:
+    """Ratios at the peer's settings, in tokens and, where shapes differ, in operations."""
+    if text := missing(found) or missing(found["own"]):
+        return text
+    return "; ".join(f"{setting}: {ratio(found['own'], one)}" for setting, one in found["peer"].items())
+
+
+def ratio(own: dict[str, Any], peer: dict[str, Any]) -> str:
+    """Ours over the peer's."""
+    if text := missing(peer):
+        return text
+    tokens, operations = (own[key] / peer[key] for key in ("tokens_per_second", "teraflops_per_second"))
+    also = "" if abs(tokens / operations - 1) < 0.005 else f" ({operations:.2f} x in operations)"
+    return f"{tokens:.2f} x{also}"
+
+
+def fp8_cell(found: dict[str, Any]) -> str:
+    """Speed and what it costs in loss."""
+    if text := missing(found):
+        return text
+    if text := missing(found["fp8"]) or missing(found["bf16"]):
+        return text
+    speed = found["fp8"]["tokens_per_second"] / found["bf16"]["tokens_per_second"]
+    apart = found["fp8"]["loss"] / found["bf16"]["loss"] - 1
+    return f"{speed:.2f} x, loss {100 * apart:+.2f} % after {found['fp8']['steps']} steps"
+
+
+def checkpoint_cell(found: dict[str, Any]) -> str:
+    """The share, and the seconds."""
+    if text := missing(found):
+        return text
+    beside, at_once = (found["seconds_added"][way] for way in ("beside", "at once"))
+    return (
+        f"{beside / at_once:.3f}: {beside:.2f} s of {at_once:.2f} s, {found['state_gigabytes']:.3g} GB of state,"
+        f" n = {found['rounds']}"
+    )
+
+
+def kill_cell(found: dict[str, Any]) -> str:
+    """Median and range."""
+    if text := missing(found):
+        return text
+    seconds = found["seconds"]
+    return f"{statistics.median(seconds):.1f} s [{min(seconds):.1f} to {max(seconds):.1f}], n = {len(seconds)}"
+
+
+def details(cells: dict[str, Any], label: str) -> Iterable[str]:
+    """Every trainer that ran, or why it did not."""
+    for name, found in cells.items():
+        for who, one in members(found):
+            if "settings" in one or "not_measured" in one:
+                text = missing(one) or (
+                    f"{one['tokens_per_second']:,.0f} tokens/s [{one['spread'][0]:,.0f} to {one['spread'][1]:,.0f}],"
+                    f" {one['teraflops_per_second']:.3g} TFLOP/s, {one['parameters']:,} parameters, {one['tokens']}"
+                    f" tokens, first step {one['first_step_seconds']:.0f} s; {one['settings']}"
+                )
+                yield f"- {name}, {who}: {labelled(label, text)}"
+
+
+def members(found: dict[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:
+    """The trainers that a part holds."""
+    for number, one in enumerate(found.get("tries", [])):
+        yield f"try {number + 1}", one
+    for name in ("own", "bf16", "fp8"):
+        if name in found:
+            yield name, found[name]
+    yield from found.get("peer", {}).items()
+
+
+def static_account() -> str:
+    """What arithmetic says of the size where there is no GPU. Nothing here was measured."""
+    shape, length, rows = FULL.shape, FULL.length, FULL.rows
+    sums = account(shape, length=length)
+    flops = flops_per_token(
+        matrix_parameters=shape.matrix_parameters,
+        attention_width=shape.attention_width,
+        layers=shape.layers,
+        length=length,
+    )
+    assert sums.activation_bytes is not None
+    step = flops * rows * length
+    lines = [
+        "Arithmetic, not measured:",
+        f"{sums.parameters:,} parameters; {flops / 1e9:.3f} GFLOP a token, {step / 1e12:.0f} TFLOP a step of {rows} x"
+        f" {length} tokens: {step / 0.55 / PEAK_TERAFLOPS / 1e12:.2f} s at 55 % of {PEAK_TERAFLOPS:.0f} TFLOP/s,"
+        f" {step / 0.62 / PEAK_TERAFLOPS / 1e12:.2f} s at 62 %",
+        f"GB: weights {sums.weight_bytes / 1e9:.1f}, gradients {sums.gradient_bytes / 1e9:.1f}, AdamW"
+        f" {sums.optimizer_bytes / 1e9:.1f}, bf16 copies {sums.cast_bytes / 1e9:.1f}, activations"
+        f" {rows * sums.activation_bytes / 1e9:.1f}",
+        f"operations that torch is asked for in a step, nothing compiled: {operations(shape):,}",
+    ]
+    return "\n".join(lines)
+
+
+def operations(shape: ModelConfig) -> int:
+    """Kernels or so that a step's passes and update start, counted on tensors without content; layers are all alike."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from training.pretrain.attention import one_document
+    from training.pretrain.loss import next_token_loss
+    from training.pretrain.model import Decoder
+
+    class Counted(TorchDispatchMode):
+        count = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            # Views start nothing.
+            self.count += not function.is_view
+            return function(*args, **(kwargs or {}))
+
+    def counted(layers: int) -> int:
+        with torch.device("meta"):
+            model = Decoder(replace(shape, layers=layers))
+            tokens = torch.zeros(1, 64, dtype=torch.long)
+        mask = one_document(tokens, dtype=torch.bfloat16)
+        with Counted() as counter:
+            hidden = model(tokens, mask, dtype=torch.bfloat16)
+            objective, _ = next_token_loss(
+                hidden.states.flatten(0, 1), model.head_weight.to(torch.bfloat16), tokens.flatten(), scale=1.0
+            )
+            objective.backward()
+        return counter.count
+
+    one, two = counted(1), counted(2)
+    return one + (shape.layers - 1) * (two - one)
+
+
+def main() -> None:
+    """One part, or the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=(*PARTS, "table", "account", "train"))
+    parser.add_argument("--out", type=Path, default=Path("runs/gpu"))
+    parser.add_argument("--peers", type=Path)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="a dry run: seconds, and no measurement")
+    options = parser.parse_args()
+    if options.part == "table":
+        print(table(options.out))
+    elif options.part == "account":
+        print(static_account())
+    elif options.part == "train":
+        train(Part(options))
+    else:
+        write_part(options.part, Part(options))
+        print(table(options.out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Plans over tokens that are at hand, for benchmarks of the trainer: no stage before it, no file, no tokenizer.
+
+numpy and what the trainer itself needs, so that a bare GPU node can run them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from training.pretrain.batches import Plan, PlannedSource, PlanRecord, Shards
+
+EOS = 0
+
+
+def plan_over(
+    tokens: np.ndarray,
+    documents: Sequence[tuple[int, int]],
+    *,
+    steps: int,
+    rows: int,
+    length: int,
+    held_out: Sequence[tuple[int, int]] = (),
+    seed: int = 0,
+) -> tuple[Plan, Shards]:
+    """A plan of `steps` batches of `rows` × `length` over documents of `tokens`, each given as (start, tokens).
+
+    Documents are read as often as the steps need, in a new order each epoch. One token counts as one byte.
+    """
+    trained, kept = _table(documents), _table(held_out)
+    source = PlannedSource(
+        name="made",
+        weight=1.0,
+        samples=steps * rows,
+        first_row=0,
+        documents=len(trained),
+        tokens=int(trained[:, 3].sum()),
+        held_out_first_row=0,
+        held_out_documents=len(kept),
+        held_out_tokens=int(kept[:, 3].sum()),
+    )
+    record = PlanRecord(
+        seed=seed,
+        sequence_length=length,
+        global_batch_tokens=rows * length,
+        steps=steps,
+        tokenizer_digest="",
+        eos_id=EOS,
+        dtype=str(tokens.dtype),
+        shards=(),
+        sources=(source,),
+    )
+    digest = hashlib.sha256(tokens.tobytes() + trained.tobytes() + kept.tobytes() + repr(record).encode())
+    return Plan(record, trained, kept, digest=digest.hexdigest()), Shards([tokens])
+
+
+def _table(documents: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Rows as in `documents.npy`: shard, number, start, tokens, bytes."""
+    table = np.zeros((len(documents), 5), dtype=np.int64)
+    for number, (start, size) in enumerate(documents):
+        table[number] = (0, number, start, size, size)
+    return table
+
+
+def made_tokens(count: int, *, vocabulary: int, seed: int = 0) -> np.ndarray:
+    """Tokens with something to learn: half follow from the one before, the others are drawn by Zipf's law.
+
+    uint32 `[count]`. What follows token t is (t + 7919) mod vocabulary, so the best loss is known to lie about half the
+    entropy of the draws below what frequencies alone give.
+    """
+    chance = np.random.Generator(np.random.Philox(seed))
+    weights = 1.0 / np.arange(1, vocabulary + 1)
+    drawn = np.searchsorted(np.cumsum(weights / weights.sum()), chance.random(count)).clip(max=vocabulary - 1)
+    follows = chance.random(count) < 0.5
+    follows[0] = False
+    # How many steps each position is behind the last free draw before it.
+    place = np.arange(count)
+    free = np.maximum.accumulate(np.where(follows, 0, place))
+    return ((drawn[free] + (place - free) * 7919) % vocabulary).astype(np.uint32)
+
+
+def made_plan(*, vocabulary: int, steps: int, rows: int, length: int, seed: int = 0) -> tuple[Plan, Shards]:
+    """A plan over made tokens in documents of exactly one row: attention over whole rows, as the FLOP formula counts.
+
+    At most 64 batches are made; longer runs read them again.
+    """
+    count = min(steps, 64) * rows
+    tokens = made_tokens(count * length, vocabulary=vocabulary, seed=seed)
+    documents = [(number * length, length) for number in range(count)]
+    return plan_over(tokens, documents, steps=steps, rows=rows, length=length, seed=seed)
+
+
+BYTES_VOCABULARY = 257
+
+
+def plan_over_texts(
+    texts: Sequence[str], *, steps: int, rows: int, length: int, held_out_every: int = 10, seed: int = 0
+) -> tuple[Plan, Shards]:
+    """A plan over UTF-8 bytes: byte b is token b + 1, EOS ends a text. Every `held_out_every`-th text is held out."""
+    parts = [np.frombuffer(text.encode(), dtype=np.uint8).astype(np.uint16) + 1 for text in texts]
+    sizes = [len(part) + 1 for part in parts]
+    starts = np.cumsum([0, *sizes])
+    tokens = np.zeros(starts[-1], dtype=np.uint16)
+    for start, part in zip(starts, parts, strict=False):
+        tokens[start : start + len(part)] = part
+    documents = [(int(start), size) for start, size in zip(starts, sizes, strict=False)]
+    trained = [document for number, document in enumerate(documents) if number % held_out_every]
+    return plan_over(
+        tokens, trained, steps=steps, rows=rows, length=length, held_out=documents[::held_out_every], seed=seed
+    )

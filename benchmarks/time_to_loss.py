@@ -1,0 +1,123 @@
+"""Processor time to a held-out loss: this trainer and its recipe against Hugging Face's Trainer and AdamW.
+
+`python -m benchmarks.time_to_loss` trains the same shape on the same bytes of WikiText-2's validation articles. First
+the peer for the whole budget of steps with each of its learning rates: the best held-out loss is the goal. Then ours
+(Muon, QK-norm, outputs that begin at zero) in schedules of growing length with each of its rates, until one is at the
+goal. Quoted are the processor seconds of those two runs alone: both have had their rates swept, neither pays for it.
+
+Reads PEDIGREE_DATA. Finished runs are noted in `--out` and not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.convergence import SMALL, Run, articles, hugging_face_run, own_run
+from benchmarks.rows import plan_over_texts
+from training.artifact import write_json
+from training.pretrain.batches import Plan, Shards
+from training.pretrain.loop import keep_freed_memory
+from training.recipe import PretrainRecipe
+
+SHARES = (1 / 8, 1 / 6, 1 / 5, 1 / 4, 1 / 3, 1 / 2, 1.0)  # of the peer's steps
+
+
+def main() -> None:
+    """The peer's sweep, then ours up to the goal."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=160, help="of the peer")
+    parser.add_argument("--rows", type=int, default=16)
+    parser.add_argument("--length", type=int, default=256)
+    parser.add_argument("--peer-rates", type=float, nargs="+", default=[1e-3, 3e-3, 6e-3])
+    parser.add_argument("--own-rates", type=float, nargs="+", default=[0.01, 0.02], help="Muon's; AdamW's follows")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    keep_freed_memory()
+    noted = Noted(options.out)
+    peer = {rate: noted(f"peer {rate:g}", lambda rate=rate: peer_run(rate, options)) for rate in options.peer_rates}
+    best = min(peer, key=lambda rate: peer[rate].held_out)
+    goal = peer[best]
+    print(f"goal: {goal.held_out:.4f} nats a byte, by AdamW {best:g} in {goal.processor:.0f} processor seconds")
+    if best in (min(peer), max(peer)):
+        print("the peer's best rate lies at the edge of its sweep: widen it before quoting this")
+    for share in SHARES:
+        steps = max(1, round(share * options.steps))
+        own = {
+            rate: noted(
+                f"own {rate:g} in {steps} steps", lambda rate=rate, steps=steps: own_steps(rate, steps, options)
+            )
+            for rate in options.own_rates
+        }
+        rate = min(own, key=lambda rate: own[rate].held_out)
+        if own[rate].held_out <= goal.held_out:
+            print(
+                f"reached: {own[rate].held_out:.4f} by Muon {rate:g} in {own[rate].processor:.0f} processor seconds:"
+                f" {goal.processor / own[rate].processor:.2f} x less time, {options.steps / steps:.2f} x fewer tokens"
+            )
+            return
+    print("not reached")
+
+
+class Noted:
+    """Runs by name, kept in a file if there is one."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path and path.exists() else {}
+
+    def __call__(self, name: str, run: Callable[[], Run]) -> Run:
+        """The run of that name, made if it is not there."""
+        if name not in self._found:
+            self._found[name] = asdict(run())
+            if self._path:
+                write_json(self._path, self._found)
+        one = Run(**self._found[name])
+        print(f"| {name} | {one.held_out:.4f} | {one.processor:.1f} |", flush=True)
+        return one
+
+
+def recipe_of(steps: int, options: argparse.Namespace) -> PretrainRecipe:
+    """What both sides share."""
+    batch = options.rows * options.length
+    return PretrainRecipe(
+        tokens=steps * batch, sequence_length=options.length, global_batch_tokens=batch, seed=options.seed
+    )
+
+
+def plan_of(steps: int, options: argparse.Namespace) -> tuple[Plan, Shards]:
+    """The articles, one in ten held out."""
+    return plan_over_texts(articles(), steps=steps, rows=options.rows, length=options.length)
+
+
+def peer_run(rate: float, options: argparse.Namespace) -> Run:
+    """The peer: bf16, AdamW (0.9, 0.95), decay 0.1, cosine; its own first weights."""
+    recipe = replace(recipe_of(options.steps, options), learning_rate=rate)
+    return hugging_face_run(SMALL, recipe, *plan_of(options.steps, options))
+
+
+def own_steps(rate: float, steps: int, options: argparse.Namespace) -> Run:
+    """Ours: the optimizer and schedule of the shipped recipes, AdamW's rate in their proportion to Muon's."""
+    recipe = replace(
+        recipe_of(steps, options),
+        optimizer="muon",
+        muon_learning_rate=rate,
+        learning_rate=0.15 * rate,
+        schedule="wsd",
+        decay_fraction=0.3,
+        final_learning_rate_fraction=0.05,
+    )
+    return own_run(replace(SMALL, qk_norm=True), recipe, *plan_of(steps, options))
+
+
+if __name__ == "__main__":
+    main()
