@@ -81,6 +81,7 @@ class ExtractRecipe:
     refused_robots: tuple[str, ...] = ()  # directives such as noai, noindex; a crawler's own as name:noindex
     refuse_reserved: bool = False  # pages that reserve text and data mining (TDMRep)
     licences: tuple[str, ...] = ()  # if any are named, only pages whose licence statement has one of these in it
+    check_digests: bool = False  # records whose bytes are not those of their WARC digests go into quarantine
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_foreign_score <= 1:

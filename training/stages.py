@@ -73,11 +73,12 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             name="extract",
-            version="2",
+            version="3",
             in_ranks=True,
             modules=(
                 "training.data.extract",
                 "training.data.blocks",
+                "training.data.digests",
                 "training.data.html",
                 "training.data.language",
                 "training.data.lid",

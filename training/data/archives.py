@@ -24,7 +24,6 @@ from typing import Any
 
 from training.artifact import sha256_of, write_json
 from training.data.documents import open_documents, read_lines, write_lines
-from training.data.download import Manners, fetch, fetch_all
 from training.data.kitchen.world import KitchenError, KitchenWorld
 from training.data.sources import checksum_of, expand, is_http, is_remote, open_uri, size_of
 from training.data.warc import Damage, Record, read_warc
@@ -188,6 +187,8 @@ def _is_whole(target: Path, asked: dict[str, Any]) -> bool:
 
 def _bring_one(location: str, target: Path, scratch: Path) -> None:
     if is_http(location):
+        from training.data.download import Manners, fetch
+
         fetch(location, target, scratch, Manners())
     elif is_remote(location):
         _copy_remote(location, target, scratch)
@@ -218,6 +219,8 @@ def _copy_remote(location: str, target: Path, scratch: Path) -> None:
 
 def _fetch_crawl(snapshot: SnapshotRecipe, folder: Path, work: Work) -> None:
     """Fetch the chosen WARC files of a Common Crawl snapshot by its listing."""
+    from training.data.download import Manners, fetch, fetch_all  # requests is slow to import
+
     manners = Manners()
     base = snapshot.base_url.rstrip("/")
     listing = work.scratch / "warc.paths.gz"

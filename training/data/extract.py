@@ -6,8 +6,9 @@ metric `other_records` counts them. Status, type and size are judged from header
 
 Dropped: takedown (with the list's reason after a colon), blocked, redirect, http_status, not_html, too_large, empty,
 too_many_nodes, too_deep, language, robots, tdm_reserved, licence, no_main_text, too_short.
-Quarantined: what `training.data.warc` calls damage, and bad_http, bad_transfer_encoding, bad_content_encoding, bomb,
-missing_text, bad_row, extractor_failed (it broke, or went beyond a limit of its sandbox).
+Quarantined: what `training.data.warc` calls damage, and bad_http, wrong_digest (where the recipe has them checked),
+bad_transfer_encoding, bad_content_encoding, bomb, missing_text, bad_row, extractor_failed (it broke, or went beyond a
+limit of its sandbox).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +26,10 @@ import pyarrow as pa
 import zstandard
 
 from training.data.archives import read_listing
+from training.data.digests import contradicts
 from training.data.documents import DocumentWriter, LineWriter, decompressed, document_id, open_documents
 from training.data.html import Extracted, clean, day_of, is_html
-from training.data.responses import PayloadError, Response, parse_response, payload
+from training.data.responses import PayloadError, Response, parse_response, payload, without_chunks
 from training.data.sandbox import BATCH_BYTES, BATCH_PAGES, Failure, Page, Sandbox, sandbox_for
 from training.data.sources import checksum_of
 from training.data.terms import read_lists
@@ -271,6 +274,8 @@ def _document(record: Record, file: ArchiveFile, settings: ExtractRecipe) -> Kep
     row = file.row(record.offset, url=_url(record), date=day_of(record.headers.get("warc-date", "")))
     if reason := withdrawn(row, settings) or _refusal(record, response):
         return Kept(row=row, reason=reason)
+    if settings.check_digests:
+        _check_digests(record, response)
     if record.type == "conversion":
         return _text_document(row, response.body)
     body = payload(response, max_bytes=settings.max_html_bytes)
@@ -293,9 +298,18 @@ def withdrawn(row: dict[str, Any], settings: ExtractRecipe) -> str:
 def _response(record: Record) -> Response:
     """The response that a record holds; what was not fetched over HTTP counts as one with status 200."""
     if record.type == "response" and not record.target_uri.startswith(("ftp:", "dns:")):
-        return parse_response(record.content)
+        return parse_response(record.buffer, record.start, record.end)
     headers = {"content-type": record.headers.get("content-type", "")}
     return Response(status=200, headers=headers, body=record.content)
+
+
+def _check_digests(record: Record, response: Response) -> None:
+    """PayloadError when the record's bytes are not those that it states the digests of."""
+    block, body = record.headers.get("warc-block-digest", ""), record.headers.get("warc-payload-digest", "")
+    if contradicts(block, [record.content]):
+        raise PayloadError("wrong_digest", f"the block's is not {block}")
+    if contradicts(body, chain([response.body], without_chunks(response))):
+        raise PayloadError("wrong_digest", f"the payload's is not {body}")
 
 
 def _refusal(record: Record, response: Response) -> str:
@@ -305,8 +319,10 @@ def _refusal(record: Record, response: Response) -> str:
     if response.status != 200:
         return "http_status"
     if record.type == "conversion":
-        return "" if response.content_type in ("text/plain", "") else "not_html"
-    if response.content_type and not is_html(response.content_type, b""):
+        is_wanted = response.content_type in ("text/plain", "")
+    else:
+        is_wanted = not response.content_type or is_html(response.content_type, b"")
+    if not is_wanted:
         return "not_html"
     return "too_large" if record.is_cut else ""
 

@@ -3,19 +3,46 @@
 The functions are plain Python: `kernel.py_func` is the same code without the compiler, and tests hold both to the same
 answers. Compiled code is kept beside the module, or, where an installation cannot be written to, in numba's cache
 folder of the user (`NUMBA_CACHE_DIR` names another); where there is none at all, every process compiles for itself.
+numba itself is imported at the first call too: that takes half a second, and many processes never call a kernel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache, cached_property, update_wrapper
 from typing import Any
 
-import numba
+
+class Kernel:
+    """A function that numba compiles when it is first called, from Python or from another kernel."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        update_wrapper(self, function)
+        self.py_func = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.compiled(*arguments)
+
+    @cached_property
+    def compiled(self) -> Any:
+        """numba's form of the function. It lets other Python threads run."""
+        import numba
+
+        _make_known()
+        try:
+            return numba.njit(cache=True, nogil=True)(self.py_func)
+        except RuntimeError:  # no folder for the cache
+            return numba.njit(nogil=True)(self.py_func)
 
 
-def native(function: Callable[..., Any]) -> Any:
-    """`function`, compiled when it is first called. It lets other Python threads run."""
-    try:
-        return numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # no folder for the cache
-        return numba.njit(nogil=True)(function)
+def native(function: Callable[..., Any]) -> Kernel:
+    """`function` as a kernel."""
+    return Kernel(function)
+
+
+@cache
+def _make_known() -> None:
+    """Let numba see in a kernel that another kernel names the function that it compiles."""
+    from numba.extending import typeof_impl
+
+    typeof_impl.register(Kernel, lambda kernel, context: typeof_impl(kernel.compiled, context))

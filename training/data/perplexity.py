@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -40,8 +41,10 @@ def words_of(line: str) -> list[str]:
 
 
 def lines_of(text: str) -> list[list[str]]:
-    """The words of each line that has any. A line is what the model takes for a sentence."""
-    return [words for line in text.splitlines() if (words := words_of(line))]
+    """The words of each line that has any, as `words_of` gives them. A line is what the model takes for a sentence."""
+    # A line's end ends a word too, so that a text is lower-cased as its lines are.
+    plain = _DIGIT.sub("0", text.lower())
+    return [words for line in plain.splitlines() if (words := _TOKEN.findall(line))]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,12 +129,15 @@ def train(texts: Iterable[str], *, order: int) -> NgramModel:
 
 def _encode(lines: Sequence[Sequence[str]], vocabulary: dict[str, int]) -> np.ndarray:
     """`<s> words </s>` of all lines end to end, int64."""
-    ids: list[int] = []
-    for line in lines:
-        ids.append(START_ID)
-        ids.extend([vocabulary.get(word, UNKNOWN_ID) for word in line])
-        ids.append(END_ID)
-    return np.array(ids, dtype=np.int64)
+    words = [word for line in lines for word in line]
+    ends = np.cumsum([len(line) + 2 for line in lines])
+    ids = np.empty(len(words) + 2 * len(lines), np.int64)
+    is_word = np.ones(len(ids), np.bool_)
+    starts = np.concatenate([[0], ends[:-1]])
+    is_word[starts] = is_word[ends - 1] = False
+    ids[is_word] = np.fromiter(map(vocabulary.get, words, repeat(UNKNOWN_ID)), np.int64, len(words))
+    ids[starts], ids[ends - 1] = START_ID, END_ID
+    return ids
 
 
 def _before(nodes: np.ndarray) -> np.ndarray:

@@ -6,7 +6,9 @@ RFC 9112 (chunked), RFC 9110 (content codings gzip, deflate, br, zstd). Every de
 from __future__ import annotations
 
 import re
+import sys
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import brotli
@@ -52,13 +54,13 @@ class Response:
         return found[1] if found else ""
 
 
-def parse_response(content: bytes) -> Response:
-    """The response in a record's block. PayloadError when it does not begin with a status line."""
-    status = STATUS_LINE.match(content)
+def parse_response(data: bytes, start: int = 0, end: int = sys.maxsize) -> Response:
+    """The response in data[start:end], a record's block. PayloadError when that does not begin with a status line."""
+    status = STATUS_LINE.match(data, start, end)
     if not status:
-        raise PayloadError("bad_http", f"no status line: {content[:40]!r}")
-    end = HEADER_END.search(content, status.end() - 2)
-    head, body = (content[: end.start()], content[end.end() :]) if end else (content, b"")
+        raise PayloadError("bad_http", f"no status line: {data[start:end][:40]!r}")
+    blank = HEADER_END.search(data, status.end() - 2, end)
+    head, body = (data[start : blank.start()], data[blank.end() : end]) if blank else (data[start:end], b"")
     headers = parse_headers(head)
     if "x-robots-tag" in headers:  # may be sent line by line, for one crawler each
         headers["x-robots-tag"] = ", ".join(line.decode("latin-1") for line in ROBOTS_LINE.findall(head))
@@ -71,12 +73,16 @@ def payload(response: Response, *, max_bytes: int) -> bytes:
     Crawlers often store the body decoded and leave the header; a body that does not begin as its coding does is taken
     as it is. PayloadError when one that does cannot be decoded, or is a bomb.
     """
-    body = response.body
-    if "chunked" in response.headers.get("transfer-encoding", "").lower():
-        body = _without_chunks(body)
+    body = next(without_chunks(response), response.body)
     for coding in reversed(response.headers.get("content-encoding", "").lower().split(",")):
         body = _decoded(body, coding.strip(), max_bytes)
     return body[: max_bytes + 1]
+
+
+def without_chunks(response: Response) -> Iterator[bytes]:
+    """The body with its transfer coding undone, where it has one. PayloadError when that cannot be done."""
+    if "chunked" in response.headers.get("transfer-encoding", "").lower():
+        yield _without_chunks(response.body)
 
 
 def _without_chunks(body: bytes) -> bytes:

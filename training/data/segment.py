@@ -51,14 +51,21 @@ class Rules:
     sequences: Mapping[str, tuple[tuple[str, ...], ...]]
     spaced: re.Pattern[str] | None
     sentence_ends: frozenset[str]
+    leaves_letters: bool = field(init=False)  # no pattern can match inside a run of letters
     joints: frozenset[tuple[str, str]] = field(init=False)  # words that follow each other in a sequence
+    singles: frozenset[str] = field(init=False)  # sequences of one word
     openers: frozenset[str] = field(init=False)  # the first of such two
     closers: frozenset[str] = field(init=False)  # the second
 
     def __post_init__(self) -> None:
         every = [sequence for sequences in self.sequences.values() for sequence in sequences]
         joints = frozenset(pair for sequence in every for pair in pairwise(sequence))
+        patterns = (self.prefix, self.suffix, self.infix)
+        object.__setattr__(
+            self, "leaves_letters", not any(pattern and may_match_letters(pattern) for pattern in patterns)
+        )
         object.__setattr__(self, "joints", joints)
+        object.__setattr__(self, "singles", frozenset(one[0] for one in every if len(one) == 1))
         object.__setattr__(self, "openers", frozenset(first for first, _ in joints))
         object.__setattr__(self, "closers", frozenset(second for _, second in joints))
 
@@ -80,10 +87,15 @@ class Cut:
 
 def cut(chunk: str, rules: Rules) -> Cut:
     """The words of a chunk that stands alone. A chunk is never empty and holds no white space."""
-    words = _affixes(chunk, rules, with_exceptions=True)
+    if rules.leaves_letters and chunk.isalpha() and chunk not in rules.exceptions:
+        words = [chunk]
+    else:
+        words = _affixes(chunk, rules, with_exceptions=True)
     first = words[0] if words[0] in rules.closers else ""
     last = words[-1] if words[-1] in rules.openers else ""
-    if not any(word in rules.sequences for word in words) or not (spans := _sequences(words, rules)):
+    if rules.singles.isdisjoint(words) and rules.joints.isdisjoint(pairwise(words)):
+        return Cut(words, False, first, last)
+    if not (spans := _sequences(words, rules)):
         return Cut(words, False, first, last)
     places = [0]
     for word in words:
@@ -126,7 +138,9 @@ def _affixes(chunk: str, rules: Rules, *, with_exceptions: bool) -> list[str]:
     after: list[str] = []
     middle, size = chunk, -1
     while middle and len(middle) != size:
-        if (rules.whole and rules.whole.match(middle)) or middle in exceptions:
+        if middle in exceptions or (rules.leaves_letters and middle.isalpha()):
+            break
+        if rules.whole and rules.whole.match(middle):
             break
         size = len(middle)
         prefix = _length(rules.prefix, middle)
@@ -158,7 +172,10 @@ def _middle(text: str, rules: Rules, exceptions: Mapping[str, tuple[str, ...]]) 
     if text in exceptions:
         yield from exceptions[text]
         return
-    if (rules.whole and rules.whole.match(text)) or (rules.url and rules.url.match(text)) or rules.infix is None:
+    if (rules.leaves_letters and text.isalpha()) or rules.infix is None:
+        yield text
+        return
+    if (rules.whole and rules.whole.match(text)) or (rules.url and rules.url.match(text)):
         yield text
         return
     start = 0
@@ -204,6 +221,52 @@ def _replaced(words: Sequence[str], spans: Sequence[tuple[int, int]], spelling: 
         end = stop
     result += words[end:]
     return result
+
+
+# What patterns cannot match
+
+
+@cache
+def may_match_letters(pattern: re.Pattern[str]) -> bool:
+    """False only where every match must read a character that is no letter (`str.isalpha`), so none lies in a word.
+
+    By the parse tree of `re`, which is no public interface: what is not known in it counts as a letter.
+    """
+    try:
+        from re import _parser as parser
+    except ImportError:
+        return True
+    if pattern.flags & (re.IGNORECASE | re.LOCALE | re.DEBUG):
+        return True
+    return not _needs_other(parser.parse(pattern.pattern, pattern.flags))
+
+
+def _needs_other(nodes: Any) -> bool:
+    """Whether a part of a pattern reads a character that is no letter in whatever way it matches."""
+    return any(_node_needs_other(str(kind), value) for kind, value in nodes)
+
+
+def _node_needs_other(kind: str, value: Any) -> bool:
+    if kind == "LITERAL":
+        return not chr(value).isalpha()
+    if kind == "IN":
+        return not any(_may_be_letter(str(one), what) for one, what in value)
+    if kind == "BRANCH":
+        return all(map(_needs_other, value[1]))
+    if kind == "SUBPATTERN":
+        return not value[1] and _needs_other(value[3])  # without flags of its own
+    if kind in ("MAX_REPEAT", "MIN_REPEAT"):
+        return value[0] > 0 and _needs_other(value[2])
+    return kind == "ASSERT" and _needs_other(value[1])
+
+
+def _may_be_letter(kind: str, value: Any) -> bool:
+    """Whether a member of a set of characters is a letter or holds one."""
+    if kind == "LITERAL":
+        return chr(value).isalpha()
+    if kind == "RANGE":
+        return any(map(str.isalpha, map(chr, range(value[0], value[1] + 1))))
+    return (kind, str(value)) not in (("CATEGORY", "CATEGORY_DIGIT"), ("CATEGORY", "CATEGORY_SPACE"))
 
 
 # Reading the rules

@@ -22,6 +22,7 @@ from isal import isal_zlib
 
 MAX_HEADER_BYTES = 65_536
 INPUT_BYTES = 65_536  # compressed bytes handed to a decompressor at a time
+LEAST_INPUT_BYTES, MOST_INPUT_BYTES = 16_384, 262_144  # for a member that may be read whole
 ZSTD_INPUT_BYTES = (
     1024  # its output has no limit; a block of 128 KiB takes 4 bytes, so a hostile KiB gives at most 32 MiB
 )
@@ -39,19 +40,26 @@ HEADER_END = re.compile(rb"\r?\n\r?\n")
 LONGEST_RECORD_START = 32
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Record:
     """One record. `offset` is the byte in the file where its member starts.
 
     Where the file is not compressed, or as a whole, it is the byte in the uncompressed stream where the record starts.
-    `headers` have lower-case names. `content` is the record's block, cut after `max_content_bytes` when
-    `content_length` is larger.
+    `headers` have lower-case names. The record's block, cut after `max_content_bytes` when `content_length` is larger,
+    is `buffer[start:end]`: pages are large, and whoever takes a part of one need not copy it all first.
     """
 
     offset: int
     headers: dict[str, str]
-    content: bytes
+    buffer: bytes
+    start: int
+    end: int
     content_length: int
+
+    @property
+    def content(self) -> bytes:
+        """The block, or as much of it as was asked for."""
+        return self.buffer[self.start : self.end]
 
     @property
     def type(self) -> str:
@@ -61,7 +69,7 @@ class Record:
     @property
     def is_cut(self) -> bool:
         """Whether the block was longer than asked for."""
-        return self.content_length > len(self.content)
+        return self.content_length > self.end - self.start
 
     @property
     def target_uri(self) -> str:
@@ -320,30 +328,35 @@ class _Start:
     member_position: int
 
 
-def _whole_member(
-    data: memoryview, at: int, input_bytes: int, max_content: int
-) -> tuple[dict[str, str], bytes, int, int] | None:
-    """Headers, block, its length and the offset of what follows, of a gzip member that is one sound record; or None."""
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A gzip member that is one sound record: its bytes, where in them the block begins, and the offset behind it."""
+
+    plain: bytes
+    headers: dict[str, str]
+    begin: int
+    length: int
+    following: int
+
+
+def _whole_member(data: memoryview, at: int, input_bytes: int, max_content: int) -> _Member | None:
+    """The member at `at` where it is one sound record that is not much longer than what is asked for; else None.
+
+    `input_bytes` is a guess at its length: one that is high enough inflates it at once, into one buffer.
+    """
+    most = max_content + MAX_HEADER_BYTES
     inflate = isal_zlib.decompressobj(wbits=31)
     parts: list[bytes] = []
-    held = size = 0
-    pending: memoryview | bytes = b""
+    held = 0
     try:
         while not inflate.eof:
-            if not pending:
-                pending = data[at : at + input_bytes]
-                at += len(pending)
-                if not pending:
-                    return None
-                input_bytes = INPUT_BYTES
-            chunk = inflate.decompress(pending, CHUNK_BYTES)
-            pending = inflate.unconsumed_tail
-            size += len(chunk)
-            if held <= max_content + MAX_HEADER_BYTES:
-                parts.append(chunk)
-                held += len(chunk)
-            elif chunk:
-                return None  # longer than what is asked for: passed over by the way that holds little
+            pending = data[at : at + input_bytes]
+            if not pending or held >= most or inflate.unconsumed_tail:
+                return None  # cut off; or longer than asked for, which is for the way that holds little
+            at += len(pending)
+            parts.append(inflate.decompress(pending, most))
+            held += len(parts[-1])
+            input_bytes = INPUT_BYTES
     except isal_zlib.error:
         return None
     plain = parts[0] if len(parts) == 1 else b"".join(parts)
@@ -356,9 +369,9 @@ def _whole_member(
     except _Malformed:
         return None
     begin = end + 4
-    if size < begin + length or plain[begin + length :].strip(b"\r\n"):
+    if len(plain) < begin + length or plain[begin + length :].strip(b"\r\n"):
         return None
-    return headers, plain[begin : begin + min(length, max_content)], length, at - len(inflate.unused_data)
+    return _Member(plain, headers, begin, length, at - len(inflate.unused_data))
 
 
 class _Reader:
@@ -378,8 +391,10 @@ class _Reader:
                 at = yield from self._whole_members(at)
             stream = _Stream(self._data, self._codec, at, position=max(at, position))
             try:
-                yield from self._records_of(stream)
-                return
+                following = yield from self._records_of(stream)
+                if following is None:
+                    return
+                at, position = following, stream.position
             except _Damaged as error:
                 where = self._start or _Start(
                     position=self._position, member=error.offset, member_position=self._position
@@ -398,28 +413,42 @@ class _Reader:
         """
         if self._by_member is False:
             return at
-        input_bytes = 8192
+        size = before = LEAST_INPUT_BYTES
         with memoryview(self._data) as view:
             while at < len(view):
-                content = _whole_member(view, at, input_bytes, self._max_content)
-                if content is None:
+                # Requests are short and answers long, by turns: the longer of the last two says what may come.
+                guess = min(MOST_INPUT_BYTES, max(LEAST_INPUT_BYTES, 4 * size, 4 * before))
+                member = _whole_member(view, at, guess, self._max_content)
+                if member is None:
                     return at
-                headers, block, length, following = content
                 self._by_member = True
-                start = _Start(position=at, member=at, member_position=at)
-                yield Record(offset=self._offset(start), headers=headers, content=block, content_length=length)
-                input_bytes = min(INPUT_BYTES, max(4096, 2 * (following - at)))
-                at = following
+                self._last_offset = max(at, self._last_offset + 1)
+                yield Record(
+                    offset=self._last_offset,
+                    headers=member.headers,
+                    buffer=member.plain,
+                    start=member.begin,
+                    end=member.begin + min(member.length, self._max_content),
+                    content_length=member.length,
+                )
+                size, before = member.following - at, size
+                at = member.following
         return at
 
-    def _records_of(self, stream: _Stream) -> Iterator[Record | Damage]:
+    def _records_of(self, stream: _Stream) -> Generator[Record | Damage, None, int | None]:
+        """The records from the stream's position on, read with care, to the end; or up to a gzip member that may again
+        be read whole, whose offset is returned."""
+        first = stream.member
         while True:
             self._start, self._position = None, stream.position
             while not stream.buffer and not stream.at_end:
                 self._skip_blank_lines(stream)
             if not stream.buffer:
-                return
+                return None
             self._position = stream.position
+            is_new = stream.member != first and stream.member_position == stream.position
+            if is_new and self._by_member and self._codec.magic == GZIP_MAGIC:
+                return stream.member
             start = self._start = _Start(
                 position=stream.position, member=stream.member, member_position=stream.member_position
             )
@@ -445,7 +474,8 @@ class _Reader:
             raise _Malformed("wrong_length", f"no record follows after Content-Length {length}")
         if self._by_member is None:
             self._by_member = ends_member
-        return Record(offset=self._offset(start), headers=headers, content=content, content_length=length)
+        offset = self._offset(start)
+        return Record(offset=offset, headers=headers, buffer=content, start=0, end=len(content), content_length=length)
 
     def _headers(self, stream: _Stream) -> tuple[dict[str, str], int]:
         """The WARC header at the stream's position, and its length in bytes with the blank line."""
@@ -556,6 +586,21 @@ def _warc_headers(block: bytes) -> dict[str, str]:
     return parse_headers(block)
 
 
+class _Names(dict[str, str]):
+    """A field's name as written → as compared. A crawl has few; emptied when a hostile one has many."""
+
+    LIMIT = 10_000
+
+    def __missing__(self, written: str) -> str:
+        if len(self) >= self.LIMIT:
+            self.clear()
+        name = self[written] = written.strip().lower()
+        return name
+
+
+_NAMES = _Names()
+
+
 def _plain_fields(block: bytes) -> dict[str, str] | None:
     """The fields after the first line where each stands once, on a line of its own that ends as lines do; else None."""
     try:
@@ -568,7 +613,7 @@ def _plain_fields(block: bytes) -> dict[str, str] | None:
         return None
     pairs = [line.split(":", 1) for line in lines[1:]]
     try:
-        fields = {name.strip().lower(): value.strip() for name, value in pairs}
+        fields = {_NAMES[name]: value.strip() for name, value in pairs}
     except ValueError:  # a line without a colon
         return None
     return fields if len(fields) == len(pairs) and "" not in fields else None

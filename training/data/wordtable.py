@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 from datatrove.utils.text import PUNCTUATION_SET
@@ -41,6 +42,16 @@ class WordCounts:
     letters: int  # characters of the written words
     alphabetic: int  # words with a letter
     stop_words: int  # different ones
+
+
+class _WordFacts(NamedTuple):
+    """What one word adds to each count of a chunk, and what it is to a sentence."""
+
+    written: bool
+    letters: int
+    alphabetic: bool
+    stops: int
+    kind: int
 
 
 class Words:
@@ -78,7 +89,7 @@ class WordTable:
         self._stop_words = {word: 1 << place for place, word in enumerate(stop_words)}
         self._numbers: dict[str, int] = {}
         self._word_numbers: dict[str, int] = {}
-        self._word_kinds: list[int] = []
+        self._word_facts: list[_WordFacts] = []
         self._rows = np.zeros((1024, _COLUMNS), np.int64)
         self._word_lengths = np.zeros(1024, np.int32)
         self._cut = np.zeros(4096, np.int32)  # the words of every chunk, end to end
@@ -164,29 +175,42 @@ class WordTable:
         assert self._rules is not None
         found = segment.cut(chunk, self._rules) if " " not in chunk else _cut_together(chunk, self._rules)
         numbers = [self._word_number(word) for word in found.words]
-        kinds = [self._word_kinds[number] for number in numbers]
-        written = letters = alphabetic = stops = 0
-        for word in found.words:
-            if not PUNCTUATION_SET.issuperset(word):
-                written += 1
-                letters += len(word)
-            alphabetic += any(map(str.isalpha, word))
-            stops |= self._stop_words.get(word, 0)
         self._firsts.append(found.first)
         self._lasts.append(found.last)
         is_open = _HAS_SEQUENCE * found.has_sequence + _MAY_OPEN * bool(found.last) + _MAY_CLOSE * bool(found.first)
+        written = letters = alphabetic = stops = 0
+        kinds = []
+        for number in numbers:
+            is_written, size, is_alphabetic, stop, kind = self._word_facts[number]
+            written += is_written
+            letters += size
+            alphabetic += is_alphabetic
+            stops |= stop
+            kinds.append(kind)
         counts = [len(numbers), written, letters, alphabetic, stops, is_open, first, 1 + chunk.count(" ")]
+        if not any(kinds):  # as in most
+            return [*counts, 0, 0, 1, 0], numbers
         return [*counts, *_sentence_breaks(kinds, 0), *_sentence_breaks(kinds, 1)], numbers
 
     def _word_number(self, word: str) -> int:
         number = self._word_numbers.get(word)
         if number is None:
-            assert self._rules is not None
             number = self._word_numbers[word] = len(self._word_numbers)
-            self._word_kinds.append(_kind(word, self._rules))
+            self._word_facts.append(self._facts(word))
             self._word_lengths = _with_room(self._word_lengths, number + 1)
             self._word_lengths[number] = len(word)
         return number
+
+    def _facts(self, word: str) -> _WordFacts:
+        assert self._rules is not None
+        is_written = not PUNCTUATION_SET.issuperset(word)
+        return _WordFacts(
+            is_written,
+            len(word) * is_written,
+            word.isalpha() or any(map(str.isalpha, word)),
+            self._stop_words.get(word, 0),
+            0 if word.isalnum() and word not in self._rules.sentence_ends else _kind(word, self._rules),
+        )
 
     # Asking
 

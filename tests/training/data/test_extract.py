@@ -5,6 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from base64 import b32encode
+from collections import Counter
+from dataclasses import replace
+from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +20,10 @@ from tests.training.data import chain
 from training.artifact import sha256_of
 from training.data.archives import source_files
 from training.data.documents import document_files, read_lines
+from training.data.extract import _check_digests, _response
 from training.data.kitchen.world import KitchenWorld
+from training.data.responses import PayloadError
+from training.data.warc import Record, read_warc
 from training.job import DataError, InputArtifact
 from training.recipe import ExtractRecipe, SnapshotRecipe
 
@@ -62,6 +69,7 @@ RECORDS: dict[str, tuple[bytes, str]] = {
     "bomb": (response("bomb", gzip.compress(bytes(40_000_000)), Content_Encoding="gzip"), "bomb"),
     "resource": (record("resource", "file:///bread.html", PAGE, "text/html"), "kept"),
     "wet": (record("conversion", "http://a.test/wet", WORDS.encode(), "text/plain"), "kept"),
+    "long wet": (record("conversion", "http://a.test/long", WORDS.encode() * 30_000, "text/plain"), "too_large"),
     "wat": (record("metadata", "http://a.test/wat", b"{}", "application/json"), "other"),
     "request": (record("request", "http://a.test/", b"GET / HTTP/1.1\r\n\r\n"), "other"),
     "info": (record("warcinfo", "", b"software: test\r\n", "application/warc-fields"), "other"),
@@ -90,7 +98,7 @@ def extract(
 
 def extracted(root: Path, files: dict[str, bytes], source: Any = "warc", **options: Any) -> InputArtifact:
     folder = root / "in"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / name).write_bytes(content)
     fields = {key: options.pop(key) for key in ("text_field", "url_field", "label") if key in options}
@@ -230,6 +238,64 @@ def test_damage_costs_the_damaged_record_alone(tmp_path: Path):
         data.rindex(parts[8][:-20]),
     ]
     assert made.record()["counts"]["in"] == 9
+
+
+def with_digests(made: bytes, *, block: str = "", payload: str = "") -> bytes:
+    """A record that states digests."""
+    stated = {b"WARC-Block-Digest": block, b"WARC-Payload-Digest": payload}
+    lines = b"".join(name + b": " + value.encode() + b"\r\n" for name, value in stated.items() if value)
+    return gzip.compress(gzip.decompress(made).replace(b"WARC-Date", lines + b"WARC-Date", 1), mtime=0)
+
+
+def test_a_page_whose_bytes_are_not_those_of_its_digest_is_quarantined(tmp_path: Path):
+    right, wrong = f"sha1:{b32encode(sha1(PAGE).digest()).decode()}", f"sha1:{b32encode(bytes(20)).decode()}"
+    chunked = b"%x\r\n%b\r\n0\r\n\r\n" % (len(PAGE), PAGE)
+    records = {
+        "right": with_digests(response("right"), payload=right),
+        "right without chunks": with_digests(response("c", chunked, Transfer_Encoding="chunked"), payload=right),
+        "of what nobody knows": with_digests(response("other"), payload="crc9:ab", block="nothing"),
+        "wrong payload": with_digests(response("p"), payload=wrong),
+        "wrong block": with_digests(response("b"), block="sha256:" + "0" * 64, payload=right),
+        "wrong, and no page": with_digests(response("x", status="404 Not Found"), payload=wrong),
+        "wrong text": with_digests(RECORDS["wet"][0], block=wrong),
+    }
+    data = b"".join(records.values())
+    kept = extracted(tmp_path / "not", {"a.warc.gz": data}).record()["counts"]
+    assert (kept["kept"], kept["quarantined"]) == (6, {})
+    made = extracted(tmp_path / "checked", {"a.warc.gz": data}, recipe=ExtractRecipe(check_digests=True))
+    counts = made.record()["counts"]
+    assert (counts["kept"], counts["dropped"]) == (3, {"http_status": 1})
+    assert counts["quarantined"] == {"wrong_digest": 3}
+    assert [line["detail"] for line in quarantined(made)] == [
+        f"the payload's is not {wrong}",
+        f"the block's is not sha256:{'0' * 64}",
+        f"the block's is not {wrong}",
+    ]
+
+
+@pytest.mark.data
+@pytest.mark.skipif("PEDIGREE_DATA" not in os.environ, reason="PEDIGREE_DATA is not set")
+@pytest.mark.parametrize("name", ["crawl/snapshot-1/web-00-00000.warc.gz", "crawl/snapshot-2/web-00-00000.warc.gz"])
+def test_crawled_pages_have_the_bytes_of_their_digests_and_damaged_ones_have_not(name: str):
+    found: Counter[str] = Counter()
+    for record in read_warc(Path(os.environ["PEDIGREE_DATA"], name), max_content_bytes=1 << 30):
+        assert isinstance(record, Record)
+        if record.type == "response":
+            found[digest_of(record)] += 1
+            damaged = bytearray(record.buffer)
+            damaged[record.end - 1 - found.total() % 50] ^= 1
+            found[digest_of(replace(record, buffer=bytes(damaged)))] += 1
+    assert found.keys() == {"", "wrong_digest"}
+    assert found[""] == found["wrong_digest"] > 100
+
+
+def digest_of(record: Record) -> str:
+    """What the check says of a record."""
+    try:
+        _check_digests(record, _response(record))
+    except PayloadError as error:
+        return error.reason
+    return ""
 
 
 def test_a_truth_of_the_kitchen_is_met_record_by_record(tmp_path: Path):

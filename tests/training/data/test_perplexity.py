@@ -1,9 +1,20 @@
 import math
+import random
 
 import numpy as np
 import pytest
 
-from training.data.perplexity import NgramModel, discounts, train, words_of
+from training.data.perplexity import (
+    END_ID,
+    START_ID,
+    UNKNOWN_ID,
+    NgramModel,
+    _encode,
+    discounts,
+    lines_of,
+    train,
+    words_of,
+)
 from training.job import DataError
 
 TEXTS = [
@@ -76,3 +87,42 @@ def test_discounts_follow_the_counts_of_counts():
     expected = [0, 1 - 2 * y * 4 / 8, 2 - 3 * y * 2 / 4, 3 - 4 * y * 1 / 2]
     np.testing.assert_allclose(discounts(counts), expected)
     np.testing.assert_array_equal(discounts(np.array([1, 1, 2])), [0, 0.5, 1, 1.5])
+
+
+PARTS = [
+    "ΟΔΟΣ",
+    "Σ",
+    "ΑΣ\u0301",
+    "İ",
+    "I\u0307",
+    "ǅ",
+    "ß",
+    "٣",
+    "12",
+    "a'b",
+    "’",
+    "_",
+    " ",
+    "\n",
+    "\r\n",
+    "\x0b",
+    "\x1c",
+    "\x85",
+    "\u2028",
+]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_text_has_the_words_of_its_lines(seed):
+    texts = ["".join(random.Random(100 * seed + number).choices(PARTS, k=30)) for number in range(100)]
+    for text in texts:
+        assert lines_of(text) == [words for line in text.splitlines() if (words := words_of(line))]
+
+
+def test_lines_are_encoded_word_by_word_with_their_ends():
+    vocabulary = {"a": 7, "b": 8}
+    assert _encode([["a", "c", "b"], [], ["b"]], vocabulary).tolist() == [
+        *(START_ID, 7, UNKNOWN_ID, 8, END_ID),
+        *(START_ID, END_ID),
+        *(START_ID, 8, END_ID),
+    ]

@@ -1,4 +1,8 @@
+import os
+import re
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import spacy
@@ -73,6 +77,68 @@ def test_a_neighbour_can_change_a_chunks_words():
     rules = load_rules("en")
     assert "x:)" not in rules.exceptions and list(cut("x:)", rules).words)[-1] == ":)"
     assert words_of("x:) )", rules)[-3:] == [":", ")", ")"]
+
+
+# Letters, which the patterns need not be asked about
+
+
+def by_the_patterns_alone(rules):
+    made = replace(rules)
+    object.__setattr__(made, "leaves_letters", False)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("pattern", "may"),
+    [
+        (r"a", True),
+        (r"a|\.", True),
+        (r"\w|\.", True),
+        (r"[^.]", True),
+        (r".", True),
+        (r"(?:\.)?", True),
+        (r"(?!\.)a", True),
+        (r"(?<!\.)", True),
+        (r"[+-z]", True),
+        (r"(?i:\u0345)", True),  # no letter, but the capital of one
+        (r"\.a", False),
+        (r"(?:a|b\.)\.", False),
+        (r"(?<=[0-9])km", False),
+        (r"a(?=\.)", False),
+        (r"[.,]{2,}$|\s+b", False),
+        (r"(\d)a\1|…|[\u2600-\u26ff]", False),
+    ],
+)
+def test_what_a_pattern_can_find_among_letters(pattern, may):
+    assert segment.may_match_letters(re.compile(pattern)) == may
+    assert segment.may_match_letters(re.compile(pattern, re.IGNORECASE))
+
+
+@pytest.mark.parametrize("code", ["en", "es", "de", "fr"])
+@settings(max_examples=100, deadline=None)
+@given(text=TEXTS)
+def test_letters_need_no_patterns(code, text):
+    rules = load_rules(code)
+    plain = by_the_patterns_alone(rules)
+    assert words_of(text, rules) == words_of(text, plain)
+    assert [cut(chunk, rules) for chunk in text.split()] == [cut(chunk, plain) for chunk in text.split()]
+
+
+@pytest.mark.data
+@pytest.mark.skipif("PEDIGREE_DATA" not in os.environ, reason="PEDIGREE_DATA is not set")
+def test_chunks_of_crawled_pages_are_cut_as_by_the_patterns_alone():
+    from training.data.warc import read_warc
+
+    rules = load_rules("en")
+    assert rules.leaves_letters
+    plain = by_the_patterns_alone(rules)
+    path = Path(os.environ["PEDIGREE_DATA"], "crawl/snapshot-1/web-04-00000.warc.gz")
+    pages = (record.content.decode("utf-8", "replace") for record in read_warc(path, max_content_bytes=20_000))
+    chunks = {
+        chunk for page, _ in zip(pages, range(200), strict=False) for chunk in re.sub("<[^>]*>", " ", page).split()
+    }
+    assert len(chunks) > 5000
+    assert [chunk for chunk in chunks if list(cut(chunk, rules).words) != list(cut(chunk, plain).words)] == []
 
 
 def test_a_language_without_a_tokenizer_is_refused():

@@ -7,13 +7,14 @@ import os
 import random
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
 
+from tests import fuzz
 from training.data import warc
 from training.data.warc import Damage, Record, parse_headers, read_warc
 
@@ -186,7 +187,9 @@ def test_headers_are_joined_over_lines_and_read_in_either_charset():
 
 
 def test_angle_brackets_of_old_wget_are_taken_off():
-    made = Record(offset=0, headers={"warc-target-uri": "<http://a.test/>"}, content=b"", content_length=0)
+    made = Record(
+        offset=0, headers={"warc-target-uri": "<http://a.test/>"}, buffer=b"", start=0, end=0, content_length=0
+    )
     assert made.target_uri == "http://a.test/"
 
 
@@ -253,9 +256,58 @@ def test_plain_header_fields_are_what_the_careful_way_reads(monkeypatch: pytest.
     assert [read(block) for block in blocks] == plain
 
 
+def parts(items: Iterable[Record | Damage]) -> list[Any]:
+    """What can be compared of what a reader gave."""
+    return [
+        item if isinstance(item, Damage) else (item.offset, item.headers, item.content, item.content_length)
+        for item in items
+    ]
+
+
 @pytest.mark.data
-def test_whole_members_are_what_the_careful_way_reads(monkeypatch: pytest.MonkeyPatch):
-    path = data_folder() / "warc/aut/example.warc.gz"
-    quick = list(read_warc(path, max_content_bytes=10_000))
+@pytest.mark.parametrize("name", ["warc/aut/example.warc.gz", "crawl/snapshot-2/web-04-00000.warc.gz"])
+@pytest.mark.parametrize("most", [10_000, 1 << 30])
+def test_whole_members_are_what_the_careful_way_reads(monkeypatch: pytest.MonkeyPatch, name: str, most: int):
+    path = data_folder() / name
+    quick = parts(read_warc(path, max_content_bytes=most))
     monkeypatch.setattr(warc, "_whole_member", lambda *arguments: None)
-    assert list(read_warc(path, max_content_bytes=10_000)) == quick
+    assert parts(read_warc(path, max_content_bytes=most)) == quick
+
+
+def test_broken_archives_are_read_alike_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "a.warc.gz"
+    quick, careful = {}, {}
+    for number in range(0, 150, 3):  # those that are gzip
+        path.write_bytes(fuzz.archive(number).data)
+        quick[number] = parts(read_warc(path, max_content_bytes=1000))
+        with monkeypatch.context() as patch:
+            patch.setattr(warc, "_whole_member", lambda *arguments: None)
+            careful[number] = parts(read_warc(path, max_content_bytes=1000))
+    assert quick == careful
+    assert sum(isinstance(one, Damage) for found in quick.values() for one in found) > 30
+
+
+def test_after_a_long_record_and_after_damage_members_are_read_whole_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    whole, read_whole = [], warc._whole_member
+
+    def watched(*arguments: Any) -> Any:
+        found = read_whole(*arguments)
+        whole.append(found is not None)
+        return found
+
+    monkeypatch.setattr(warc, "_whole_member", watched)
+    members = [gzip.compress(one, mtime=0) for one in RECORDS]
+    members[3] = gzip.compress(record(3, 200_000), mtime=0)
+    members[9] = members[9][:-20]
+    ids, damages = read(tmp_path, b"".join(members), max_content_bytes=1000)
+    assert (ids, len(damages)) == (all_but(9), 1)
+    assert (whole.count(True), whole.count(False)) == (18, 2)
+
+
+def test_names_of_fields_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(warc._Names, "LIMIT", 3)
+    names = warc._Names()
+    assert [names[f" Name-{number}"] for number in range(10)] == [f"name-{number}" for number in range(10)]
+    assert len(names) <= 3

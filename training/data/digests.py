@@ -1,0 +1,33 @@
+"""The digests that a WARC record states of itself, compared with its bytes.
+
+WARC-Block-Digest is over the record's block, WARC-Payload-Digest over what it holds (ISO 28500, section 5): of an HTTP
+response its body. Crawlers take the body of a chunked answer with the chunks or without, so both are right. Digests are
+written in base 32, base 16 or base 64. What is not stated, or by an algorithm not named here, proves nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable
+
+ALGORITHMS = frozenset({"md5", "sha1", "sha224", "sha256", "sha384", "sha512"})
+
+
+def contradicts(stated: str, candidates: Iterable[bytes]) -> bool:
+    """Whether a digest (`algorithm:value`) is stated that none of the candidates has."""
+    algorithm, _, value = stated.partition(":")
+    name = algorithm.strip().lower().replace("-", "")
+    value = value.strip().rstrip("=")
+    if name not in ALGORITHMS or not value:
+        return False
+    return not any(_is(value, hashlib.new(name, data, usedforsecurity=False).digest()) for data in candidates)
+
+
+def _is(value: str, digest: bytes) -> bool:
+    spellings = (base64.b64encode(digest), base64.urlsafe_b64encode(digest))
+    return (
+        value.upper() == base64.b32encode(digest).decode().rstrip("=")
+        or value.lower() == digest.hex()
+        or value in {spelling.decode().rstrip("=") for spelling in spellings}
+    )
