@@ -97,7 +97,8 @@ class Running:
     def __init__(self, task: Task, *, peers: Path | None = None, timeout: float = 600.0) -> None:
         self.task, self.timeout, self._left = task, timeout, b""
         environment = _environment(task, peers)
-        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        # Unbuffered: the place in it is shared with the process that writes.
+        self._errors: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", "benchmarks.trainers", json.dumps(write_record(task))],
             stdin=subprocess.PIPE,
@@ -147,6 +148,8 @@ class Running:
         return json.loads(line)
 
     def _last_words(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=10)  # it closes its answers before it says what went wrong
         self._errors.seek(0)
         lines = [line for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
         return (lines[-1].strip() if lines else "it ended without a word")[:300]
