@@ -53,11 +53,11 @@ def by_us(path: Path) -> tuple[int, int]:
         records += 1
         is_http = item.headers.get("content-type", "").startswith("application/http")
         if is_http and item.type == "response":
-            size += len(parse_response(item.content).body)
+            size += len(parse_response(item.buffer, item.start, item.end).body)
         elif is_http:
-            size += len(item.content) - item.content.index(b"\r\n\r\n") - 4
+            size += item.end - item.buffer.index(b"\r\n\r\n", item.start) - 4
         else:
-            size += len(item.content)
+            size += item.end - item.start
     return records, size
 
 

@@ -1,0 +1,170 @@
+"""How the time of each stage of the crawl side grows with the number of documents: the c of a + b·n^c.
+
+    PEDIGREE_DATA=… python -m benchmarks.growth [--documents 8000] [--repeats 2]
+
+Over four doublings. Each size runs in a process of its own, which first runs every stage over a few documents, so that
+what a process loads once is not counted; the least of the repeats, because neighbours on the machine only ever add.
+Documents are real paragraphs with 35 % of the words replaced, in HTML for the stages that read such. Processor seconds
+of the process and of its extractor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+from benchmarks.contamination import EXAMS
+from benchmarks.dedup import fitted_exponent, made_texts, processor_seconds, scratch
+from tests.training.data import chain
+from training import artifact
+from training.data import grams, signatures, wordtable
+from training.data.archives import source_files
+from training.data.sandbox import close_sandbox
+from training.job import InputArtifact
+from training.recipe import (
+    DecontaminateRecipe,
+    DedupRecipe,
+    ExtractRecipe,
+    FilterRecipe,
+    ShardsRecipe,
+    SnapshotRecipe,
+    TokenizerRecipe,
+)
+
+STAGES = ("extract", "score", "filter", "sign", "dedup", "decontaminate", "tokenize")
+RULES = ("url", "language", "gopher_repetition", "gopher_quality", "c4", "fineweb", "toxicity", "personal_data")
+DOCUMENTS_PER_FILE = 2000
+FEW = 40
+
+
+def main() -> None:
+    """Run every size, print every stage."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--documents", type=int, default=8000, help="of the largest size")
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--child", type=int, default=0, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(measured(options.child)))
+        return
+    sizes = [options.documents >> shift for shift in (4, 3, 2, 1, 0)]
+    runs: dict[int, list[dict[str, float]]] = {size: [] for size in sizes}
+    for _ in range(options.repeats):
+        for size in sizes:
+            command = [sys.executable, "-m", "benchmarks.growth", "--child", str(size)]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            runs[size].append(json.loads(done.stdout.splitlines()[-1]))
+            print(f"{size} documents: {runs[size][-1]}", flush=True)
+    print(f"\n| stage | {' | '.join(map(str, sizes))} | exponent |")
+    print("|---|" + "---|" * (len(sizes) + 1))
+    for stage in STAGES:
+        seconds = [min(run[stage] for run in runs[size]) for size in sizes]
+        shown = " | ".join(f"{one:.2f}" for one in seconds)
+        print(f"| {stage} | {shown} | {fitted_exponent(sizes, seconds):.3f} |")
+
+
+def measured(size: int) -> dict[str, float]:
+    """Processor seconds of each stage over so many documents."""
+    # The compiled loops at every size, or the fit would see two programs.
+    signatures.COMPILED_FROM_BYTES = grams.COMPILED_FROM_BYTES = 0
+    texts, _ = made_texts(size)
+    with scratch() as root:
+        tokenizer = trained(root, texts[:FEW])
+        for _ in every_stage(root / "few", texts[:FEW], tokenizer):
+            pass
+        wordtable.forget()
+        seconds = {}
+        run = every_stage(root / "all", texts, tokenizer)
+        for stage in STAGES:
+            next(run)  # makes ready
+            began = processor_seconds()
+            next(run)
+            close_sandbox()  # whose time counts when it has ended
+            seconds[stage] = round(processor_seconds() - began, 3)
+    return seconds
+
+
+def trained(root: Path, texts: list[str]) -> InputArtifact:
+    """A small vocabulary."""
+    source = chain.documents(root / "sample", "one", [texts], asset="decontaminated_documents")
+    recipe = TokenizerRecipe(snapshots=("one",), vocabulary=2048, min_bytes_per_token=1.0)
+    return chain.run(root, "tokenizer", "tokenizer", "tiny", {"tokenizer": recipe}, [source])
+
+
+def every_stage(root: Path, texts: list[str], tokenizer: InputArtifact) -> Iterator[None]:
+    """Stops before and after each of STAGES. From `sign` on the input is the texts themselves, filtered or not."""
+    parts = [texts[start : start + DOCUMENTS_PER_FILE] for start in range(0, len(texts), DOCUMENTS_PER_FILE)]
+    crawled = crawl(root, parts)
+    yield
+    extracted = run(root, "extract", "extracted_documents", {"extract": ExtractRecipe(extractor="blocks")}, [crawled])
+    yield
+    artifact.write_json(root / "none" / "quality.json", {"has_models": False})
+    models = chain.committed(root / "none", "quality_models", "tiny", ["quality.json"])
+    recipe = FilterRecipe(rules=RULES)
+    yield
+    scores = run(root, "score", "document_scores", {"filter": recipe.measured()}, [extracted, models])
+    yield
+    yield
+    run(root, "filter", "filtered_documents", {"filter": recipe}, [extracted, scores])
+    yield
+    source = chain.documents(root / "texts", "one", parts)
+    yield
+    signed = run(root, "sign", "document_signatures", {"dedup": DedupRecipe()}, [source])
+    yield
+    yield
+    run(root, "dedup", "deduplicated_documents", {"dedup": DedupRecipe()}, [source, signed])
+    yield
+    source = chain.documents(root / "texts", "one", parts, asset="deduplicated_documents")
+    settings = {"decontaminate": DecontaminateRecipe(benchmarks=EXAMS)}
+    index = chain.run(root, "benchmarks", "benchmark_index", "tiny", settings)
+    yield
+    run(root, "decontaminate", "decontaminated_documents", settings, [source, index])
+    yield
+    source = chain.documents(root / "texts", "one", parts, asset="decontaminated_documents")
+    yield
+    run(root, "tokenize", "token_shards", {"shards": ShardsRecipe()}, [source, tokenizer])
+    yield
+
+
+def run(root: Path, stage: str, asset: str, settings: dict[str, object], inputs: list[InputArtifact]) -> InputArtifact:
+    """One stage over the snapshot."""
+    return chain.run(root, stage, asset, "tiny@one", settings, inputs)
+
+
+def crawl(root: Path, parts: list[list[str]]) -> InputArtifact:
+    """The texts as pages in WARC files."""
+    folder = root / "warc"
+    folder.mkdir(parents=True)
+    for number, texts in enumerate(parts):
+        pages = (record(f"http://a.test/{number}/{place}", page(text)) for place, text in enumerate(texts))
+        (folder / f"{number:05d}.warc.gz").write_bytes(b"".join(pages))
+    snapshot = SnapshotRecipe(name="one", source="warc", paths=(str(folder),))
+    settings = {"snapshot": snapshot, "files": source_files(snapshot)}
+    return chain.run(root, "crawl", "crawl_archives", "tiny@one", settings)
+
+
+def page(text: str) -> bytes:
+    """A text as a page with a menu, in paragraphs of 60 words."""
+    words = escape(text).split(" ")
+    written = "".join(f"<p>{' '.join(words[start : start + 60])}.</p>\n" for start in range(0, len(words), 60))
+    menu = "".join(f"<li><a href=/{number}>Part {number}</a>" for number in range(20))
+    return (
+        f"<html lang=en><head><title>{words[0]}</title><body><nav><ul>{menu}</ul></nav><main>{written}</main>".encode()
+    )
+
+
+def record(uri: str, html: bytes) -> bytes:
+    """One gzip member."""
+    block = b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n\r\n" + html
+    head = f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: {uri}\r\nContent-Length: {len(block)}\r\n\r\n"
+    return gzip.compress(head.encode() + block + b"\r\n\r\n", compresslevel=1, mtime=0)
+
+
+if __name__ == "__main__":
+    main()
