@@ -119,8 +119,7 @@ def steady(jobs: Mapping[str, list[Path]], pages: int) -> int:
     for name, some in jobs.items():
         runs = {}
         for workers, loops in ((1, 0), (2, 0), (2, 2)):
-            with busy(loops):
-                runs[workers, loops] = ours(some, workers)
+            runs[workers, loops] = ours(some, workers, loops)
             print(f"{name}, {workers} workers, {loops} loops: {runs[workers, loops].wall:.1f} s", flush=True)
         same = len({took.digests for took in runs.values()}) == 1
         differ |= not same
@@ -141,12 +140,14 @@ def busy(loops: int) -> Iterator[None]:
             one.wait()
 
 
-def measured(*commands: list[str]) -> tuple[float, float]:
-    """Processor seconds and seconds by the clock of commands one after the other, and of all that they start."""
+def measured(*commands: list[str], loops: int = 0) -> tuple[float, float]:
+    """Processor seconds and seconds by the clock of commands one after the other, and of all that they start, busy
+    loops beside them too."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    for command in commands:
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wall = time.monotonic() - started
+    with busy(loops):
+        for command in commands:
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wall = time.monotonic() - started
     try:
         while True:
             os.waitpid(-1, 0)
@@ -208,7 +209,7 @@ def prepared(source: Path, root: Path, extract: Mapping[str, Any]) -> list[Path]
     return jobs
 
 
-def ours(jobs: list[Path], workers: int) -> Took:
+def ours(jobs: list[Path], workers: int, loops: int = 0) -> Took:
     """The three stages from their job files, as any backend starts them."""
     outputs = []
     for path in jobs:
@@ -217,7 +218,7 @@ def ours(jobs: list[Path], workers: int) -> Took:
         path.write_text(json.dumps(job), "utf-8")
         outputs.append(Path(job["output"]))
         shutil.rmtree(outputs[-1])
-    cpu, wall = measured(*([sys.executable, "-m", "training", str(path)] for path in jobs))
+    cpu, wall = measured(*([sys.executable, "-m", "training", str(path)] for path in jobs), loops=loops)
     digests = tuple(json.loads((folder / "artifact.json").read_text("utf-8"))["digest"] for folder in outputs)
     kept = {row["url"] for path in outputs[-1].glob("documents/*.parquet") for row in read_documents(path, ["url"])}
     return Took(cpu, wall, frozenset(kept), digests)
