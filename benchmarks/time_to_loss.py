@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -43,29 +43,48 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     keep_freed_memory()
-    noted = Noted(options.out)
-    peer = {rate: noted(f"peer {rate:g}", lambda rate=rate: peer_run(rate, options)) for rate in options.peer_rates}
+    race(
+        Noted(options.out),
+        lambda rate: peer_run(rate, options),
+        lambda rate, steps: own_steps(rate, steps, options),
+        peer_rates=options.peer_rates,
+        own_rates=options.own_rates,
+        steps=options.steps,
+    )
+
+
+def race(
+    noted: Noted,
+    peer_run: Callable[[float], Run],
+    own_run: Callable[[float, int], Run],
+    *,
+    peer_rates: Sequence[float],
+    own_rates: Sequence[float],
+    steps: int,
+) -> float | None:
+    """How many times less processor time ours took to the peer's best held-out loss; None when it never got there."""
+    peer = {rate: noted(f"peer {rate:g}", lambda rate=rate: peer_run(rate)) for rate in peer_rates}
     best = min(peer, key=lambda rate: peer[rate].held_out)
     goal = peer[best]
     print(f"goal: {goal.held_out:.4f} nats a byte, by AdamW {best:g} in {goal.processor:.0f} processor seconds")
     if best in (min(peer), max(peer)):
         print("the peer's best rate lies at the edge of its sweep: widen it before quoting this")
     for share in SHARES:
-        steps = max(1, round(share * options.steps))
+        count = max(1, round(share * steps))
         own = {
-            rate: noted(
-                f"own {rate:g} in {steps} steps", lambda rate=rate, steps=steps: own_steps(rate, steps, options)
-            )
-            for rate in options.own_rates
+            rate: noted(f"own {rate:g} in {count} steps", lambda rate=rate, count=count: own_run(rate, count))
+            for rate in own_rates
         }
         rate = min(own, key=lambda rate: own[rate].held_out)
         if own[rate].held_out <= goal.held_out:
+            faster = goal.processor / own[rate].processor
             print(
                 f"reached: {own[rate].held_out:.4f} by Muon {rate:g} in {own[rate].processor:.0f} processor seconds:"
-                f" {goal.processor / own[rate].processor:.2f} x less time, {options.steps / steps:.2f} x fewer tokens"
+                f" {faster:.2f} x less time, {steps / count:.2f} x fewer tokens"
             )
-            return
+            return faster
     print("not reached")
+    return None
 
 
 class Noted:
