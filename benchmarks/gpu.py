@@ -33,7 +33,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -371,7 +372,11 @@ def write_part(name: str, part: Part) -> None:
 
     part.out.mkdir(parents=True, exist_ok=True)
     began, has_device = time.monotonic(), part.device == "cpu" or torch.cuda.is_available()
-    found = PARTS[name](part) if has_device else {"not_measured": "no GPU was at hand"}
+    try:
+        with within(PART_SECONDS):
+            found = PARTS[name](part) if has_device else {"not_measured": "no GPU was at hand"}
+    except NotMeasured as why:
+        found = {"not_measured": str(why)}
     record = {
         "label": NOT_A_MEASUREMENT if part.is_dry else "",
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() and part.device == "cuda" else "CPU",
@@ -381,6 +386,22 @@ def write_part(name: str, part: Part) -> None:
         "found": found,
     }
     write_json(part.out / f"{name}.json", record)
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """NotMeasured inside when it takes longer: a part that hangs still leaves its file."""
+
+    def late(*_: object) -> None:
+        raise NotMeasured(f"it took longer than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def table(out: Path) -> str:

@@ -133,6 +133,11 @@ def test_a_dry_run_among_measurements_is_refused(tmp_path):
         gpu.table(tmp_path)
 
 
+def test_a_part_that_hangs_is_ended_and_says_so():
+    with pytest.raises(gpu.NotMeasured, match=r"longer than 0\.05 s"), gpu.within(0.05):
+        gpu.time.sleep(5)
+
+
 def test_the_size_is_what_the_page_says():
     assert gpu.FULL.shape.parameter_count >= 1e9
     assert {gpu.FULL.length, gpu.FULL.long} == {2048, 4096}
