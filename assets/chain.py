@@ -15,7 +15,7 @@ from training.records import differing_from_defaults, write_record
 from training.stages import STAGES as TRAINING_STAGES
 from training.stages import Stage
 
-Scope = Literal["snapshot", "recipe", "rung", "ladder", "synthesis"]
+Scope = Literal["snapshot", "recipe", "rung", "ladder", "doremi", "synthesis"]
 Which = Literal["same", "earlier", "every", "quality", "tokenizer"]
 
 
@@ -38,7 +38,7 @@ class Link:
     """One asset of the chain.
 
     `scope` says what its partitions are: the snapshots of each recipe, the recipes, the rungs of each recipe's ladder,
-    or the recipes that ask for an optional part (a ladder, synthetic text).
+    or the recipes that ask for an optional part (a ladder, weights by DoReMi, synthetic text).
     """
 
     name: str
@@ -76,6 +76,7 @@ def partitions_of(link: Link, recipe: Recipe) -> list[str]:
 _OPTIONAL: dict[Scope, Callable[[Recipe], bool]] = {
     "ladder": lambda recipe: bool(recipe.ladder.rungs),
     "synthesis": lambda recipe: bool(recipe.synthesis.prompts),
+    "doremi": lambda recipe: bool(recipe.doremi.tokens),
 }
 
 
@@ -130,7 +131,15 @@ def with_data(recipe: Recipe, sections: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-_URI_FIELDS = ("uri", "prompts", "alignment_prompts", "reference", "classifier_model", "blocked", "takedown")
+_URI_FIELDS = (
+    "uri",
+    "prompts",
+    "alignment_prompts",
+    "reference",
+    "classifier_model",
+    "blocked",
+    "takedown",
+)
 
 
 def _uris(value: Any, key: str = "") -> Iterator[str]:
@@ -178,6 +187,16 @@ def _plan_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
 def _on_rung(settings: Callable[[Recipe, str], dict[str, Any]]) -> Callable[[Recipe, str], dict[str, Any]]:
     """The settings of a rung's recipe: a model of the ladder is made as the recipe's own is."""
     return lambda recipe, rung: settings(recipe.on_rung(rung), "")
+
+
+def _of_reference(settings: Callable[[Recipe, str], dict[str, Any]]) -> Callable[[Recipe, str], dict[str, Any]]:
+    """The settings of DoReMi's reference: it is made as the recipe's own model is."""
+    return lambda recipe, part: settings(recipe.as_reference(), part)
+
+
+def _doremi_settings(recipe: Recipe, part: str) -> dict[str, Any]:
+    """The proxy is a model as the reference is."""
+    return {"doremi": recipe.doremi} | _of_reference(_sections("model", "pretrain"))(recipe, part)
 
 
 def _scaling_settings(recipe: Recipe, part: str) -> dict[str, Any]:
@@ -361,13 +380,56 @@ CHAIN: dict[str, Link] = {
             gates=("counts_balance", "shards_decode"),
         ),
         Link(
+            name="reference_plan",
+            group="mixture",
+            kinds=("numpy",),
+            stage="plan",
+            scope="doremi",
+            settings=_of_reference(_plan_settings),
+            inputs=(Input(asset="token_shards", which="every"), Input(asset="tokenizer")),
+            gates=("shares",),
+        ),
+        Link(
+            name="reference_model",
+            group="mixture",
+            kinds=("pytorch", "safetensors"),
+            stage="pretrain",
+            scope="doremi",
+            settings=_of_reference(_sections("model", "pretrain")),
+            inputs=(
+                Input(asset="reference_plan"),
+                Input(asset="token_shards", which="every"),
+                Input(asset="tokenizer"),
+            ),
+            gates=("loss_finite_and_falling", "export_equals_trainer"),
+        ),
+        Link(
+            name="mixture_weights",
+            group="mixture",
+            kinds=("pytorch", "json"),
+            stage="doremi",
+            scope="doremi",
+            settings=_doremi_settings,
+            inputs=(
+                Input(asset="reference_plan"),
+                Input(asset="reference_model"),
+                Input(asset="token_shards", which="every"),
+                Input(asset="tokenizer"),
+            ),
+        ),
+        Link(
             name="training_plan",
             group="tokens",
             kinds=("numpy",),
             stage="plan",
             scope="recipe",
             settings=_plan_settings,
-            inputs=(Input(asset="token_shards", which="every"), Input(asset="tokenizer")),
+            inputs=(
+                Input(asset="token_shards", which="every"),
+                Input(asset="tokenizer"),
+                Input(asset="mixture_weights"),
+            ),
+            gates=("shares",),
         ),
         Link(
             name="base_model",
@@ -386,7 +448,12 @@ CHAIN: dict[str, Link] = {
             stage="plan",
             scope="rung",
             settings=_on_rung(_plan_settings),
-            inputs=(Input(asset="token_shards", which="every"), Input(asset="tokenizer")),
+            inputs=(
+                Input(asset="token_shards", which="every"),
+                Input(asset="tokenizer"),
+                Input(asset="mixture_weights"),
+            ),
+            gates=("shares",),
         ),
         Link(
             name="ladder_model",

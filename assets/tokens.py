@@ -23,6 +23,30 @@ def token_shards(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.Ma
 
 
 @chain_asset
+def reference_plan(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+    """The data order of the small model that DoReMi compares with, on the mixture that the recipe begins with.
+
+    Made by training.data.plan.
+    """
+    return materialize(context, pipeline)
+
+
+@chain_asset
+def reference_model(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+    """The small model that DoReMi compares with, trained as the base model is. Made by training.pretrain.stage."""
+    return materialize(context, pipeline)
+
+
+@chain_asset
+def mixture_weights(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+    """The share of each source, found by DoReMi: it grows where a small proxy model is still behind the reference.
+
+    Made by training.pretrain.doremi.
+    """
+    return materialize(context, pipeline)
+
+
+@chain_asset
 def training_plan(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
     """The data order: mixture, epochs, held-out documents. Which tokens step n sees is a function of it.
 

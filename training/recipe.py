@@ -331,18 +331,51 @@ class TokenizerRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardsRecipe:
-    """How documents become token files."""
+    """How documents become token files.
+
+    `buckets` parts each label of the mixture in three or four sources, `web/head`, `web/middle`, `web/tail` and
+    `web/unscored`: by the bucket that the rule `perplexity` wrote, or by the classifier's score and `quality_limits`
+    (head from the first on, tail below the second).
+    """
 
     max_shard_tokens: int = 100_000_000
+    buckets: Literal["none", "perplexity", "quality"] = "none"
+    quality_limits: tuple[float, ...] = (0.8, 0.5)
+
+    def __post_init__(self) -> None:
+        if len(self.quality_limits) != 2 or self.quality_limits[0] < self.quality_limits[1]:
+            raise RecipeError(f"shards.quality_limits={list(self.quality_limits)}; two scores, the higher one first")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MixturePhaseRecipe:
+    """Other weights from a share of the training tokens on: an annealing on the best sources, or a curriculum."""
+
+    start: float  # share of the tokens before it, between 0 and 1
+    weights: dict[str, float]
+
+    def __post_init__(self) -> None:
+        if not 0 < self.start < 1:
+            raise RecipeError(f"mixture.phases: start={self.start}; it must lie between 0 and 1")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MixtureRecipe:
-    """Which share of the training tokens each source gives. Weights are normalized; empty means by size."""
+    """Which share of the training tokens each source gives. Weights are normalized; empty means by size.
+
+    `weights` hold up to the first of `phases`, each of which names the weight of every source anew.
+    """
 
     weights: dict[str, float] = field(default_factory=dict)
+    phases: tuple[MixturePhaseRecipe, ...] = ()
     max_epochs: float = 4.0  # of any source; more is refused
+    source_epochs: dict[str, float] = field(default_factory=dict)  # of these sources, in place of max_epochs
     held_out_fraction: float = 0.01  # of documents, chosen by their id
+
+    def __post_init__(self) -> None:
+        starts = [phase.start for phase in self.phases]
+        if starts != sorted(set(starts)):
+            raise RecipeError(f"mixture.phases: start={starts}; each must be later than the one before it")
 
 
 # Models
@@ -789,6 +822,33 @@ class LadderRecipe:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DoremiRecipe:
+    """Weights of the sources found by two small models, in place of `mixture.weights` (DoReMi, arXiv 2305.10429).
+
+    The reference is trained on `mixture.weights`; the proxy, as large and as long, shows where there is most to gain.
+    """
+
+    tokens: int = 0  # of either model; 0: the recipe's weights are taken as they are
+    width: int = 0  # 0, here and in the next seven: as `model` or `pretrain`
+    layers: int = 0
+    heads: int = 0
+    kv_heads: int = 0
+    mlp_width: int = 0
+    global_batch_tokens: int = 0
+    learning_rate: float = 0.0
+    muon_learning_rate: float = 0.0
+    step_size: float = 1.0  # of the weights, the paper's η
+    smoothing: float = 1e-3  # towards equal weights, the paper's c
+    seed: int = 1  # of the proxy's weights and of its order of documents
+
+    def __post_init__(self) -> None:
+        if self.step_size <= 0 or not 0 <= self.smoothing < 1:
+            raise RecipeError(
+                f"doremi: step_size={self.step_size} must be above 0, smoothing={self.smoothing} from 0 and below 1"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
     """A whole run, from crawl to promotion."""
 
@@ -813,6 +873,7 @@ class Recipe:
     evaluation: EvaluationRecipe
     promote: PromoteRecipe
     ladder: LadderRecipe = field(default_factory=LadderRecipe)
+    doremi: DoremiRecipe = field(default_factory=DoremiRecipe)
     synthesis: SynthesisRecipe = field(default_factory=SynthesisRecipe)
 
     def __post_init__(self) -> None:
@@ -838,9 +899,24 @@ class Recipe:
                 f"tokenizer.special_tokens: pretrain.objective {self.pretrain.objective.kind} needs"
                 f" {', '.join(sorted(missing))}"
             )
+        self._check_buckets()
         self._check_later_stages()
         for rung in self.ladder.rungs:
             self.on_rung(rung.name)  # checks itself
+        if self.doremi.tokens:
+            self._check_doremi()
+
+    def _check_doremi(self) -> None:
+        if self.pretrain.objective.kind != "causal":
+            raise RecipeError(f"doremi: compares next tokens; pretrain.objective is {self.pretrain.objective.kind}")
+        self.as_reference()  # checks itself
+
+    def _check_buckets(self) -> None:
+        rule = {"none": "", "perplexity": "perplexity", "quality": "classifier"}[self.shards.buckets]
+        if rule and rule not in self.filter.rules:
+            raise RecipeError(
+                f"shards.buckets: {self.shards.buckets} needs {rule!r} in filter.rules, which scores pages"
+            )
 
     def _check_later_stages(self) -> None:
         """Post-training and evaluation load the model by a class of transformers, so there must be one that is it."""
@@ -861,17 +937,31 @@ class Recipe:
 
     def on_rung(self, name: str) -> Recipe:
         """This recipe with the model and budget of one rung of its ladder. KeyError when there is none of that name."""
-        rung = {one.name: one for one in self.ladder.rungs}[name]
-        shape = {field: getattr(rung, field) for field in ("width", "layers", "heads", "kv_heads", "mlp_width")}
+        return self._smaller({one.name: one for one in self.ladder.rungs}[name])
+
+    def as_reference(self) -> Recipe:
+        """This recipe with the model and budget of DoReMi's reference, on the mixture that it begins with."""
+        plain = replace(
+            self,
+            model=replace(self.model, experts=ExpertLayers()),
+            mixture=replace(self.mixture, phases=()),
+            pretrain=replace(self.pretrain, batch_warmup=()),
+            doremi=DoremiRecipe(),
+        )
+        return plain._smaller(self.doremi)
+
+    def _smaller(self, one: RungRecipe | DoremiRecipe) -> Recipe:
+        """This recipe with another shape and budget; a field of 0 is this recipe's."""
+        shape = ("width", "layers", "heads", "kv_heads", "mlp_width")
         rates = ("global_batch_tokens", "learning_rate", "muon_learning_rate")
-        given = {field: getattr(rung, field) for field in rates if getattr(rung, field)}
-        # The same share of the rung's budget; a stretch of less than a batch falls away.
-        shares = [(phase, phase.tokens * rung.tokens // self.pretrain.tokens) for phase in self.pretrain.batch_warmup]
+        shaped, given = ({name: getattr(one, name) for name in names if getattr(one, name)} for names in (shape, rates))
+        # The same share of the smaller budget; a stretch of less than a batch falls away.
+        shares = [(phase, phase.tokens * one.tokens // self.pretrain.tokens) for phase in self.pretrain.batch_warmup]
         warmup = tuple(replace(phase, tokens=n) for phase, n in shares if n >= phase.global_batch_tokens)
         return replace(
             self,
-            model=replace(self.model, **shape),
-            pretrain=replace(self.pretrain, tokens=rung.tokens, batch_warmup=warmup, **given),
+            model=replace(self.model, **shaped),
+            pretrain=replace(self.pretrain, tokens=one.tokens, batch_warmup=warmup, **given),
             ladder=LadderRecipe(),
         )
 

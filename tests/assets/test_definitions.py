@@ -59,6 +59,7 @@ def test_partitions_are_what_recipes_name_and_nothing_else(defs):
     rungs = load_recipe("kitchen-ladder").ladder.rungs
     assert keys["ladder_model"] == {f"kitchen-ladder@{rung.name}" for rung in rungs}
     assert keys["scaling_fit"] == {"kitchen-ladder"}
+    assert keys["mixture_weights"] == {"kitchen-mixture"}
 
 
 def test_dedup_reads_earlier_snapshots_and_not_later_ones(defs):

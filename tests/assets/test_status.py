@@ -24,7 +24,8 @@ def made(kitchen, tmp_path_factory):
 
 
 LADDER = {"ladder_plan", "ladder_model", "scaling_fit"}  # only of recipes that have one
-OPTIONAL = LADDER | {"synthetic_text"}  # only of recipes that ask for it
+MIXTURE = {"reference_plan", "reference_model", "mixture_weights"}  # likewise
+OPTIONAL = LADDER | MIXTURE | {"synthetic_text"}  # only of recipes that ask for it
 
 
 def assets_to_do(recipe, root):
@@ -105,6 +106,19 @@ def test_synthetic_text_is_made_of_the_model_that_the_recipe_names_and_of_no_oth
     assert comparison.cells["synthetic_text", recipe.name].inputs == (("base_model", recipe.name),)
     aligned = replace(recipe, synthesis=replace(recipe.synthesis, generator="aligned_model"))
     assert compare(aligned, made).cells["synthetic_text", recipe.name].inputs == (("aligned_model", recipe.name),)
+
+
+def test_weights_by_doremi_come_before_the_plan_of_the_recipes_that_ask_for_them(made):
+    plain = compare(load_recipe("kitchen"), made)
+    assert not MIXTURE & {asset for asset, _ in plain.cells}
+    comparison = compare(load_recipe("kitchen-mixture"), made)
+    lacking = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
+    assert lacking == {"token_shards"} | descendants("token_shards") - (OPTIONAL - MIXTURE)
+    plan = comparison.cells["training_plan", "kitchen-mixture"]
+    assert plan.inputs[-1] == ("mixture_weights", "kitchen-mixture")
+    reference = comparison.cells["reference_model", "kitchen-mixture"].settings
+    assert reference["model"]["width"] == 96 and reference["pretrain"]["tokens"] == 307_200
+    assert not comparison.cells["reference_plan", "kitchen-mixture"].settings["mixture"]["phases"]
 
 
 def test_a_new_snapshot_remakes_no_older_one(kitchen, made):

@@ -23,7 +23,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 RECIPES = Path(__file__).parent.parent / "recipes"
 COMMAND = [sys.executable, "-c", "from assets.cli import main; main()", "run"]
 DATA_ASSETS = tuple(
-    name for name, link in CHAIN.items() if link.how.module.startswith("training.data.") and link.group != "ladder"
+    name
+    for name, link in CHAIN.items()
+    if link.how.module.startswith("training.data.") and link.group not in ("ladder", "mixture")
 )
 LONG_PRETRAINING = {"tokens": 4096 * 600, "min_loss_fall": 0.0}
 
@@ -119,7 +121,7 @@ def test_the_chain_runs_on_the_cluster_by_changing_the_profile_alone(slurm: Mini
     local = place.start("kitchen-small", profile="local", root=place.folder / "local-runs", until="training_plan")
     there = place.run("kitchen-small", profile="cluster")
     assert (there["ok"], there["promoted"], there["error"]) == (True, True, "")
-    assert there["assets"].keys() == {name for name, link in CHAIN.items() if link.group != "ladder"}
+    assert there["assets"].keys() == {name for name, link in CHAIN.items() if link.group not in ("ladder", "mixture")}
 
     training = place.job_of(slurm, "base_model")
     assert training["JobState"] == "COMPLETED"

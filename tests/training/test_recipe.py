@@ -70,6 +70,11 @@ def test_an_unknown_name_lists_what_there_is():
         ("extends: kitchen\nname: x\npretrain: {global_batch_tokens: 1000}\n", "not a multiple of sequence_length"),
         ("extends: kitchen\nname: x\ntokenizer: {snapshots: [other]}\n", "is not a snapshot of this recipe"),
         ("extends: kitchen\nname: x\nsnapshots: [{name: a, source: warc}]\n", "needs at least one path"),
+        (
+            "extends: kitchen\nname: x\nshards: {buckets: perplexity}\nfilter: {rules: []}\n",
+            "needs 'perplexity' in filter.rules",
+        ),
+        ("extends: kitchen\nname: x\nshards: {quality_limits: [0.1, 0.2]}\n", "the higher one first"),
         ("extends: kitchen\nname: x\nfilter: {min_word: 5}\n", "filter.min_word: unknown field"),
     ],
 )

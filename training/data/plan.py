@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import exp
 from typing import Any
 
@@ -17,14 +18,18 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from training.artifact import write_json, written
-from training.job import DataError, InputArtifact, Job, Outcome, RefusedInput, Work
+from training.job import DataError, Gate, InputArtifact, Job, Outcome, RefusedInput, Work
 from training.pretrain import batches
 from training.pretrain.batches import TOKENS, Plan, PlannedPhase, PlannedShard, PlannedSource, PlanRecord
 from training.recipe import BatchPhase, MixtureRecipe, PretrainRecipe
 from training.records import RecipeError, differing_from_defaults
 
-# Half-life of repetition, in epochs beyond the first (Muennighoff et al., arXiv 2305.16264).
-REPETITION_DECAY = 15.4
+WEIGHTS_FILE = "weights.json"  # of `mixture_weights`
+
+# How fast repetition loses its worth, in epochs beyond the first (R*_D of Muennighoff et al., arXiv 2305.16264,
+# appendix A).
+REPETITION_DECAY = 15.387756
+MAX_SHARE_DIFFERENCE = 0.005  # between the share that is asked of a source and the share that it gives
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,8 +54,10 @@ def run(job: Job, work: Work) -> Outcome:
         shards, {item.fingerprint: item for item in inputs}, held_out_fraction=mixture.held_out_fraction
     )
     sizes = _sizes(documents)
+    mixture = _found_weights(job, mixture)
     phases = plan_phases(sizes, mixture, pretrain.phases)
     sources = plan_sources(sizes, mixture, phases)
+    shares = realized_shares(sizes, mixture, phases)
     record = PlanRecord(
         seed=pretrain.seed,
         sequence_length=pretrain.sequence_length,
@@ -64,13 +71,21 @@ def run(job: Job, work: Work) -> Outcome:
         phases=phases if len(phases) > 1 else (),
     )
     _write(work, record, documents)
-    return _outcome(batches.read_plan(work.path))
+    return _outcome(batches.read_plan(work.path), shares)
+
+
+def _found_weights(job: Job, mixture: MixtureRecipe) -> MixtureRecipe:
+    """The mixture with the weights that DoReMi found, where the recipe asks for them."""
+    found = job.inputs_of("mixture_weights")
+    if not found:
+        return mixture
+    return replace(mixture, weights=json.loads(found[0].file(WEIGHTS_FILE).read_text("utf-8"))["weights"])
 
 
 def effective_tokens(unique: float, seen: float) -> float:
     """Unique tokens that would teach as much as `seen` tokens drawn from `unique` ones.
 
-    D' = U + U · R* · (1 - exp(-R / R*)) with R = epochs beyond the first, R* = 15.4 (arXiv 2305.16264, equation 5).
+    D' = U + U · R* · (1 - exp(-R / R*)) with R = epochs beyond the first, R* = 15.39 (arXiv 2305.16264, equation 5).
     """
     repeats = max(0.0, seen / unique - 1)
     return min(seen, unique) + unique * REPETITION_DECAY * (1 - exp(-repeats / REPETITION_DECAY))
@@ -86,18 +101,38 @@ def plan_phases(
 ) -> tuple[PlannedPhase, ...]:
     """The phases with the sources' quotas in each, in the order of their names, which add up to its samples.
 
-    RecipeError when a weight names no source or a source has no weight.
+    A phase of batches is cut where the mixture changes: at the first step that begins at a start's share of the tokens
+    or behind it. RecipeError when a weight names no source, a source has no weight, or a mixture has no step.
     """
     weights = _weights(sizes, mixture)
-    return tuple(
+    planned = tuple(
         PlannedPhase(
-            steps=phase.steps,
+            steps=steps,
             sequence_length=phase.sequence_length,
             global_batch_tokens=phase.global_batch_tokens,
-            samples=tuple(_quotas(weights, phase.steps * phase.rows).values()),
+            samples=tuple(_quotas(weights[number], steps * phase.rows).values()),
+            mixture=number,
         )
-        for phase in phases
+        for phase, number, steps in _stretches(phases, [later.start for later in mixture.phases])
     )
+    idle = set(range(len(weights))) - {phase.mixture for phase in planned}
+    if idle:
+        starts = ", ".join(f"{later.start:g}" for later in mixture.phases)
+        raise RecipeError(f"mixture.phases: starts {starts} leave one of the mixtures without a step; spread them out")
+    return planned
+
+
+def _stretches(phases: Sequence[BatchPhase], starts: Sequence[float]) -> Iterator[tuple[BatchPhase, int, int]]:
+    """(phase of batches, number of the mixture, steps), one after the other."""
+    total = sum(phase.steps * phase.global_batch_tokens for phase in phases)
+    first = 0  # token of the phase
+    for phase in phases:
+        before = [-((first - round(start * total)) // phase.global_batch_tokens) for start in starts]
+        cuts = [0, *(min(max(steps, 0), phase.steps) for steps in before), phase.steps]
+        for number, (begin, end) in enumerate(pairwise(cuts)):
+            if end > begin:
+                yield phase, number, end - begin
+        first += phase.steps * phase.global_batch_tokens
 
 
 def plan_sources(
@@ -106,15 +141,20 @@ def plan_sources(
     """The sources in the order of their names, with their samples in all phases.
 
     `sizes` gives documents, tokens, held-out documents and held-out tokens of each label. RecipeError when a source
-    would be read more than `max_epochs` times.
+    would be read more often than `max_epochs`, or its own of `source_epochs`, allows.
     """
-    weights = _weights(sizes, mixture)
+    weights = _overall_weights(sizes, mixture, phases)
+    if unknown := sorted(set(mixture.source_epochs) - set(sizes)):
+        raise RecipeError(
+            f"mixture.source_epochs names {', '.join(unknown)}; the shards hold {', '.join(sorted(sizes))}"
+        )
     sources = []
     first, held_first = 0, 0
     for number, name in enumerate(sorted(sizes)):
         documents, tokens, held_documents, held_tokens = sizes[name]
         wanted = sum(phase.samples[number] * phase.sequence_length for phase in phases)
-        _check_epochs(name, available=tokens, wanted=wanted, max_epochs=mixture.max_epochs)
+        limit = mixture.source_epochs.get(name, mixture.max_epochs)
+        _check_epochs(name, available=tokens, wanted=wanted, max_epochs=limit)
         sources.append(
             PlannedSource(
                 name=name,
@@ -132,18 +172,82 @@ def plan_sources(
     return tuple(sources)
 
 
-def _weights(sizes: Mapping[str, tuple[int, int, int, int]], mixture: MixtureRecipe) -> dict[str, float]:
-    given = mixture.weights or {name: float(size[1]) for name, size in sizes.items()}
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shares:
+    """What one mixture of a plan asks for and what it gives: shares of its tokens by source, in [0, 1]."""
+
+    steps: int
+    tokens: int
+    samples: int
+    asked: dict[str, float]
+    given: dict[str, float]
+
+    @property
+    def largest_difference(self) -> float:
+        """Between what is asked for and what is given, of all sources."""
+        return max(abs(self.given[name] - asked) for name, asked in self.asked.items())
+
+    @property
+    def tolerance(self) -> float:
+        """MAX_SHARE_DIFFERENCE, or one sample where the mixture has too few of them to come nearer."""
+        return max(MAX_SHARE_DIFFERENCE, 1 / self.samples)
+
+
+def realized_shares(
+    sizes: Mapping[str, tuple[int, int, int, int]], mixture: MixtureRecipe, phases: Sequence[PlannedPhase]
+) -> tuple[Shares, ...]:
+    """The account of each mixture, in the order in which they hold."""
+    return tuple(
+        _shares(weights, [phase for phase in phases if phase.mixture == number])
+        for number, weights in enumerate(_weights(sizes, mixture))
+    )
+
+
+def _shares(weights: Mapping[str, float], phases: Sequence[PlannedPhase]) -> Shares:
+    tokens = sum(phase.steps * phase.global_batch_tokens for phase in phases)
+    given = [
+        sum(phase.samples[number] * phase.sequence_length for phase in phases) / tokens
+        for number in range(len(weights))
+    ]
+    return Shares(
+        steps=sum(phase.steps for phase in phases),
+        tokens=tokens,
+        samples=sum(sum(phase.samples) for phase in phases),
+        asked=dict(weights),
+        given=dict(zip(weights, given, strict=True)),
+    )
+
+
+def _overall_weights(
+    sizes: Mapping[str, tuple[int, int, int, int]], mixture: MixtureRecipe, phases: Sequence[PlannedPhase]
+) -> dict[str, float]:
+    """The share of all tokens that is asked of each source."""
+    weights = _weights(sizes, mixture)
+    if len(weights) == 1:
+        return weights[0]
+    tokens = [sum(p.steps * p.global_batch_tokens for p in phases if p.mixture == n) for n in range(len(weights))]
+    return {
+        name: sum(part * one[name] for part, one in zip(tokens, weights, strict=True)) / sum(tokens)
+        for name in weights[0]
+    }
+
+
+def _weights(sizes: Mapping[str, tuple[int, int, int, int]], mixture: MixtureRecipe) -> list[dict[str, float]]:
+    """The weights of each mixture in turn, which add up to 1, by the sources' names in order."""
+    by_size = {name: float(size[1]) for name, size in sizes.items()}
+    first = _normalized("mixture.weights", mixture.weights or by_size, sizes)
+    return [first, *(_normalized("mixture.phases: weights", later.weights, sizes) for later in mixture.phases)]
+
+
+def _normalized(where: str, given: Mapping[str, float], sizes: Iterable[str]) -> dict[str, float]:
     if set(given) != set(sizes):
         raise RecipeError(
-            f"mixture.weights names {', '.join(sorted(given))}; the shards hold {', '.join(sorted(sizes))}."
+            f"{where} names {', '.join(sorted(given))}; the shards hold {', '.join(sorted(sizes))}."
             " Give each source one weight; 0 leaves it out"
         )
     total = sum(given.values())
     if total <= 0 or min(given.values()) < 0:
-        raise RecipeError(
-            f"mixture.weights={dict(sorted(given.items()))}; none may be negative and one must be above 0"
-        )
+        raise RecipeError(f"{where}={dict(sorted(given.items()))}; none may be negative and one must be above 0")
     return {name: given[name] / total for name in sorted(given)}
 
 
@@ -168,7 +272,7 @@ def _check_epochs(name: str, *, available: int, wanted: int, max_epochs: float) 
             f"mixture: source {name!r} should give {wanted:,} tokens and has {available:,}:"
             f" {wanted / available:.2f} epochs, above max_epochs={max_epochs:g}. That many would be worth about"
             f" {worth:,.0f} unique tokens. Lower pretrain.tokens or its weight, add documents or"
-            " raise mixture.max_epochs"
+            " raise mixture.max_epochs or its own of mixture.source_epochs"
         )
 
 
@@ -263,7 +367,7 @@ def _write(work: Work, record: PlanRecord, documents: _Documents) -> None:
     write_json(work.path / batches.PLAN_FILE, differing_from_defaults(record))
 
 
-def _outcome(plan: Plan) -> Outcome:
+def _outcome(plan: Plan, shares: Sequence[Shares]) -> Outcome:
     record = plan.record
     tokens = plan.tokens_before(record.steps)
     metrics: dict[str, float] = {
@@ -272,14 +376,36 @@ def _outcome(plan: Plan) -> Outcome:
         "available_tokens": sum(source.tokens for source in record.sources),
         "held_out_tokens": sum(source.held_out_tokens for source in record.sources),
     }
+    effective = 0.0
     for number, source in enumerate(record.sources):
         seen = sum(phase.samples[number] * phase.sequence_length for phase in plan.phases)
         metrics[f"share_{source.name}"] = seen / tokens
         if source.tokens:
             metrics[f"epochs_{source.name}"] = seen / source.tokens
             metrics[f"effective_tokens_{source.name}"] = effective_tokens(source.tokens, seen)
+            effective += effective_tokens(source.tokens, seen)
+    metrics["effective_tokens"] = effective
     empty = [source.name for source in record.sources if not source.held_out_documents]
     notes = {"sources_without_held_out_documents": empty} if empty else {}
     return Outcome(
-        files=(batches.PLAN_FILE, batches.DOCUMENTS_FILE, batches.HELD_OUT_FILE), metrics=metrics, notes=notes
+        files=(batches.PLAN_FILE, batches.DOCUMENTS_FILE, batches.HELD_OUT_FILE),
+        metrics=metrics,
+        gates=(_shares_gate(shares),),
+        notes=notes,
     )
+
+
+def _shares_gate(shares: Sequence[Shares]) -> Gate:
+    """Every mixture gives what it asks for; the evidence is the account."""
+    account = [
+        {
+            "steps": one.steps,
+            "tokens": one.tokens,
+            "largest_difference": one.largest_difference,
+            "tolerance": one.tolerance,
+            "sources": {name: {"asked": asked, "given": one.given[name]} for name, asked in one.asked.items()},
+        }
+        for one in shares
+    ]
+    passed = all(one.largest_difference <= one.tolerance for one in shares)
+    return Gate(name="shares", passed=passed, evidence={"mixtures": account})

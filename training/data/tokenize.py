@@ -27,6 +27,7 @@ from typing import IO, Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
@@ -50,6 +51,8 @@ log = logging.getLogger(__name__)
 SHARDS_FILE: Final = "shards.json"
 FOLDER: Final = "shards"
 BATCH_BYTES: Final = 4_000_000
+BUCKETS: Final = ("head", "middle", "tail")
+UNSCORED: Final = "unscored"
 # Of a rank's documents those compared with the reference: the first fifty, then one in PROVED_EVERY, and after
 # PROVED_OFTEN documents one in PROVED_LATER. The reference is 60 times as slow, so that one in fifty throughout would
 # double the time.
@@ -193,16 +196,16 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     source = document_files(job.input_of("decontaminated_documents"))[rank]
     tokenizer = load_tokenizer(item.file(TOKENIZER_FILE))
     reference = reference_encoder(tokenizer)
-    shape = _Shape.of(job, tokenizer)
+    shape, recipe = _Shape.of(job, tokenizer), job.settings_as(ShardsRecipe, "shards")
     encoder, reason, compared = "gigatoken", "", 0
     try:
         proving = Proving(fast_encoder(item.file(TOKENIZER_FILE)), reference, _probes(item))
-        shards = write_shards(work.path, rank, _encoded(source, proving), shape)
+        shards = write_shards(work.path, rank, _encoded(source, proving, recipe), shape)
         compared = proving.compared
     except NotTheFastEncoder as refusal:
         log.warning("tokenizers encodes rank %d: %s", rank, refusal)
         encoder, reason = "tokenizers", str(refusal)
-        shards = write_shards(work.path, rank, _encoded(source, reference), shape)
+        shards = write_shards(work.path, rank, _encoded(source, reference, recipe), shape)
     decoded, wrong = check_decoding(work.path, shards, tokenizer, shape)
     return {
         "files": [f"{FOLDER}/{shard['name']}{suffix}" for shard in shards for suffix in SUFFIXES],
@@ -284,12 +287,29 @@ def _probes(item: InputArtifact) -> list[str]:
     return [*HARD_STRINGS, *look_alikes([config["eos_token"], config["pad_token"]])]
 
 
-def _encoded(path: Path, encode: Encode) -> Iterator[tuple[pa.Table, Encoded]]:
-    """The documents of a file with their ids, some megabytes at a time."""
+def _encoded(path: Path, encode: Encode, recipe: ShardsRecipe) -> Iterator[tuple[pa.Table, Encoded]]:
+    """The documents of a file with their ids and the sources that they are of, some megabytes at a time."""
     columns = [name for name in SIDECAR_SCHEMA.names if name not in _COUNTED]
-    for table in read_tables(path, [*columns, "text"]):
+    scored = {"none": (), "perplexity": ("perplexity_bucket",), "quality": ("quality_score",)}[recipe.buckets]
+    for table in read_tables(path, [*columns, "text", *scored]):
+        table = in_buckets(table, recipe)
         for batch in _batches(table):
             yield batch, encode(batch["text"].combine_chunks())
+
+
+def in_buckets(table: pa.Table, recipe: ShardsRecipe) -> pa.Table:
+    """Documents with their label and their quality bucket as source, `web/head`, where the recipe asks for buckets."""
+    if recipe.buckets == "none":
+        return table
+    if recipe.buckets == "perplexity":
+        buckets = table["perplexity_bucket"].fill_null(UNSCORED)
+    else:
+        head, middle = recipe.quality_limits
+        score = table["quality_score"].cast(pa.float64())
+        lower = pc.if_else(pc.greater_equal(score, middle), BUCKETS[1], BUCKETS[2])
+        buckets = pc.if_else(pc.greater_equal(score, head), BUCKETS[0], lower).fill_null(UNSCORED)
+    sources = pc.binary_join_element_wise(table["source"], buckets, "/")
+    return table.set_column(table.schema.names.index("source"), "source", sources)
 
 
 def _batches(table: pa.Table) -> Iterator[pa.Table]:

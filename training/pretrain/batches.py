@@ -4,8 +4,8 @@ World size, micro-batch and worker count are not arguments, so they cannot chang
 library.
 
 A sample is one packed row. The samples of a source are its documents end to end in a seeded order, cut every
-`sequence_length` tokens of the phase; each epoch has its own order. Within a phase (a stretch of steps of one length
-and batch size) sources are interleaved evenly by exact integer quotas; the next phase reads on where it ended.
+`sequence_length` tokens of the phase; each epoch has its own order. Within a phase (a stretch of steps of one length,
+batch size and mixture) sources are interleaved evenly by exact integer quotas; the next phase reads on where it ended.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +27,7 @@ from training.artifact import sha256_of
 from training.job import InputArtifact, RefusedInput
 from training.pretrain.ledger import Ledger
 from training.pretrain.loss_mask import IGNORED
+from training.recipe import BatchPhase
 from training.records import read_record
 
 PLAN_FILE = "plan.json"
@@ -67,12 +70,16 @@ class PlannedSource:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedPhase:
-    """Steps in rows of one length and batches of one size. `samples` gives each source's over the phase."""
+    """Steps in rows of one length, batches of one size and one mixture. `samples` gives each source's over the phase.
+
+    `mixture` counts the sets of weights: 0 is the recipe's first, the others are its later phases'.
+    """
 
     steps: int
     sequence_length: int
     global_batch_tokens: int
     samples: tuple[int, ...]
+    mixture: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,6 +190,12 @@ def _placed(record: PlanRecord) -> Iterator[Phase]:
         starts = tuple(
             start + count * phase.sequence_length for start, count in zip(starts, phase.samples, strict=True)
         )
+
+
+def shapes(phases: Iterable[PlannedPhase | Phase | BatchPhase]) -> tuple[tuple[int, int, int], ...]:
+    """(sequence length, batch tokens, steps) of phases; neighbours that differ in their mixture alone are one."""
+    key = attrgetter("sequence_length", "global_batch_tokens")
+    return tuple((*shape, sum(phase.steps for phase in same)) for shape, same in groupby(phases, key=key))
 
 
 def read_plan(folder: Path, *, digest: str = "") -> Plan:

@@ -25,6 +25,7 @@ from training.pretrain.batches import (
     index,
     open_shards,
     read_plan,
+    shapes,
 )
 from training.pretrain.checkpoint import Store
 from training.pretrain.ledger import LEDGER_FILE, Ledger, write_ledger
@@ -120,7 +121,7 @@ def make_objective(recipe: PretrainRecipe, plan: Plan, tokenizer: Path) -> Objec
 
 def open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards, Sidecars]:
     """Plan, shards and sidecars, checked against each other, the tokenizer and the recipe."""
-    item, tokenizer = job.input_of("training_plan", "ladder_plan"), job.input_of("tokenizer").digest
+    item, tokenizer = job.input_of("training_plan", "ladder_plan", "reference_plan"), job.input_of("tokenizer").digest
     plan = read_plan(Path(item.path), digest=item.digest)
     record = plan.record
     if record.tokenizer_digest != tokenizer:
@@ -129,8 +130,7 @@ def open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards, Sidecar
             " materialize token_shards and training_plan again"
         )
     asked, planned = (
-        (seed, *((one.sequence_length, one.global_batch_tokens, one.steps) for one in phases))
-        for seed, phases in ((recipe.seed, recipe.phases), (record.seed, plan.phases))
+        (seed, *shapes(phases)) for seed, phases in ((recipe.seed, recipe.phases), (record.seed, plan.phases))
     )
     if asked != planned:
         raise RecipeError(

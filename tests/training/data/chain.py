@@ -43,13 +43,18 @@ def documents(
 
 
 def documents_of(
-    root: Path, snapshot: str, files: Sequence[Sequence[Mapping[str, Any]]], *, asset: str = "filtered_documents"
+    root: Path,
+    snapshot: str,
+    files: Sequence[Sequence[Mapping[str, Any]]],
+    *,
+    asset: str = "filtered_documents",
+    extra: Sequence[str] = (),
 ) -> InputArtifact:
-    """A committed artifact whose document files hold the given rows, in order."""
+    """A committed artifact whose document files hold the given rows, in order; `extra` names their further columns."""
     folder = root / asset / snapshot
     names = [f"documents/{number:05d}.parquet" for number in range(len(files))]
     for name, rows in zip(names, files, strict=True):
-        with DocumentWriter(folder / name) as writer:
+        with DocumentWriter(folder / name, extra=extra) as writer:
             for row in rows:
                 writer.write(row)
     return committed(folder, asset, f"tiny@{snapshot}", names)

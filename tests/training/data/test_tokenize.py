@@ -104,6 +104,29 @@ def test_a_shard_holds_one_source(tmp_path, tokenizer):
         assert set(sidecar["source"].to_pylist()) == {shard["source"]} and len(sidecar) == 3
 
 
+BUCKETS = [
+    ("perplexity", "perplexity_bucket", ["tail", None, "head", "tail"], ["tail", "unscored", "head", "tail"]),
+    ("quality", "quality_score", [0.9, 0.1, None, 0.5], ["head", "tail", "unscored", "middle"]),
+]
+
+
+@pytest.mark.parametrize(("buckets", "column", "values", "expected"), BUCKETS)
+def test_a_label_is_parted_by_the_quality_of_its_documents(tmp_path, tokenizer, buckets, column, values, expected):
+    rows = [
+        chain.document("one", "f", i, text) | {column: value}
+        for i, (text, value) in enumerate(zip(texts(4), values, strict=True))
+    ]
+    source = chain.documents_of(tmp_path, "one", [rows], asset="decontaminated_documents", extra=(column,))
+    settings = {"shards": ShardsRecipe(buckets=buckets)}
+    made = chain.run(tmp_path, "tokenize", "token_shards", "tiny@one", settings, [source, tokenizer])
+    found = {}
+    for shard in listing(made)["shards"]:
+        sidecar = pq.read_table(made.file(f"shards/{shard['name']}.documents.parquet"))
+        assert set(sidecar["source"].to_pylist()) == {shard["source"]}
+        found |= dict.fromkeys(sidecar["id"].to_pylist(), shard["source"])
+    assert [found[row["id"]] for row in rows] == [f"web/{bucket}" for bucket in expected]
+
+
 def test_a_file_without_documents_gives_no_shard(tmp_path, tokenizer):
     source = chain.documents(tmp_path, "one", [[], ["text"]], asset="decontaminated_documents")
     assert [shard["name"] for shard in listing(sharded(tmp_path, source, tokenizer))["shards"]] == ["00001"]

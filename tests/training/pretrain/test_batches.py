@@ -257,7 +257,7 @@ def test_a_weight_without_a_source_is_refused(tmp_path):
 
 def test_repeated_tokens_are_worth_less_and_less():
     assert effective_tokens(100, 50) == 50 and effective_tokens(100, 100) == 100
-    assert effective_tokens(100, 400) == pytest.approx(100 + 100 * 15.4 * (1 - np.exp(-3 / 15.4)))
+    assert effective_tokens(100, 400) == pytest.approx(100 + 100 * 15.387756 * (1 - np.exp(-3 / 15.387756)))
 
 
 def test_the_plan_does_not_depend_on_the_order_of_arrival(tmp_path):

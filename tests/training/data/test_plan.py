@@ -1,0 +1,130 @@
+"""Mixtures that change on the way: where they change, what each source gives, and what repetition is worth."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.training.pretrain import tiny
+from training.data import plan as plan_stage
+from training.data.plan import plan_phases, realized_shares
+from training.pretrain import batches
+from training.recipe import BatchPhase, MixturePhaseRecipe, MixtureRecipe, PretrainRecipe
+from training.records import RecipeError
+
+LATE = MixturePhaseRecipe(start=0.75, weights={"books": 0.9, "web": 0.1})
+PRETRAIN = PretrainRecipe(
+    tokens=400 * 256,
+    sequence_length=32,
+    global_batch_tokens=256,
+    batch_warmup=(BatchPhase(tokens=40 * 128, sequence_length=16, global_batch_tokens=128),),
+    seed=3,
+)
+WEIGHTS = {"books": 0.37, "web": 0.63}
+
+
+@pytest.fixture(scope="module")
+def annealed(tmp_path_factory):
+    """A plan with a warmup of short rows and another mixture in its last quarter."""
+    mixture = MixtureRecipe(weights=WEIGHTS, phases=(LATE,), max_epochs=100, held_out_fraction=0.1)
+    return tiny.TinyChain(tmp_path_factory.mktemp("annealed"), pretrain=PRETRAIN, mixture=mixture)
+
+
+def tokens_by_source(plan, steps):
+    """Shares of the tokens that the steps read, counted from their samples."""
+    counted = Counter()
+    for step in steps:
+        for (source, _), sample in zip(batches.sample_ids(plan, step), batches.index(plan, step), strict=True):
+            counted[plan.record.sources[source].name] += sum(segment.length for segment in sample)
+    return {name: number / counted.total() for name, number in counted.items()}
+
+
+def test_each_mixture_gives_what_it_asks_for_within_half_a_percent_counted_step_by_step(annealed):
+    plan = annealed.plan
+    change = next(step for step in range(plan.record.steps) if plan.tokens_before(step) >= 0.75 * 400 * 256)
+    for steps, asked in ((range(change), WEIGHTS), (range(change, plan.record.steps), LATE.weights)):
+        given = tokens_by_source(plan, steps)
+        assert given == pytest.approx(asked, abs=0.005)
+
+
+def test_the_account_of_the_shares_stands_in_the_gate(annealed):
+    (gate,) = annealed.outcome.gates
+    assert gate.name == "shares" and gate.passed
+    first, second = gate.evidence["mixtures"]
+    assert first["sources"]["web"]["asked"] == pytest.approx(0.63)
+    assert second["sources"]["books"]["given"] == pytest.approx(0.9, abs=0.005)
+    assert first["tokens"] + second["tokens"] == annealed.outcome.metrics["tokens"]
+    overall = annealed.plan.record.sources[0].weight
+    assert overall == pytest.approx(0.75 * 0.37 + 0.25 * 0.9, abs=0.001)
+
+
+def test_shares_that_are_not_what_was_asked_for_fail_the_gate(annealed):
+    sizes = dict.fromkeys(WEIGHTS, (60, 3000, 0, 0))
+    mixture = MixtureRecipe(weights=WEIGHTS, max_epochs=100)
+    phases = plan_phases(sizes, mixture, [BatchPhase(tokens=64000, sequence_length=32, global_batch_tokens=64)])
+    honest = realized_shares(sizes, mixture, phases)
+    other = realized_shares(sizes, MixtureRecipe(weights={"books": 0.38, "web": 0.62}), phases)
+    assert [plan_stage._shares_gate(one).passed for one in (honest, other)] == [True, False]
+
+
+def test_a_source_is_read_on_where_the_mixture_changes(annealed):
+    plan = annealed.plan
+    for number, source in enumerate(plan.record.sources):
+        seen = Counter(
+            (segment.shard, position)
+            for step in range(plan.record.steps)
+            for (one, _), sample in zip(batches.sample_ids(plan, step), batches.index(plan, step), strict=True)
+            for segment in sample
+            for position in range(segment.start, segment.start + segment.length)
+            if one == number
+        )
+        epochs = sum(phase.samples[number] * phase.sequence_length for phase in plan.phases) / source.tokens
+        assert set(seen.values()) <= {int(epochs), int(epochs) + 1} and len(seen) == source.tokens
+
+
+def test_the_trainer_takes_a_plan_whose_mixture_changes(annealed):
+    from training.pretrain.stage import open_inputs
+
+    plan, _, _ = open_inputs(annealed.job(), PRETRAIN)
+    assert [phase.steps for phase in plan.phases] == [40, 280, 100]
+    assert batches.shapes(plan.phases) == ((16, 128, 40), (32, 256, 380)) == batches.shapes(PRETRAIN.phases)
+
+
+def test_a_mixture_without_a_step_is_refused():
+    sizes = dict.fromkeys(WEIGHTS, (60, 3000, 0, 0))
+    phases = [MixturePhaseRecipe(start=start, weights=WEIGHTS) for start in (0.51, 0.52)]
+    with pytest.raises(RecipeError, match=r"starts 0\.51, 0\.52 leave one of the mixtures without a step"):
+        plan_phases(
+            sizes,
+            MixtureRecipe(weights=WEIGHTS, phases=tuple(phases)),
+            [BatchPhase(tokens=640, sequence_length=32, global_batch_tokens=64)],
+        )
+
+
+@pytest.mark.parametrize("starts", [(0.0,), (1.0,), (0.5, 0.5), (0.6, 0.4)])
+def test_phases_that_are_not_in_order_are_refused(starts):
+    with pytest.raises(RecipeError, match=r"mixture\.phases: start"):
+        MixtureRecipe(phases=tuple(MixturePhaseRecipe(start=start, weights=WEIGHTS) for start in starts))
+
+
+def test_a_phase_names_every_source(tmp_path):
+    late = MixturePhaseRecipe(start=0.5, weights={"books": 1.0})
+    with pytest.raises(RecipeError, match=r"mixture\.phases: weights names books; the shards hold books, web"):
+        tiny.TinyChain(tmp_path, mixture=MixtureRecipe(phases=(late,)))
+
+
+def test_a_source_may_be_read_more_often_than_the_others(tmp_path):
+    mixture = MixtureRecipe(weights={"books": 1, "web": 1}, max_epochs=0.1, source_epochs={"books": 9, "web": 0.2})
+    with pytest.raises(RecipeError, match=r"'web' should give .* above max_epochs=0.2.*mixture.source_epochs"):
+        tiny.TinyChain(tmp_path, mixture=mixture)
+    with pytest.raises(RecipeError, match=r"mixture\.source_epochs names news"):
+        tiny.TinyChain(tmp_path, mixture=MixtureRecipe(source_epochs={"news": 1}))
+
+
+def test_the_number_of_the_first_mixture_is_not_written(tmp_path):
+    chain = tiny.TinyChain(tmp_path, pretrain=PRETRAIN, mixture=MixtureRecipe(max_epochs=100))
+    phases = json.loads((Path(chain.plan_artifact.path) / "plan.json").read_text())["phases"]
+    assert [sorted(phase) for phase in phases] == [["global_batch_tokens", "samples", "sequence_length", "steps"]] * 2

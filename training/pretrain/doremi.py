@@ -1,0 +1,285 @@
+"""The stage `mixture_weights`: the share of each source, found by a small proxy model (DoReMi, arXiv 2305.10429).
+
+A reference model was trained on the recipe's own weights. The proxy, of the same shape, reads every source alike. At
+each step a source's weight grows with its excess loss: by how much the proxy is behind the reference, token by token,
+and never below zero. The proxy's loss weighs the sources by these weights, so that it works where it is behind. What
+the plan gets is the mean of the weights over all steps.
+
+Files: `weights.json` (`weights`, the mean; `last`, those of the last step) and `steps.jsonl`, a line a step with the
+`excess` and `weights` of every source, from which the result follows again. A job that is killed begins anew.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from training.artifact import write_json, written
+from training.job import Job, Outcome, RefusedInput, Work
+from training.pretrain import export
+from training.pretrain.attention import document_mask
+from training.pretrain.batches import Plan, Sample, Shards, index, open_shards, read_plan, sample_ids
+from training.pretrain.loss import next_token_loss, token_losses
+from training.pretrain.loss_mask import IGNORED
+from training.pretrain.model import Decoder, initialise
+from training.pretrain.optim import (
+    clip_gradients,
+    gradient_norm,
+    learning_rate_factor,
+    make_optimizers,
+    set_learning_rates,
+)
+from training.recipe import AverageRecipe, DoremiRecipe, PretrainRecipe
+from training.records import RecipeError
+
+WEIGHTS_FILE = "weights.json"
+STEPS_FILE = "steps.jsonl"
+MODEL_FOLDER = "model"
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+LOGGED_STEPS = 200
+
+
+def run(job: Job, work: Work) -> Outcome:
+    """Train the proxy and write the weights it led to."""
+    recipe, pretrain = job.settings_as(DoremiRecipe, "doremi"), job.settings_as(PretrainRecipe, "pretrain")
+    if job.run.threads:
+        torch.set_num_threads(job.run.threads)
+    plan, shards = _open_inputs(job, recipe)
+    proxy = Proxy(
+        export.read_model(Path(job.input_of("reference_model").path, MODEL_FOLDER)),
+        pretrain,
+        plan,
+        shards,
+        rows_at_once=job.run.micro_batch_tokens // plan.record.sequence_length,
+    )
+    weights = SourceWeights([source.name for source in plan.record.sources if source.samples], recipe)
+    logged = max(1, plan.record.steps // LOGGED_STEPS)
+    with written(work.path / STEPS_FILE) as stream:
+        for step in range(plan.record.steps):
+            batch = proxy.batch(step)
+            excess = proxy.excess(batch)
+            weights.update(excess)
+            loss = proxy.learn(batch, weights.present)
+            line = {"step": step, "excess": weights.named(excess), "weights": weights.named(weights.present)}
+            stream.write((json.dumps(line) + "\n").encode())
+            if step % logged == 0 or step == plan.record.steps - 1:
+                work.progress.log(step=step, loss=loss, **_prefixed("weight", line["weights"]))
+    unread = {source.name: 0.0 for source in plan.record.sources if not source.samples}
+    found = {"weights": weights.named(weights.mean), "last": weights.named(weights.present)}
+    write_json(work.path / WEIGHTS_FILE, {name: unread | values for name, values in found.items()})
+    return _outcome(plan, weights)
+
+
+def _open_inputs(job: Job, recipe: DoremiRecipe) -> tuple[Plan, Shards]:
+    """The reference's plan with all sources alike, and its shards. RefusedInput when they are not of one tokenizer."""
+    item, tokenizer = job.input_of("reference_plan"), job.input_of("tokenizer").digest
+    plan = read_plan(Path(item.path), digest=item.digest)
+    if plan.record.tokenizer_digest != tokenizer:
+        raise RefusedInput(
+            f"reference_plan was made with tokenizer {plan.record.tokenizer_digest[:12]}, the job gives"
+            f" {tokenizer[:12]}; materialize token_shards and reference_plan again"
+        )
+    shards = open_shards(plan, {one.fingerprint: one for one in job.inputs_of("token_shards")}, verify=True)
+    return alike(plan, seed=recipe.seed), shards
+
+
+def alike(plan: Plan, *, seed: int) -> Plan:
+    """A plan of one phase with as many samples of every source that has training documents, in another order.
+
+    RecipeError when there are not two of them, or a batch is too small to have rows of each.
+    """
+    record, rows = plan.record, plan.phases[0].rows
+    with_text = sum(source.tokens > 0 for source in record.sources)
+    if with_text < 2 or rows < 2 * with_text:
+        raise RecipeError(
+            f"doremi: {with_text} sources with training documents and {rows} rows in a batch; it weighs two sources or"
+            " more, and needs two rows of each: raise doremi.global_batch_tokens"
+        )
+    each, more = divmod(record.steps * rows, with_text)
+    sources, number = [], 0
+    for source in record.sources:
+        samples = each + (number < more) if source.tokens else 0
+        number += source.tokens > 0
+        sources.append(replace(source, weight=1 / with_text if source.tokens else 0.0, samples=samples))
+    changed = replace(record, seed=seed, sources=tuple(sources))
+    return Plan(changed, plan.documents, plan.held_out, digest=plan.digest)
+
+
+def _outcome(plan: Plan, weights: SourceWeights) -> Outcome:
+    metrics: dict[str, float] = {"steps": plan.record.steps, "tokens": plan.tokens_before(plan.record.steps)}
+    metrics |= _prefixed("weight", weights.named(weights.mean))
+    metrics |= _prefixed("excess", weights.named(weights.mean_excess))
+    for source in plan.record.sources:
+        if source.samples:
+            metrics[f"epochs_{source.name}"] = source.samples * plan.record.sequence_length / source.tokens
+    return Outcome(files=(WEIGHTS_FILE, STEPS_FILE), metrics=metrics)
+
+
+def _prefixed(prefix: str, values: dict[str, float]) -> dict[str, float]:
+    return {f"{prefix}_{name}": value for name, value in values.items()}
+
+
+# The weights
+
+
+def updated(weights: np.ndarray, excess: np.ndarray, *, step_size: float, smoothing: float) -> np.ndarray:
+    """The weights `[sources]` after a step: times exp(η · excess), made to add up to 1, moved by c to equal ones."""
+    grown = weights * np.exp(step_size * (excess - excess.max()))  # a factor for all of them falls out of the quotient
+    return (1 - smoothing) * grown / grown.sum() + smoothing / len(weights)
+
+
+class SourceWeights:
+    """The weights of the sources over the steps of a run: equal ones before the first."""
+
+    def __init__(self, sources: Sequence[str], recipe: DoremiRecipe) -> None:
+        self._sources, self._recipe = tuple(sources), recipe
+        count = len(self._sources)
+        self.present = np.full(count, 1 / count)
+        self._steps, self._sum, self._excess = 0, np.zeros(count), np.zeros(count)
+
+    def update(self, excess: np.ndarray) -> None:
+        """Take the excess losses of a step, nats per token `[sources]`."""
+        recipe = self._recipe
+        self.present = updated(self.present, excess, step_size=recipe.step_size, smoothing=recipe.smoothing)
+        self._steps, self._sum, self._excess = self._steps + 1, self._sum + self.present, self._excess + excess
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Of the weights after each step so far."""
+        return self._sum / max(1, self._steps)
+
+    @property
+    def mean_excess(self) -> np.ndarray:
+        """Of the excess losses so far."""
+        return self._excess / max(1, self._steps)
+
+    def named(self, values: np.ndarray) -> dict[str, float]:
+        """Numbers by the sources' names."""
+        return dict(zip(self._sources, values.tolist(), strict=True))
+
+
+# The proxy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourcedBatch:
+    """Packed rows `[rows, L]` of one step, the number of each one's source, and the targets of each source."""
+
+    step: int
+    tokens: Tensor
+    targets: Tensor
+    documents: Tensor
+    sources: np.ndarray
+    counts: np.ndarray
+
+    def rows(self, chosen: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """Some rows' tokens, targets and documents."""
+        return self.tokens[chosen], self.targets[chosen], self.documents[chosen]
+
+
+class Proxy:
+    """A model that learns beside a reference of its shape, on a plan in which all sources are alike."""
+
+    def __init__(
+        self, reference: Decoder, recipe: PretrainRecipe, plan: Plan, shards: Shards, *, rows_at_once: int = 0
+    ) -> None:
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.recipe, self.plan, self.shards = replace(recipe, average=AverageRecipe()), plan, shards
+        self.model = Decoder(reference.config)
+        generator = torch.Generator().manual_seed(plan.record.seed)
+        initialise(self.model, zero_outputs=recipe.zero_init_outputs, generator=generator)
+        self.model.to(self.device)
+        self.reference = reference.to(self.device)
+        self.optimizers = make_optimizers(self.model, self.recipe)
+        self.dtype = DTYPES[recipe.precision]
+        self.rows_at_once = rows_at_once or plan.phases[0].rows
+        read = [number for number, source in enumerate(plan.record.sources) if source.samples]
+        self._place_of = {number: place for place, number in enumerate(read)}
+
+    def batch(self, step: int) -> SourcedBatch:
+        """The rows of a step."""
+        samples: list[Sample] = index(self.plan, step)
+        sources = np.array([self._place_of[source] for source, _ in sample_ids(self.plan, step)])
+        arrays = self.shards.rows(samples, length=self.plan.record.sequence_length)
+        trained = (arrays[1] != IGNORED).sum(axis=1)
+        tokens, targets, documents = (torch.from_numpy(array).to(self.device) for array in arrays)
+        counts = np.bincount(sources, weights=trained, minlength=len(self._place_of))
+        return SourcedBatch(
+            step=step, tokens=tokens, targets=targets, documents=documents, sources=sources, counts=counts
+        )
+
+    @torch.no_grad()
+    def excess(self, batch: SourcedBatch) -> np.ndarray:
+        """By how many nats a token the proxy is behind the reference, `[sources]`; a token in which it leads adds 0."""
+        rows = []
+        for chosen in self._passes(batch):
+            own, others = (self._losses(model, *batch.rows(chosen)) for model in (self.model, self.reference))
+            rows.append((own - others).clamp(min=0).double().sum(dim=1).cpu().numpy())
+        sums = np.bincount(batch.sources, weights=np.concatenate(rows), minlength=len(batch.counts))
+        return sums / np.maximum(batch.counts, 1)
+
+    def learn(self, batch: SourcedBatch, weights: np.ndarray) -> float:
+        """One step on the sources' mean losses, weighted; returns their sum in nats. RecipeError when it diverged."""
+        for parameter in self.model.parameters():
+            parameter.grad = None
+        scales = weights / np.maximum(batch.counts, 1)
+        loss = sum(self._backward(batch, chosen, scales) for chosen in self._passes(batch))
+        norm = gradient_norm(self.model.parameters()).item()
+        if not math.isfinite(loss + norm):
+            raise RecipeError(f"doremi: the proxy's loss is not finite at step {batch.step}; lower its learning rates")
+        recipe = self.recipe
+        clip_gradients(self.model.parameters(), norm=norm, limit=recipe.gradient_clip)
+        factor = learning_rate_factor(
+            batch.step,
+            steps=self.plan.record.steps,
+            schedule=recipe.schedule,
+            warmup_fraction=recipe.warmup_fraction,
+            decay_fraction=recipe.decay_fraction,
+            final_fraction=recipe.final_learning_rate_fraction,
+        )
+        set_learning_rates(self.optimizers, recipe, factor)
+        for optimizer in self.optimizers.values():
+            optimizer.step()
+        return loss
+
+    def _backward(self, batch: SourcedBatch, chosen: slice, scales: np.ndarray) -> float:
+        """Add the gradients of some rows; their part of the weighted loss."""
+        tokens, targets, documents = batch.rows(chosen)
+        states = self._states(self.model, tokens, documents)
+        head = self.model.head_weight.to(self.dtype)
+        sources = batch.sources[chosen]
+        parts = []
+        for source in np.unique(sources):
+            own = torch.from_numpy(np.flatnonzero(sources == source)).to(self.device)
+            parts.append(
+                next_token_loss(
+                    states[own].flatten(0, 1),
+                    head,
+                    targets[own].flatten(),
+                    scale=float(scales[source]),
+                    softcap=self.model.config.logit_softcap,
+                    z_loss=self.recipe.z_loss,
+                )
+            )
+        torch.stack([objective for objective, _ in parts]).sum().backward()
+        return sum(likelihood.item() for _, likelihood in parts)
+
+    def _losses(self, model: Decoder, tokens: Tensor, targets: Tensor, documents: Tensor) -> Tensor:
+        """Nats of each target `[rows, L]`; 0 where there is none."""
+        states = self._states(model, tokens, documents).flatten(0, 1)
+        head = model.head_weight.to(self.dtype)
+        return token_losses(states, head, targets.flatten(), softcap=model.config.logit_softcap).view(targets.shape)
+
+    def _states(self, model: Decoder, tokens: Tensor, documents: Tensor) -> Tensor:
+        mask = document_mask(documents, dtype=self.dtype, window=model.config.window)
+        return model(tokens, mask, dtype=self.dtype).states
+
+    def _passes(self, batch: SourcedBatch) -> list[slice]:
+        return [slice(at, at + self.rows_at_once) for at in range(0, len(batch.sources), self.rows_at_once)]
