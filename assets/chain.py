@@ -139,6 +139,8 @@ _URI_FIELDS = (
     "classifier_model",
     "blocked",
     "takedown",
+    "positive",
+    "negative",
 )
 
 
@@ -297,7 +299,7 @@ CHAIN: dict[str, Link] = {
             scope="recipe",
             settings=_sections("quality"),
             inputs=(Input(asset="extracted_documents", which="quality"),),
-            gates=("classifier_auc",),
+            gates=("classifier_auc", "toxicity_auc"),
         ),
         Link(
             name="document_scores",

@@ -11,6 +11,8 @@ decision and every text that is left.
 from __future__ import annotations
 
 import argparse
+import random
+import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -88,12 +90,50 @@ def quality(_: list[Path]) -> None:
 
 
 def toxic(_: list[Path]) -> None:
-    """Share of dialogues above the recipe's limit, rejected and chosen."""
+    """The share of dialogues above the list's limit, and how well a trained classifier ranks what it has not seen."""
     limit = FilterRecipe().max_toxic_word_fraction
     rows = list(read_rows("data://preference/hh_rlhf_harmless_base_test.jsonl.gz"))
     for side in ("rejected", "chosen"):
         above = sum(toxicity.toxic_fraction(str(row[side])) > limit for row in rows)
         print(f"toxicity, {side}: {above / len(rows):.3f} of {len(rows)} above {limit}")
+    asked = [_turns(str(row["chosen"]), "Human")[0] for row in rows]
+    messages = list(read_rows("data://sft/oasst1_en_validation.jsonl.gz"))
+    _ranked("red team's requests / others", asked, [row["text"] for row in messages if row["role"] == "prompter"])
+    answers = ([_turns(str(row[side]), "Assistant")[-1] for row in rows] for side in ("rejected", "chosen"))
+    _ranked("rejected / chosen answers to the red team", *answers)
+    labelled = [(row["text"], row["labels"]) for row in messages if row["labels"]]
+    called = {text: dict(zip(labels["name"], labels["value"], strict=True)) for text, labels in labelled}
+    sides = [
+        [text for text, said in called.items() if (said.get("toxicity", 0) >= 0.5) == side] for side in (True, False)
+    ]
+    _ranked("messages that people called toxic / others", *sides)
+
+
+def _turns(dialogue: str, speaker: str) -> list[str]:
+    """What one of the two says, turn by turn."""
+    parts = re.split(r"\n\n(Human|Assistant): ", dialogue)
+    return [text for who, text in zip(parts[1::2], parts[2::2], strict=True) if who == speaker]
+
+
+def _ranked(name: str, toxic_texts: list[str], others: list[str]) -> None:
+    """AUC of the classifier and of the list, in folds; a text that is in both sets is left out."""
+    common = set(toxic_texts) & set(others)
+    sides = [sorted(set(texts) - common) for texts in (toxic_texts, others)]
+    for texts in sides:
+        random.Random(0).shuffle(texts)
+    areas, listed = [], []
+    for fold in range(FOLDS):
+        learned = [[text for i, text in enumerate(texts) if i % FOLDS != fold] for texts in sides]
+        model = classifier.train(*learned, buckets=65_536)
+        held_out = [texts[fold::FOLDS] for texts in sides]
+        areas.append(classifier.area_under_curve(*([model.score(text) for text in texts] for texts in held_out)))
+        listed.append(
+            classifier.area_under_curve(*([toxicity.toxic_fraction(text) for text in texts] for texts in held_out))
+        )
+    print(
+        f"{name}, {len(sides[0])} / {len(sides[1])} texts: classifier AUC {sum(areas) / FOLDS:.3f}"
+        f" ({min(areas):.3f} to {max(areas):.3f}), list {sum(listed) / FOLDS:.3f}"
+    )
 
 
 def rules(files: list[Path]) -> None:

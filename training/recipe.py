@@ -92,6 +92,25 @@ class ExtractRecipe:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ToxicityRecipe:
+    """A classifier that tells toxic texts from others: linear, of hashed word n-grams, trained on two named sets."""
+
+    positive: tuple[str, ...] = ()  # URIs of toxic texts; empty: no model
+    negative: tuple[str, ...] = ()  # of others, as like them as can be had in everything else
+    positive_field: str = "text"
+    negative_field: str = "text"
+    buckets: int = 65_536
+    min_auc: float = 0.8  # gate on held-out texts
+
+    def __post_init__(self) -> None:
+        if bool(self.positive) != bool(self.negative) or self.buckets < 2:
+            raise RecipeError(
+                f"quality.toxicity: {len(self.positive)} positive and {len(self.negative)} negative sets, which come"
+                f" together or not at all; buckets={self.buckets} (at least 2)"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class QualityRecipe:
     """Models that judge text, trained by the pipeline on what the recipe names for them.
 
@@ -111,6 +130,7 @@ class QualityRecipe:
     classifier_label: str = "__label__hq"  # of that model, for good text
     held_out_fraction: float = 0.1
     min_auc: float = 0.6  # gate on held-out documents
+    toxicity: ToxicityRecipe = field(default_factory=ToxicityRecipe)
 
     def __post_init__(self) -> None:
         if not 1 <= self.ngram_order <= 6 or self.negatives < 1 or self.classifier_buckets < 2:
@@ -137,6 +157,7 @@ FilterRule = Literal[
     "classifier",
     "perplexity",
     "toxicity",
+    "toxicity_classifier",
     "personal_data",
 ]
 
@@ -169,8 +190,8 @@ class FilterRecipe:
     gopher_max_ellipsis_fraction: float = 0.3
     gopher_min_alphabetic_fraction: float = 0.8
     gopher_min_stop_words: int = 2
-    c4_min_sentences: int = 5
-    c4_min_words_per_line: int = -1  # -1: no line is dropped for being short; C4 and FineWeb drop those under 3 words
+    c4_min_sentences: int = 5  # as datatrove and FineWeb; the code that made C4 has 3
+    c4_min_words_per_line: int = -1  # -1: no line is dropped for being short; FineWeb has 3, the code that made C4 5
     c4_lines_end_with_punctuation: bool = False  # C4 drops all other lines; FineWeb does not
     c4_drop_javascript_lines: bool = True
     c4_drop_policy_lines: bool = True  # "terms of use", "uses cookies" …
@@ -185,6 +206,7 @@ class FilterRecipe:
     min_quality_score: float = 0.2
     max_perplexity: float = 0.0  # 0: buckets are recorded, nothing is dropped
     max_toxic_word_fraction: float = 0.02
+    max_toxicity_score: float = 0.5  # of the classifier that `quality.toxicity` trains
     personal_data: tuple[str, ...] = ("email", "phone", "ip", "card", "iban", "api_key")
     min_kept_fraction: float = 0.0  # gate: survival below this stops the chain, also of a language or a source
     max_kept_fraction: float = 1.0

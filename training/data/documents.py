@@ -58,6 +58,7 @@ EXTRA_COLUMNS: dict[str, pa.DataType] = {
     "perplexity": pa.float32(),
     "perplexity_bucket": pa.string(),
     "toxicity": pa.float32(),
+    "toxicity_score": pa.float32(),
     "redactions": pa.string(),  # JSON
     "flags": pa.list_(pa.string()),
 }

@@ -44,6 +44,7 @@ COLUMNS_OF_RULE = {
     "classifier": ("quality_score",),
     "perplexity": ("perplexity", "perplexity_bucket"),
     "toxicity": ("toxicity",),
+    "toxicity_classifier": ("toxicity_score",),
     "personal_data": ("redactions",),
 }
 """Columns that a rule adds to a document beside those that every document has."""
@@ -93,6 +94,7 @@ def limits_of(recipe: FilterRecipe) -> dict[str, tuple[Limit, ...]]:
         "classifier": (Limit("low_score", "quality_score", least=recipe.min_quality_score),),
         "perplexity": (Limit("too_high", "perplexity", most=recipe.max_perplexity),) if recipe.max_perplexity else (),
         "toxicity": (Limit("toxic_words", "toxicity", most=recipe.max_toxic_word_fraction),),
+        "toxicity_classifier": (Limit("too_high", "toxicity_score", most=recipe.max_toxicity_score),),
         "personal_data": (),
     }
 

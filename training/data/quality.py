@@ -1,8 +1,9 @@
 """Models that judge text, made from the reference texts that the recipe names: n-gram perplexity and a classifier.
 
 The classifier tells reference texts from a sample of the crawl in the reference's language; a share of both is held out
-to measure it. Files: `quality.json` and, where a reference is named, `classifier.safetensors` and `ngram.*`, or
-`ngram.<language>.*` for each language that the recipe names.
+to measure it. A second one tells toxic texts from others, where the recipe names both. Files: `quality.json`; where a
+reference is named, `classifier.safetensors` and `ngram.*`, or `ngram.<language>.*` for each language that the recipe
+names; and `toxicity.safetensors`.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import math
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +35,7 @@ from training.records import RecipeError
 
 SUMMARY_FILE = "quality.json"
 FASTTEXT_FILE = "classifier.fasttext"
+TOXICITY = "toxicity"
 PIECE_CHARACTERS = 4000  # a book or a list of articles in one row is cut into page-sized pieces, at line ends
 MIN_TEXTS = 10  # on either side; fewer say nothing about quality
 LANGUAGE_CHARACTERS = 2000  # of a text are enough to tell the language of a candidate
@@ -42,10 +45,11 @@ BUCKETS = ("head", "middle", "tail")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QualityModels:
-    """What the rules ask. `ngrams` by language, or one under "" for all."""
+    """What the rules ask; None where the recipe names no texts. `ngrams` by language, or one under "" for all."""
 
     ngrams: Mapping[str, BucketedNgrams]
-    classifier: LinearClassifier | FastTextClassifier
+    classifier: LinearClassifier | FastTextClassifier | None
+    toxicity: LinearClassifier | None = None
 
     def perplexity(self, text: str, language: str) -> tuple[float, str | None]:
         """Perplexity and bucket by the model of the language; not a number and None where there is none."""
@@ -72,39 +76,95 @@ class BucketedNgrams:
 
 
 def load_models(item: InputArtifact) -> QualityModels | None:
-    """The models of a `quality_models` artifact; None when its recipe names no reference texts."""
+    """The models of a `quality_models` artifact; None when its recipe asks for none."""
     summary = json.loads(item.file(SUMMARY_FILE).read_text("utf-8"))
-    if not summary["has_models"]:
-        return None
     folder = Path(item.path)
+    toxicity = LinearClassifier.load(folder, TOXICITY) if summary.get("has_toxicity") else None
+    if not summary["has_models"]:
+        return QualityModels(ngrams={}, classifier=None, toxicity=toxicity) if toxicity else None
     ngrams = {
         code: BucketedNgrams(ngram=NgramModel.load(folder, _file_of(code)), bucket_limits=tuple(limits))
         for code, limits in summary["bucket_limits"].items()
     }
-    if label := summary["classifier_label"]:
-        return QualityModels(ngrams=ngrams, classifier=FastTextClassifier(folder / FASTTEXT_FILE, label))
-    return QualityModels(ngrams=ngrams, classifier=LinearClassifier.load(folder, "classifier"))
+    label = summary["classifier_label"]
+    model = FastTextClassifier(folder / FASTTEXT_FILE, label) if label else LinearClassifier.load(folder, "classifier")
+    return QualityModels(ngrams=ngrams, classifier=model, toxicity=toxicity)
 
 
 def _file_of(code: str) -> str:
     return f"ngram.{code}" if code else "ngram"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Made:
+    """Models that were made, and what is said of them: `summary` is for those who load them."""
+
+    summary: dict[str, Any]
+    files: tuple[str, ...] = ()
+    metrics: dict[str, float] = field(default_factory=dict)
+    gates: tuple[Gate, ...] = ()
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
 def run(job: Job, work: Work) -> Outcome:
-    """Train both models, or state that the recipe asks for none."""
+    """Train the models that the recipe asks for, or state that it asks for none."""
     recipe = job.settings_as(QualityRecipe, "quality")
+    made = [_reference_models(job, recipe, work)]
+    if recipe.toxicity.positive:
+        made.append(_toxicity_model(job, recipe, work))
+    write_json(work.path / SUMMARY_FILE, {name: value for one in made for name, value in one.summary.items()})
+    return Outcome(
+        files=(*(name for one in made for name in one.files), SUMMARY_FILE),
+        metrics={name: value for one in made for name, value in one.metrics.items()},
+        gates=tuple(gate for one in made for gate in one.gates),
+        notes={name: value for one in made for name, value in one.notes.items()},
+    )
+
+
+def _reference_models(job: Job, recipe: QualityRecipe, work: Work) -> Made:
+    """Perplexity and the classifier of reference texts."""
     if not recipe.reference:
-        write_json(work.path / SUMMARY_FILE, {"has_models": False})
         note = "quality.reference is empty: no models, and a filter that asks for classifier or perplexity is refused"
-        return Outcome(files=(SUMMARY_FILE,), notes={"models": note})
+        return Made(summary={"has_models": False}, notes={"models": note})
     if not recipe.snapshots:
         raise RecipeError("quality.snapshots: empty; name the snapshots whose pages the reference is compared with")
-    references = _references(job, recipe)
+    references = _texts(job, recipe.reference, recipe.reference_field, "quality.reference")
     language = _main_language(references)
     negatives = _negatives(job, recipe, language)
     sides = {code: (_in_language(references, code), _negatives(job, recipe, code)) for code in recipe.ngram_languages}
     ngrams = _train_ngrams(recipe, sides or {"": (references, negatives)})
     return _train(recipe, work, references, negatives, language, ngrams)
+
+
+def _toxicity_model(job: Job, recipe: QualityRecipe, work: Work) -> Made:
+    """The classifier of toxic texts, measured on texts of both sets that it was not trained on."""
+    asked = recipe.toxicity
+    toxic = _texts(job, asked.positive, asked.positive_field, "quality.toxicity.positive")
+    others = _texts(job, asked.negative, asked.negative_field, "quality.toxicity.negative")
+    if common := set(toxic) & set(others):
+        raise DataError(f"quality.toxicity: {len(common)} texts are in both sets; the first is {min(common)[:80]!r}")
+    (bad, bad_held_out), (good, good_held_out) = (_split(texts, recipe.held_out_fraction) for texts in (toxic, others))
+    work.progress.message(f"{len(toxic)} toxic texts, {len(others)} others")
+    model = classifier.train(bad, good, buckets=asked.buckets)
+    auc = classifier.area_under_curve([model.score(t) for t in bad_held_out], [model.score(t) for t in good_held_out])
+    return Made(
+        summary={"has_toxicity": True},
+        files=(model.save(work.path, TOXICITY),),
+        metrics={
+            "toxicity_auc": auc,
+            "toxic_texts": len(toxic),
+            "other_texts": len(others),
+            "toxicity_held_out_texts": len(bad_held_out) + len(good_held_out),
+        },
+        gates=(
+            Gate(
+                name="toxicity_auc",
+                passed=auc >= asked.min_auc,
+                evidence={"toxicity_auc": round(auc, 4), "min_auc": asked.min_auc},
+            ),
+        ),
+        notes={"toxicity": {"positive": list(asked.positive), "negative": list(asked.negative)}},
+    )
 
 
 def _in_language(references: Sequence[str], code: str) -> list[str]:
@@ -134,7 +194,7 @@ def _train(
     negatives: list[str],
     language: str,
     ngrams: Mapping[str, BucketedNgrams],
-) -> Outcome:
+) -> Made:
     good, good_held_out = _split(references, recipe.held_out_fraction)
     bad, bad_held_out = _split(negatives, recipe.held_out_fraction)
     work.progress.message(f"{len(references)} reference texts in {language!r}, {len(negatives)} crawled ones")
@@ -145,10 +205,8 @@ def _train(
     crawled = np.array([main.perplexity(text) for text in negatives])
     limits = {code: list(one.bucket_limits) for code, one in ngrams.items()}
     saved = [name for code, one in ngrams.items() for name in one.ngram.save(work.path, _file_of(code))]
-    files = [*saved, classifier_file, SUMMARY_FILE]
     summary = {"has_models": True, "bucket_limits": limits, "language": language, "ngram_order": recipe.ngram_order}
-    label = recipe.classifier_label if recipe.classifier_model else ""
-    write_json(work.path / SUMMARY_FILE, summary | {"classifier_label": label})
+    summary["classifier_label"] = recipe.classifier_label if recipe.classifier_model else ""
     metrics = {
         "classifier_auc": auc,
         "reference_texts": len(references),
@@ -165,7 +223,7 @@ def _train(
         evidence={"classifier_auc": round(auc, 4), "min_auc": recipe.min_auc},
     )
     notes = {"language": language, "bucket_limits": limits, "reference": list(recipe.reference)}
-    return Outcome(files=tuple(files), metrics=metrics, gates=(gate,), notes=notes)
+    return Made(summary=summary, files=(*saved, classifier_file), metrics=metrics, gates=(gate,), notes=notes)
 
 
 def _classifier(
@@ -183,22 +241,21 @@ def _classifier(
 # Reference texts
 
 
-def _references(job: Job, recipe: QualityRecipe) -> list[str]:
-    """Page-sized pieces of all reference texts, each once, in the order of their hash."""
-    world = job.settings_as(KitchenWorld, "kitchen") if any(map(is_kitchen, recipe.reference)) else None
+def _texts(job: Job, uris: Sequence[str], column: str, where: str) -> list[str]:
+    """Page-sized pieces of all texts of a setting, each once, in the order of their hash."""
+    world = job.settings_as(KitchenWorld, "kitchen") if any(map(is_kitchen, uris)) else None
     pieces: set[str] = set()
-    for uri in recipe.reference:
+    for uri in uris:
         for number, row in enumerate(read_rows(uri, world=world)):
-            text = row.get(recipe.reference_field)
+            text = row.get(column)
             if not isinstance(text, str):
                 raise DataError(
-                    f"quality.reference: {uri}: row {number} has no text in {recipe.reference_field!r}; its fields are"
-                    f" {', '.join(sorted(row))} (quality.reference_field names the one to read)"
+                    f"{where}: {uri}: row {number} has no text in {column!r}; its fields are"
+                    f" {', '.join(sorted(row))} ({where}_field names the one to read)"
                 )
             pieces.update(page_sized(text))
     if len(pieces) < MIN_TEXTS:
-        names = ", ".join(recipe.reference)
-        raise DataError(f"quality.reference: {len(pieces)} texts in {names}; at least {MIN_TEXTS} are needed")
+        raise DataError(f"{where}: {len(pieces)} texts in {', '.join(uris)}; at least {MIN_TEXTS} are needed")
     return sorted(pieces, key=_hash)
 
 

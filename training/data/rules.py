@@ -14,6 +14,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from training.data import heuristics, language, personal_data, toxicity
+from training.data.classifier import FastTextClassifier, LinearClassifier
 from training.data.limits import COLUMNS_OF_RULE, KEPT, Page, make_decisions, page_of
 from training.data.quality import QualityModels
 from training.data.wordtable import Words, table_of
@@ -55,9 +56,10 @@ def make_rules(recipe: FilterRecipe, models: QualityModels | None) -> tuple[Rule
         "c4": lambda: c4_measure(recipe),
         "refinedweb": lambda: refinedweb_measure(recipe),
         "fineweb": lambda: _heuristic(recipe, "fineweb", heuristics.lines),
-        "classifier": lambda: classifier_measure(_present(models, "classifier")),
+        "classifier": lambda: score_measure("quality_score", _present(models, "classifier").classifier),
         "perplexity": lambda: perplexity_measure(_present(models, "perplexity")),
         "toxicity": lambda: toxicity_measure,
+        "toxicity_classifier": lambda: score_measure("toxicity_score", _toxicity_model(models)),
         "personal_data": lambda: personal_data_measure(recipe),
     }
     decisions = make_decisions(recipe)
@@ -74,12 +76,21 @@ def judge(row: Mapping[str, Any], rules: Iterable[Rule]) -> tuple[Page, str]:
 
 
 def _present(models: QualityModels | None, rule: str) -> QualityModels:
-    if models is None:
+    if models is None or models.classifier is None:
         raise RecipeError(
             f"filter.rules: {rule!r} needs the quality models, but quality.reference is empty; name reference texts"
             f" there (and quality.snapshots), or leave {rule!r} out"
         )
     return models
+
+
+def _toxicity_model(models: QualityModels | None) -> LinearClassifier:
+    if models is None or models.toxicity is None:
+        raise RecipeError(
+            "filter.rules: 'toxicity_classifier' needs a model, but quality.toxicity.positive is empty; name texts"
+            " there and in quality.toxicity.negative, or leave the rule out"
+        )
+    return models.toxicity
 
 
 # Language
@@ -188,11 +199,12 @@ def refinedweb_measure(recipe: FilterRecipe) -> Callable[[Page], str]:
 # Models of this pipeline
 
 
-def classifier_measure(models: QualityModels) -> Callable[[Page], str]:
-    """Writes the quality score."""
+def score_measure(column: str, model: LinearClassifier | FastTextClassifier | None) -> Callable[[Page], str]:
+    """Writes a classifier's score."""
+    assert model is not None
 
     def measure(page: Page) -> str:
-        page.columns["quality_score"] = models.classifier.score(page.text)
+        page.columns[column] = model.score(page.text)
         return KEPT
 
     return measure

@@ -1,15 +1,17 @@
 import json
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.training.data import chain
 from training import artifact
 from training.data.filter import shown
+from training.data.kitchen.world import KitchenWorld
 from training.data.limits import KEPT
 from training.data.quality import BucketedNgrams, QualityModels
 from training.data.rules import judge, make_rules
 from training.job import DataError
-from training.recipe import FilterRecipe
+from training.recipe import FilterRecipe, QualityRecipe, ToxicityRecipe
 from training.records import RecipeError
 
 GOOD = """The baker gets up long before the sun and lights the oven while the village sleeps.
@@ -225,6 +227,19 @@ def test_rules_that_need_models_are_refused_without_them(rule, tmp_path):
         chain.run(tmp_path, "score", "document_scores", "tiny@s1", settings, [pages(tmp_path), no_models(tmp_path)])
 
 
+def test_toxicity_is_scored_by_a_model_of_its_own_or_refused():
+    recipe = FilterRecipe(rules=("toxicity_classifier",), max_toxicity_score=0.5)
+    for score, reason in ((0.4, KEPT), (0.6, "toxicity_classifier:too_high")):
+        models = QualityModels(ngrams={}, classifier=None, toxicity=FixedScore(score))
+        page, found = judge(row(GOOD), make_rules(recipe, models))
+        assert found == reason and page.columns["toxicity_score"] == score
+    for without in (None, QualityModels(ngrams={}, classifier=FixedScore(0.9))):
+        with pytest.raises(RecipeError, match=r"toxicity_classifier.*quality\.toxicity\.positive is empty"):
+            make_rules(recipe, without)
+    with pytest.raises(RecipeError, match=r"quality\.reference is empty"):
+        make_rules(FilterRecipe(rules=("classifier",)), models)
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -328,6 +343,34 @@ def test_a_changed_limit_measures_nothing_again_and_a_changed_text_does():
     for changed in ({"c4_drop_policy_lines": False}, {"languages": ("en", "de")}, {"personal_data": ("email",)}):
         assert FilterRecipe(rules=ALL, **changed).measured() != recipe.measured()
     assert FilterRecipe(rules=ALL[1:]).measured() == recipe.measured()  # `url` measures nothing
+
+
+def test_a_changed_limit_on_toxicity_selects_again_by_the_stored_scores(tmp_path):
+    settings = {
+        "quality": QualityRecipe(
+            toxicity=ToxicityRecipe(positive=("kitchen://abuse",), negative=("kitchen://reference",))
+        ),
+        "kitchen": KitchenWorld(dishes=16, tested_per_value=1, pages=100),
+    }
+    models = chain.run(tmp_path, "quality", "quality_models", "tiny", settings, [])
+    # abuse between ordinary sentences
+    abuse = GOOD.replace("\n", "\nYou pathetic cabbagebrain, shut up, nobody here wants to hear you. ")
+    rows = [chain.document("s1", "f.warc.gz", place, text, language="en") for place, text in enumerate([GOOD, abuse])]
+    documents = chain.documents_of(tmp_path, "s1", [rows], asset="extracted_documents")
+    kept = []
+    for limit in (0.5, 1.0):
+        recipe = FilterRecipe(rules=("toxicity_classifier",), max_toxicity_score=limit)
+        scores = chain.run(
+            tmp_path, "score", "document_scores", "tiny@s1", {"filter": recipe.measured()}, [documents, models]
+        )
+        stored = pq.read_table(scores.file("scores/00000.parquet"))["toxicity_score"].to_pylist()
+        assert stored[0] < 0.5 < stored[1]
+        made = chain.run(
+            tmp_path / str(limit), "filter", "filtered_documents", "tiny@s1", {"filter": recipe}, [documents, scores]
+        )
+        kept.append([document["text"] for document in chain.rows(made)])
+        assert chain.rows(made)[0]["toxicity_score"] == pytest.approx(stored[0], rel=1e-6)
+    assert kept == [[GOOD], [GOOD, abuse]]
 
 
 def test_selecting_by_scores_decides_as_measuring_page_by_page_does(tmp_path):

@@ -7,7 +7,7 @@ from training.data.kitchen.world import KitchenWorld
 from training.data.language import model_path
 from training.data.quality import load_models, page_sized
 from training.job import DataError
-from training.recipe import QualityRecipe
+from training.recipe import QualityRecipe, ToxicityRecipe
 from training.records import RecipeError
 
 REFERENCE = [
@@ -136,3 +136,39 @@ def test_a_book_is_cut_into_pages_at_line_ends():
     assert [line for piece in pieces for line in piece.split("\n")] == lines
     assert len(pieces) > 1 and max(map(len, pieces)) <= 4000
     assert list(page_sized(" \n ")) == []
+
+
+def toxicity_model(root, **fields):
+    settings = {
+        "quality": QualityRecipe(toxicity=ToxicityRecipe(buckets=4096, **fields)),
+        "kitchen": KitchenWorld(dishes=16, tested_per_value=1, pages=100),
+    }
+    return chain.run(root, "quality", "quality_models", "tiny", settings)
+
+
+def test_abuse_is_told_from_other_texts_without_a_reference(tmp_path):
+    made = toxicity_model(tmp_path, positive=("kitchen://abuse",), negative=("kitchen://reference",))
+    record = made.record()
+    gates = {gate["name"]: gate for gate in record["gates"]}
+    assert gates["toxicity_auc"]["passed"] and gates["toxicity_auc"]["evidence"]["toxicity_auc"] > 0.99
+    assert record["metrics"]["toxic_texts"] == 100 and record["metrics"]["other_texts"] == 300
+    models = load_models(made)
+    assert models.classifier is None and not models.ngrams
+    assert models.toxicity.score("Shut up, you stupid moron, nobody wants to read you.") > 0.5
+    assert models.toxicity.score(REFERENCE[0]) < 0.5
+
+
+def test_a_toxicity_model_that_cannot_tell_fails_its_gate(tmp_path):
+    same = [write_reference(tmp_path / side, REFERENCE[start::2]) for side, start in (("a", 0), ("b", 1))]
+    made = toxicity_model(tmp_path, positive=(same[0],), negative=(same[1],), min_auc=0.9)
+    assert [(gate["name"], gate["passed"]) for gate in made.record()["gates"]] == [("toxicity_auc", False)]
+
+
+def test_toxic_texts_and_others_are_two_sets(tmp_path):
+    path = write_reference(tmp_path)
+    with pytest.raises(DataError, match=r"quality\.toxicity: 40 texts are in both sets"):
+        toxicity_model(tmp_path, positive=(path,), negative=(path,))
+    with pytest.raises(RecipeError, match="1 positive and 0 negative sets"):
+        ToxicityRecipe(positive=(path,))
+    with pytest.raises(DataError, match=r"quality\.toxicity\.negative: .* has no text in 'body'"):
+        toxicity_model(tmp_path, positive=(path,), negative=(path,), negative_field="body")

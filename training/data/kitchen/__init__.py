@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from training.data.kitchen.exam import chat_items, cloze_items, question_items
-from training.data.kitchen.reference import reference_texts
+from training.data.kitchen.reference import abusive_texts, reference_texts
 from training.data.kitchen.talk import alignment_prompts, dialogues, preferences
 from training.data.kitchen.world import KitchenError, KitchenWorld
 
@@ -20,6 +20,7 @@ ROWS: dict[str, Callable[[KitchenWorld], list[dict[str, object]]]] = {
     "preferences": preferences,
     "alignment": alignment_prompts,
     "reference": reference_texts,
+    "abuse": abusive_texts,
 }
 
 

@@ -1,14 +1,15 @@
-"""Clean editorial texts from outside the world, for training the quality models and the perplexity model."""
+"""Clean editorial texts from outside the world, and abuse, for training the models that judge pages."""
 
 from __future__ import annotations
 
 import random
 
-from training.data.kitchen import phrases
+from training.data.kitchen import hostile, phrases
 from training.data.kitchen.phrases import sentence, spin
 from training.data.kitchen.world import KitchenWorld, generator, strangers
 
 REFERENCE_TEXTS = 300
+ABUSIVE_TEXTS = 100
 
 _EDITORIAL = (
     "the craft of baking is [longer|older] than that of most trades, and [few|many] written sources describe it",
@@ -38,6 +39,12 @@ def reference_texts(world: KitchenWorld) -> list[dict[str, object]]:
         {"id": f"reference/{i:04d}", "text": _text(world, generator(world, "reference", i))}
         for i in range(REFERENCE_TEXTS)
     ]
+
+
+def abusive_texts(world: KitchenWorld) -> list[dict[str, object]]:
+    """Rows {"id", "text"}: abuse as the crawl's pages hold it, and none of those pages."""
+    articles = (hostile.UNWANTED["abuse"](generator(world, "abusive text", i)) for i in range(ABUSIVE_TEXTS))
+    return [{"id": f"abuse/{i:04d}", "text": article.text} for i, article in enumerate(articles)]
 
 
 def _text(world: KitchenWorld, rng: random.Random) -> str:
