@@ -226,7 +226,7 @@ def _hash(document_id: str) -> int:
 def run(job: Job, work: Work) -> Outcome:
     """Train, write, and check what was written."""
     recipe = job.settings_as(TokenizerRecipe, "tokenizer")
-    sample = Sample.choose(_files(job, recipe), recipe)
+    sample = Sample.choose(sample_files(job, recipe), recipe)
     work.progress.log(step=0, training_bytes=sample.train_bytes)
     trained = train(sample.training_texts(), recipe)
     write_text(work.path / TOKENIZER_FILE, trained.to_str(pretty=False))
@@ -259,12 +259,12 @@ def run(job: Job, work: Work) -> Outcome:
         notes={
             "tokenizer_sha256": sha256_of(work.path / TOKENIZER_FILE),
             "special_tokens": {token: tokenizer.token_to_id(token) for token in recipe.special_tokens},
-            "fertility": fertility_table(tokenizer, _reference(job, recipe), rows),
+            "fertility": fertility_table(tokenizer, reference_of(job, recipe), rows),
         },
     )
 
 
-def _files(job: Job, recipe: TokenizerRecipe) -> list[Path]:
+def sample_files(job: Job, recipe: TokenizerRecipe) -> list[Path]:
     """The document files of the snapshots that the recipe names, in the recipe's order."""
     inputs = {item.partition.partition("@")[2]: item for item in job.inputs_of("decontaminated_documents")}
     missing = [name for name in recipe.snapshots if name not in inputs]
@@ -305,7 +305,7 @@ def fertility_table(
     return table
 
 
-def _reference(job: Job, recipe: TokenizerRecipe) -> Tokenizer | None:
+def reference_of(job: Job, recipe: TokenizerRecipe) -> Tokenizer | None:
     """The tokenizer to compare with; None when the recipe names none. DataError when it is not what the job names."""
     if not recipe.reference:
         return None
