@@ -33,7 +33,7 @@ BUILD_HASHES := --build-constraints requirements/lock.txt --require-build-hashes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test dev lint bench controls faults kills soak lock clean
+.PHONY: help env demo test dev lint bench controls faults kills parallel soak lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -84,6 +84,9 @@ faults: env ## kill stages at every point and check what is left
 kills: env ## kill pretrainings 200 times and compare every bit; stopped, it goes on where it was
 	$(BIN)/python -m benchmarks.kills --kills 160 --folder runs/kills $(ARGS)
 	$(BIN)/python -m benchmarks.kills --kills 40 --processes 2 --steps 100 --folder runs/kills $(ARGS)
+
+parallel: env ## compare training spread over 2 to 4 processes in every way with one process
+	$(BIN)/python -m benchmarks.parallel $(ARGS)
 
 soak: env ## run chains for hours while processes are killed; ARGS="--minutes 30"
 	$(BIN)/python -m benchmarks.soak $(ARGS)

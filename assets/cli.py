@@ -19,7 +19,8 @@ import typer
 from assets.run import BAD_INPUT, FAILED, OK, Report, full_disk, keep_recipe, run_recipe
 from assets.status import Cell, compare, last_made
 from training.job import DataError
-from training.recipe import Recipe, accumulation_steps, load_recipe, recipe_as_data, recipe_folders
+from training.pretrain.degrees import CHOSEN, Degrees, check_degrees
+from training.recipe import Recipe, load_recipe, micro_batches_in, recipe_as_data, recipe_folders
 from training.records import RecipeError
 
 app = typer.Typer(
@@ -82,12 +83,24 @@ def check_fit(recipe: Recipe, profile: str) -> None:
     if unknown:
         raise ProfileError(f"{profile}: stages.{unknown[0]}: no such asset; there are {', '.join(CHAIN)}")
     size = loaded.size_for("base_model")
+    processes, degrees = size.nodes * size.processes, Degrees(**{axis: getattr(size, axis) for axis in CHOSEN})
+    try:
+        check_degrees(
+            degrees,
+            recipe.model.shape(vocab_size=recipe.tokenizer.vocabulary),
+            phases=recipe.pretrain.phases,
+            optimizer=recipe.pretrain.optimizer,
+            processes=processes,
+            audited_tokens=size.micro_batch_tokens if size.audit else None,
+        )
+    except RecipeError as error:
+        raise ProfileError(f"{profile}: base_model: {error}") from None
     for phase in recipe.pretrain.phases:
-        accumulation_steps(
+        micro_batches_in(
             global_batch_tokens=phase.global_batch_tokens,
             sequence_length=phase.sequence_length,
             micro_batch_tokens=size.micro_batch_tokens,
-            data_parallel=size.nodes * size.processes,
+            data_parallel=degrees.row_sets(processes),
         )
 
 

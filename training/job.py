@@ -57,7 +57,13 @@ class RunSettings:
     gpus_per_node: int = 0
     micro_batch_tokens: int = 0  # 0: the whole global batch at once
     checkpoint_seconds: float = 60.0
-    compile: bool = False
+    shard: int = 1  # of the processes, how many share each weight (FSDP); `training/pretrain/degrees.py` for all four
+    tensor: int = 1  # share each layer
+    context: int = 1  # share each row
+    expert: int = 1  # share the experts
+    audit: bool = False  # the same bits for every number of processes, slower
+    hang_seconds: float = 1800.0  # without progress, after which several processes are torn down
+    compile: Literal[False, True, "blocks"] = False  # the whole model, or each block
     recompute: Literal["none", "selective", "full"] = "none"  # activations made again in the backward pass
     memory_gb: float = 0.0  # 0: no limit asked for
     price_per_hour: float = 0.0  # of one node, in the unit of somebody's bills; 0: nobody asks

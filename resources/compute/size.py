@@ -28,7 +28,13 @@ class Size(Record):
     hours: float = Field(default=24.0, gt=0, description="time limit where the scheduler wants one")
     micro_batch_tokens: int = Field(default=0, ge=0, description="0: the whole global batch at once")
     checkpoint_seconds: float = Field(default=60.0, gt=0)
-    compile: bool = False
+    shard: int = Field(default=1, ge=1, description="processes that share each weight and its optimizer state (FSDP)")
+    tensor: int = Field(default=1, ge=1, description="processes that share the heads and the MLP of each layer")
+    context: int = Field(default=1, ge=1, description="processes that share the positions of a row")
+    expert: int = Field(default=1, ge=1, description="processes that share the experts of each layer")
+    audit: bool = Field(default=False, description="the same bits for every number of training processes, slower")
+    hang_seconds: float = Field(default=1800.0, gt=0, description="without progress: training processes are torn down")
+    compile: bool | Literal["blocks"] = Field(default=False, description="torch.compile: the model, or each block")
     recompute: Literal["none", "selective", "full"] = Field(
         default="none", description="activations made again in the backward pass instead of kept"
     )

@@ -38,6 +38,13 @@ def test_a_batch_that_does_not_divide_is_said_before_any_work(monkeypatch, capsy
     assert code == 2 and "global_batch_tokens=2048 is not a multiple" in errors and not root.exists()
 
 
+def test_a_model_that_cannot_be_spread_so_is_said_before_any_work(monkeypatch, capsys, tmp_path):
+    profile = profile_file(tmp_path, "stages: {base_model: {processes: 4, tensor: 4}}\n")
+    root = tmp_path / "r"
+    code, _, errors = said(monkeypatch, capsys, "run", "kitchen", "--profile", profile, "--root", str(root))
+    assert code == 2 and "base_model: tensor=4: model.kv_heads=3 is not a multiple" in errors and not root.exists()
+
+
 def test_a_profile_that_names_no_asset_is_refused(monkeypatch, capsys, tmp_path):
     profile = profile_file(tmp_path, "stages: {base_modle: {threads: 1}}\n")
     code, _, errors = said(monkeypatch, capsys, "run", "kitchen", "--profile", profile, "--root", str(tmp_path / "r"))

@@ -13,6 +13,9 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from training.pretrain.lanes import joined
 
 # Below 64 rows a product no longer fills the CPU's bf16 tiles; above, work above the diagonal is wasted.
 MIN_BLOCK = 64
@@ -33,7 +36,8 @@ class Visibility:
     """What each position of packed rows may look at.
 
     bias: for each block, what is added to its scores (0 or a large negative number): a CPU pass only.
-    visible: `[B, 1, L, L]` booleans: elsewhere only.
+    visible: `[B, 1, L, L]` booleans: elsewhere only, and wherever other processes have some of the row's queries. Then
+    only the own queries' rows are here.
     """
 
     blocks: tuple[QueryBlock, ...] = ()
@@ -46,7 +50,7 @@ class DocumentMask:
     """Which positions of packed rows belong together.
 
     documents: `[B, L]` integers; equal and adjacent means the same document.
-    positions: `[B, L]`, restarting at 0 where a document starts.
+    positions: `[B, L]`, restarting at 0 where a document starts; only the own ones where others have some.
     full, windowed: what a layer sees without and with a window; `windowed` is None when no layer has one.
     """
 
@@ -61,12 +65,18 @@ class DocumentMask:
 
 
 def document_mask(
-    documents: Tensor, *, dtype: torch.dtype, window: int = 0, prefix: Tensor | None = None
+    documents: Tensor,
+    *,
+    dtype: torch.dtype,
+    window: int = 0,
+    prefix: Tensor | None = None,
+    own: slice | None = None,
 ) -> DocumentMask:
     """The mask of rows whose `documents` `[B, L]` say which document each position belongs to.
 
     A position sees its document up to itself, with a `window` only the last that many positions; and everything in its
-    document that `prefix` `[B, L]` marks (all marked: attention in both directions).
+    document that `prefix` `[B, L]` marks (all marked: attention in both directions). `own` are the positions of which
+    this process has the queries; None: all.
     """
     B, L = documents.shape
     index = torch.arange(L, device=documents.device)
@@ -79,10 +89,17 @@ def document_mask(
     if prefix is not None:
         marked = prefix[:, None, :] & (first[:, None, :] == first[:, :, None])
         visible, near = visible | marked, None if near is None else near | marked
-    is_causal = prefix is None
+    is_causal, positions = prefix is None, index - first
+    if own is not None:
+        return DocumentMask(
+            documents=documents,
+            positions=positions[:, own],
+            full=Visibility(visible=visible[:, None, own]),
+            windowed=None if near is None else Visibility(visible=near[:, None, own]),
+        )
     return DocumentMask(
         documents=documents,
-        positions=index - first,
+        positions=positions,
         full=_visibility(visible, dtype=dtype, window=0, is_causal=is_causal),
         windowed=None if near is None else _visibility(near, dtype=dtype, window=window, is_causal=is_causal),
     )
@@ -113,6 +130,15 @@ def attend(query_key: Tensor, value: Tensor, seen: Visibility) -> Tensor:
     if seen.visible is None:
         return BlockAttention.apply(query_key, value, seen.blocks, seen.bias)
     return grouped_attention(query_key[:, :, :-1], query_key[:, :, -1:], value, seen.visible)
+
+
+def attend_across(query_key: Tensor, value: Tensor, seen: Visibility, context: ProcessGroup) -> Tensor:
+    """`attend` of this process's queries to the keys of all of `context`, which has the rest of the row.
+
+    Keys and values are joined in one message: with grouped queries they are the small part.
+    """
+    whole = joined(torch.cat((query_key[:, :, -1:], value), dim=2), 3, context)
+    return grouped_attention(query_key[:, :, :-1], whole[:, :, :1], whole[:, :, 1:], seen.visible)
 
 
 def grouped_attention(query: Tensor, key: Tensor, value: Tensor, visible: Tensor) -> Tensor:

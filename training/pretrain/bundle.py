@@ -28,11 +28,17 @@ Describe = Callable[[Sequence[tuple[int, int]]], list[dict[str, Any]]]
 
 
 def write(folder: Path, trainer: Trainer, why: str, *, describe: Describe) -> None:
-    """Leave the bundle of the last step in `folder`. The gradients must still be that step's; those of a step that was
-    taken are clipped."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Leave the bundle of the last step in `folder`; all processes must come, the first one writes.
+
+    The gradients must still be that step's; those of a step that was taken are clipped.
+    """
     step = trainer.recent[-1].step
     samples = index(trainer.plan, step)
+    losses = [trainer.row_loss(sample, step=step, number=number) for number, sample in enumerate(samples)]
+    weights = _weights(trainer)
+    if not trainer.world.is_first:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
     batch = trainer.batch(samples, step=step, numbers=range(len(samples)))
     arrays = {name: array for name, array in batch._asdict().items() if array is not None}
     save_tensors({name: torch.from_numpy(array) for name, array in arrays.items()}, folder / BATCH_FILE)
@@ -55,31 +61,34 @@ def write(folder: Path, trainer: Trainer, why: str, *, describe: Describe) -> No
                 }
                 for one in trainer.recent
             ],
-            "rows": _rows(trainer, samples, step=step, describe=describe),
-            "weights": [
-                {
-                    "name": name,
-                    "norm": _number(parameter.norm().item()),
-                    "gradient_norm": _number(parameter.grad.norm().item()) if parameter.grad is not None else None,
-                }
-                for name, parameter in trainer.model.named_parameters()
-            ],
+            "rows": _rows(trainer, samples, losses, describe=describe),
+            "weights": weights,
         },
     )
 
 
-def _rows(trainer: Trainer, samples: list[Sample], *, step: int, describe: Describe) -> list[dict[str, Any]]:
+def _weights(trainer: Trainer) -> list[dict[str, Any]]:
+    """The norm of every weight and of its gradient, from all parts."""
+    norms = trainer.pieces.norms().tolist()
+    return [
+        {"name": name, "norm": _number(norm), "gradient_norm": _number(gradient)}
+        for name, (norm, gradient) in zip(trainer.pieces.by_name, norms, strict=True)
+    ]
+
+
+def _rows(trainer: Trainer, samples: list[Sample], losses: list[float], *, describe: Describe) -> list[dict[str, Any]]:
     """Each row of the global batch: which sample it is, its loss in nats a target, and its documents."""
-    rows = []
+    rows, step = [], trainer.recent[-1].step
     for number, (sample, (source, place)) in enumerate(zip(samples, sample_ids(trainer.plan, step), strict=True)):
         known = describe([(segment.shard, segment.document) for segment in sample])
         documents = [
             {**one, "start": segment.start, "tokens": segment.length}
             for one, segment in zip(known, sample, strict=True)
         ]
-        loss = trainer.row_loss(sample, step=step, number=number)
         name = trainer.plan.record.sources[source].name
-        rows.append({"row": number, "source": name, "sample": place, "loss": _number(loss), "documents": documents})
+        rows.append(
+            {"row": number, "source": name, "sample": place, "loss": _number(losses[number]), "documents": documents}
+        )
     return rows
 
 

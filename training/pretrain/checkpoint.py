@@ -1,9 +1,10 @@
 """Trainer state on disk: safetensors and JSON, whole or not at all, verified when read.
 
 `step-00000012/` holds `tensors-00001-of-00002.safetensors`, one of each process, `state.json` and a manifest with the
-sha256 of all of them. A save blocks for a copy in memory only: a thread writes the copy under another name, and the
-folder gets its name at a later step boundary, when every process has written. So a killed save leaves nothing that
-counts. Any number of processes reads what any other number wrote.
+sha256 of all of them. Of a weight that is spread over processes each file has the part of its process, and its header
+says where that lies (`places`). A save blocks for a copy in memory only: a thread writes the copy under another name,
+and the folder gets its name at a later step boundary, when every process has written. So a killed save leaves nothing
+that counts. Any number of processes, however the model is spread over them, reads what any other wrote.
 """
 
 from __future__ import annotations
@@ -13,21 +14,23 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from training.artifact import sha256_of, write_json, write_text
 from training.job import RefusedInput
 from training.pretrain.ledger import Ledger, read_entries, read_ledger, write_ledger
-from training.pretrain.parallel import World
+from training.pretrain.mesh import Piece, pieces_of, reshard
+from training.pretrain.model import Decoder
+from training.pretrain.parallel import WHOLE, World
 
 STATE_FILE = "state.json"
 MANIFEST_FILE = "manifest.json"
@@ -35,11 +38,70 @@ KEPT = 2
 FORMAT = 2  # of what is in a checkpoint; another one is passed over like a broken one
 
 
+PLACES = "places"  # in the header of a file of tensors
+
+
+class Place(NamedTuple):
+    """Where a tensor begins in a whole of `shape`; processes along `copies` have the same part of it."""
+
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    copies: tuple[str, ...]
+
+
+class Saved(Mapping[str, Tensor]):
+    """The tensors of a checkpoint by name, put together from the parts that are in its files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._parts: dict[str, list[tuple[Any, tuple[int, ...]]]] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        for path in sorted(folder.glob("*.safetensors")):
+            file = safe_open(path, framework="pt")
+            places = json.loads((file.metadata() or {}).get(PLACES, "{}"))
+            for name in file.keys():  # noqa: SIM118 - it is no mapping
+                shape = tuple(file.get_slice(name).get_shape())
+                start, whole = places.get(name, ([0] * len(shape), shape))
+                self._parts.setdefault(name, []).append((file, tuple(start)))
+                self._shapes[name] = tuple(whole)
+
+    def __getitem__(self, name: str) -> Tensor:
+        shape = self._shapes[name]
+        return self.part(name, (0,) * len(shape), shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of the whole tensor."""
+        return self._shapes[name]
+
+    def part(self, name: str, start: Sequence[int], shape: Sequence[int]) -> Tensor:
+        """Of the whole tensor what begins at `start`; nothing else is read."""
+        stored = self._parts[name]
+        file, _ = stored[0]
+        if tuple(shape) == self._shapes[name] == tuple(file.get_slice(name).get_shape()):
+            return file.get_tensor(name)
+        made: Tensor | None = None
+        for file, begin in stored:
+            source = file.get_slice(name)
+            low = [max(a, b) for a, b in zip(start, begin, strict=True)]
+            high = [min(a + n, b + m) for a, n, b, m in zip(start, shape, begin, source.get_shape(), strict=True)]
+            if any(a >= b for a, b in zip(low, high, strict=True)):
+                continue
+            given = source[tuple(slice(a - o, b - o) for a, b, o in zip(low, high, begin, strict=True))]
+            made = torch.empty(tuple(shape), dtype=given.dtype) if made is None else made
+            made[tuple(slice(a - o, b - o) for a, b, o in zip(low, high, start, strict=True))] = given
+        return torch.empty(tuple(shape)) if made is None else made  # of no numbers: a part may be empty
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
     """What was read, and one line for each newer checkpoint that could not be."""
 
-    tensors: dict[str, Tensor]
+    tensors: Saved
     state: dict[str, Any]
     broken: tuple[str, ...] = ()
 
@@ -58,6 +120,7 @@ class Store:
     def __init__(self, folder: Path, world: World, *, kept: int = KEPT) -> None:
         self.folder, self.world, self.kept = folder, world, kept
         self._copies: dict[str, Tensor] = {}
+        self._places: dict[str, Place] = {}
         self._begun: _Begun | None = None
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -92,13 +155,17 @@ class Store:
         own: Mapping[str, Tensor],
         state: dict[str, Any],
         needed_step: int | None = None,
+        places: Mapping[str, Place] | None = None,
     ) -> None:
         """Copy this process's share of the state before `step` and its `own` tensors, and let a thread write them.
 
-        The newest checkpoint at or before `needed_step` stays beside the newest `kept`.
+        `places` are those of tensors that are parts of something. The newest checkpoint at or before `needed_step`
+        stays beside the newest `kept`.
         """
         assert not self.is_pending, "a checkpoint is being written"
-        self._copy(share_of(tensors, self.world) | own)
+        share = share_of(tensors, self.world, places or {})
+        self._copy(share | own)
+        self._places = {name: place for name, place in (places or {}).items() if name in share}
         self._begun = _Begun(step=step, needed_step=needed_step)
         own_state = {"format": FORMAT, "step": step, **state} if self.world.is_first else None
         self._thread = threading.Thread(target=self._write, args=(step, own_state), name="checkpoint")
@@ -148,7 +215,7 @@ class Store:
             folder = self._temporary(step)
             folder.mkdir(parents=True, exist_ok=True)
             name = tensors_file(self.world.rank, self.world.size)
-            save_tensors(self._copies, folder / name)
+            save_tensors(self._copies, folder / name, self._places)
             if state is not None:
                 write_json(folder / STATE_FILE, state)
             # Last: says that the file is whole, and spares the first process reading it.
@@ -219,7 +286,7 @@ class Store:
             problem = _problem(candidate)
             if problem is None:
                 state = json.loads((candidate / STATE_FILE).read_text("utf-8"))
-                return Found(tensors=_tensors_in(candidate), state=state, broken=tuple(broken))
+                return Found(tensors=Saved(candidate), state=state, broken=tuple(broken))
             broken.append(f"{candidate.name}: {problem}")
         if broken:
             raise RefusedInput(
@@ -234,14 +301,21 @@ def tensors_file(rank: int, size: int) -> str:
     return f"tensors-{rank + 1:05d}-of-{size:05d}.safetensors"
 
 
-def share_of(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
-    """The part of the tensors that this process writes: about as many bytes as every other one's."""
-    total = max(1, sum(tensor.nbytes for tensor in tensors.values()))
-    own, before = {}, 0
+def share_of(
+    tensors: Mapping[str, Tensor], world: World, places: Mapping[str, Place] | None = None
+) -> dict[str, Tensor]:
+    """The part of the tensors that this process writes: about as many bytes as others that have the same."""
+    kinds: dict[tuple[str, ...], list[str]] = {}
     for name in sorted(tensors):
-        if before * world.size // total == world.rank:
-            own[name] = tensors[name]
-        before += tensors[name].nbytes
+        kinds.setdefault(places[name].copies if places and name in places else (*WHOLE, "shard"), []).append(name)
+    own: dict[str, Tensor] = {}
+    for axes, names in kinds.items():
+        copies, copy = world.length(*axes), world.place(*axes)
+        total, before = max(1, sum(tensors[name].nbytes for name in names)), 0
+        for name in names:
+            if before * copies // total == copy:
+                own[name] = tensors[name]
+            before += tensors[name].nbytes
     return own
 
 
@@ -300,15 +374,12 @@ def _problem(folder: Path, *, only: str = "") -> str | None:
     return None
 
 
-def _tensors_in(folder: Path) -> dict[str, Tensor]:
-    """The tensors of every process's part."""
-    return {name: tensor for path in sorted(folder.glob("*.safetensors")) for name, tensor in load_file(path).items()}
-
-
-def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+def save_tensors(tensors: dict[str, Tensor], path: Path, places: Mapping[str, Place] | None = None) -> None:
     """Write a safetensors file and see it on the disk. OSError, as for any file, when the disk is full."""
+    header = {name: (place.start, place.shape) for name, place in (places or {}).items()}
+    metadata = {"format": "pt"} | ({PLACES: json.dumps(header, sort_keys=True)} if header else {})
     try:
-        save_file(tensors, path, metadata={"format": "pt"})
+        save_file(tensors, path, metadata=metadata)
     except SafetensorError as error:
         if f"code: {errno.ENOSPC}" in str(error):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
@@ -323,15 +394,33 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 # Model and optimizers as named tensors
 
 
-def pack(model: torch.nn.Module, optimizers: dict[str, torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """Every tensor that the next step depends on and that all processes hold: weights and optimizer state, by name."""
-    tensors = {f"model.{name}": tensor for name, tensor in _model_tensors(model).items()}
-    names = {parameter: name for name, parameter in model.named_parameters()}
+def pack(model: Decoder, optimizers: dict[str, torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """What this process holds of every tensor that the next step depends on: weights and optimizer state, by name."""
+    return {name: tensor for name, tensor, _ in _packed(model, optimizers)}
+
+
+def places(model: Decoder, optimizers: dict[str, torch.optim.Optimizer]) -> dict[str, Place]:
+    """Where those lie that are parts of something, or that not every process has."""
+    return {
+        name: Place(piece.start if is_part else (), piece.shape if is_part else (), piece.sums)
+        for name, tensor, piece in _packed(model, optimizers)
+        if piece is not None and piece.is_spread
+        for is_part in [tensor.shape == piece.own.shape]
+    }
+
+
+def _packed(model: Decoder, optimizers: dict[str, torch.optim.Optimizer]) -> Iterator[tuple[str, Tensor, Piece | None]]:
+    """Name, tensor, and the piece that it is, or is the optimizer's state of."""
+    pieces = pieces_of(model)
+    for piece in pieces:
+        yield f"model.{piece.name}", piece.own, piece
+    for name, buffer in model.named_buffers():  # what else the model carries from step to step: routers' biases
+        yield f"model.{name}", buffer, None
     for optimizer_name, optimizer in optimizers.items():
         for parameter, state in optimizer.state.items():
+            piece = pieces.of(parameter)
             for field_name, value in state.items():
-                tensors[f"{optimizer_name}.{names[parameter]}.{field_name}"] = value
-    return tensors
+                yield f"{optimizer_name}.{piece.name}.{field_name}", value, piece
 
 
 def pack_own(world: World) -> dict[str, Tensor]:
@@ -339,43 +428,44 @@ def pack_own(world: World) -> dict[str, Tensor]:
     return {f"random.cpu.{world.rank}": torch.get_rng_state()}
 
 
-def _model_tensors(model: torch.nn.Module) -> dict[str, Tensor]:
-    """Weights, and what else the model carries from step to step (routers' biases)."""
-    return dict(model.named_parameters()) | dict(model.named_buffers())
-
-
 @torch.no_grad()
-def unpack(
-    tensors: dict[str, Tensor], model: torch.nn.Module, optimizers: dict[str, torch.optim.Optimizer], world: World
-) -> None:
+def unpack(tensors: Saved, model: Decoder, optimizers: dict[str, torch.optim.Optimizer], world: World) -> None:
     """Put back what `pack` and `pack_own` gave, in the place of all that is there.
 
     A process that the checkpoint's run did not have keeps its random state. RefusedInput when the model's weights are
     not exactly those in the checkpoint.
     """
-    parameters = _model_tensors(model)
-    shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
-    saved = {
-        name.removeprefix("model."): tuple(tensor.shape)
-        for name, tensor in tensors.items()
-        if name.startswith("model.")
-    }
-    if saved != shapes:
-        differing = sorted(name for name in saved.keys() | shapes.keys() if saved.get(name) != shapes.get(name))
+    pieces, buffers = pieces_of(model), dict(model.named_buffers())
+    _check_shapes(tensors, {piece.name: piece.shape for piece in pieces}, buffers, model)
+    reshard(model)
+    for piece in pieces:
+        piece.own.copy_(tensors.part(f"model.{piece.name}", piece.start, piece.own.shape))
+    for name, buffer in buffers.items():
+        buffer.copy_(tensors[f"model.{name}"])
+    for optimizer in optimizers.values():
+        optimizer.state.clear()
+    for name in tensors:
+        optimizer_name, _, rest = name.partition(".")
+        parameter_name, _, field_name = rest.rpartition(".")
+        piece = pieces.by_name.get(parameter_name)
+        if optimizer_name in optimizers and piece is not None:
+            is_part = tensors.shape(name) == piece.shape
+            value = tensors.part(name, piece.start, piece.own.shape) if is_part else tensors[name]
+            # AdamW's fused form keeps its step beside the weights; every other field follows the weight as well.
+            optimizers[optimizer_name].state[piece.own][field_name] = value.to(piece.own.device)
+    for name in pack_own(world).keys() & tensors.keys():
+        torch.set_rng_state(tensors[name])
+
+
+def _check_shapes(
+    tensors: Saved, weights: Mapping[str, tuple[int, ...]], buffers: Mapping[str, Tensor], model: Decoder
+) -> None:
+    """RefusedInput when the model's tensors are not exactly those in the checkpoint."""
+    shapes = dict(weights) | {name: tuple(buffer.shape) for name, buffer in buffers.items()}
+    saved = {name.removeprefix("model."): tensors.shape(name) for name in tensors if name.startswith("model.")}
+    differing = sorted(name for name in saved.keys() | shapes.keys() if saved.get(name) != shapes.get(name))
+    if differing:
         raise RefusedInput(
             f"checkpoint: {differing[0]} has shape {saved.get(differing[0])}, the model wants"
             f" {shapes.get(differing[0])}"
         )
-    for name, parameter in parameters.items():
-        parameter.copy_(tensors[f"model.{name}"])
-    for optimizer in optimizers.values():
-        optimizer.state.clear()
-    for name, tensor in tensors.items():
-        optimizer = optimizers.get(name.partition(".")[0])
-        if optimizer is not None:
-            parameter_name, _, field_name = name.partition(".")[2].rpartition(".")
-            parameter = parameters[parameter_name]
-            # AdamW's fused form keeps its step beside the weights; every other field follows the weight as well.
-            optimizer.state[parameter][field_name] = tensor.to(parameter.device)
-    for name in pack_own(world).keys() & tensors.keys():
-        torch.set_rng_state(tensors[name])

@@ -5,12 +5,15 @@ Shape letters as in `model.py`, and X experts, N = B · L tokens, k experts a to
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from training.pretrain.lanes import Lanes, exchanged
 from training.pretrain.layers import feed_forward, unit_rms
 from training.pretrain.shape import ModelConfig
 
@@ -23,7 +26,12 @@ class Routing(NamedTuple):
 
 
 class Experts(nn.Module):
-    """A router, its experts, and the shared experts that see every token (together one MLP of their summed width)."""
+    """A router, its experts, and the shared experts that see every token (together one MLP of their summed width).
+
+    Each process of `lanes.expert` has some of the experts and tokens of its own.
+    """
+
+    lanes = Lanes()
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -53,7 +61,7 @@ class Experts(nn.Module):
         mixed = self._dispatch(unit.flatten(0, 1), chosen.flatten(0, 1), weights.flatten(0, 1)).view_as(unit)
         if self.config.experts.shared:
             mixed = mixed + feed_forward(unit, gate=self.shared_gate, up=self.shared_up, down=self.shared_down)
-        return mixed, _routing(scores, chosen)
+        return mixed, self._routing(scores, chosen)
 
     def _choose(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Numbers and weights, each `[B, L, k]`, of every token's experts. A bias moves the choice alone."""
@@ -68,14 +76,47 @@ class Experts(nn.Module):
         tokens, active = chosen_Nk.shape
         order = chosen_Nk.flatten().argsort(stable=True)
         place = order.argsort()
-        sizes = torch.bincount(chosen_Nk.flatten(), minlength=self.config.experts.count).tolist()
-        runs = _Spread.apply(unit_ND, order, place, active).split(sizes)
-        done = [
-            feed_forward(run, gate=gate, up=up, down=down, recompute=self.recompute)
-            for run, gate, up, down in zip(runs, *self._weights(unit_ND.dtype), strict=True)
-        ]
-        sent = _Permuted.apply(torch.cat(done), place, order).view(tokens, active, -1)
+        sizes = torch.bincount(chosen_Nk.flatten(), minlength=self.config.experts.count)
+        done = self._all_experts(_Spread.apply(unit_ND, order, place, active), sizes)
+        sent = _Permuted.apply(done, place, order).view(tokens, active, -1)
         return (sent * weights_Nk[..., None].to(sent.dtype)).sum(dim=1)
+
+    def _all_experts(self, sorted_ND: Tensor, sizes_X: Tensor) -> Tensor:
+        """The experts' outputs in the order of their inputs, which are sorted by expert."""
+        if self.lanes.expert is None:
+            return torch.cat(self._run(sorted_ND.split(sizes_X.tolist())))
+        # One row of counts for each process: of what this one sends, then of what comes to its experts.
+        sent = sizes_X.view(dist.get_world_size(self.lanes.expert), -1)
+        received = torch.empty_like(sent)
+        dist.all_to_all_single(received, sent.contiguous(), group=self.lanes.expert)
+        there, here = sent.sum(dim=1).tolist(), received.sum(dim=1).tolist()
+        parts = exchanged(sorted_ND, there, here, self.lanes.expert).split(received.flatten().tolist())
+        own = received.shape[1]
+        done = self._run([torch.cat(parts[expert::own]) for expert in range(own)])
+        by_sender = zip(
+            *(run.split(counts) for run, counts in zip(done, received.t().tolist(), strict=True)), strict=True
+        )
+        return exchanged(torch.cat([part for parts in by_sender for part in parts]), here, there, self.lanes.expert)
+
+    def _run(self, runs: Sequence[Tensor]) -> list[Tensor]:
+        """Each expert of this process on its tokens."""
+        return [
+            feed_forward(run, gate=gate, up=up, down=down, recompute=self.recompute)
+            for run, gate, up, down in zip(runs, *self._weights(runs[0].dtype), strict=True)
+        ]
+
+    def _routing(self, scores: Tensor, chosen: Tensor) -> Routing:
+        """X · Σ (share of the row's tokens sent to an expert) · (its mean score in the row), summed over rows.
+
+        By row, so that neither the micro-batch nor the number of processes changes it. Where others have some of the
+        row's positions this is the part of the own ones: it is linear in the scores.
+        """
+        B, L, X = scores.shape
+        counts = torch.zeros(B, X, device=scores.device)
+        counts.scatter_add_(1, chosen.flatten(1), torch.ones(chosen.flatten(1).shape, device=scores.device))
+        length = L * self.lanes.parts
+        shares = self.lanes.row_counts(counts) / length
+        return Routing(X * (shares * scores.mean(dim=1)).sum() / self.lanes.parts, counts.sum(dim=0))
 
     def _weights(self, dtype: torch.dtype) -> tuple[tuple[Tensor | None, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Gate, up and down of each expert, cast once."""
@@ -88,17 +129,6 @@ class Experts(nn.Module):
         """Raise the bias of experts that got fewer tokens than the mean, lower it for those that got more."""
         if self.config.experts.balancing == "bias":
             self.bias += self.config.experts.balance_weight * (load.mean() - load).sign()
-
-
-def _routing(scores: Tensor, chosen: Tensor) -> Routing:
-    """X · Σ (share of the row's tokens sent to an expert) · (its mean score in the row), summed over rows.
-
-    By row, so that neither the micro-batch nor the number of processes changes it.
-    """
-    B, L, X = scores.shape
-    counts = torch.zeros(B, X, device=scores.device)
-    counts.scatter_add_(1, chosen.flatten(1), torch.ones(chosen.flatten(1).shape, device=scores.device))
-    return Routing(X * (counts / L * scores.mean(dim=1)).sum(), counts.sum(dim=0))
 
 
 class _Spread(torch.autograd.Function):

@@ -20,28 +20,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from training.job import RefusedInput
-from training.pretrain import bundle, checkpoint
+from training.pretrain import audit, bundle, checkpoint
 from training.pretrain.account import peak_teraflops
 from training.pretrain.attention import DocumentMask, document_mask, one_document
 from training.pretrain.batches import Plan, Sample, Shards, held_out_bytes, held_out_samples, index, trained_tokens
 from training.pretrain.ledger import Entry, Ledger, Watched, write_ledger
 from training.pretrain.loss import next_token_loss, token_losses
+from training.pretrain.loss_mask import IGNORED
+from training.pretrain.mesh import gathered, spread
 from training.pretrain.model import Decoder, Hidden
 from training.pretrain.objectives import Batch, Objective
 from training.pretrain.optim import (
     Average,
     average_share,
     clip_gradients,
-    gradient_norm,
     learning_rate_factor,
     make_optimizers,
     set_average_share,
     set_learning_rates,
 )
-from training.pretrain.parallel import World, micro_batches, sum_gradients
+from training.pretrain.parallel import POSITIONS, ROWS, World, micro_batches
 from training.progress import Progress
 from training.recipe import PretrainRecipe
 from training.records import differences, differing_from_defaults, read_record, write_record
@@ -84,6 +86,7 @@ class StepReport:
     is_skipped: bool
     was_rerun: bool
     told: Told
+    loads: Tensor  # `[expert layers, experts]`, tokens sent to each
     spike: Entry | None = None  # None: the step was not the end of a spike
 
 
@@ -115,7 +118,7 @@ class Position:
 
 
 class Trainer:
-    """A model with its optimizers at a position in a plan."""
+    """A model with its optimizers at a position in a plan; of a spread model, this process's part."""
 
     def __init__(
         self,
@@ -127,12 +130,13 @@ class Trainer:
         *,
         micro_batch_tokens: int = 0,
         objective: Objective | None = None,
+        is_audited: bool = False,
+        alive: Callable[[], None] = lambda: None,
     ) -> None:
-        self.model = model.to(world.device)
+        self.model, self.pieces = model, spread(model, world)
         self.recipe, self.plan, self.shards, self.world = recipe, plan, shards, world
         self.dtype = DTYPES[recipe.precision]
-        self.optimizers = make_optimizers(model, recipe)
-        self.parameters = list(model.parameters())
+        self.optimizers = make_optimizers(model, recipe, self.pieces)
         self.position, self.ledger = Position(), Ledger()
         self.store: checkpoint.Store | None = None  # None: nothing is kept
         self.recent: list[StepReport] = []
@@ -142,9 +146,13 @@ class Trainer:
                 sequence_length=phase.sequence_length,
                 micro_batch_tokens=micro_batch_tokens,
                 world=world,
+                chosen=(lambda count: audit.leaves(count, world)) if is_audited else None,
             )
             for phase in plan.phases
         ]
+        self.micro_batch_tokens = micro_batch_tokens
+        self.is_audited = is_audited  # gradients are added in one order whatever the number of processes
+        self.alive = alive  # called at every sign of progress
         self.objective = objective  # None: the next token
         self.hidden: Callable[..., Hidden] = model  # a compiled form may stand in
 
@@ -159,6 +167,7 @@ class Trainer:
         passes = self.passes[self.plan.phase_at(step).number]
         batches = [self.batch([samples[row] for row in rows], step=step, numbers=rows) for rows in passes]
         scale = 1.0 / max(1, self._trained_tokens(samples, batches))
+        batches += [idle(batches[0]) for _ in range(len(batches), self._common(len(batches)))]
         made = self._pass(batches, scale=scale, told=told)
         was_rerun = not made.is_finite
         if was_rerun:
@@ -175,6 +184,7 @@ class Trainer:
             is_skipped=not made.is_finite,
             was_rerun=was_rerun,
             told=made.told,
+            loads=made.loads,
             spike=self._seen(step, made),
         )
         self.recent = [*self.recent, report][-RECENT_STEPS:]
@@ -183,16 +193,32 @@ class Trainer:
 
     def _pass(self, batches: list[Batch], *, scale: float, told: Told) -> _Pass:
         """Leave the gradients of the whole global batch in the parameters."""
-        for parameter in self.parameters:
-            parameter.grad = None
-        sums = sum(self._backward(batch, scale=scale) for batch in batches)
         flags = torch.tensor([float(flag) for flag in told], device=self.world.device)
-        summed = sum_gradients(self.parameters, torch.cat([flags, sums]), self.world)
+        if self.is_audited:
+            flags, sums = self.world.sum(flags), self._audited(batches, scale=scale)
+        else:
+            self.pieces.forget_gradients()
+            sums = sum(self._backward(batch, scale=scale) for batch in batches)
+            flags, sums = self.pieces.sum_gradients(torch.cat([flags, sums])).tensor_split([len(told)])
         return _Pass(
-            loss=summed[len(told)].item(),
-            norm=gradient_norm(self.parameters).item(),
-            loads=summed[len(told) + 1 :].view(-1, max(1, self.model.config.experts.count)),
-            told=Told(*(flag > 0 for flag in summed[: len(told)].tolist())),
+            loss=sums[0].item(),
+            norm=self.pieces.gradient_norm().item(),
+            loads=sums[1:].view(-1, max(1, self.model.config.experts.count)),
+            told=Told(*(flag > 0 for flag in flags.tolist())),
+        )
+
+    def _audited(self, batches: list[Batch], *, scale: float) -> Tensor:
+        """The gradients, and what `_backward` gives summed over all micro-batches, in the order that never changes."""
+        phase = self.plan.phase_at(self.position.step)
+        count = phase.global_batch_tokens // self.micro_batch_tokens
+        own, config = audit.leaves(count, self.world), self.model.config
+        return audit.sum_gradients(
+            self.pieces.tensors,
+            lambda number: self._backward(batches[number - own.start], scale=scale),
+            own=own,
+            count=count,
+            extras=1 + config.expert_layers * config.experts.count,
+            world=self.world,
         )
 
     def batch(self, samples: list[Sample], *, step: int, numbers: Sequence[int]) -> Batch:
@@ -205,12 +231,25 @@ class Trainer:
         if self.objective is None or self.objective.recipe.kind == "causal":
             return trained_tokens(samples)
         own = torch.tensor(sum(batch.trained_tokens for batch in batches), device=self.world.device)
-        return int(self.world.sum(own))
+        return int(self.world.sum(own, *ROWS))
+
+    def _common(self, count: int) -> int:
+        """Passes that this process makes with others: as many as any of those that it shares weights with.
+
+        Every process of a spread model must come to every message, so one with fewer rows makes empty passes.
+        """
+        if not self.world.is_split:
+            return count
+        counts = torch.tensor(count, device=self.world.device)
+        dist.all_reduce(counts, dist.ReduceOp.MAX)
+        return int(counts)
 
     def _backward(self, batch: Batch, *, scale: float) -> Tensor:
         """Add the gradients of one pass; its share of the loss and, after it, of the experts' loads."""
+        self.alive()
         tokens, targets, mask = self._tensors(batch)
         hidden = self.hidden(tokens, mask, dtype=self.dtype)
+        counted = not isinstance(batch, Idle)
         objective, likelihood = next_token_loss(
             hidden.states.flatten(0, 1),
             self.model.head_weight.to(self.dtype),
@@ -222,18 +261,26 @@ class Trainer:
         experts = self.model.config.experts
         if experts.count and experts.balancing == "auxiliary":
             rows = self.plan.phase_at(self.position.step).rows
-            objective = objective + experts.balance_weight / rows * hidden.balance
+            objective = objective + counted * experts.balance_weight / rows * hidden.balance
         objective.backward()
-        return torch.cat((likelihood.detach()[None], hidden.loads.flatten()))
+        return torch.cat((likelihood.detach()[None], counted * hidden.loads.flatten()))
 
     def _tensors(self, batch: Batch) -> tuple[Tensor, Tensor, DocumentMask]:
-        """Tokens, targets and mask on the device."""
+        """Tokens, targets and mask on the device: this process's positions of the rows."""
         tokens, targets, documents, prefix = (
             None if array is None else torch.from_numpy(array).to(self.world.device, non_blocking=True)
             for array in batch
         )
-        mask = document_mask(documents, dtype=self.dtype, window=self.model.config.window, prefix=prefix)
-        return tokens, targets, mask
+        world, length = self.world, tokens.shape[1]
+        mask = document_mask(
+            documents,
+            dtype=self.dtype,
+            window=self.model.config.window,
+            prefix=prefix,
+            own=world.positions(length, "context") if world.length("context") > 1 else None,
+        )
+        own = world.positions(length, *POSITIONS)
+        return tokens[:, own], targets[:, own], mask
 
     def _learning_rate_factor(self, step: int) -> float:
         recipe = self.recipe
@@ -247,7 +294,7 @@ class Trainer:
         )
 
     def _update(self, step: int, norm: float, factor: float) -> None:
-        clip_gradients(self.parameters, norm=norm, limit=self.recipe.gradient_clip)
+        clip_gradients(self.pieces.tensors, norm=norm, limit=self.recipe.gradient_clip)
         set_learning_rates(self.optimizers, self.recipe, factor)
         share = average_share(step, steps=self.plan.record.steps, recipe=self.recipe.average)
         set_average_share(self.optimizers, share)
@@ -328,6 +375,7 @@ class Trainer:
                 **self._identity(),
             },
             needed_step=max(0, step - spikes.patience - spikes.rollback_steps) if spikes.deviations else None,
+            places=checkpoint.places(self.model, self.optimizers),
         )
 
     def resume(self, store: checkpoint.Store) -> tuple[str, ...]:
@@ -444,12 +492,15 @@ class Trainer:
     ) -> tuple[float, float]:
         """Nats of all targets in a source's held-out rows, and how many there are, over all processes."""
         samples = held_out_samples(self.plan, source)
-        own = range(self.world.rank, len(samples), self.world.size)
+        own = range(self.world.place(*ROWS), len(samples), self.world.length(*ROWS))
         sums = torch.zeros(2, dtype=torch.float64)
-        for at in range(0, len(own), EVALUATED_ROWS):
+        for at in range(0, self._common(len(own)), EVALUATED_ROWS):
             numbers = own[at : at + EVALUATED_ROWS]
-            batch = batch_of([samples[number] for number in numbers], numbers)
+            # One that has no row left goes along with those that have, and counts nothing.
+            batch = batch_of([samples[number] for number in numbers or [0]], numbers or [0])
+            batch = batch if numbers else idle(batch)
             sums += torch.tensor([self._nats(batch), float(batch.trained_tokens)], dtype=torch.float64)
+        sums[1] /= self.world.length(*POSITIONS)  # of the nats each process has those of its own positions
         total, count = self.world.sum(sums.to(self.world.device)).tolist()
         return total, count
 
@@ -458,31 +509,47 @@ class Trainer:
         return self.shards.rows(samples, length=length or self.plan.record.sequence_length)
 
     def _nats(self, batch: Batch) -> float:
+        self.alive()
         tokens, targets, mask = self._tensors(batch)
         states = self.model(tokens, mask, dtype=self.dtype).states
         head = self.model.head_weight.to(self.dtype)
         losses = token_losses(states.flatten(0, 1), head, targets.flatten(), softcap=self.model.config.logit_softcap)
         return losses.double().sum().item()
 
-    @torch.no_grad()
-    def row_loss(self, sample: Sample, *, step: int, number: int) -> float:
-        """Nats a target of one row of a step's batch."""
-        batch = self.batch([sample], step=step, numbers=[number])
-        return self._nats(batch) / max(1, batch.trained_tokens)
+    def whole_model(self) -> Decoder | None:
+        """The model in the first process, None in the others; all must come here."""
+        return gathered(self.model, self.pieces)
 
     @torch.no_grad()
-    def continued(self, prompt: list[int], *, new_tokens: int, eos_id: int) -> list[int]:
-        """`prompt` followed by the model's most likely tokens, up to `new_tokens` or the end of the text."""
-        tokens = torch.tensor([prompt], device=self.world.device)
-        room = min(new_tokens, self.model.config.max_length - len(prompt))
-        for _ in range(room):
-            mask = one_document(tokens, dtype=self.dtype, window=self.model.config.window)
-            states = self.model(tokens, mask, dtype=self.dtype).states[:, -1]
-            following = (states @ self.model.head_weight.to(self.dtype).t()).argmax(dim=-1)
-            tokens = torch.cat((tokens, following[:, None]), dim=1)
-            if following.item() == eos_id:
-                break
-        return tokens[0].tolist()
+    def row_loss(self, sample: Sample, *, step: int, number: int) -> float:
+        """Nats a target of one row of a step's batch; all processes of a spread model must come here."""
+        batch = self.batch([sample], step=step, numbers=[number])
+        nats = torch.tensor(self._nats(batch), dtype=torch.float64, device=self.world.device)
+        return self.world.sum(nats, *POSITIONS).item() / max(1, batch.trained_tokens)
+
+
+class Idle(Batch):
+    """A batch of which nothing is learned and nothing counted, for a process that goes along with others."""
+
+
+def idle(batch: Batch) -> Idle:
+    """Rows like the batch's, without targets."""
+    return Idle(*batch._replace(targets=np.full_like(batch.targets, IGNORED)))
+
+
+@torch.no_grad()
+def continued(model: Decoder, prompt: list[int], *, new_tokens: int, eos_id: int, dtype: torch.dtype) -> list[int]:
+    """`prompt` followed by a whole model's most likely tokens, up to `new_tokens` or the end of the text."""
+    tokens = torch.tensor([prompt], device=model.embedding.device)
+    room = min(new_tokens, model.config.max_length - len(prompt))
+    for _ in range(room):
+        mask = one_document(tokens, dtype=dtype, window=model.config.window)
+        states = model(tokens, mask, dtype=dtype).states[:, -1]
+        following = (states @ model.head_weight.to(dtype).t()).argmax(dim=-1)
+        tokens = torch.cat((tokens, following[:, None]), dim=1)
+        if following.item() == eos_id:
+            break
+    return tokens[0].tolist()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -493,7 +560,7 @@ class Watch:
     checkpoint_seconds: float
     bundle: Path  # a folder, made when the run stops itself
     describe: bundle.Describe
-    sample: Callable[[Trainer], str] | None = None  # a text at a step
+    sample: Callable[[Decoder], str] | None = None  # a text of the model at a step
 
 
 def train(trainer: Trainer, watch: Watch) -> None:
@@ -508,8 +575,7 @@ def train(trainer: Trainer, watch: Watch) -> None:
                 trainer.save()  # a spike may come before the first one that is due
             _run_steps(trainer, watch, store, asked)
     except Diverged as error:
-        if trainer.world.is_first:
-            bundle.write(watch.bundle, trainer, str(error), describe=watch.describe)
+        bundle.write(watch.bundle, trainer, str(error), describe=watch.describe)
         trainer.world.wait()  # the first process that ends in an error ends the others
         raise Diverged(f"{error}. {watch.bundle} has the batch, its documents and the norms") from error
 
@@ -557,6 +623,7 @@ def _report(trainer: Trainer, watch: Watch, report: StepReport, *, seconds: floa
     if _is_one_of(step, steps, EVALUATIONS) and step < steps:
         for name, value in trainer.held_out().items():
             watch.progress.log(step=step, **{name: value})
+    model = trainer.whole_model() if _is_one_of(step, steps, TEXT_SAMPLES) else None
     if not trainer.world.is_first:
         return
     if report.was_rerun:
@@ -577,8 +644,8 @@ def _report(trainer: Trainer, watch: Watch, report: StepReport, *, seconds: floa
             teraflops_per_second=flops * tokens / seconds / 1e12,
             **_utilization(trainer, flops * tokens / seconds / 1e12),
         )
-    if watch.sample is not None and _is_one_of(step, steps, TEXT_SAMPLES):
-        watch.progress.sample(step=step, text=watch.sample(trainer))
+    if watch.sample is not None and model is not None:
+        watch.progress.sample(step=step, text=watch.sample(model))
 
 
 def _utilization(trainer: Trainer, teraflops: float) -> dict[str, float]:

@@ -1,7 +1,8 @@
 """One decoder: grouped-query attention, rotary positions, RMSNorm, an MLP or experts; options are `shape.py`'s.
 
 Shape letters: B rows, L positions in a row, D width, H query heads, K key-value heads, G = H / K query heads that share
-one key-value head, E width of one head, F width of the MLP, V vocabulary.
+one key-value head, E width of one head, F width of the MLP, V vocabulary. When a model is spread over processes
+(`mesh.py`) L and K are a layer's own share of them.
 
 Parameters are fp32 masters; `Decoder.forward` computes in the dtype it is asked for, casting each weight once a pass.
 """
@@ -14,8 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from training.pretrain.attention import DocumentMask, Visibility, attend
+from training.pretrain.attention import DocumentMask, Visibility, attend, attend_across
 from training.pretrain.experts import Experts, Routing
+from training.pretrain.lanes import Lanes
 from training.pretrain.layers import feed_forward, linear, recomputed, unit_rms
 from training.pretrain.loss import softcapped
 from training.pretrain.rotary import rotary_frequencies, rotary_table, rotate
@@ -24,6 +26,8 @@ from training.pretrain.shape import ModelConfig
 
 class Attention(nn.Module):
     """Grouped-query attention within documents."""
+
+    lanes = Lanes()
 
     def __init__(self, config: ModelConfig, *, windowed: bool) -> None:
         super().__init__()
@@ -40,30 +44,36 @@ class Attention(nn.Module):
             self.key_norm = nn.Parameter(torch.ones(config.head_width))
 
     def forward(self, x_BLD: Tensor, table: tuple[Tensor, Tensor], mask: DocumentMask) -> Tensor:
-        config, (B, L, _) = self.config, x_BLD.shape
-        fused = linear(unit_rms(x_BLD, config.norm_eps), self.query_key_value, self.norm)
-        heads = fused.view(B, L, config.kv_heads, config.group + 2, config.head_width).permute(0, 2, 3, 1, 4)
+        config, unit = self.config, self.lanes.enter(unit_rms(x_BLD, self.config.norm_eps))
+        B, L, _ = unit.shape
+        fused = linear(unit, self.query_key_value, self.norm)
+        heads = fused.view(B, L, -1, config.group + 2, config.head_width).permute(0, 2, 3, 1, 4)
         query_key, value = (
             part.contiguous() for part in heads.split((config.group + 1, 1), dim=2)
         )  # [B, K, G + 1 or 1, L, E]
         if config.qk_norm:
             query_key = unit_rms(query_key, config.norm_eps) * self._query_key_gains().to(x_BLD.dtype)
         seen = mask.visibility(windowed=self.windowed)
-        mixed = recomputed(_mixed, query_key, value, table, seen, when=self.recompute)
-        return linear(mixed.permute(0, 3, 1, 2, 4).reshape(B, L, config.attention_width), self.output)
+        mixed = recomputed(_mixed, query_key, value, table, seen, self.lanes, when=self.recompute)
+        return self.lanes.leave(linear(mixed.permute(0, 3, 1, 2, 4).reshape(B, L, -1), self.output))
 
     def _query_key_gains(self) -> Tensor:
         """`[G + 1, 1, E]`: the gain of each query head of a group, then of its key."""
         return torch.stack((*[self.query_norm] * self.config.group, self.key_norm))[:, None]
 
 
-def _mixed(query_key: Tensor, value: Tensor, table: tuple[Tensor, Tensor], seen: Visibility) -> Tensor:
+def _mixed(query_key: Tensor, value: Tensor, table: tuple[Tensor, Tensor], seen: Visibility, lanes: Lanes) -> Tensor:
     """Attention from heads before rotation: what is cheap to make again and large to keep."""
-    return attend(rotate(query_key, *table), value, seen)
+    rotated = rotate(query_key, *table)
+    if lanes.context is None:
+        return attend(rotated, value, seen)
+    return attend_across(rotated, value, seen, lanes.context)
 
 
 class MLP(nn.Module):
     """One feed-forward layer, gated or not."""
+
+    lanes = Lanes()
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -76,8 +86,10 @@ class MLP(nn.Module):
         self.down = nn.Parameter(torch.empty(config.width, config.mlp_width))
 
     def forward(self, x_BLD: Tensor) -> Tensor:
-        unit = unit_rms(x_BLD, self.eps)
-        return feed_forward(unit, gate=self.gate, up=self.up, down=self.down, gain=self.norm, recompute=self.recompute)
+        unit = self.lanes.enter(unit_rms(x_BLD, self.eps))
+        return self.lanes.leave(
+            feed_forward(unit, gate=self.gate, up=self.up, down=self.down, gain=self.norm, recompute=self.recompute)
+        )
 
 
 class Block(nn.Module):

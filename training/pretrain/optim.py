@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import cos, pi
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -20,6 +20,9 @@ from torch import Tensor
 from training.pretrain.experts import Experts
 from training.pretrain.model import MLP, Attention, Decoder
 from training.recipe import AverageRecipe, PretrainRecipe
+
+if TYPE_CHECKING:
+    from training.pretrain.mesh import Pieces
 
 Parts = Callable[[Tensor], Sequence[Tensor]]
 
@@ -66,7 +69,8 @@ class Muon(torch.optim.Optimizer):
     """Momentum whose update is orthogonalized, with decoupled weight decay.
 
     `parts` says into which matrices a parameter falls. Each part's step is scaled by sqrt(max(1, rows / columns)), the
-    original adjustment.
+    original adjustment. Where `pieces` of matrices lie in several processes each of these joins and orthogonalizes them
+    all, one parameter after the other, and takes its part.
     """
 
     def __init__(
@@ -76,8 +80,9 @@ class Muon(torch.optim.Optimizer):
         lr: float,
         momentum: float = 0.95,
         weight_decay: float = 0.0,
+        pieces: Pieces | None = None,
     ) -> None:
-        pairs = list(parameters)
+        pairs, self._pieces = list(parameters), pieces
         super().__init__(
             [parameter for parameter, _ in pairs], {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
         )
@@ -87,10 +92,19 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient."""
         for group in self.param_groups:
-            updates = {p: self._momentum(p, group["momentum"]) for p in group["params"] if p.grad is not None}
-            _orthogonalize_in_place([part for p, update in updates.items() for part in self._parts[p](update)])
-            for parameter, update in updates.items():
-                parameter.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-group["lr"])
+            given = [p for p in group["params"] if p.grad is not None]
+            # Together they share batches; one at a time no more than one is ever whole.
+            for some in [given] if self._pieces is None else [[p] for p in given]:
+                updates = {p: self._matrix(p, self._momentum(p, group["momentum"])) for p in some}
+                _orthogonalize_in_place([part for p, update in updates.items() for part in self._parts[p](update)])
+                for p, update in updates.items():
+                    p.mul_(1 - group["lr"] * group["weight_decay"]).add_(self._own(p, update), alpha=-group["lr"])
+
+    def _matrix(self, parameter: Tensor, update: Tensor) -> Tensor:
+        return update if self._pieces is None else self._pieces.matrix(self._pieces.of(parameter), update)
+
+    def _own(self, parameter: Tensor, update: Tensor) -> Tensor:
+        return update if self._pieces is None else self._pieces.part(self._pieces.of(parameter), update)
 
     def _momentum(self, parameter: Tensor, momentum: float) -> Tensor:
         """The Nesterov update before it is orthogonalized; advances the buffer."""
@@ -221,17 +235,32 @@ def average_share(step: int, *, steps: int, recipe: AverageRecipe) -> float:
     return 1 / (total - left)
 
 
-def make_optimizers(model: Decoder, recipe: PretrainRecipe) -> dict[str, torch.optim.Optimizer]:
-    """The optimizers by name, in the order in which they step."""
+def make_optimizers(
+    model: Decoder, recipe: PretrainRecipe, pieces: Pieces | None = None
+) -> dict[str, torch.optim.Optimizer]:
+    """The optimizers by name, in the order in which they step; `pieces` are what they update if the model is spread."""
+
+    def own(parameter: Tensor) -> Tensor:
+        return parameter if pieces is None else pieces.of(parameter).own
+
     made: dict[str, torch.optim.Optimizer] = {}
     muon = matrices_of(model) if recipe.optimizer == "muon" else []
     if muon:
-        made["muon"] = Muon(muon, lr=recipe.muon_learning_rate, weight_decay=recipe.weight_decay)
+        made["muon"] = Muon(
+            [(own(parameter), parts) for parameter, parts in muon],
+            lr=recipe.muon_learning_rate,
+            weight_decay=recipe.weight_decay,
+            pieces=pieces if pieces is not None and pieces.world.is_split else None,
+        )
     taken = {id(parameter) for parameter, _ in muon}
     name = "adamw" if recipe.optimizer == "muon" else recipe.optimizer
-    made[name] = _optimizer(name, decay_groups(model, recipe, taken), recipe)
+    groups = [
+        {**group, "params": [own(parameter) for parameter in group["params"]]}
+        for group in decay_groups(model, recipe, taken)
+    ]
+    made[name] = _optimizer(name, groups, recipe)
     if recipe.average.kind != "none":
-        made["average"] = Average(model.parameters())
+        made["average"] = Average([own(parameter) for parameter in model.parameters()])
     return made
 
 

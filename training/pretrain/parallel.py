@@ -1,36 +1,91 @@
-"""Data parallelism over the processes that torchrun started: who this process is, and sums over all of them."""
+"""Who this process is among those that torchrun started: its place on the device mesh, its groups, its rows."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
+from math import prod
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import ProcessGroup
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from training.recipe import accumulation_steps
+from training.pretrain.degrees import AXES, Degrees
+from training.pretrain.lanes import Lanes
+from training.recipe import micro_batches_in
+
+POSITIONS = ("context", "tensor")
+ROWS = ("replicate", "shard", "expert")
+
+# Axes over which a weight's gradient is summed after the passes: those along which processes hold the same part of it.
+# FSDP sums along `shard` as it goes.
+WHOLE = ("replicate", "expert", "context", "tensor")
+OF_A_TENSOR = ("replicate", "expert", "context")
+OF_AN_EXPERT = ("replicate", "context", "tensor")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class World:
-    """This process among its peers."""
+    """This process among its peers. `mesh` is None, and there are no groups, when all of them hold the whole model."""
 
     rank: int
     size: int
     device: torch.device
+    degrees: Degrees = field(default_factory=Degrees)
+    mesh: DeviceMesh | None = None
+    groups: dict[tuple[str, ...], ProcessGroup] = field(default_factory=dict)
 
     @property
     def is_first(self) -> bool:
         """Whether this is the process that writes files and speaks."""
         return self.rank == 0
 
-    def sum(self, vector: Tensor) -> Tensor:
-        """`vector` summed over all processes, in place; every process gets the same bits."""
-        if self.size > 1:
-            dist.all_reduce(vector)
+    @property
+    def is_split(self) -> bool:
+        """Whether a model is spread over several processes."""
+        return self.degrees.product > 1
+
+    def length(self, *axes: str) -> int:
+        """Processes along these axes together."""
+        sizes = self.degrees.sizes(self.size)
+        return prod(sizes[axis] for axis in axes)
+
+    def place(self, *axes: str) -> int:
+        """This process's number along these axes together, the last one fastest."""
+        own = _places(self.rank, self.degrees.sizes(self.size))
+        number = 0
+        for axis in axes:
+            number = number * self.length(axis) + own[axis]
+        return number
+
+    def group(self, *axes: str) -> ProcessGroup | None:
+        """The processes that differ from this one along these axes alone; None when there is no other."""
+        return self.groups.get(tuple(axis for axis in axes if self.length(axis) > 1))
+
+    def lanes(self) -> Lanes:
+        """What this process's layers need to know of others."""
+        return Lanes(
+            tensor=self.group("tensor"),
+            context=self.group("context"),
+            expert=self.group("expert"),
+            positions=self.group(*POSITIONS),
+        )
+
+    def positions(self, length: int, *axes: str) -> slice:
+        """This process's positions of a row of `length` that is cut along these axes."""
+        size = length // self.length(*axes)
+        start = self.place(*axes) * size
+        return slice(start, start + size)
+
+    def sum(self, vector: Tensor, *axes: str) -> Tensor:
+        """`vector` summed over all processes, or along these axes, in place; each of them gets the same bits."""
+        if self.size > 1 and (not axes or self.length(*axes) > 1):
+            dist.all_reduce(vector, group=self.group(*axes) if axes else None)
         return vector
 
     def wait(self) -> None:
@@ -40,49 +95,84 @@ class World:
 
 
 @contextmanager
-def joined_world() -> Iterator[World]:
-    """The world that torchrun's variables describe; alone when there are none. Leaves the process group at the end."""
+def joined_world(degrees: Degrees | None = None, *, hang_seconds: float = 1800.0) -> Iterator[World]:
+    """The world that torchrun's variables describe; alone when there are none. Leaves the process group at the end.
+
+    RecipeError when the degrees do not fit the processes.
+    """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
     device = torch.device("cpu")
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
+    degrees = degrees or Degrees()
+    degrees.sizes(size)
     if size > 1:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        dist.init_process_group(
+            # The watchdog speaks first: it knows who is waited for.
+            "nccl" if device.type == "cuda" else "gloo",
+            timeout=timedelta(seconds=2 * hang_seconds + 60),
+        )
     try:
-        yield World(rank=rank, size=size, device=device)
+        yield make_world(degrees, rank=rank, size=size, device=device)
     finally:
         if size > 1:
             dist.destroy_process_group()
 
 
-def micro_batches(rows: int, *, sequence_length: int, micro_batch_tokens: int, world: World) -> list[range]:
+def make_world(degrees: Degrees, *, rank: int, size: int, device: torch.device) -> World:
+    """A world with its mesh and groups; every process must call it, with the same degrees."""
+    if degrees.product == 1:
+        return World(rank=rank, size=size, device=device)
+    sizes = degrees.sizes(size)
+    mesh = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=AXES) if degrees.shard > 1 else None
+    wanted = [(axis,) for axis in AXES] + [POSITIONS, ROWS, WHOLE, OF_A_TENSOR, OF_AN_EXPERT]
+    present = dict.fromkeys(tuple(axis for axis in axes if sizes[axis] > 1) for axes in wanted)
+    groups = {axes: _group(axes, sizes, size) for axes in present if axes}
+    return World(rank=rank, size=size, device=device, degrees=degrees, mesh=mesh, groups=groups)
+
+
+def _group(axes: tuple[str, ...], sizes: dict[str, int], size: int) -> ProcessGroup:
+    """This process's group along `axes`; made by all processes, as all groups along them are."""
+    members: dict[tuple[int, ...], list[int]] = {}
+    for rank in range(size):
+        places = _places(rank, sizes)
+        members.setdefault(tuple(places[axis] for axis in AXES if axis not in axes), []).append(rank)
+    own, _ = dist.new_subgroups_by_enumeration(list(members.values()))
+    return own
+
+
+def _places(rank: int, sizes: dict[str, int]) -> dict[str, int]:
+    """Where a process lies along each axis."""
+    places = {}
+    for axis in reversed(AXES):
+        rank, places[axis] = divmod(rank, sizes[axis])
+    return places
+
+
+def micro_batches(
+    rows: int,
+    *,
+    sequence_length: int,
+    micro_batch_tokens: int,
+    world: World,
+    chosen: Callable[[int], Iterable[int]] | None = None,
+) -> list[range]:
     """The rows of the global batch that this process takes in each pass; 0 `micro_batch_tokens` means one pass.
 
-    RecipeError when rows do not divide over passes and processes.
+    `chosen` gives the numbers, of so many micro-batches, that are its own; None: every so-manieth.
+
+    Some processes take a pass more than others when the micro-batches do not divide. RecipeError when rows do not
+    divide over micro-batches, or a process would have none.
     """
-    passes = accumulation_steps(
+    sets = world.length(*ROWS)
+    count = micro_batches_in(
         global_batch_tokens=rows * sequence_length,
         sequence_length=sequence_length,
         micro_batch_tokens=micro_batch_tokens,
-        data_parallel=world.size,
+        data_parallel=sets,
     )
-    size = rows // (passes * world.size)
-    starts = [(number * world.size + world.rank) * size for number in range(passes)]
-    return [range(start, start + size) for start in starts]
-
-
-def sum_gradients(parameters: Sequence[Tensor], extras: Tensor, world: World) -> Tensor:
-    """Replace each gradient by its sum over processes; returns `extras` (a few fp32 numbers) summed likewise.
-
-    One message a step: for the model sizes this is for, latency costs more than the copy.
-    """
-    if world.size == 1:
-        return extras
-    flat = world.sum(torch.cat([extras, *(p.grad.reshape(-1) for p in parameters)]))
-    at = len(extras)
-    for parameter in parameters:
-        parameter.grad.copy_(flat[at : at + parameter.numel()].view_as(parameter))
-        at += parameter.numel()
-    return flat[: len(extras)]
+    size = rows // count
+    own = range(world.place(*ROWS), count, sets) if chosen is None else chosen(count)
+    return [range(number * size, (number + 1) * size) for number in own]

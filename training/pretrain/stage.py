@@ -28,13 +28,15 @@ from training.pretrain.batches import (
     shapes,
 )
 from training.pretrain.checkpoint import Store
+from training.pretrain.degrees import CHOSEN, Degrees, check_degrees
 from training.pretrain.ledger import LEDGER_FILE, Ledger, write_ledger
-from training.pretrain.loop import HELD_OUT_BITS, Trainer, Watch, keep_freed_memory, train
+from training.pretrain.loop import HELD_OUT_BITS, Trainer, Watch, continued, keep_freed_memory, train
 from training.pretrain.model import Decoder, initialise
 from training.pretrain.objectives import Objective
-from training.pretrain.parallel import World, joined_world, micro_batches
+from training.pretrain.parallel import POSITIONS, World, joined_world, micro_batches
 from training.pretrain.shape import ModelConfig
 from training.pretrain.sidecars import Sidecars
+from training.pretrain.watchdog import watched
 from training.progress import Progress
 from training.recipe import ModelRecipe, PretrainRecipe
 from training.records import RecipeError
@@ -56,8 +58,17 @@ def run(job: Job, work: Work) -> Outcome:
     plan, shards, sidecars = open_inputs(job, recipe)
     set_up_torch(job)
     check_devices(job.run, work.progress)
-    with joined_world() as world:
+    degrees = degrees_of(job.run)
+    with joined_world(degrees, hang_seconds=job.run.hang_seconds) as world:
         model = build_model(job.settings_as(ModelRecipe, "model"), recipe, _tokenizer_folder(job))
+        check_degrees(
+            degrees,
+            model.config,
+            phases=plan.phases,
+            optimizer=recipe.optimizer,
+            processes=world.size,
+            audited_tokens=job.run.micro_batch_tokens if job.run.audit else None,
+        )
         check_memory(model.config, recipe, plan, job.run, world)
         trainer = Trainer(
             model,
@@ -67,10 +78,10 @@ def run(job: Job, work: Work) -> Outcome:
             world,
             micro_batch_tokens=job.run.micro_batch_tokens,
             objective=make_objective(recipe, plan, _tokenizer_folder(job)),
+            is_audited=job.run.audit,
         )
         model.set_recompute(job.run.recompute)
-        if job.run.compile:
-            trainer.hidden = torch.compile(model)
+        compile_model(trainer, job.run.compile)
         broken = trainer.resume(Store(work.scratch / CHECKPOINTS_FOLDER, world))
         for line in broken:
             work.progress.message(f"a checkpoint is broken and was passed over: {line}", level="WARNING")
@@ -81,22 +92,32 @@ def run(job: Job, work: Work) -> Outcome:
                 "no text samples: the objective continues no text, the package tokenizers is not installed, or nothing"
                 " is held out"
             )
-        train(
-            trainer,
-            Watch(
-                progress=work.progress,
-                checkpoint_seconds=job.run.checkpoint_seconds,
-                bundle=work.path / BUNDLE_FOLDER,
-                describe=sidecars.describe,
-                sample=sample,
-            ),
+        watch = Watch(
+            progress=work.progress,
+            checkpoint_seconds=job.run.checkpoint_seconds,
+            bundle=work.path / BUNDLE_FOLDER,
+            describe=sidecars.describe,
+            sample=sample,
         )
-        trainer.use_average()
-        held_out = trainer.held_out()
-        if not world.is_first:
+        with watched(rank=world.rank, size=world.size, seconds=job.run.hang_seconds) as trainer.alive:
+            train(trainer, watch)
+            trainer.use_average()
+            held_out, whole = trainer.held_out(), trainer.whole_model()
+        if whole is None:
             return Outcome(files=())
         notes = _notes(trainer, broken, resumed_at)
-        return _finish(job, work, trainer, held_out, notes, sidecars)
+        return _finish(job, work, trainer, whole, held_out, notes, sidecars)
+
+
+def compile_model(trainer: Trainer, what: bool | str) -> None:
+    """Let torch compile the whole model, or each of its blocks as it comes; the first passes take longer."""
+    if what == "blocks":
+        for block in trainer.model.blocks:
+            block.compile()
+    elif what and trainer.world.is_split:
+        raise RecipeError("compile=true: a model that is spread over processes is no one graph; blocks is right")
+    elif what:
+        trainer.hidden = torch.compile(trainer.model)
 
 
 def build_model(recipe: ModelRecipe, pretrain: PretrainRecipe, tokenizer: Path) -> Decoder:
@@ -142,6 +163,11 @@ def open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards, Sidecar
     inputs = {one.fingerprint: one for one in job.inputs_of("token_shards")}
     shards = open_shards(plan, inputs, verify=is_first_here)
     return plan, shards, Sidecars(plan, inputs)
+
+
+def degrees_of(run: RunSettings) -> Degrees:
+    """How the profile wants a model to be spread."""
+    return Degrees(**{axis: getattr(run, axis) for axis in CHOSEN})
 
 
 def set_up_torch(job: Job) -> None:
@@ -196,7 +222,7 @@ def _least_bytes(
         micro_batch_tokens=run.micro_batch_tokens,
         world=world,
     )
-    return least_bytes(
+    needed = least_bytes(
         config,
         optimizer=recipe.optimizer,
         rows=len(passes[0]),
@@ -207,6 +233,11 @@ def _least_bytes(
         probabilities=world.device.type == "cpu",
         averaged=recipe.average.kind != "none",
     )
+    # At least: what `tensor` and `expert` do not divide counts as if they did.
+    holders = world.length("shard", "expert", "tensor")
+    return {
+        name: size // (world.length(*POSITIONS) if name == "activations" else holders) for name, size in needed.items()
+    }
 
 
 def memory_of(device: torch.device) -> tuple[int, str]:
@@ -225,7 +256,7 @@ def _tokenizer_folder(job: Job) -> Path:
     return Path(job.input_of("tokenizer").path)
 
 
-def _sampler(tokenizer: Path, trainer: Trainer) -> Callable[[Trainer], str] | None:
+def _sampler(tokenizer: Path, trainer: Trainer) -> Callable[[Decoder], str] | None:
     """Continues the start of a held-out document greedily.
 
     None when the model does not learn to, the package tokenizers is not there, or nothing is held out.
@@ -244,8 +275,8 @@ def _sampler(tokenizer: Path, trainer: Trainer) -> Callable[[Trainer], str] | No
     tokens, _, _ = shards.rows(samples[:1], length=plan.record.sequence_length)
     prompt = tokens[0, : min(PROMPT_TOKENS, samples[0][0].length - 1)].tolist()
 
-    def sample(trainer: Trainer) -> str:
-        text = trainer.continued(prompt, new_tokens=SAMPLE_TOKENS, eos_id=plan.record.eos_id)
+    def sample(model: Decoder) -> str:
+        text = continued(model, prompt, new_tokens=SAMPLE_TOKENS, eos_id=plan.record.eos_id, dtype=trainer.dtype)
         return f"{encoding.decode(prompt)} ⟶ {encoding.decode(text[len(prompt) :])}"
 
     return sample
@@ -266,6 +297,8 @@ def _notes(trainer: Trainer, broken: tuple[str, ...], resumed_at: int) -> dict[s
         "passes_per_step": len(trainer.passes[-1]),
         "torch": torch.__version__,
     }
+    if trainer.world.is_split:
+        notes["mesh"] = trainer.world.degrees.sizes(trainer.world.size)
     if resumed_at:
         notes["resumed_at_step"] = resumed_at
     if broken:
@@ -281,6 +314,7 @@ def _finish(
     job: Job,
     work: Work,
     trainer: Trainer,
+    model: Decoder,
     held_out: dict[str, float],
     notes: dict[str, Any],
     sidecars: Sidecars,
@@ -292,10 +326,10 @@ def _finish(
     if reasons:
         notes["own_layout"] = list(reasons)
     names = export.write_model(
-        trainer.model, folder, tokenizer=_tokenizer_folder(job), eos_id=record.eos_id, own_layout=bool(reasons)
+        model, folder, tokenizer=_tokenizer_folder(job), eos_id=record.eos_id, own_layout=bool(reasons)
     )
     rows = trainer.shards.rows(index(trainer.plan, 0)[:2], length=trainer.plan.phase_at(0).sequence_length)
-    comparison = export.compare(trainer.model, folder, torch.from_numpy(rows[0]).to(trainer.world.device))
+    comparison = export.compare(model, folder, torch.from_numpy(rows[0]).to(trainer.world.device))
     start = position.first_loss if position.first_loss is not None else math.nan
     end = sum(position.last_losses) / max(1, len(position.last_losses)) if position.last_losses else math.nan
     trained = trainer.plan.tokens_before(position.step) - sum(

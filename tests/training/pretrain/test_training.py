@@ -393,7 +393,7 @@ def test_two_processes_train_the_model_of_one(tmp_path):
     recipe = dataclasses.replace(tiny.PRETRAIN, precision="fp32", optimizer="adamw")
     chain = tiny.TinyChain(tmp_path, pretrain=recipe)
     alone, together = (
-        chain.job(name, micro_batch_tokens=64, processes=count, checkpoint_seconds=0.0)
+        chain.job(name, micro_batch_tokens=64, processes=count, shard=count, checkpoint_seconds=0.0)
         for name, count in (("one", 1), ("two", 2))
     )
     stage.run(alone, tiny.work_in(Path(alone.output)))
@@ -403,7 +403,8 @@ def test_two_processes_train_the_model_of_one(tmp_path):
     weights = [load_file(Path(job.output, "model", "model.safetensors")) for job in (alone, together)]
     for name, weight in weights[0].items():
         assert torch.allclose(weights[1][name], weight, rtol=1e-3, atol=1e-4), name
-    assert json.loads(Path(together.output, "artifact.json").read_text())["notes"]["processes"] == 2
+    notes = json.loads(Path(together.output, "artifact.json").read_text())["notes"]
+    assert notes["processes"] == notes["mesh"]["shard"] == 2
 
 
 @pytest.mark.parametrize(("number", "moments"), [(signal.SIGKILL, (5, 15, 25)), (signal.SIGTERM, (5,))])

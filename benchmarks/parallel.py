@@ -1,0 +1,288 @@
+"""Whether a model spread over processes trains like the same model in one: every combination that a profile may name.
+
+`python -m benchmarks.parallel` (or `make parallel`) starts 2, 3 and 4 processes on this machine's CPU, with gloo, and
+compares loss, every weight's gradient, the experts' loads and the loss after two updates with those of one process. It
+prints a row for each combination and ends with 1 when a relative difference passes 1e-4. Gradients are compared by the
+norm of their difference. Combinations that are refused are listed with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cache, partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from training.job import InputArtifact
+from training.pretrain.batches import Plan, Shards, open_shards, read_plan
+from training.pretrain.degrees import CHOSEN, Degrees, check_degrees
+from training.pretrain.loop import Trainer
+from training.pretrain.model import Decoder, initialise
+from training.pretrain.parallel import World, make_world
+from training.pretrain.shape import ExpertLayers, ModelConfig
+from training.recipe import PretrainRecipe
+from training.records import RecipeError
+
+LIMIT = 1e-4
+STEPS = 3  # the last one sees two updates
+ROWS, LENGTH = 8, 32
+ALONE = World(rank=0, size=1, device=torch.device("cpu"))
+
+_SHAPE = ModelConfig(vocab_size=258, width=32, layers=4, heads=8, kv_heads=4, mlp_width=48, max_length=64)
+MODELS = {
+    "dense": replace(_SHAPE, tied=False, window=8, window_pattern=("window", "full"), logit_softcap=15.0),
+    "experts": replace(
+        _SHAPE,
+        qk_norm=True,
+        experts=ExpertLayers(count=4, active=2, width=16, shared=1, first_layer=1, balance_weight=0.5),
+    ),
+}
+OPTIMIZERS = ("adamw", "muon", "adafactor", "lion", "sgd")
+RECOMPUTE = ("none", "selective", "full")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Combination:
+    """One way to train one model."""
+
+    processes: int
+    degrees: Degrees
+    model: str = "dense"
+    recompute: str = "none"
+    optimizer: str = "adamw"
+    compile: bool = False
+
+    def refusal(self) -> str:
+        """Why it cannot be; empty when it can."""
+        try:
+            check_degrees(
+                self.degrees,
+                MODELS[self.model],
+                phases=[recipe_of(self)],
+                optimizer=self.optimizer,
+                processes=self.processes,
+            )
+        except RecipeError as error:
+            return str(error)
+        return ""
+
+    def __str__(self) -> str:
+        named = " ".join(f"{axis}={value}" for axis in CHOSEN if (value := getattr(self.degrees, axis)) > 1)
+        rest = " ".join((self.model, self.recompute, self.optimizer, *(["compiled"] if self.compile else [])))
+        return f"{self.processes}: {named or 'replicas'} | {rest}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Data:
+    """Where a plan and its shards lie."""
+
+    plan: InputArtifact
+    shards: InputArtifact
+
+    def open(self) -> tuple[Plan, Shards]:
+        """Both, read."""
+        plan = read_plan(Path(self.plan.path), digest=self.plan.digest)
+        return plan, open_shards(plan, {self.shards.fingerprint: self.shards}, verify=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """What a run gave: the losses, the gradients of the first step by name, the experts' loads."""
+
+    losses: list[float]
+    norm: float
+    gradients: dict[str, torch.Tensor]
+    loads: torch.Tensor
+
+    def difference(self, other: Run) -> float:
+        """The largest relative one."""
+        pairs = [*zip(self.losses, other.losses, strict=True), (self.norm, other.norm)]
+        numbers = [abs(a - b) / abs(b) for a, b in pairs]
+        assert self.gradients.keys() == other.gradients.keys()
+        tensors = [
+            ((gradient - other.gradients[name]).norm() / other.gradients[name].norm().clamp(min=1e-12)).item()
+            for name, gradient in self.gradients.items()
+        ]
+        return max(*numbers, *tensors, (self.loads - other.loads).abs().max().item() if self.loads.numel() else 0.0)
+
+
+def all_combinations() -> Iterator[Combination]:
+    """Every one with 2 to 4 processes, accepted or not."""
+    for processes in (2, 3, 4):
+        factors = [degree for degree in range(1, processes + 1) if processes % degree == 0]
+        for values in product(factors, repeat=len(CHOSEN)):
+            degrees = Degrees(**dict(zip(CHOSEN, values, strict=True)))
+            if processes % degrees.product == 0:
+                for model, recompute, optimizer in product(MODELS, RECOMPUTE, OPTIMIZERS):
+                    yield Combination(
+                        processes=processes, degrees=degrees, model=model, recompute=recompute, optimizer=optimizer
+                    )
+
+
+def pairwise() -> list[Combination]:
+    """A few in which every two values of different settings that may meet do meet."""
+    allowed = [one for one in all_combinations() if not one.refusal() and one.processes != 3]
+    missing = {pair for one in allowed for pair in _pairs(one)}
+    chosen = []
+    while missing:
+        best = max(allowed, key=lambda one: len(missing & _pairs(one)))
+        missing -= _pairs(best)
+        chosen.append(best)
+    return chosen
+
+
+@cache
+def _pairs(one: Combination) -> frozenset[tuple[Any, ...]]:
+    """Which values of two settings meet in a combination."""
+    values = {axis: min(2, size) for axis, size in one.degrees.sizes(one.processes).items()}
+    values |= {"model": one.model, "recompute": one.recompute, "optimizer": one.optimizer}
+    names = sorted(values)
+    return frozenset((a, values[a], b, values[b]) for a in names for b in names if a < b)
+
+
+def recipe_of(one: Combination) -> PretrainRecipe:
+    """Unclipped, so that the gradients left by a step are the step's."""
+    return PretrainRecipe(
+        tokens=12 * ROWS * LENGTH,
+        sequence_length=LENGTH,
+        global_batch_tokens=ROWS * LENGTH,
+        precision="fp32",
+        optimizer=one.optimizer,
+        learning_rate=1e-3,
+        muon_learning_rate=1e-3,
+        gradient_clip=0.0,
+        z_loss=1e-3,
+        seed=3,
+    )
+
+
+def run(one: Combination, data: Data, world: World) -> Run:
+    """A few steps."""
+    plan, shards = data.open()
+    model = Decoder(MODELS[one.model])
+    initialise(model, zero_outputs=False, generator=torch.Generator().manual_seed(1))
+    trainer = Trainer(model, recipe_of(one), plan, shards, world, micro_batch_tokens=LENGTH)
+    model.set_recompute(one.recompute)
+    if one.compile:
+        for block in model.blocks:
+            block.compile()
+    report = trainer.run_step()
+    gradients = {piece.name: trainer.pieces.whole(piece, piece.own.grad).clone() for piece in trainer.pieces}
+    losses = [report.loss, *(trainer.run_step().loss for _ in range(STEPS - 1))]
+    return Run(losses=losses, norm=report.gradient_norm, gradients=gradients, loads=report.loads)
+
+
+# A task is done by so many processes; what it gives in the first of them is its result.
+Task = tuple[int, Callable[[int, int], Any]]
+
+
+def compared(combinations: Sequence[Combination], data: Data, folder: Path) -> dict[Combination, float]:
+    """The largest relative difference of each from one process."""
+    tasks = [(one.processes, partial(compare, one, data)) for one in combinations]
+    return dict(zip(combinations, in_processes(tasks, folder), strict=True))
+
+
+def compare(one: Combination, data: Data, rank: int, size: int) -> float:
+    """How far a combination is from one process; the task of each of its processes."""
+    made = run(one, data, _world(one.degrees, rank, size))
+    return made.difference(_expected(one.model, one.optimizer, data)) if rank == 0 else 0.0
+
+
+@cache
+def _world(degrees: Degrees, rank: int, size: int) -> World:
+    return make_world(degrees, rank=rank, size=size, device=ALONE.device)
+
+
+@cache
+def _expected(model: str, optimizer: str, data: Data) -> Run:
+    return run(Combination(processes=1, degrees=Degrees(), model=model, optimizer=optimizer), data, ALONE)
+
+
+def in_processes(tasks: Sequence[Task], folder: Path) -> list[Any]:
+    """The results of tasks, which one set of processes does: those of one size after each other, in order."""
+    context = torch.multiprocessing.get_context("spawn")
+    results = context.SimpleQueue()
+    workers = [
+        context.Process(target=_worker, args=(rank, list(tasks), folder, results), daemon=True)
+        for rank in range(max(size for size, _ in tasks))
+    ]
+    for worker in workers:
+        worker.start()
+    found: dict[int, Any] = {}
+    try:
+        while len(found) < len(tasks):
+            while results.empty():
+                if any(worker.exitcode for worker in workers):
+                    raise RuntimeError(f"a process ended; {len(found)} of {len(tasks)} tasks are done")
+                time.sleep(0.01)
+            number, result = results.get()
+            found[number] = result
+        for worker in workers:
+            worker.join(30)
+    finally:
+        for worker in workers:
+            worker.kill()
+    return [found[number] for number in range(len(tasks))]
+
+
+def _worker(rank: int, tasks: list[Task], folder: Path, results: Any) -> None:
+    torch.set_num_threads(1)
+    for size in sorted({size for size, _ in tasks}, reverse=True):
+        if rank >= size:
+            continue
+        store = dist.FileStore(str(folder / f"store-{size}"), size)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=60))
+        for number, (_, task) in enumerate(tasks):
+            if tasks[number][0] == size:
+                result = task(rank, size)
+                if rank == 0:
+                    results.put((number, result))
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def make_data(folder: Path) -> Data:
+    """Tiny real ones."""
+    from tests.training.pretrain import tiny
+
+    recipe = recipe_of(Combination(processes=1, degrees=Degrees()))
+    chain = tiny.TinyChain(folder, pretrain=recipe)
+    return Data(plan=chain.plan_artifact, shards=chain.shards)
+
+
+def main() -> int:
+    """Compare, print, and say by the exit code whether all agree."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairwise", action="store_true", help="the few that the tests compare")
+    parser.add_argument("--compiled", action="store_true", help="each with compiled blocks as well")
+    parser.add_argument("--match", default="", help="only those whose row has this text in it")
+    options = parser.parse_args()
+    chosen = pairwise() if options.pairwise else list(all_combinations())
+    chosen = [one for one in chosen if options.match in str(one)]
+    chosen += [replace(one, compile=True) for one in chosen] if options.compiled else []
+    refused = {one: why for one in chosen if (why := one.refusal())}
+    accepted = [one for one in chosen if one not in refused]
+    with tempfile.TemporaryDirectory() as folder:
+        found = compared(accepted, make_data(Path(folder, "chain")), Path(folder))
+    for one in accepted:
+        print(f"{one!s:70} {found[one]:.1e}{'' if found[one] <= LIMIT else '  DIFFERS'}")
+    for why in sorted(set(refused.values())):
+        print(f"refused ({sum(other == why for other in refused.values())}): {why}")
+    wrong = sum(not difference <= LIMIT for difference in found.values())
+    largest = max(found.values(), default=0.0)
+    print(f"{len(accepted)} combinations, {len(refused)} refused; largest difference {largest:.1e}, {wrong} above 1e-4")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,281 @@
+"""A model spread over processes: the same training as in one, whatever the mesh; what cannot be spread is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import parallel
+from benchmarks.parallel import ALONE, LIMIT, MODELS, Combination
+from tests.training.pretrain import tiny
+from training.job import write_job
+from training.pretrain import audit, checkpoint, stage
+from training.pretrain.checkpoint import Store
+from training.pretrain.degrees import Degrees, check_degrees
+from training.pretrain.loop import Trainer
+from training.pretrain.model import Decoder, initialise
+from training.pretrain.parallel import World, make_world, micro_batches
+from training.pretrain.watchdog import Watchdog
+from training.progress import read_metrics
+from training.records import RecipeError
+
+# Eight micro-batches over three: 3, 3 and 2. With shards the last one goes along with an empty pass.
+UNEQUAL = [Combination(processes=3, degrees=Degrees(shard=shard), model=model) for shard in (1, 3) for model in MODELS]
+ADAMW = Combination(processes=1, degrees=Degrees(), model="experts")
+MESHES = {"two": (2, Degrees(expert=2)), "four": (4, Degrees(shard=2, tensor=2)), "replicas": (2, Degrees())}
+
+
+def trainer_in(data, world, one=ADAMW, **more):
+    plan, shards = data.open()
+    model = Decoder(MODELS[one.model])
+    initialise(model, zero_outputs=False, generator=torch.Generator().manual_seed(1))
+    recipe = dataclasses.replace(parallel.recipe_of(one), **more.pop("recipe", {}))
+    return Trainer(model, recipe, plan, shards, world, micro_batch_tokens=parallel.LENGTH, **more)
+
+
+def world_of(degrees, rank, size):
+    return make_world(degrees, rank=rank, size=size, device=ALONE.device) if size > 1 else ALONE
+
+
+def saved_and_trained_on(data, folder, degrees, rank, size):
+    """Losses of steps 2 and 3 after a checkpoint of step 2, and the weights at the end."""
+    world = world_of(degrees, rank, size)
+    trainer = trainer_in(data, world)
+    trainer.run_step(), trainer.run_step()
+    with Store(folder, world) as trainer.store:
+        trainer.save()
+    return ended(trainer)
+
+
+def resumed(data, folder, degrees, rank, size):
+    """The same from the checkpoint."""
+    world = world_of(degrees, rank, size)
+    trainer = trainer_in(data, world)
+    assert trainer.resume(Store(folder, world)) == () and trainer.position.step == 2
+    return ended(trainer)
+
+
+def ended(trainer):
+    losses = [trainer.run_step().loss for _ in range(2)]
+    whole = trainer.whole_model()
+    return losses, {} if whole is None else {name: p.detach().clone() for name, p in whole.named_parameters()}
+
+
+def audited(data, rank, size, *, is_audited=True, tokens=parallel.LENGTH):
+    """A digest of weights and losses after three bf16 steps."""
+    plan, shards = data.open()
+    model = Decoder(MODELS["experts"])
+    initialise(model, zero_outputs=False, generator=torch.Generator().manual_seed(1))
+    recipe = dataclasses.replace(parallel.recipe_of(ADAMW), precision="bf16")
+    trainer = Trainer(
+        model, recipe, plan, shards, world_of(Degrees(), rank, size), micro_batch_tokens=tokens, is_audited=is_audited
+    )
+    losses = [trainer.run_step().loss for _ in range(3)]
+    digest = hashlib.sha256(repr(losses).encode())
+    for tensor in checkpoint.pack(model, trainer.optimizers).values():
+        digest.update(tensor.detach().numpy().tobytes())
+    return digest.hexdigest()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return parallel.make_data(tmp_path_factory.mktemp("chain"))
+
+
+@pytest.fixture(scope="module")
+def done(data, tmp_path_factory):
+    """Everything that needs several processes, by one set of them."""
+    folder = tmp_path_factory.mktemp("processes")
+    one = saved_and_trained_on(data, folder / "one", Degrees(), 0, 1)
+    tasks = {one: (one.processes, partial(parallel.compare, one, data)) for one in (*parallel.pairwise(), *UNEQUAL)}
+    for name, (size, degrees) in MESHES.items():
+        tasks["saved", name] = (size, partial(saved_and_trained_on, data, folder / name, degrees))
+    for name, (size, degrees) in MESHES.items():  # those of four processes come first
+        tasks["from one", name] = (size, partial(resumed, data, folder / "one", degrees))
+    tasks["from four", "two"] = (2, partial(resumed, data, folder / "four", Degrees(context=2)))
+    for size in (2, 4):
+        tasks["audited", size] = (size, partial(audited, data))
+    results = parallel.in_processes(list(tasks.values()), folder)
+    made = dict(zip(tasks, results, strict=True))
+    made |= {("to one", name): resumed(data, folder / name, Degrees(), 0, 1) for name in MESHES}
+    return made | {"alone": one}
+
+
+def test_every_pair_of_settings_trains_like_one_process(done):
+    differences = {str(one): value for one, value in done.items() if isinstance(one, Combination)}
+    assert len(differences) > 12
+    assert {one: value for one, value in differences.items() if not value <= LIMIT} == {}
+
+
+def test_unequal_numbers_of_passes_change_nothing(done):
+    assert [len(passes_of(rank)) for rank in range(3)] == [3, 3, 2]
+    assert all(done[one] <= LIMIT for one in UNEQUAL)
+
+
+def passes_of(rank):
+    world = World(rank=rank, size=3, device=ALONE.device)
+    return micro_batches(8, sequence_length=32, micro_batch_tokens=32, world=world)
+
+
+def test_a_checkpoint_of_any_mesh_goes_on_in_any_other(done):
+    expected_losses, expected = done["alone"]
+    others = {key: value for key, value in done.items() if isinstance(key, tuple) and key[0] != "audited"}
+    assert len(others) == 3 * len(MESHES) + 1
+    for key, (losses, weights) in others.items():
+        assert losses == pytest.approx(expected_losses, rel=LIMIT), key
+        assert weights.keys() == expected.keys(), key
+        for name, weight in weights.items():
+            assert (weight - expected[name]).norm() <= LIMIT * expected[name].norm(), (key, name)
+
+
+def test_an_audited_run_gives_the_same_bits_for_any_number_of_processes(done, data):
+    alone = audited(data, 0, 1)
+    assert {done["audited", 2], done["audited", 4]} == {alone}
+    assert audited(data, 0, 1, is_audited=False) != alone  # the order does matter
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 6, 8, 13])
+def test_an_audited_runs_processes_share_out_every_micro_batch_in_order(count):
+    for size in (1, 2, 4):
+        worlds = [World(rank=rank, size=size, device=ALONE.device) for rank in range(size)]
+        if count >= size:
+            assert [number for world in worlds for number in audit.leaves(count, world)] == list(range(count))
+
+
+def test_a_tree_of_sums_holds_every_leaf_once_and_one_order():
+    def leaf(number):
+        return torch.tensor([10.0**number])
+
+    assert audit.subtree(leaf, 0, 8, count=6).item() == 111111
+    assert audit.subtree(leaf, 4, 8, count=6).item() == 110000
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("model", "degrees", "processes", "changes", "message"),
+    [
+        (
+            "dense",
+            {"tensor": 3},
+            3,
+            {},
+            r"tensor=3: model.kv_heads=4 is not a multiple of it; 1, 2 or 4 would be",
+        ),
+        (
+            "dense",
+            {"shard": 2, "context": 3},
+            4,
+            {},
+            r"shard=2 \* context=3 = 6 does not divide .* = 4",
+        ),
+        ("dense", {"context": 3}, 3, {}, r"context \* tensor=3: pretrain.sequence_length=32 is not a multiple"),
+        ("dense", {"expert": 2}, 2, {}, r"expert=2: the model has no experts"),
+        ("experts", {"expert": 3}, 3, {}, r"expert=3: model.experts.count=4 is not a multiple of it; 1, 2 or 4"),
+        ("dense", {"shard": 2}, 2, {"optimizer": "adafactor"}, r"shard=2: pretrain.optimizer=adafactor"),
+        ("dense", {"shard": 2}, 2, {"audited_tokens": 32}, r"audit=true with shard=2: .* data parallel only"),
+        ("dense", {}, 3, {"audited_tokens": 32}, r"audit=true with processes \* nodes = 3: .* a power of two"),
+        ("dense", {}, 2, {"audited_tokens": 0}, r"audit=true with micro_batch_tokens=0"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused_with_the_arithmetic(model, degrees, processes, changes, message):
+    given = {"phases": [tiny.PRETRAIN], "optimizer": "adamw", "processes": processes, **changes}
+    with pytest.raises(RecipeError, match=message):
+        check_degrees(Degrees(**degrees), MODELS[model], **given)
+
+
+def test_a_job_that_cannot_be_spread_is_refused_before_the_first_step(tmp_path):
+    chain = tiny.TinyChain(tmp_path)
+    job = chain.job(shard=2, processes=2)  # but this is one process
+    with pytest.raises(RecipeError, match=r"shard=2 = 2 does not divide processes \* nodes = 1"):
+        stage.run(job, tiny.work_in(Path(job.output)))
+
+
+# Processes that stand still
+
+
+class Board:
+    """The launcher's store, in memory."""
+
+    def __init__(self):
+        self.kept = {}
+
+    def set(self, key, value):
+        self.kept[key] = value.encode()
+
+    def get(self, key):
+        return self.kept[key]
+
+    def check(self, keys):
+        return all(key in self.kept for key in keys)
+
+
+def said_by(board, *, counts, silent=()):
+    """What the first of three processes says when nothing goes on."""
+    said, dogs = [], []
+    for rank in range(3):
+        dog = Watchdog(board, rank=rank, size=3, seconds=0.2 if rank == 0 else 100.0, end=said.append)
+        dog._interval = 0.05
+        for _ in range(counts[rank]):
+            dog.count()
+        dog._tell()
+        if rank == 0 or rank not in silent:
+            dog._thread.start()
+            dogs.append(dog)
+    deadline = time.monotonic() + 20
+    while not said and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for dog in dogs:
+        dog.stop()
+    return said[0]
+
+
+def test_the_process_that_stopped_is_named_or_else_the_one_that_is_behind():
+    assert "process 2 of 3 (host" in (said := said_by(Board(), counts=[4, 4, 4], silent=[2])) and "1 of 3" not in said
+    assert "process 1 of 3 (host" in (said := said_by(Board(), counts=[4, 3, 4])) and "is behind" in said
+    assert "same point" in said_by(Board(), counts=[4, 4, 4])
+
+
+def test_a_process_that_is_stopped_ends_the_others_and_is_named(tmp_path):
+    recipe = dataclasses.replace(tiny.PRETRAIN, tokens=4000 * 256)
+    mixture = tiny.MixtureRecipe(max_epochs=1000, held_out_fraction=0.1)
+    chain = tiny.TinyChain(tmp_path, pretrain=recipe, mixture=mixture)
+    job = chain.job(processes=2, shard=2, hang_seconds=4.0, threads=1)
+    write_job(job, tmp_path / "job.json")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    common = os.environ | {"OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    argv = [sys.executable, "-m", "training", str(tmp_path / "job.json")]
+    running = [
+        subprocess.Popen(argv, env=common | {"RANK": rank, "LOCAL_RANK": rank}, stderr=subprocess.PIPE, text=True)
+        for rank in "01"
+    ]
+    try:
+        metrics = Path(job.output, "metrics.jsonl")
+        while not read_metrics(metrics):
+            assert all(one.poll() is None for one in running)
+            time.sleep(0.05)
+        running[1].send_signal(signal.SIGSTOP)
+        _, said = running[0].communicate(timeout=60)
+        assert running[0].returncode == 1
+        assert (
+            f"process 1 of 2 (host {socket.gethostname()}, pid {running[1].pid}" in said and "does not answer" in said
+        )
+        assert not Path(job.output, "artifact.json").exists()
+    finally:
+        for one in running:
+            one.kill()
+            one.communicate()

@@ -1,0 +1,121 @@
+"""What layers of different processes tell each other: sums and joins that gradients pass through.
+
+A layer asks its `Lanes`; in a process that holds the whole model every answer is the question.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+# torch 2.13 renamed both and warns about the old names.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lanes:
+    """The groups that a layer's processes form; None: this process is alone on that axis.
+
+    positions: those that hold parts of the same rows, along context and tensor together.
+    """
+
+    tensor: ProcessGroup | None = None
+    context: ProcessGroup | None = None
+    expert: ProcessGroup | None = None
+    positions: ProcessGroup | None = None
+
+    def enter(self, x_BLD: Tensor) -> Tensor:
+        """All positions of the tensor group, for a layer of which this process has some heads or columns."""
+        return x_BLD if self.tensor is None else joined(x_BLD, 1, self.tensor)
+
+    def leave(self, x_BLD: Tensor) -> Tensor:
+        """The group's partial results summed, of which this process keeps its own positions (arXiv 2205.05198)."""
+        return x_BLD if self.tensor is None else summed(x_BLD, 1, self.tensor)
+
+    @property
+    def parts(self) -> int:
+        """Among how many processes the positions of a row are divided."""
+        return 1 if self.positions is None else dist.get_world_size(self.positions)
+
+    def row_counts(self, counts: Tensor) -> Tensor:
+        """Counts over whole rows, from those over this process's positions; no gradient."""
+        if self.positions is None:
+            return counts
+        counts = counts.clone()
+        dist.all_reduce(counts, group=self.positions)
+        return counts
+
+
+def joined(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
+    """The group's parts one after the other along `axis`; the gradient is summed and cut up again."""
+    return _Joined.apply(x, axis, group)
+
+
+def summed(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
+    """This process's part, along `axis`, of the sum over the group; the gradient is joined."""
+    return _Summed.apply(x, axis, group)
+
+
+def exchanged(rows: Tensor, sent: list[int], received: list[int], group: ProcessGroup) -> Tensor:
+    """The first `sent[0]` rows go to the group's first process, and so on; what came, in order of who sent it."""
+    return _Exchanged.apply(rows, sent, received, group)
+
+
+def join(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
+    """`joined` without a gradient."""
+    size = dist.get_world_size(group)
+    parts = x.new_empty(size * x.shape[0], *x.shape[1:])
+    _all_gather(parts, x.contiguous(), group=group)
+    return torch.cat(parts.chunk(size), dim=axis) if axis else parts
+
+
+def cut_sum(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
+    """`summed` without a gradient."""
+    parts = torch.cat(x.chunk(dist.get_world_size(group), dim=axis)) if axis else x.contiguous()
+    own = x.new_empty(parts.shape[0] // dist.get_world_size(group), *parts.shape[1:])
+    _reduce_scatter(own, parts, group=group)
+    return own
+
+
+class _Joined(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, axis, group):  # type: ignore[no-untyped-def]
+        ctx.axis, ctx.group = axis, group
+        return join(x, axis, group)
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        return cut_sum(grad, ctx.axis, ctx.group), None, None
+
+
+class _Summed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, axis, group):  # type: ignore[no-untyped-def]
+        ctx.axis, ctx.group = axis, group
+        return cut_sum(x, axis, group)
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        return join(grad, ctx.axis, ctx.group), None, None
+
+
+class _Exchanged(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, rows, sent, received, group):  # type: ignore[no-untyped-def]
+        ctx.sent, ctx.received, ctx.group = sent, received, group
+        return _exchange(rows, sent, received, group)
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        return _exchange(grad, ctx.received, ctx.sent, ctx.group), None, None, None
+
+
+def _exchange(rows: Tensor, sent: list[int], received: list[int], group: ProcessGroup) -> Tensor:
+    came = rows.new_empty(sum(received), *rows.shape[1:])
+    dist.all_to_all_single(came, rows.contiguous(), received, sent, group=group)
+    return came

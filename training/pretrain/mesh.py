@@ -1,0 +1,250 @@
+"""A model spread over the device mesh: which part of each weight is whose, and how parts become the whole again.
+
+Layers split by `tensor` and `expert` hold plain, smaller weights; `shard` is torch's FSDP2 on top of them. Optimizers,
+checkpoints and norms see one thing only: pieces, plain tensors that lie somewhere in a named whole. Where nothing is
+split a piece is the parameter itself.
+
+What `tensor` does not split (embedding, head, norms, routers, experts) every process of the group applies to its own
+positions, so its gradient is a partial sum like that of other rows. That is why the head's logits need no group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+from training.pretrain.experts import Experts
+from training.pretrain.lanes import join
+from training.pretrain.model import MLP, Attention, Block, Decoder
+from training.pretrain.optim import gradient_norm
+from training.pretrain.parallel import OF_A_TENSOR, OF_AN_EXPERT, WHOLE, World
+
+# The axis of each weight along which a kind of parallelism cuts it. Rows of the fused projection are grouped by
+# key-value head, so a cut along them is one between heads.
+TENSOR_CUTS = {
+    Attention: {"query_key_value": 0, "output": 1},
+    MLP: {"gate": 0, "up": 0, "down": 1},
+}
+EXPERT_CUTS = {Experts: {"gate": 0, "up": 0, "down": 0}}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Piece:
+    """This process's part of a named weight.
+
+    own: what the optimizers update; `held`: what the module holds between passes, `own` itself unless FSDP shards it.
+    shape: of the weight; start: where `own` begins in it.
+    cut: the process axis, if any, and the axis of the weight along which a layer's processes divide it.
+    sums: process axes along which others hold the same piece, so that its gradients there add up to the whole one.
+    """
+
+    name: str
+    own: Tensor
+    held: Tensor
+    shape: tuple[int, ...]
+    start: tuple[int, ...]
+    cut: tuple[str, int] | None = None
+    sums: tuple[str, ...] = WHOLE
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether not every process holds just this."""
+        return self.own is not self.held or self.cut is not None
+
+    @property
+    def place(self) -> tuple[slice, ...]:
+        """Where `own` lies in the whole."""
+        return tuple(slice(start, start + size) for start, size in zip(self.start, self.own.shape, strict=True))
+
+
+class Pieces:
+    """All pieces of this process, by name."""
+
+    def __init__(self, pieces: Sequence[Piece], world: World) -> None:
+        self.world = world
+        self.by_name = {piece.name: piece for piece in pieces}
+        self.tensors = [piece.own for piece in pieces]
+        self._of = {id(tensor): piece for piece in pieces for tensor in (piece.own, piece.held)}
+
+    def __iter__(self) -> Iterator[Piece]:
+        return iter(self.by_name.values())
+
+    def of(self, tensor: Tensor) -> Piece:
+        """The piece whose `own` or `held` a tensor is."""
+        return self._of[id(tensor)]
+
+    # Gradients
+
+    def forget_gradients(self) -> None:
+        """Before the first pass of a step."""
+        for piece in self:
+            piece.own.grad = piece.held.grad = None
+
+    def sum_gradients(self, extras: Tensor) -> Tensor:
+        """Make each gradient that of the whole global batch; returns `extras` (a few fp32 numbers) summed over all.
+
+        One message for each set of axes that pieces are shared along: for the sizes that replicas are for, latency
+        costs more than the copy.
+        """
+        for piece in self:
+            if piece.own is not piece.held:
+                piece.own.grad = piece.held.grad.to_local()
+        if self.world.size == 1:
+            return extras
+        groups: dict[tuple[str, ...], list[Tensor]] = {}
+        for piece in self:
+            groups.setdefault(piece.sums, []).append(piece.own)
+        everywhere = next((sums for sums in groups if self.world.length(*sums) == self.world.size), None)
+        if everywhere is None:
+            extras = self.world.sum(extras)
+        for sums, tensors in groups.items():
+            ahead = extras if sums == everywhere else extras[:0]
+            flat = torch.cat([ahead, *(tensor.grad.reshape(-1) for tensor in tensors)])
+            _copy_back(self.world.sum(flat, *sums)[len(ahead) :], tensors)
+            extras = flat[: len(ahead)] if sums == everywhere else extras
+        return extras
+
+    def gradient_norm(self) -> Tensor:
+        """Euclidean norm over all gradients of the model together; fp32 scalar, the same bits everywhere."""
+        if not self.world.is_split:
+            return gradient_norm(self.tensors)
+        squares = [torch.linalg.vector_norm(piece.own.grad).square() / self.world.length(*piece.sums) for piece in self]
+        return self.world.sum(torch.stack(squares).sum()).sqrt()
+
+    def norms(self) -> Tensor:
+        """Of each weight and its gradient, `[pieces, 2]`."""
+        squares = torch.stack(
+            [
+                torch.stack([torch.linalg.vector_norm(part.detach()).square() for part in (piece.own, piece.own.grad)])
+                / (self.world.length(*piece.sums) if self.world.is_split else 1)
+                for piece in self
+            ]
+        )
+        return (self.world.sum(squares) if self.world.is_split else squares).sqrt()
+
+    # Parts and wholes
+
+    def in_layer(self, piece: Piece, part: Tensor) -> Tensor:
+        """What FSDP's processes hold of a tensor that lies like the piece, put together."""
+        group = self.world.group("shard")
+        if group is None:
+            return part
+        rows = piece.held.shape[0]
+        size = -(-rows // self.world.length("shard"))
+        padded = part.new_zeros(size, *part.shape[1:])
+        padded[: len(part)] = part
+        return join(padded, 0, group)[:rows]
+
+    def matrix(self, piece: Piece, part: Tensor) -> Tensor:
+        """The whole matrices of which `part` is this process's; of experts, all those that its layer holds."""
+        part = self.in_layer(piece, part)
+        if piece.cut is None or piece.cut[0] == "expert":
+            return part
+        axis, dim = piece.cut
+        return join(part, dim, self.world.group(axis))
+
+    def part(self, piece: Piece, matrix: Tensor) -> Tensor:
+        """This process's part of what `matrix` gave."""
+        if piece.cut is not None and piece.cut[0] == "expert":
+            first = piece.start[0] - self.world.place("expert") * matrix.shape[0]
+            return matrix[first : first + len(piece.own)]
+        return matrix[piece.place]
+
+    def whole(self, piece: Piece, part: Tensor) -> Tensor:
+        """What `part` is of: the named weight, its gradient, or anything that lies like them."""
+        matrix = self.matrix(piece, part.detach())
+        if piece.cut is None or piece.cut[0] != "expert":
+            return matrix
+        return join(matrix, 0, self.world.group("expert"))
+
+
+def _copy_back(flat: Tensor, tensors: Sequence[Tensor]) -> None:
+    """Into each gradient its numbers."""
+    at = 0
+    for tensor in tensors:
+        tensor.grad.copy_(flat[at : at + tensor.numel()].view_as(tensor))
+        at += tensor.numel()
+
+
+def spread(model: Decoder, world: World) -> Pieces:
+    """Leave of a whole model, the same on every process, what this one holds, on its device; the pieces of that."""
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    cuts = dict(_cut(model, world)) if world.is_split else {}
+    model.to(world.device)
+    if world.mesh is not None:
+        for module in (*(module for module in model.modules() if isinstance(module, Block)), model):
+            fully_shard(module, mesh=world.mesh["shard"])
+            # Gradients are scaled by the whole batch's tokens beforehand: they add up, and have no mean.
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+    pieces = Pieces([_piece(name, held, shapes[name], cuts, world) for name, held in model.named_parameters()], world)
+    model.pieces = pieces  # later the module may show what FSDP put together instead
+    return pieces
+
+
+def pieces_of(model: nn.Module) -> Pieces:
+    """The pieces that `spread` left; of a model that was never spread, all of it."""
+    spread_before = getattr(model, "pieces", None)
+    if spread_before is not None:
+        return spread_before
+    alone = World(rank=0, size=1, device=torch.device("cpu"))
+    named = model.named_parameters()
+    return Pieces([_piece(name, held, tuple(held.shape), {}, alone) for name, held in named], alone)
+
+
+def _cut(model: Decoder, world: World) -> Iterator[tuple[str, tuple[str, int]]]:
+    """Replace weights by this process's part; gives name, and (process axis, axis of the weight), of each."""
+    lanes = world.lanes()
+    for path, module in model.named_modules():
+        if isinstance(module, (Attention, MLP, Experts)):
+            module.lanes = lanes
+        for axis, table in (("tensor", TENSOR_CUTS), ("expert", EXPERT_CUTS)):
+            for name, dim in table.get(type(module), {}).items():
+                weight = getattr(module, name)
+                if weight is not None and world.length(axis) > 1:
+                    part = weight.detach().chunk(world.length(axis), dim)[world.place(axis)]
+                    setattr(module, name, nn.Parameter(part.clone()))
+                    yield f"{path}.{name}", (axis, dim)
+
+
+def _piece(name: str, held: Tensor, shape: tuple[int, ...], cuts: Mapping[str, tuple[str, int]], world: World) -> Piece:
+    start, cut = [0] * len(shape), cuts.get(name)
+    if cut is not None:
+        start[cut[1]] = world.place(cut[0]) * held.shape[cut[1]]
+    sums = WHOLE if cut is None else OF_A_TENSOR if cut[0] == "tensor" else OF_AN_EXPERT
+    own = held
+    if world.mesh is not None:
+        own = nn.Parameter(held.to_local().detach())  # the same memory
+        start[0] += min(held.shape[0], world.place("shard") * -(-held.shape[0] // world.length("shard")))
+    return Piece(name=name, own=own, held=held, shape=shape, start=tuple(start), cut=cut, sums=sums)
+
+
+def reshard(model: Decoder) -> None:
+    """Let go of weights that FSDP put together for a pass and kept; before pieces change, other than by a step."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
+def gathered(model: Decoder, pieces: Pieces) -> Decoder | None:
+    """The whole model in the first process, None in the others. All must come here.
+
+    The model itself where it is whole.
+    """
+    world = pieces.world
+    if not world.is_split:
+        return model if world.is_first else None
+    made = Decoder(model.config).to(world.device) if world.is_first else None
+    target = dict(made.named_parameters()) if made is not None else {}
+    for piece in pieces:
+        weight = pieces.whole(piece, piece.own)
+        if made is not None:
+            target[piece.name].data.copy_(weight)
+    if made is not None:
+        for name, buffer in model.named_buffers():
+            made.get_buffer(name).copy_(buffer)
+    return made

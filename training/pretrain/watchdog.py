@@ -1,0 +1,130 @@
+"""Notices that a run of several processes stands still, says whom it waits for, and ends this process.
+
+Every process counts what it does and a thread of it tells the launcher's store the count, with a tick of its own. When
+the own count has not moved for too long the thread looks at the others'. A process whose tick stands still is stopped,
+swapped out or gone with its machine; one that ticks and counted less than the others hangs in its own code. The thread
+ends the process hard, since the main one waits inside a message that may never end; the launcher then ends the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+log = logging.getLogger(__name__)
+
+EXIT_CODE = 1
+MAX_INTERVAL = 10.0  # seconds between two ticks
+
+
+class Watchdog:
+    """Watches from the first count on; `end` is what happens when nothing does any more."""
+
+    def __init__(
+        self, store: Any, *, rank: int, size: int, seconds: float, end: Callable[[str], None] | None = None
+    ) -> None:
+        self._store, self._rank, self._size, self._seconds = store, rank, size, seconds
+        self._interval = min(MAX_INTERVAL, seconds / 4)
+        self._end = end or _end
+        self._count = self._tick = 0
+        self._finished = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def count(self) -> None:
+        """Something was done that others may wait for."""
+        self._count += 1
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._tell()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No longer watch."""
+        self._finished.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        seen, since = self._count, time.monotonic()
+        while not self._finished.wait(self._interval):
+            try:
+                self._tell()
+                if self._count != seen:
+                    seen, since = self._count, time.monotonic()
+                elif time.monotonic() - since > self._seconds:
+                    self._end(f"no progress for {time.monotonic() - since:.0f} s: {self._whom()}")
+                    return
+            except dist.DistError as error:
+                self._end(f"the launcher's store does not answer: {error}")
+                return
+
+    def _tell(self) -> None:
+        self._tick += 1
+        self._store.set(_key(self._rank), f"{self._count} {self._tick} {socket.gethostname()} {os.getpid()}")
+
+    def _whom(self) -> str:
+        """Who is waited for."""
+        before = self._heard()
+        # Twice the interval: whoever is alive has told something new by then.
+        for _ in range(2):
+            time.sleep(self._interval)
+            self._tell()
+        now = self._heard()
+        silent = [rank for rank in range(self._size) if rank not in now or now[rank] == before.get(rank)]
+        if silent:
+            return "; ".join(f"process {self._named(rank, now)} does not answer" for rank in silent)
+        counts = {rank: int(now[rank][0]) for rank in now}
+        behind = [rank for rank in counts if counts[rank] < max(counts.values())]
+        if behind:
+            return "; ".join(f"process {self._named(rank, now)} is behind, and waited for" for rank in behind)
+        return f"all {self._size} processes are at the same point and answer"
+
+    def _named(self, rank: int, heard: dict[int, list[str]]) -> str:
+        where = f" (host {heard[rank][2]}, pid {heard[rank][3]}, at {heard[rank][0]})" if rank in heard else ""
+        return f"{rank} of {self._size}{where}"
+
+    def _heard(self) -> dict[int, list[str]]:
+        """Count, tick, host and pid of every process that ever told them."""
+        present = [rank for rank in range(self._size) if self._store.check([_key(rank)])]
+        return {rank: self._store.get(_key(rank)).decode().split(" ") for rank in present}
+
+
+def _key(rank: int) -> str:
+    return f"pedigree/alive/{rank}"
+
+
+def _end(why: str) -> None:
+    log.error("%s; this process ends", why)
+    logging.shutdown()
+    os._exit(EXIT_CODE)
+
+
+@contextmanager
+def watched(*, rank: int, size: int, seconds: float) -> Iterator[Callable[[], None]]:
+    """What is to be called at every sign of progress; alone there is nobody to wait for, and nothing is watched."""
+    if size == 1:
+        yield lambda: None
+        return
+    # A connection of its own: the process group's is held by whoever waits through it.
+    store = dist.TCPStore(
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        is_master=False,
+        wait_for_workers=False,
+        timeout=timedelta(seconds=seconds),
+    )
+    watchdog = Watchdog(store, rank=rank, size=size, seconds=seconds)
+    watchdog.start()
+    try:
+        yield watchdog.count
+    finally:
+        watchdog.stop()
