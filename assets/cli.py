@@ -19,7 +19,7 @@ import typer
 from assets.run import BAD_INPUT, FAILED, OK, Report, full_disk, keep_recipe, run_recipe
 from assets.status import Cell, compare, last_made
 from training.job import DataError
-from training.pretrain.degrees import CHOSEN, Degrees, check_degrees
+from training.pretrain.degrees import Degrees, check_degrees
 from training.recipe import Recipe, load_recipe, micro_batches_in, recipe_as_data, recipe_folders
 from training.records import RecipeError
 
@@ -83,7 +83,7 @@ def check_fit(recipe: Recipe, profile: str) -> None:
     if unknown:
         raise ProfileError(f"{profile}: stages.{unknown[0]}: no such asset; there are {', '.join(CHAIN)}")
     size = loaded.size_for("base_model")
-    processes, degrees = size.nodes * size.processes, Degrees(**{axis: getattr(size, axis) for axis in CHOSEN})
+    processes, degrees = size.nodes * size.processes, Degrees.of(size)
     try:
         check_degrees(
             degrees,

@@ -232,6 +232,8 @@ def run_settings(size: Size) -> RunSettings:
         tensor=size.tensor,
         context=size.context,
         expert=size.expert,
+        pipeline=size.pipeline,
+        pipeline_chunks=size.pipeline_chunks,
         audit=size.audit,
         hang_seconds=size.hang_seconds,
         compile=size.compile,

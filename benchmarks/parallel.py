@@ -27,11 +27,12 @@ from training.job import InputArtifact
 from training.pretrain.batches import Plan, Shards, open_shards, read_plan
 from training.pretrain.degrees import CHOSEN, Degrees, check_degrees
 from training.pretrain.loop import Trainer
+from training.pretrain.mesh import from_stages
 from training.pretrain.model import Decoder, initialise
 from training.pretrain.parallel import World, make_world
 from training.pretrain.shape import ExpertLayers, ModelConfig
 from training.recipe import PretrainRecipe
-from training.records import RecipeError
+from training.records import RecipeError, write_record
 
 LIMIT = 1e-4
 STEPS = 3  # the last one sees two updates
@@ -77,7 +78,8 @@ class Combination:
         return ""
 
     def __str__(self) -> str:
-        named = " ".join(f"{axis}={value}" for axis in CHOSEN if (value := getattr(self.degrees, axis)) > 1)
+        values = write_record(self.degrees).items()
+        named = " ".join(f"{name}={value}" for name, value in values if value > 1)
         rest = " ".join((self.model, self.recompute, self.optimizer, *(["compiled"] if self.compile else [])))
         return f"{self.processes}: {named or 'replicas'} | {rest}"
 
@@ -122,8 +124,10 @@ def all_combinations() -> Iterator[Combination]:
         factors = [degree for degree in range(1, processes + 1) if processes % degree == 0]
         for values in product(factors, repeat=len(CHOSEN)):
             degrees = Degrees(**dict(zip(CHOSEN, values, strict=True)))
+            chunked = replace(degrees, pipeline_chunks=2)
+            forms = (degrees, chunked) if degrees.pipeline > 1 else (degrees,)
             if processes % degrees.product == 0:
-                for model, recompute, optimizer in product(MODELS, RECOMPUTE, OPTIMIZERS):
+                for degrees, model, recompute, optimizer in product(forms, MODELS, RECOMPUTE, OPTIMIZERS):
                     yield Combination(
                         processes=processes, degrees=degrees, model=model, recompute=recompute, optimizer=optimizer
                     )
@@ -145,7 +149,12 @@ def pairwise() -> list[Combination]:
 def _pairs(one: Combination) -> frozenset[tuple[Any, ...]]:
     """Which values of two settings meet in a combination."""
     values = {axis: min(2, size) for axis, size in one.degrees.sizes(one.processes).items()}
-    values |= {"model": one.model, "recompute": one.recompute, "optimizer": one.optimizer}
+    values |= {
+        "chunks": one.degrees.pipeline_chunks,
+        "model": one.model,
+        "recompute": one.recompute,
+        "optimizer": one.optimizer,
+    }
     names = sorted(values)
     return frozenset((a, values[a], b, values[b]) for a in names for b in names if a < b)
 
@@ -177,7 +186,11 @@ def run(one: Combination, data: Data, world: World) -> Run:
         for block in model.blocks:
             block.compile()
     report = trainer.run_step()
-    gradients = {piece.name: trainer.pieces.whole(piece, piece.own.grad).clone() for piece in trainer.pieces}
+    gradients = {}
+    for name, shape in trainer.pieces.shapes.items():
+        piece = trainer.pieces.by_name.get(name)
+        own = None if piece is None else trainer.pieces.whole(piece, piece.own.grad)
+        gradients[name] = from_stages(own, shape, world).clone()
     losses = [report.loss, *(trainer.run_step().loss for _ in range(STEPS - 1))]
     return Run(losses=losses, norm=report.gradient_norm, gradients=gradients, loads=report.loads)
 

@@ -57,10 +57,12 @@ class RunSettings:
     gpus_per_node: int = 0
     micro_batch_tokens: int = 0  # 0: the whole global batch at once
     checkpoint_seconds: float = 60.0
-    shard: int = 1  # of the processes, how many share each weight (FSDP); `training/pretrain/degrees.py` for all four
+    shard: int = 1  # of the processes, how many share each weight (FSDP); `training/pretrain/degrees.py` for all
     tensor: int = 1  # share each layer
     context: int = 1  # share each row
     expert: int = 1  # share the experts
+    pipeline: int = 1  # have consecutive layers
+    pipeline_chunks: int = 1  # in so many places of the model each
     audit: bool = False  # the same bits for every number of processes, slower
     hang_seconds: float = 1800.0  # without progress, after which several processes are torn down
     compile: Literal[False, True, "blocks"] = False  # the whole model, or each block

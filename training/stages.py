@@ -232,6 +232,7 @@ STAGES: dict[str, Stage] = {
                 "training.pretrain.objectives",
                 "training.pretrain.optim",
                 "training.pretrain.parallel",
+                "training.pretrain.pipeline",
                 "training.pretrain.rotary",
                 "training.pretrain.shape",
                 "training.pretrain.sidecars",

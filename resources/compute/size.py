@@ -32,6 +32,8 @@ class Size(Record):
     tensor: int = Field(default=1, ge=1, description="processes that share the heads and the MLP of each layer")
     context: int = Field(default=1, ge=1, description="processes that share the positions of a row")
     expert: int = Field(default=1, ge=1, description="processes that share the experts of each layer")
+    pipeline: int = Field(default=1, ge=1, description="processes that have consecutive layers")
+    pipeline_chunks: int = Field(default=1, ge=1, description="places of the model in which each of them has some")
     audit: bool = Field(default=False, description="the same bits for every number of training processes, slower")
     hang_seconds: float = Field(default=1800.0, gt=0, description="without progress: training processes are torn down")
     compile: bool | Literal["blocks"] = Field(default=False, description="torch.compile: the model, or each block")

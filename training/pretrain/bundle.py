@@ -69,10 +69,9 @@ def write(folder: Path, trainer: Trainer, why: str, *, describe: Describe) -> No
 
 def _weights(trainer: Trainer) -> list[dict[str, Any]]:
     """The norm of every weight and of its gradient, from all parts."""
-    norms = trainer.pieces.norms().tolist()
     return [
         {"name": name, "norm": _number(norm), "gradient_norm": _number(gradient)}
-        for name, (norm, gradient) in zip(trainer.pieces.by_name, norms, strict=True)
+        for name, (norm, gradient) in trainer.pieces.norms().items()
     ]
 
 

@@ -2,6 +2,7 @@
 
 Processes are numbered by their place along the axes, the last one fastest, so those that talk most are neighbours:
 
+    pipeline    consecutive layers, in `pipeline_chunks` places of the model
     replicate   rows; what is left of the processes
     shard       rows, and each holds a part of every weight, gradient and optimizer state (FSDP)
     expert      rows, and each holds some of the experts
@@ -12,14 +13,14 @@ Processes are numbered by their place along the axes, the last one fastest, so t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import prod
-from typing import Protocol
+from typing import Any, Protocol
 
 from training.pretrain.shape import ModelConfig
 from training.records import RecipeError
 
-AXES = ("replicate", "shard", "expert", "context", "tensor")
+AXES = ("pipeline", "replicate", "shard", "expert", "context", "tensor")
 CHOSEN = tuple(axis for axis in AXES if axis != "replicate")  # those that a profile names
 
 
@@ -33,10 +34,17 @@ class _Phase(Protocol):
 class Degrees:
     """The degrees that the profile names; every other process takes rows of its own with a whole model."""
 
+    pipeline: int = 1
+    pipeline_chunks: int = 1
     shard: int = 1
     expert: int = 1
     context: int = 1
     tensor: int = 1
+
+    @classmethod
+    def of(cls, settings: Any) -> Degrees:
+        """Those that the fields of a profile, or of a job's run settings, name."""
+        return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
 
     @property
     def product(self) -> int:
@@ -76,6 +84,10 @@ def check_degrees(
     degrees.sizes(processes)
     if audited_tokens is not None:
         _check_audit(degrees, processes=processes, micro_batch_tokens=audited_tokens)
+    if degrees.pipeline_chunks > 1 and degrees.pipeline == 1:
+        raise RecipeError(f"pipeline_chunks={degrees.pipeline_chunks} with pipeline=1: 1 is right")
+    parts = degrees.pipeline * degrees.pipeline_chunks
+    _divides("pipeline * pipeline_chunks", parts, "model.layers", config.layers)
     if degrees.tensor > 1:
         _divides("tensor", degrees.tensor, "model.kv_heads", config.kv_heads)
         if config.expert_layers < config.layers:

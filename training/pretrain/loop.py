@@ -43,7 +43,8 @@ from training.pretrain.optim import (
     set_average_share,
     set_learning_rates,
 )
-from training.pretrain.parallel import POSITIONS, ROWS, World, micro_batches
+from training.pretrain.parallel import PARTS_OF_A_ROW, POSITIONS, ROWS, World, micro_batches
+from training.pretrain.pipeline import Pipeline
 from training.progress import Progress
 from training.recipe import PretrainRecipe
 from training.records import differences, differing_from_defaults, read_record, write_record
@@ -151,6 +152,7 @@ class Trainer:
             for phase in plan.phases
         ]
         self.micro_batch_tokens = micro_batch_tokens
+        self.pipeline = Pipeline(world, layers=model.config.layers) if world.length("pipeline") > 1 else None
         self.is_audited = is_audited  # gradients are added in one order whatever the number of processes
         self.alive = alive  # called at every sign of progress
         self.objective = objective  # None: the next token
@@ -198,7 +200,7 @@ class Trainer:
             flags, sums = self.world.sum(flags), self._audited(batches, scale=scale)
         else:
             self.pieces.forget_gradients()
-            sums = sum(self._backward(batch, scale=scale) for batch in batches)
+            sums = self._passes(batches, scale=scale)
             flags, sums = self.pieces.sum_gradients(torch.cat([flags, sums])).tensor_split([len(told)])
         return _Pass(
             loss=sums[0].item(),
@@ -244,26 +246,72 @@ class Trainer:
         dist.all_reduce(counts, dist.ReduceOp.MAX)
         return int(counts)
 
+    def _passes(self, batches: list[Batch], *, scale: float) -> Tensor:
+        """Add the gradients of all passes; their share of the loss and, after it, of the experts' loads."""
+        if self.pipeline is None:
+            return sum(self._backward(batch, scale=scale) for batch in batches)
+        return self._through_stages(self.pipeline, batches, scale=scale)
+
     def _backward(self, batch: Batch, *, scale: float) -> Tensor:
-        """Add the gradients of one pass; its share of the loss and, after it, of the experts' loads."""
+        """`_passes` of one batch through a whole model."""
         self.alive()
         tokens, targets, mask = self._tensors(batch)
         hidden = self.hidden(tokens, mask, dtype=self.dtype)
-        counted = not isinstance(batch, Idle)
-        objective, likelihood = next_token_loss(
-            hidden.states.flatten(0, 1),
+        objective, likelihood = self._loss(hidden.states, targets, scale=scale)
+        if (balance := self._balance(batch, hidden)) is not None:
+            objective = objective + balance
+        objective.backward()
+        return torch.cat((likelihood.detach()[None], _counted(batch) * hidden.loads.flatten()))
+
+    def _loss(self, states: Tensor, targets: Tensor, *, scale: float) -> tuple[Tensor, Tensor]:
+        """What is minimized of the last states, and the likelihood part of it."""
+        return next_token_loss(
+            states.flatten(0, 1),
             self.model.head_weight.to(self.dtype),
             targets.flatten(),
             scale=scale,
             softcap=self.model.config.logit_softcap,
             z_loss=self.recipe.z_loss,
         )
+
+    def _balance(self, batch: Batch, hidden: Hidden) -> Tensor | None:
+        """What is minimized of the experts' balance; None when nothing is."""
         experts = self.model.config.experts
-        if experts.count and experts.balancing == "auxiliary":
-            rows = self.plan.phase_at(self.position.step).rows
-            objective = objective + counted * experts.balance_weight / rows * hidden.balance
-        objective.backward()
-        return torch.cat((likelihood.detach()[None], counted * hidden.loads.flatten()))
+        if not experts.count or experts.balancing != "auxiliary":
+            return None
+        rows = self.plan.phase_at(self.position.step).rows
+        return _counted(batch) * experts.balance_weight / rows * hidden.balance
+
+    def _through_stages(self, pipeline: Pipeline, batches: list[Batch], *, scale: float) -> Tensor:
+        """`_passes` through the layers of which this process has some."""
+        batches = [*batches, *(idle(batches[0]) for _ in range(len(batches), pipeline.padded(len(batches))))]
+        config = self.model.config
+        likelihoods = torch.zeros(1, device=self.world.device)
+        loads = torch.zeros(config.layers, max(1, config.experts.count), device=self.world.device)
+
+        def forward(number: int, chunk: int, given: Tensor | None) -> tuple[Tensor, Tensor | None]:
+            self.alive()
+            batch, layers = batches[number], pipeline.layers[chunk]
+            tokens, targets, mask = self._tensors(batch)
+            hidden = self.hidden(tokens, mask, dtype=self.dtype, given_BLD=given, layers=layers)
+            routed = [layer for layer in layers if config.has_experts(layer)]
+            loads[routed] += _counted(batch) * hidden.loads if routed else 0.0
+            balance = self._balance(batch, hidden) if routed else None
+            if not pipeline.is_last(chunk):
+                return hidden.states, balance
+            objective, likelihood = self._loss(hidden.states, targets, scale=scale)
+            likelihoods.add_(likelihood.detach())
+            return objective, balance
+
+        pipeline.train(len(batches), forward, lambda number: self._states_like(batches[number]))
+        routed = [layer for layer in range(config.layers) if config.has_experts(layer)]
+        return torch.cat((likelihoods, loads[routed].flatten()))
+
+    def _states_like(self, batch: Batch) -> Tensor:
+        """A tensor in the form of this process's states between two layers."""
+        rows, length = batch.tokens.shape
+        shape = (rows, length // self.world.length(*POSITIONS), self.model.config.width)
+        return torch.empty(shape, dtype=self.dtype, device=self.world.device)
 
     def _tensors(self, batch: Batch) -> tuple[Tensor, Tensor, DocumentMask]:
         """Tokens, targets and mask on the device: this process's positions of the rows."""
@@ -500,7 +548,7 @@ class Trainer:
             batch = batch_of([samples[number] for number in numbers or [0]], numbers or [0])
             batch = batch if numbers else idle(batch)
             sums += torch.tensor([self._nats(batch), float(batch.trained_tokens)], dtype=torch.float64)
-        sums[1] /= self.world.length(*POSITIONS)  # of the nats each process has those of its own positions
+        sums[1] /= self.world.length(*PARTS_OF_A_ROW)  # nats are those of the own positions, and of the last layer's
         total, count = self.world.sum(sums.to(self.world.device)).tolist()
         return total, count
 
@@ -511,10 +559,23 @@ class Trainer:
     def _nats(self, batch: Batch) -> float:
         self.alive()
         tokens, targets, mask = self._tensors(batch)
-        states = self.model(tokens, mask, dtype=self.dtype).states
+        states = self._last_states(tokens, mask, like=self._states_like(batch))
+        if states is None:
+            return 0.0
         head = self.model.head_weight.to(self.dtype)
         losses = token_losses(states.flatten(0, 1), head, targets.flatten(), softcap=self.model.config.logit_softcap)
         return losses.double().sum().item()
+
+    def _last_states(self, tokens: Tensor, mask: DocumentMask, *, like: Tensor) -> Tensor | None:
+        """What the last layer makes of rows; None in a process that has not got it."""
+        if self.pipeline is None:
+            return self.model(tokens, mask, dtype=self.dtype).states
+        layers = self.pipeline.layers
+
+        def forward(chunk: int, given: Tensor | None) -> Tensor:
+            return self.model(tokens, mask, dtype=self.dtype, given_BLD=given, layers=layers[chunk]).states
+
+        return next(iter(list(self.pipeline.evaluate(forward, like))), None)
 
     def whole_model(self) -> Decoder | None:
         """The model in the first process, None in the others; all must come here."""
@@ -525,11 +586,15 @@ class Trainer:
         """Nats a target of one row of a step's batch; all processes of a spread model must come here."""
         batch = self.batch([sample], step=step, numbers=[number])
         nats = torch.tensor(self._nats(batch), dtype=torch.float64, device=self.world.device)
-        return self.world.sum(nats, *POSITIONS).item() / max(1, batch.trained_tokens)
+        return self.world.sum(nats, *PARTS_OF_A_ROW).item() / max(1, batch.trained_tokens)
 
 
 class Idle(Batch):
     """A batch of which nothing is learned and nothing counted, for a process that goes along with others."""
+
+
+def _counted(batch: Batch) -> bool:
+    return not isinstance(batch, Idle)
 
 
 def idle(batch: Batch) -> Idle:

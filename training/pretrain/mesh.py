@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
@@ -22,6 +23,7 @@ from training.pretrain.lanes import join
 from training.pretrain.model import MLP, Attention, Block, Decoder
 from training.pretrain.optim import gradient_norm
 from training.pretrain.parallel import OF_A_TENSOR, OF_AN_EXPERT, WHOLE, World
+from training.pretrain.pipeline import Pipeline
 
 # The axis of each weight along which a kind of parallelism cuts it. Rows of the fused projection are grouped by
 # key-value head, so a cut along them is one between heads.
@@ -39,6 +41,7 @@ class Piece:
     own: what the optimizers update; `held`: what the module holds between passes, `own` itself unless FSDP shards it.
     shape: of the weight; start: where `own` begins in it.
     cut: the process axis, if any, and the axis of the weight along which a layer's processes divide it.
+    at_both_ends: whether the pipeline's first and last process hold it: an embedding that is the head as well.
     sums: process axes along which others hold the same piece, so that its gradients there add up to the whole one.
     """
 
@@ -49,6 +52,7 @@ class Piece:
     start: tuple[int, ...]
     cut: tuple[str, int] | None = None
     sums: tuple[str, ...] = WHOLE
+    at_both_ends: bool = False
 
     @property
     def is_spread(self) -> bool:
@@ -64,8 +68,8 @@ class Piece:
 class Pieces:
     """All pieces of this process, by name."""
 
-    def __init__(self, pieces: Sequence[Piece], world: World) -> None:
-        self.world = world
+    def __init__(self, pieces: Sequence[Piece], world: World, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self.world, self.shapes = world, shapes  # of all weights, in order
         self.by_name = {piece.name: piece for piece in pieces}
         self.tensors = [piece.own for piece in pieces]
         self._of = {id(tensor): piece for piece in pieces for tensor in (piece.own, piece.held)}
@@ -106,25 +110,31 @@ class Pieces:
             flat = torch.cat([ahead, *(tensor.grad.reshape(-1) for tensor in tensors)])
             _copy_back(self.world.sum(flat, *sums)[len(ahead) :], tensors)
             extras = flat[: len(ahead)] if sums == everywhere else extras
+        for piece in self:
+            if piece.at_both_ends:
+                dist.all_reduce(piece.own.grad, group=self.world.ends)
         return extras
 
     def gradient_norm(self) -> Tensor:
         """Euclidean norm over all gradients of the model together; fp32 scalar, the same bits everywhere."""
         if not self.world.is_split:
             return gradient_norm(self.tensors)
-        squares = [torch.linalg.vector_norm(piece.own.grad).square() / self.world.length(*piece.sums) for piece in self]
+        squares = [torch.linalg.vector_norm(piece.own.grad).square() / self._holders(piece) for piece in self]
         return self.world.sum(torch.stack(squares).sum()).sqrt()
 
-    def norms(self) -> Tensor:
-        """Of each weight and its gradient, `[pieces, 2]`."""
-        squares = torch.stack(
-            [
-                torch.stack([torch.linalg.vector_norm(part.detach()).square() for part in (piece.own, piece.own.grad)])
-                / (self.world.length(*piece.sums) if self.world.is_split else 1)
-                for piece in self
-            ]
-        )
-        return (self.world.sum(squares) if self.world.is_split else squares).sqrt()
+    def norms(self) -> dict[str, tuple[float, float]]:
+        """Of each weight of the model and of its gradient, by name."""
+        squares = {name: torch.zeros(2, device=self.world.device) for name in self.shapes}
+        for piece in self:
+            norms = [torch.linalg.vector_norm(part.detach()) for part in (piece.own, piece.own.grad)]
+            squares[piece.name] = torch.stack(norms).square() / (self._holders(piece) if self.world.is_split else 1)
+        summed = torch.stack(list(squares.values()))
+        norms = (self.world.sum(summed) if self.world.is_split else summed).sqrt().tolist()
+        return {name: (norm, gradient) for name, (norm, gradient) in zip(squares, norms, strict=True)}
+
+    def _holders(self, piece: Piece) -> int:
+        """Processes that hold just this piece."""
+        return self.world.length(*piece.sums) * (2 if piece.at_both_ends else 1)
 
     # Parts and wholes
 
@@ -174,6 +184,8 @@ def spread(model: Decoder, world: World) -> Pieces:
     """Leave of a whole model, the same on every process, what this one holds, on its device; the pieces of that."""
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     cuts = dict(_cut(model, world)) if world.is_split else {}
+    if world.length("pipeline") > 1:
+        _drop_other_stages(model, world)
     model.to(world.device)
     if world.mesh is not None:
         for module in (*(module for module in model.modules() if isinstance(module, Block)), model):
@@ -181,7 +193,12 @@ def spread(model: Decoder, world: World) -> Pieces:
             # Gradients are scaled by the whole batch's tokens beforehand: they add up, and have no mean.
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
-    pieces = Pieces([_piece(name, held, shapes[name], cuts, world) for name, held in model.named_parameters()], world)
+    has_both_ends = world.length("pipeline") > 1 and model.config.tied
+    made = [
+        _piece(name, held, shapes[name], cuts, world, at_both_ends=has_both_ends and name == "embedding")
+        for name, held in model.named_parameters()
+    ]
+    pieces = Pieces(made, world, shapes)
     model.pieces = pieces  # later the module may show what FSDP put together instead
     return pieces
 
@@ -192,8 +209,9 @@ def pieces_of(model: nn.Module) -> Pieces:
     if spread_before is not None:
         return spread_before
     alone = World(rank=0, size=1, device=torch.device("cpu"))
-    named = model.named_parameters()
-    return Pieces([_piece(name, held, tuple(held.shape), {}, alone) for name, held in named], alone)
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    made = [_piece(name, held, shapes[name], {}, alone) for name, held in model.named_parameters()]
+    return Pieces(made, alone, shapes)
 
 
 def _cut(model: Decoder, world: World) -> Iterator[tuple[str, tuple[str, int]]]:
@@ -211,7 +229,30 @@ def _cut(model: Decoder, world: World) -> Iterator[tuple[str, tuple[str, int]]]:
                     yield f"{path}.{name}", (axis, dim)
 
 
-def _piece(name: str, held: Tensor, shape: tuple[int, ...], cuts: Mapping[str, tuple[str, int]], world: World) -> Piece:
+def _drop_other_stages(model: Decoder, world: World) -> None:
+    """Leave the layers of this process's chunks; names stay as they are."""
+    pipeline = Pipeline(world, layers=model.config.layers)
+    for layer in range(model.config.layers):
+        if not any(layer in layers for layers in pipeline.layers):
+            model.blocks[layer] = nn.Module()
+    has_start, has_end = pipeline.is_first(0), pipeline.is_last(pipeline.chunks - 1)
+    if not has_start and not (has_end and model.config.tied):
+        model.embedding = None
+    if not has_end:
+        model.norm = None
+        if not model.config.tied:
+            model.head = None
+
+
+def _piece(
+    name: str,
+    held: Tensor,
+    shape: tuple[int, ...],
+    cuts: Mapping[str, tuple[str, int]],
+    world: World,
+    *,
+    at_both_ends: bool = False,
+) -> Piece:
     start, cut = [0] * len(shape), cuts.get(name)
     if cut is not None:
         start[cut[1]] = world.place(cut[0]) * held.shape[cut[1]]
@@ -220,7 +261,16 @@ def _piece(name: str, held: Tensor, shape: tuple[int, ...], cuts: Mapping[str, t
     if world.mesh is not None:
         own = nn.Parameter(held.to_local().detach())  # the same memory
         start[0] += min(held.shape[0], world.place("shard") * -(-held.shape[0] // world.length("shard")))
-    return Piece(name=name, own=own, held=held, shape=shape, start=tuple(start), cut=cut, sums=sums)
+    return Piece(
+        name=name,
+        own=own,
+        held=held,
+        shape=shape,
+        start=tuple(start),
+        cut=cut,
+        sums=sums,
+        at_both_ends=at_both_ends,
+    )
 
 
 def reshard(model: Decoder) -> None:
@@ -240,11 +290,26 @@ def gathered(model: Decoder, pieces: Pieces) -> Decoder | None:
         return model if world.is_first else None
     made = Decoder(model.config).to(world.device) if world.is_first else None
     target = dict(made.named_parameters()) if made is not None else {}
-    for piece in pieces:
-        weight = pieces.whole(piece, piece.own)
+    buffers = dict(model.named_buffers())
+    for name, shape in pieces.shapes.items():
+        piece = pieces.by_name.get(name)
+        weight = from_stages(None if piece is None else pieces.whole(piece, piece.own), shape, world)
         if made is not None:
-            target[piece.name].data.copy_(weight)
-    if made is not None:
-        for name, buffer in model.named_buffers():
-            made.get_buffer(name).copy_(buffer)
+            target[name].data.copy_(weight)
+    with torch.device("meta"):
+        everything = dict(Decoder(model.config).named_buffers())
+    for name, buffer in everything.items():
+        brought = from_stages(buffers.get(name), tuple(buffer.shape), world)
+        if made is not None:
+            made.get_buffer(name).copy_(brought)
     return made
+
+
+def from_stages(tensor: Tensor | None, shape: tuple[int, ...], world: World) -> Tensor:
+    """A tensor that some stages of the pipeline have and others (None) have not, in all of them."""
+    if world.length("pipeline") == 1:
+        assert tensor is not None
+        return tensor
+    has = torch.tensor(float(tensor is not None), device=world.device)
+    parts = torch.zeros(shape, device=world.device) if tensor is None else tensor.detach().clone()
+    return world.sum(parts, "pipeline") / world.sum(has, "pipeline")

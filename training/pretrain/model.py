@@ -149,15 +149,28 @@ class Decoder(nn.Module):
         """`[V, D]`, the embedding itself when tied."""
         return self.embedding if self.config.tied else self.head
 
-    def forward(self, tokens_BL: Tensor, mask: DocumentMask, *, dtype: torch.dtype = torch.float32) -> Hidden:
-        """One pass over packed rows, its states in `dtype`."""
+    def forward(
+        self,
+        tokens_BL: Tensor,
+        mask: DocumentMask,
+        *,
+        dtype: torch.dtype = torch.float32,
+        given_BLD: Tensor | None = None,
+        layers: range | None = None,
+    ) -> Hidden:
+        """One pass over packed rows, its states in `dtype`.
+
+        Or a part of one: `layers` alone, from the states that the layer before them gave; theirs are not normed then.
+        """
         table = self._rotary_table(mask.positions, dtype)
-        x_BLD = F.embedding(tokens_BL, self.embedding).to(dtype)
+        x_BLD = F.embedding(tokens_BL, self.embedding).to(dtype) if given_BLD is None else given_BLD
         routings = []
-        for block in self.blocks:
+        for block in self.blocks if layers is None else self.blocks[layers.start : layers.stop]:
             x_BLD, routing = recomputed(block, x_BLD, table, mask, when=self.recompute_blocks)
             routings += [routing] if routing else []
-        return Hidden(unit_rms(x_BLD, self.config.norm_eps) * self.norm.to(dtype), *self._summed(routings))
+        if layers is None or layers.stop == self.config.layers:
+            x_BLD = unit_rms(x_BLD, self.config.norm_eps) * self.norm.to(dtype)
+        return Hidden(x_BLD, *self._summed(routings, tokens_BL.device))
 
     def _rotary_table(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosine and sine, each `[B, 1, 1, L, E/2]`."""
@@ -168,8 +181,7 @@ class Decoder(nn.Module):
         cosine, sine = (part.to(dtype)[:, None, None] for part in rotary_table(positions, frequencies, factor))
         return cosine, sine
 
-    def _summed(self, routings: list[Routing]) -> tuple[Tensor, Tensor]:
-        device = self.embedding.device
+    def _summed(self, routings: list[Routing], device: torch.device) -> tuple[Tensor, Tensor]:
         if not routings:
             return torch.zeros((), device=device), torch.zeros(0, 0, device=device)
         return (
@@ -185,9 +197,10 @@ class Decoder(nn.Module):
     @torch.no_grad()
     def rebalance(self, loads: Tensor) -> None:
         """Move each router's bias against its `loads` `[expert layers, experts]`, those of the whole global batch."""
-        routed = [block.mlp for block in self.blocks if isinstance(block.mlp, Experts)]
-        for experts, load in zip(routed, loads, strict=True):
-            experts.rebalance(load)
+        layers = [layer for layer in range(self.config.layers) if self.config.has_experts(layer)]
+        for layer, load in zip(layers, loads, strict=True):
+            if isinstance(self.blocks[layer], Block):  # and not one that another process has
+                self.blocks[layer].mlp.rebalance(load)
 
 
 EMBEDDING_DEVIATION = 0.02

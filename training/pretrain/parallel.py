@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -21,6 +21,7 @@ from training.recipe import micro_batches_in
 
 POSITIONS = ("context", "tensor")
 ROWS = ("replicate", "shard", "expert")
+PARTS_OF_A_ROW = ("pipeline", *POSITIONS)
 
 # Axes over which a weight's gradient is summed after the passes: those along which processes hold the same part of it.
 # FSDP sums along `shard` as it goes.
@@ -39,6 +40,8 @@ class World:
     degrees: Degrees = field(default_factory=Degrees)
     mesh: DeviceMesh | None = None
     groups: dict[tuple[str, ...], ProcessGroup] = field(default_factory=dict)
+    backward: ProcessGroup | None = None  # the pipeline's once more, for gradients
+    ends: ProcessGroup | None = None  # the pipeline's first and last process; None between them
 
     @property
     def is_first(self) -> bool:
@@ -127,17 +130,34 @@ def make_world(degrees: Degrees, *, rank: int, size: int, device: torch.device) 
         return World(rank=rank, size=size, device=device)
     sizes = degrees.sizes(size)
     mesh = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=AXES) if degrees.shard > 1 else None
-    wanted = [(axis,) for axis in AXES] + [POSITIONS, ROWS, WHOLE, OF_A_TENSOR, OF_AN_EXPERT]
+    wanted = [(axis,) for axis in AXES] + [POSITIONS, PARTS_OF_A_ROW, ROWS, WHOLE, OF_A_TENSOR, OF_AN_EXPERT]
     present = dict.fromkeys(tuple(axis for axis in axes if sizes[axis] > 1) for axes in wanted)
     groups = {axes: _group(axes, sizes, size) for axes in present if axes}
-    return World(rank=rank, size=size, device=device, degrees=degrees, mesh=mesh, groups=groups)
+    has_stages = degrees.pipeline > 1
+    return World(
+        rank=rank,
+        size=size,
+        device=device,
+        degrees=degrees,
+        mesh=mesh,
+        groups=groups,
+        backward=_group(("pipeline",), sizes, size) if has_stages else None,
+        ends=_group(("pipeline",), sizes, size, among=(0, degrees.pipeline - 1)) if has_stages else None,
+    )
 
 
-def _group(axes: tuple[str, ...], sizes: dict[str, int], size: int) -> ProcessGroup:
-    """This process's group along `axes`; made by all processes, as all groups along them are."""
+def _group(
+    axes: tuple[str, ...], sizes: dict[str, int], size: int, *, among: Container[int] | None = None
+) -> ProcessGroup:
+    """This process's group along `axes`; made by all processes, as all groups along them are.
+
+    `among` are the places on a single axis that it takes in; None: all.
+    """
     members: dict[tuple[int, ...], list[int]] = {}
     for rank in range(size):
         places = _places(rank, sizes)
+        if among is not None and places[axes[0]] not in among:
+            continue
         members.setdefault(tuple(places[axis] for axis in AXES if axis not in axes), []).append(rank)
     own, _ = dist.new_subgroups_by_enumeration(list(members.values()))
     return own

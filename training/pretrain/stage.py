@@ -28,12 +28,12 @@ from training.pretrain.batches import (
     shapes,
 )
 from training.pretrain.checkpoint import Store
-from training.pretrain.degrees import CHOSEN, Degrees, check_degrees
+from training.pretrain.degrees import Degrees, check_degrees
 from training.pretrain.ledger import LEDGER_FILE, Ledger, write_ledger
 from training.pretrain.loop import HELD_OUT_BITS, Trainer, Watch, continued, keep_freed_memory, train
 from training.pretrain.model import Decoder, initialise
 from training.pretrain.objectives import Objective
-from training.pretrain.parallel import POSITIONS, World, joined_world, micro_batches
+from training.pretrain.parallel import PARTS_OF_A_ROW, World, joined_world, micro_batches
 from training.pretrain.shape import ModelConfig
 from training.pretrain.sidecars import Sidecars
 from training.pretrain.watchdog import watched
@@ -58,7 +58,7 @@ def run(job: Job, work: Work) -> Outcome:
     plan, shards, sidecars = open_inputs(job, recipe)
     set_up_torch(job)
     check_devices(job.run, work.progress)
-    degrees = degrees_of(job.run)
+    degrees = Degrees.of(job.run)
     with joined_world(degrees, hang_seconds=job.run.hang_seconds) as world:
         model = build_model(job.settings_as(ModelRecipe, "model"), recipe, _tokenizer_folder(job))
         check_degrees(
@@ -165,11 +165,6 @@ def open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards, Sidecar
     return plan, shards, Sidecars(plan, inputs)
 
 
-def degrees_of(run: RunSettings) -> Degrees:
-    """How the profile wants a model to be spread."""
-    return Degrees(**{axis: getattr(run, axis) for axis in CHOSEN})
-
-
 def set_up_torch(job: Job) -> None:
     """Memory and threads as the job says."""
     keep_freed_memory()
@@ -234,9 +229,10 @@ def _least_bytes(
         averaged=recipe.average.kind != "none",
     )
     # At least: what `tensor` and `expert` do not divide counts as if they did.
-    holders = world.length("shard", "expert", "tensor")
+    holders = world.length("pipeline", "shard", "expert", "tensor")
     return {
-        name: size // (world.length(*POSITIONS) if name == "activations" else holders) for name, size in needed.items()
+        name: size // (world.length(*PARTS_OF_A_ROW) if name == "activations" else holders)
+        for name, size in needed.items()
     }
 
 

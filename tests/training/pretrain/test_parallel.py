@@ -26,6 +26,7 @@ from training.pretrain.degrees import Degrees, check_degrees
 from training.pretrain.loop import Trainer
 from training.pretrain.model import Decoder, initialise
 from training.pretrain.parallel import World, make_world, micro_batches
+from training.pretrain.pipeline import schedule
 from training.pretrain.watchdog import Watchdog
 from training.progress import read_metrics
 from training.records import RecipeError
@@ -33,7 +34,12 @@ from training.records import RecipeError
 # Eight micro-batches over three: 3, 3 and 2. With shards the last one goes along with an empty pass.
 UNEQUAL = [Combination(processes=3, degrees=Degrees(shard=shard), model=model) for shard in (1, 3) for model in MODELS]
 ADAMW = Combination(processes=1, degrees=Degrees(), model="experts")
-MESHES = {"two": (2, Degrees(expert=2)), "four": (4, Degrees(shard=2, tensor=2)), "replicas": (2, Degrees())}
+MESHES = {
+    "two": (2, Degrees(expert=2)),
+    "four": (4, Degrees(shard=2, tensor=2)),
+    "stages": (4, Degrees(pipeline=2, shard=2)),
+    "replicas": (2, Degrees()),
+}
 
 
 def trainer_in(data, world, one=ADAMW, **more):
@@ -161,6 +167,39 @@ def test_a_tree_of_sums_holds_every_leaf_once_and_one_order():
     assert audit.subtree(leaf, 4, 8, count=6).item() == 110000
 
 
+@pytest.mark.parametrize("chunks", [1, 2, 3])
+@pytest.mark.parametrize(("stages", "count"), [(2, 2), (2, 8), (3, 3), (4, 8)])
+def test_a_pipelines_passes_meet_in_order_and_few_are_kept(stages, count, chunks):
+    orders = [schedule(place, stages=stages, chunks=chunks, count=count) for place in range(stages)]
+    channels, at, kept = {}, [0] * stages, [0] * stages
+    while at != [len(order) for order in orders]:
+        before = list(at)
+        for place, order in enumerate(orders):
+            if at[place] < len(order) and taken(order[at[place]], place, stages, chunks, channels):
+                at[place] += 1
+                kept[place] = max(kept[place], sum(1 if one.is_forward else -1 for one in order[: at[place]]))
+        assert at != before, "every process waits"
+    assert all(not channel for channel in channels.values())
+    assert [len(set(order)) for order in orders] == [2 * count * chunks] * stages
+    if chunks == 1:
+        assert kept == [min(count, stages - place) for place in range(stages)]
+
+
+def taken(action, place, stages, chunks, channels):
+    """Whether what an action waits for is the next to come; then it is done, and what it makes is sent."""
+    step = 1 if action.is_forward else -1
+    number = action.chunk * stages + place
+    first, last = (0, stages * chunks - 1)[::step]
+    inbox = channels.setdefault((place, step), [])
+    if number != first:
+        if not inbox:
+            return False
+        assert inbox.pop(0) == (number, action.number)
+    if number != last:
+        channels.setdefault(((place + step) % stages, step), []).append((number + step, action.number))
+    return True
+
+
 # Refusals
 
 
@@ -184,6 +223,8 @@ def test_a_tree_of_sums_holds_every_leaf_once_and_one_order():
         ("dense", {"context": 3}, 3, {}, r"context \* tensor=3: pretrain.sequence_length=32 is not a multiple"),
         ("dense", {"expert": 2}, 2, {}, r"expert=2: the model has no experts"),
         ("experts", {"expert": 3}, 3, {}, r"expert=3: model.experts.count=4 is not a multiple of it; 1, 2 or 4"),
+        ("dense", {"pipeline": 3}, 3, {}, r"pipeline \* pipeline_chunks=3: model.layers=4 is not a multiple"),
+        ("dense", {"pipeline_chunks": 2}, 1, {}, r"pipeline_chunks=2 with pipeline=1: 1 is right"),
         ("dense", {"shard": 2}, 2, {"optimizer": "adafactor"}, r"shard=2: pretrain.optimizer=adafactor"),
         ("dense", {"shard": 2}, 2, {"audited_tokens": 32}, r"audit=true with shard=2: .* data parallel only"),
         ("dense", {}, 3, {"audited_tokens": 32}, r"audit=true with processes \* nodes = 3: .* a power of two"),

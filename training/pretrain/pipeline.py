@@ -1,0 +1,142 @@
+"""Consecutive layers in different processes: which chunks of layers are whose, and in what order passes go through.
+
+1F1B (arXiv 2104.04473, section 2.2.1): after a warmup every process does one forward and one backward pass in turn, so
+that it keeps no more micro-batches than there are stages. With several chunks to a process it is the interleaved
+schedule of the same paper (section 2.2.2), whose gaps are shorter and messages more. Chunk c of process s is number
+c · S + s of all, S being the processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from training.pretrain.parallel import World
+
+
+class Action(NamedTuple):
+    """A pass of one micro-batch through one of a process's chunks."""
+
+    is_forward: bool
+    chunk: int
+    number: int  # of the micro-batch
+
+
+def schedule(stage: int, *, stages: int, chunks: int, count: int) -> list[Action]:
+    """What a process does, in order. With several chunks `count` must be a multiple of `stages`."""
+    total = count * chunks
+    ahead = stages - stage - 1 if chunks == 1 else 2 * (stages - stage - 1) + (chunks - 1) * stages
+    ahead = min(ahead, total)
+
+    def action(number: int, is_forward: bool) -> Action:
+        chunk = number // stages % chunks
+        micro = number // (stages * chunks) * stages + number % stages if chunks > 1 else number
+        return Action(is_forward, chunk if is_forward else chunks - 1 - chunk, micro)
+
+    order = [action(number, True) for number in range(ahead)]
+    for number in range(total - ahead):
+        order += [action(ahead + number, True), action(number, False)]
+    return order + [action(number, False) for number in range(total - ahead, total)]
+
+
+def layers_of(number: int, *, layers: int, parts: int) -> range:
+    """The layers of one of `parts` chunks."""
+    size = layers // parts
+    return range(number * size, (number + 1) * size)
+
+
+class Pipeline:
+    """This process's end of the messages between chunks."""
+
+    def __init__(self, world: World, *, layers: int) -> None:
+        self.world = world
+        self.stage, self.stages, self.chunks = (
+            world.place("pipeline"),
+            world.length("pipeline"),
+            world.degrees.pipeline_chunks,
+        )
+        parts = self.stages * self.chunks
+        self.layers = [
+            layers_of(chunk * self.stages + self.stage, layers=layers, parts=parts) for chunk in range(self.chunks)
+        ]
+        self._sent: list[tuple[dist.Work, Tensor]] = []
+
+    def padded(self, count: int) -> int:
+        """Micro-batches that the schedule wants when there are `count`."""
+        return count if self.chunks == 1 else -(-count // self.stages) * self.stages
+
+    def is_first(self, chunk: int) -> bool:
+        """Whether a chunk begins with the embedding."""
+        return chunk == 0 and self.stage == 0
+
+    def is_last(self, chunk: int) -> bool:
+        """Whether a chunk ends with the loss."""
+        return chunk == self.chunks - 1 and self.stage == self.stages - 1
+
+    def train(
+        self,
+        count: int,
+        forward: Callable[[int, int, Tensor | None], tuple[Tensor, Tensor | None]],
+        like: Callable[[int], Tensor],
+    ) -> None:
+        """Forward and backward passes of `count` micro-batches.
+
+        `forward(number, chunk, given)` gives what a chunk makes of `given` (None at the embedding), which at the end is
+        what is minimized, and what else of it is minimized (None: nothing). `like(number)` is a tensor of the form in
+        which states are handed on.
+        """
+        kept: dict[tuple[int, int], tuple[Tensor | None, Tensor, Tensor | None]] = {}
+        for is_forward, chunk, number in schedule(self.stage, stages=self.stages, chunks=self.chunks, count=count):
+            if is_forward:
+                given = None if self.is_first(chunk) else self._received(like(number), forward=True).requires_grad_()
+                made, more = forward(number, chunk, given)
+                kept[chunk, number] = given, made, more
+                if not self.is_last(chunk):
+                    self._send(made.detach(), forward=True)
+                continue
+            given, made, more = kept.pop((chunk, number))
+            gradient = None if self.is_last(chunk) else self._received(like(number), forward=False)
+            minimized = [(made, gradient), *([(more, None)] if more is not None else [])]
+            torch.autograd.backward([one for one, _ in minimized], [gradient for _, gradient in minimized])
+            if given is not None:
+                self._send(given.grad, forward=False)
+        self._settle()
+
+    def evaluate(self, forward: Callable[[int, Tensor | None], Tensor], like: Tensor) -> Iterator[Tensor]:
+        """What comes out at the end, in the process that has the end; nothing in others."""
+        for chunk in range(self.chunks):
+            given = None if self.is_first(chunk) else self._received(like, forward=True)
+            made = forward(chunk, given)
+            if self.is_last(chunk):
+                yield made
+            else:
+                self._send(made, forward=True)
+        self._settle()
+
+    # Neighbours differ in the pipeline's place alone. Each direction has a group: what waits in one holds up no other.
+
+    def _rank(self, step: int) -> int:
+        block = self.world.size // self.stages
+        return (self.stage + step) % self.stages * block + self.world.rank % block
+
+    def _send(self, tensor: Tensor, *, forward: bool) -> None:
+        tensor = tensor.contiguous()
+        work = dist.isend(tensor, self._rank(1 if forward else -1), group=self._group(forward))
+        self._sent.append((work, tensor))
+
+    def _received(self, like: Tensor, *, forward: bool) -> Tensor:
+        tensor = torch.empty_like(like)
+        dist.recv(tensor, self._rank(-1 if forward else 1), group=self._group(forward))
+        return tensor
+
+    def _group(self, forward: bool) -> dist.ProcessGroup | None:
+        return self.world.group("pipeline") if forward else self.world.backward
+
+    def _settle(self) -> None:
+        for work, _ in self._sent:
+            work.wait()
+        self._sent.clear()
