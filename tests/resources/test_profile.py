@@ -19,7 +19,7 @@ def written(tmp_path, **content):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ({"default": {"wokers": 2}}, "mine.yaml: default.wokers: unknown field; there are backend, .*workers"),
+        ({"default": {"wokers": 2}}, "mine.yaml: default.wokers: unknown field; there are .*backend, .*workers"),
         ({"slurm": {"partitions": "x"}}, "mine.yaml: slurm.partitions: unknown field; there are account, .*partition"),
         ({"stage": {}}, "mine.yaml: stage: unknown field; there are .*stages"),
         ({"default": {"nodes": 0}}, "mine.yaml: default.nodes: .* greater than or equal to 1, got 0"),

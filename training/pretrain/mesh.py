@@ -186,8 +186,9 @@ def spread(model: Decoder, world: World) -> Pieces:
     cuts = dict(_cut(model, world)) if world.is_split else {}
     if world.length("pipeline") > 1:
         _drop_other_stages(model, world)
-    model.to(world.device)
-    if world.mesh is not None:
+    if world.mesh is None:
+        model.to(world.device)
+    else:  # FSDP moves a module at a time, so no device ever holds all
         for module in (*(module for module in model.modules() if isinstance(module, Block)), model):
             fully_shard(module, mesh=world.mesh["shard"])
             # Gradients are scaled by the whole batch's tokens beforehand: they add up, and have no mean.
