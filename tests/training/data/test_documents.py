@@ -73,7 +73,8 @@ def test_without_rows_the_file_still_says_its_columns(tmp_path: Path):
 
 def test_every_extra_column_is_stored(tmp_path: Path):
     values: dict[str, Any] = dict.fromkeys(EXTRA_COLUMNS, "x") | {
-        "similarity": 0.5, "quality_score": 0.25, "perplexity": 2.0, "toxicity": 0.0, "flags": ["a", "b"]
+        "similarity": 0.5, "quality_score": 0.25, "perplexity": 2.0, "toxicity": 0.0, "toxicity_score": 0.5,
+        "flags": ["a", "b"],
     }  # fmt: skip
     path = written(tmp_path / "00000.parquet", 1, tuple(EXTRA_COLUMNS), **values)
     assert {name: next(read_documents(path))[name] for name in EXTRA_COLUMNS} == values
