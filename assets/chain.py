@@ -7,15 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from evaluation.stages import STAGES as EVALUATION_STAGES
-from training.recipe import DecontaminateRecipe, EvaluationRecipe, LadderRecipe, PretrainRecipe, Recipe
+from training.artifact import model_digest
+from training.recipe import (
+    DecontaminateRecipe,
+    EvaluationRecipe,
+    LadderRecipe,
+    LongContextRecipe,
+    PretrainRecipe,
+    Recipe,
+)
 from training.records import differing_from_defaults, write_record
 from training.stages import STAGES as TRAINING_STAGES
 from training.stages import Stage
 
-Scope = Literal["snapshot", "recipe", "rung", "ladder", "doremi", "synthesis"]
+Scope = Literal["snapshot", "recipe", "rung", "ladder", "doremi", "long_context", "synthesis"]
 Which = Literal["same", "earlier", "every", "quality", "tokenizer"]
 
 
@@ -38,7 +47,7 @@ class Link:
     """One asset of the chain.
 
     `scope` says what its partitions are: the snapshots of each recipe, the recipes, the rungs of each recipe's ladder,
-    or the recipes that ask for an optional part (a ladder, weights by DoReMi, synthetic text).
+    or the recipes that ask for an optional part (a ladder, weights by DoReMi, long context, synthetic text).
     """
 
     name: str
@@ -75,6 +84,7 @@ def partitions_of(link: Link, recipe: Recipe) -> list[str]:
 # Recipes that have the assets of a scope; what a recipe does not ask for has no partition of it.
 _OPTIONAL: dict[Scope, Callable[[Recipe], bool]] = {
     "ladder": lambda recipe: bool(recipe.ladder.rungs),
+    "long_context": lambda recipe: recipe.long_context.tokens > 0,
     "synthesis": lambda recipe: bool(recipe.synthesis.prompts),
     "doremi": lambda recipe: bool(recipe.doremi.tokens),
 }
@@ -174,6 +184,22 @@ def _crawl_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
     return settings
 
 
+def _pretrain_settings(recipe: Recipe, part: str) -> dict[str, Any]:
+    """Model and training; a teacher is what it is, never where it lies."""
+    from training.data.sources import resolve
+
+    del part
+    distill = recipe.pretrain.distill
+    if not distill.teacher:
+        return {"model": recipe.model, "pretrain": recipe.pretrain}
+    folder = Path(resolve(distill.teacher)).resolve()
+    return {
+        "model": recipe.model,
+        "pretrain": replace(recipe.pretrain, distill=replace(distill, teacher="")),
+        "teacher": {"digest": model_digest(folder), "path": str(folder)},
+    }
+
+
 def _plan_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
     del snapshot
     batches = PretrainRecipe(
@@ -199,6 +225,43 @@ def _of_reference(settings: Callable[[Recipe, str], dict[str, Any]]) -> Callable
 def _doremi_settings(recipe: Recipe, part: str) -> dict[str, Any]:
     """The proxy is a model as the reference is."""
     return {"doremi": recipe.doremi} | _of_reference(_sections("model", "pretrain"))(recipe, part)
+
+
+def _long_plan_settings(recipe: Recipe, part: str) -> dict[str, Any]:
+    """The plan of the long-context stage is made as the base model's is."""
+    return _plan_settings(recipe.in_long_context(), part)
+
+
+def _long_context_settings(recipe: Recipe, part: str) -> dict[str, Any]:
+    """Model and training of the stage, how it is judged, and the rows of the base model that it is compared in."""
+    del part
+    longer = recipe.in_long_context()
+    judged = replace(recipe.long_context, **{name: getattr(LongContextRecipe(), name) for name in _IN_PRETRAIN})
+    return {
+        "model": longer.model,
+        "pretrain": longer.pretrain,
+        "long_context": judged,
+        "short": {"sequence_length": recipe.pretrain.sequence_length},
+    }
+
+
+# Fields of `long_context` that are in the `model` and `pretrain` of its stage.
+_IN_PRETRAIN = (
+    "tokens",
+    "sequence_length",
+    "global_batch_tokens",
+    "rope_theta",
+    "rope_scaling",
+    "across_documents",
+    "learning_rate",
+    "muon_learning_rate",
+    "min_loss_fall",
+)
+
+
+def _stays_short(recipe: Recipe) -> bool:
+    """Whether the base model is what post-training begins with."""
+    return not _OPTIONAL["long_context"](recipe)
 
 
 def _scaling_settings(recipe: Recipe, part: str) -> dict[str, Any]:
@@ -252,7 +315,7 @@ def _card_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
 
 
 # Where a setting says only where the bytes are found, it is no part of what was asked for.
-_LOCATIONS = {"crawl": (("snapshot", "paths"), ("snapshot", "base_url"))}
+_LOCATIONS = {"crawl": (("snapshot", "paths"), ("snapshot", "base_url")), "pretrain": (("teacher", "path"),)}
 # What a decision was compared with is recorded in the artifact; it does not make the decision outdated by itself.
 _CONTEXT = {"promote": ("champion",)}
 
@@ -439,9 +502,38 @@ CHAIN: dict[str, Link] = {
             kinds=("pytorch", "safetensors"),
             stage="pretrain",
             scope="recipe",
-            settings=_sections("model", "pretrain"),
+            settings=_pretrain_settings,
             inputs=(Input(asset="training_plan"), Input(asset="token_shards", which="every"), Input(asset="tokenizer")),
             gates=("loss_finite_and_falling", "export_equals_trainer"),
+        ),
+        Link(
+            name="long_context_plan",
+            group="long_context",
+            kinds=("numpy",),
+            stage="plan",
+            scope="long_context",
+            settings=_long_plan_settings,
+            inputs=(
+                Input(asset="token_shards", which="every"),
+                Input(asset="tokenizer"),
+                Input(asset="mixture_weights", when=lambda recipe: not recipe.mixture.phases),
+            ),
+            gates=("shares",),
+        ),
+        Link(
+            name="long_context_model",
+            group="long_context",
+            kinds=("pytorch", "safetensors"),
+            stage="extend",
+            scope="long_context",
+            settings=_long_context_settings,
+            inputs=(
+                Input(asset="base_model"),
+                Input(asset="long_context_plan"),
+                Input(asset="token_shards", which="every"),
+                Input(asset="tokenizer"),
+            ),
+            gates=("loss_finite_and_falling", "export_equals_trainer", "needles_found", "short_context_kept"),
         ),
         Link(
             name="ladder_plan",
@@ -463,7 +555,7 @@ CHAIN: dict[str, Link] = {
             kinds=("pytorch", "safetensors"),
             stage="pretrain",
             scope="rung",
-            settings=_on_rung(_sections("model", "pretrain")),
+            settings=_on_rung(_pretrain_settings),
             inputs=(Input(asset="ladder_plan"), Input(asset="token_shards", which="every"), Input(asset="tokenizer")),
             gates=("loss_finite_and_falling", "export_equals_trainer"),
         ),
@@ -494,7 +586,11 @@ CHAIN: dict[str, Link] = {
             stage="sft",
             scope="recipe",
             settings=_sections("sft"),
-            inputs=(Input(asset="base_model"), Input(asset="instruction_data")),
+            inputs=(
+                Input(asset="base_model", when=_stays_short),
+                Input(asset="long_context_model"),
+                Input(asset="instruction_data"),
+            ),
             gates=("counts_balance", "template", "loss_finite_and_falling", "merged_equals_adapter"),
         ),
         Link(
@@ -534,7 +630,8 @@ CHAIN: dict[str, Link] = {
             scope="synthesis",
             settings=_sections("synthesis"),
             inputs=tuple(
-                Input(asset=asset, when=_is_generator(asset)) for asset in ("base_model", "sft_model", "aligned_model")
+                Input(asset=asset, when=_is_generator(asset))
+                for asset in ("base_model", "long_context_model", "sft_model", "aligned_model")
             ),
             gates=("counts_balance",),
         ),
@@ -589,6 +686,8 @@ CHAIN: dict[str, Link] = {
                 Input(asset="token_shards", which="every"),
                 Input(asset="training_plan"),
                 Input(asset="base_model"),
+                Input(asset="long_context_plan"),
+                Input(asset="long_context_model"),
                 Input(asset="instruction_data"),
                 Input(asset="sft_model"),
                 Input(asset="preference_data"),

@@ -82,26 +82,30 @@ def check_fit(recipe: Recipe, profile: str) -> None:
     unknown = sorted(set(loaded.stages) - set(CHAIN))
     if unknown:
         raise ProfileError(f"{profile}: stages.{unknown[0]}: no such asset; there are {', '.join(CHAIN)}")
-    size = loaded.size_for("base_model")
-    processes, degrees = size.nodes * size.processes, Degrees.of(size)
-    try:
-        check_degrees(
-            degrees,
-            recipe.model.shape(vocab_size=recipe.tokenizer.vocabulary),
-            phases=recipe.pretrain.phases,
-            optimizer=recipe.pretrain.optimizer,
-            processes=processes,
-            audited_tokens=size.micro_batch_tokens if size.audit else None,
-        )
-    except RecipeError as error:
-        raise ProfileError(f"{profile}: base_model: {error}") from None
-    for phase in recipe.pretrain.phases:
-        micro_batches_in(
-            global_batch_tokens=phase.global_batch_tokens,
-            sequence_length=phase.sequence_length,
-            micro_batch_tokens=size.micro_batch_tokens,
-            data_parallel=degrees.row_sets(processes),
-        )
+    trained = {"base_model": recipe}
+    if recipe.long_context.tokens:
+        trained["long_context_model"] = recipe.in_long_context()
+    for asset, one in trained.items():
+        size = loaded.size_for(asset)
+        processes, degrees = size.nodes * size.processes, Degrees.of(size)
+        try:
+            check_degrees(
+                degrees,
+                one.model.shape(vocab_size=recipe.tokenizer.vocabulary),
+                phases=one.pretrain.phases,
+                optimizer=one.pretrain.optimizer,
+                processes=processes,
+                audited_tokens=size.micro_batch_tokens if size.audit else None,
+            )
+        except RecipeError as error:
+            raise ProfileError(f"{profile}: {asset}: {error}") from None
+        for phase in one.pretrain.phases:
+            micro_batches_in(
+                global_batch_tokens=phase.global_batch_tokens,
+                sequence_length=phase.sequence_length,
+                micro_batch_tokens=size.micro_batch_tokens,
+                data_parallel=degrees.row_sets(processes),
+            )
 
 
 def _run(name: str, profile: str, root: Path, snapshots: str = "", until: str = "") -> Report:

@@ -14,6 +14,19 @@ def base_model(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.Mate
 
 
 @chain_asset
+def long_context_plan(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+    """The data order of the long-context stage. Made by training.data.plan."""
+    return materialize(context, pipeline)
+
+
+@chain_asset
+def long_context_model(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+    """The base model trained on in longer rows, with needles found and what it costs in short ones. Made by
+    training.pretrain.long_context."""
+    return materialize(context, pipeline)
+
+
+@chain_asset
 def ladder_plan(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
     """The data order of one small model of the recipe's scaling ladder. Made by training.data.plan."""
     return materialize(context, pipeline)

@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 HANDLE_FILE = "handle.json"
 BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, REQUEUE_EXIT_CODE, BUSY_EXIT_CODE = 2, 3, 75, 76
 BUSY_SECONDS = 2.0
+SAMPLE_CHARACTERS = 2000  # of a text in a tag of a tracked run
 WAITING_SECONDS, REMINDER_SECONDS = 30.0, 600.0
 
 
@@ -239,6 +240,8 @@ def run_settings(size: Size) -> RunSettings:
         compile=size.compile,
         recompute=size.recompute,
         memory_gb=size.memory_gb,
+        sample_steps=size.sample_steps,
+        evaluation_steps=size.evaluation_steps,
         price_per_hour=size.price_per_hour,
     )
 
@@ -400,10 +403,14 @@ class Patience:
 
 
 def _forward(metrics: Tail, messages: Tail, run: Any, watch: Watch, cell: Cell) -> None:
-    rows = [row for row in metrics.new_rows() if "sample" not in row]
+    new = metrics.new_rows()
+    rows = [row for row in new if "sample" not in row]
     if rows:
         run.log_metrics(rows)
         announce("progress", cell, rows[-1])
+    samples = {f"sample/step {row['step']}": row["sample"][:SAMPLE_CHARACTERS] for row in new if "sample" in row}
+    if samples:
+        run.set_tags(samples)
     for message in messages.new_rows():
         if message.get("method") == "log":
             watch.say(message["params"]["message"])

@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 from assets.chain import Link, asked_settings, in_order, input_partitions, partitions_of
 from training import artifact
-from training.artifact import Artifact
+from training.artifact import MADE, Artifact
 from training.job import DataError
 from training.recipe import Recipe
-from training.records import differences, write_record
+from training.records import differences, read_record, write_record
 
 State = Literal["made", "missing", "outdated", "unavailable"]
 
@@ -104,16 +104,40 @@ def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Co
     all that is made from it are `unavailable` instead: automation goes on with the rest and waits for it.
     """
     cells: dict[tuple[str, str], Cell] = {}
+    located = with_made(recipe, root)
     for link in in_order():
-        for partition in partitions_of(link, recipe):
+        for partition in partitions_of(link, located):
             try:
-                cell = _cell(link, recipe, partition, root, cells)
+                cell = _cell(link, located, partition, root, cells)
             except DataError as error:
                 if not skip_unavailable:
                     raise
-                cell = _unavailable(link, recipe, partition, (str(error),))
+                cell = _unavailable(link, located, partition, (str(error),))
             cells[cell.key] = cell
     return Comparison(recipe=recipe, root=root, cells=cells)
+
+
+def with_made(recipe: Recipe, root: Path) -> Recipe:
+    """The recipe with every `made://asset/partition/path` as the path of that artifact under `root`.
+
+    So a recipe reads what another one made, by name: what it reads is identified by its content, and is another once
+    the other recipe has made it again. Where nothing is made yet the name stays, and whoever opens it says so.
+    """
+    data = write_record(recipe)
+    located = _located(data, root)
+    return recipe if located == data else read_record(Recipe, located)
+
+
+def _located(value: Any, root: Path) -> Any:
+    if isinstance(value, dict):
+        return {key: _located(item, root) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_located(item, root) for item in value]
+    if not isinstance(value, str) or not value.startswith(MADE):
+        return value
+    asset, partition, inside = (*value.removeprefix(MADE).split("/", 2), "", "")[:3]
+    made = read_reference(root, asset, partition)
+    return value if made is None else str(artifact.folder_of(root, asset, made) / inside)
 
 
 def _unavailable(link: Link, recipe: Recipe, partition: str, reasons: tuple[str, ...]) -> Cell:

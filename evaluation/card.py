@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.report import environment, records_of, render_report
-from evaluation.scoreboard import scoreboard
+from evaluation.scoreboard import long_context_lines, scoreboard
 from evaluation.truth import Record, of_asset
 from training.artifact import write_json, write_text
 from training.job import Job, Outcome, Work
@@ -37,13 +37,15 @@ def run(job: Job, work: Work) -> Outcome:
 
 def render_card(recipe: Recipe, records: Sequence[Record], board: Mapping[str, Any]) -> str:
     """The card as Markdown with YAML front matter."""
-    models = {asset: of_asset(records, asset)[-1:] for asset in ("base_model", "sft_model", "aligned_model")}
+    assets = ("base_model", "long_context_model", "sft_model", "aligned_model")
+    models = {asset: of_asset(records, asset)[-1:] for asset in assets}
     text = (
         environment()
         .get_template(CARD_TEMPLATE)
         .render(
             recipe=recipe,
             board=board,
+            long_context=long_context_lines(board["long_context"]),
             digests={asset: found[0][1]["digest"] for asset, found in models.items() if found},
             template_digest=_template_digest(records),
             line=one_line,

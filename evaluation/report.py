@@ -18,7 +18,7 @@ import jinja2
 from markupsafe import Markup
 
 from evaluation.samples import has_records, sample_groups
-from evaluation.scoreboard import money, scoreboard, total_price
+from evaluation.scoreboard import long_context_lines, money, scoreboard, total_price
 from evaluation.scores import MODELS, sample_file
 from evaluation.truth import Record, of_asset
 from training.data.documents import read_lines
@@ -51,6 +51,7 @@ def render_report(records: Sequence[Record]) -> str:
             looked_at=looked_at(records),
             clusters=cluster_counts(records),
             findings=findings(records),
+            long_context=long_context_lines(board["long_context"]),
             contamination=contamination_suites(records),
             decontamination=decontamination_rates(records),
             encoders=encoders(records),
@@ -327,7 +328,7 @@ def funnel_figure(funnel: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str
 def loss_figure(records: Sequence[Record]) -> dict[str, Any]:
     """Loss by step of everything that was trained."""
     traces = []
-    for asset in ("base_model", "sft_model", "reward_model", "aligned_model"):
+    for asset in ("base_model", "long_context_model", "sft_model", "reward_model", "aligned_model"):
         for folder, _ in of_asset(records, asset)[-1:]:
             rows = [row for row in read_metrics(folder / METRICS_FILE) if isinstance(row.get("loss"), (int, float))]
             if rows:

@@ -23,6 +23,7 @@ FUNNEL = (
     "decontaminated_documents",
 )
 MODELS = ("base", "sft", "aligned")
+WHEN = ("before", "after")  # the long-context stage
 
 
 def scoreboard(records: Sequence[Record]) -> dict[str, Any]:
@@ -36,6 +37,7 @@ def scoreboard(records: Sequence[Record]) -> dict[str, Any]:
             record["partition"]: record["metrics"].get("tokens", 0.0) for _, record in of_asset(records, "token_shards")
         },
         "pretraining": _metrics(records, "base_model"),
+        "long_context": long_context(records),
         "scores": scores_by_suite(records),
         "alignment": _json_file(records, "model_scores", "alignment.json") or {},
         "contamination": contamination(records),
@@ -43,6 +45,16 @@ def scoreboard(records: Sequence[Record]) -> dict[str, Any]:
         "refusals": refusals(records),
         "cost": cost(records),
     }
+
+
+def long_context(records: Sequence[Record]) -> dict[str, Any]:
+    """Rows, needles found and held-out bits before and after the long-context stage; empty without one."""
+    table = _json_file(records, "long_context_model", "long_context.json")
+    if table is None:
+        return {}
+    metrics = _metrics(records, "long_context_model")
+    named = {name: value for name, value in metrics.items() if name.startswith(("needle", "bits_per_byte"))}
+    return {"lengths": table["lengths"], **named, "needles": {when: table[when]["long"]["needles"] for when in WHEN}}
 
 
 def funnel(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
@@ -197,7 +209,26 @@ def _corpus_lines(board: Mapping[str, Any]) -> str | None:
             f"Pretraining: {training.get('parameters', 0):,.0f} parameters, {training.get('steps', 0):,.0f} steps,"
             f" loss {training.get('loss_start', math.nan):.3f} → {training.get('loss_end', math.nan):.3f}{held_out}"
         )
+    lines += long_context_lines(board["long_context"])
     return "\n".join(lines) or None
+
+
+def long_context_lines(part: Mapping[str, Any]) -> list[str]:
+    """What the long-context stage gained and what it cost, as sentences."""
+    if not part:
+        return []
+    lengths = part["lengths"]
+    found = (
+        f"Long context: needles in {lengths['long']:,} tokens {100 * part['needles_long_before']:.0f} →"
+        f" {100 * part['needles_long_after']:.0f} %, chance {100 * part['needle_chance']:.0f} %"
+    )
+    bits = [
+        f"held out in rows of {lengths[name]:,} {part[f'bits_per_byte_{name}_before']:.3f} →"
+        f" {part[f'bits_per_byte_{name}_after']:.3f} bits per byte"
+        for name in lengths
+        if f"bits_per_byte_{name}_before" in part
+    ]
+    return ["; ".join([found, *bits])]
 
 
 def _score_table(board: Mapping[str, Any]) -> Any:

@@ -50,7 +50,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             name="card",
-            version="4",
+            version="5",
             modules=(
                 "evaluation.card",
                 "evaluation.report",

@@ -17,15 +17,17 @@ import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from training.files import write_json as write_json
 from training.files import write_text as write_text
 from training.files import written as written
-from training.job import InputArtifact, RefusedInput
+from training.job import DataError, InputArtifact, RefusedInput
 
 ARTIFACT_FILE = "artifact.json"
+MADE = "made://"  # an artifact by name; whoever knows the root puts its path in place
 LEASE_FILE = "lease.json"
 LEASE_SECONDS = 30.0
 SCRATCH_FOLDER = "scratch"
@@ -145,6 +147,23 @@ def check_input(item: InputArtifact) -> Artifact:
             f"{item.asset} [{item.partition}]: {problems[0]}; remove the folder and materialize it again"
         )
     return artifact
+
+
+def model_digest(folder: Path) -> str:
+    """What identifies a model that a recipe names by its folder: its artifact's digest, or one over a plain folder's
+    files. DataError when there is no model. A plain folder is read once in a process while its files stay."""
+    made = find(folder)
+    if made is not None:
+        return made.digest
+    if not (folder / "config.json").is_file():
+        raise DataError(f"{folder}: no artifact and no model is there; artifact.json or config.json is needed")
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    return _files_digest(tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in files))
+
+
+@lru_cache(maxsize=64)
+def _files_digest(files: tuple[tuple[Path, int, int], ...]) -> str:
+    return digest_of_files(entry for path, _, _ in files for entry in manifest(path.parent, [path.name]))
 
 
 class LeaseHeld(RuntimeError):

@@ -68,6 +68,8 @@ class RunSettings:
     compile: Literal[False, True, "blocks"] = False  # the whole model, or each block
     recompute: Literal["none", "selective", "full"] = "none"  # activations made again in the backward pass
     memory_gb: float = 0.0  # 0: no limit asked for
+    sample_steps: int = 0  # pretraining: between two texts that the model writes; 0: four in a run
+    evaluation_steps: int = 0  # between two looks at held-out text; 0: four in a run
     price_per_hour: float = 0.0  # of one node, in the unit of somebody's bills; 0: nobody asks
 
 

@@ -477,8 +477,11 @@ class ObjectiveRecipe:
     suffix_first_rate: float = 0.5  # … and of these, share that begin with the suffix
     noise_fraction: float = 0.15  # masked, span_corruption: share of tokens
     mean_span: float = 3.0  # span_corruption: tokens
+    across_documents: bool = False  # causal: the documents of a row are one text, and see each other
 
     def __post_init__(self) -> None:
+        if self.across_documents and self.kind != "causal":
+            raise RecipeError(f"pretrain.objective.across_documents: {self.kind} rewrites each document by itself")
         for name in ("fill_rate", "suffix_first_rate", "noise_fraction"):
             if not 0 <= getattr(self, name) <= 1:
                 raise RecipeError(f"pretrain.objective.{name}={getattr(self, name)}; it must lie between 0 and 1")
@@ -559,6 +562,25 @@ class SpikeRecipe:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DistillRecipe:
+    """A teacher whose probabilities the model learns beside the text (arXiv 1503.02531); none without `teacher`.
+
+    The loss is (1 - weight) times that of the next token plus weight · temperature² times the Kullback-Leibler
+    divergence of the model's softened probabilities from the teacher's.
+    """
+
+    teacher: str = ""  # made://base_model/RECIPE, or the folder of an artifact or model; with the same tokenizer
+    temperature: float = 1.0
+    weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.temperature <= 0 or not 0 < self.weight <= 1:
+            raise RecipeError(
+                f"pretrain.distill: temperature={self.temperature} must be above 0, weight={self.weight} above 0, to 1"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class BatchPhase:
     """A stretch of training in rows of one length and batches of one size."""
 
@@ -595,6 +617,7 @@ class PretrainRecipe:
     global_batch_tokens: int
     batch_warmup: tuple[BatchPhase, ...] = ()  # before the rest, in shorter rows or smaller batches; of the budget
     objective: ObjectiveRecipe = field(default_factory=ObjectiveRecipe)
+    distill: DistillRecipe = field(default_factory=DistillRecipe)
     optimizer: Literal["adamw", "muon", "adafactor", "lion", "sgd"] = "adamw"
     learning_rate: float = 3e-3  # under Muon that of embeddings, norms, routers and head, which are AdamW's
     muon_learning_rate: float = 0.02
@@ -622,6 +645,11 @@ class PretrainRecipe:
             raise RecipeError(
                 f"pretrain.global_batch_tokens={self.global_batch_tokens} is not a multiple of "
                 f"sequence_length={self.sequence_length}"
+            )
+        if self.distill.teacher and (self.z_loss or not self.objective.is_causal):
+            raise RecipeError(
+                f"pretrain.distill: not with objective {self.objective.kind} and z_loss={self.z_loss}; a teacher says"
+                " the next token, and its probabilities keep the logits where they are"
             )
         warmup = self.tokens - self._tokens_left
         if self._tokens_left < self.global_batch_tokens:
@@ -745,10 +773,49 @@ class AlignRecipe:
     seed: int = 0
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LongContextRecipe:
+    """Training that goes on from the base model in longer rows; none when `tokens` is 0.
+
+    What is not here is as in `pretrain`. Afterwards sentences hidden in held-out text are asked for (needles), and
+    held-out bits per byte at the base model's length are compared with what they were before.
+    """
+
+    tokens: int = 0  # the whole budget; 0: the base model is not trained on
+    sequence_length: int = 0
+    global_batch_tokens: int = 0
+    rope_theta: float = 0.0  # 0: as `model`
+    rope_scaling: RotaryScaling = field(default_factory=RotaryScaling)  # none: as `model`
+    across_documents: bool = False  # the documents of a row are one text, and see each other
+    learning_rate: float = 0.0  # 0: as `pretrain`
+    muon_learning_rate: float = 0.0
+    min_loss_fall: float = -0.1  # gate, nats per token: what was learned before may stay where it was
+    max_short_rise: float = 0.02  # gate: share by which bits per byte at the base model's length may rise
+    needles: int = 8  # hidden sentences at each depth
+    needle_depths: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)  # 0: at the beginning
+    needle_choices: int = 5  # values to choose from, the hidden one included
+    min_needle_score: float = 0.5  # gate: share of needles found at the new length
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.tokens and min(self.sequence_length, self.global_batch_tokens) < 1:
+            raise RecipeError(
+                f"long_context: tokens={self.tokens} needs sequence_length={self.sequence_length} and"
+                f" global_batch_tokens={self.global_batch_tokens} of at least 1"
+            )
+        if min(self.needles, self.needle_choices - 1, len(self.needle_depths)) < 1:
+            raise RecipeError(
+                f"long_context: needles={self.needles} (at least 1), needle_choices={self.needle_choices} (at least 2),"
+                f" needle_depths={list(self.needle_depths)} (at least one)"
+            )
+        if not all(0 <= depth <= 1 for depth in self.needle_depths):
+            raise RecipeError(f"long_context.needle_depths={list(self.needle_depths)}; from 0 (beginning) to 1 (end)")
+
+
 # Text that a model writes
 
 
-GeneratorAsset = Literal["base_model", "sft_model", "aligned_model"]
+GeneratorAsset = Literal["base_model", "long_context_model", "sft_model", "aligned_model"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -897,6 +964,7 @@ class Recipe:
     ladder: LadderRecipe = field(default_factory=LadderRecipe)
     doremi: DoremiRecipe = field(default_factory=DoremiRecipe)
     synthesis: SynthesisRecipe = field(default_factory=SynthesisRecipe)
+    long_context: LongContextRecipe = field(default_factory=LongContextRecipe)
 
     def __post_init__(self) -> None:
         check_name(self.name, "name")
@@ -923,6 +991,7 @@ class Recipe:
             )
         self._check_buckets()
         self._check_later_stages()
+        self._check_long_context()
         for rung in self.ladder.rungs:
             self.on_rung(rung.name)  # checks itself
         if self.doremi.tokens:
@@ -950,6 +1019,52 @@ class Recipe:
                 f" has: {'; '.join(reasons)}"
             )
 
+    def _check_long_context(self) -> None:
+        if self.synthesis.generator == "long_context_model" and not self.long_context.tokens:
+            raise RecipeError("synthesis.generator: there is no long_context_model; set long_context.tokens")
+        if not self.long_context.tokens:
+            return
+        if self.long_context.sequence_length <= self.pretrain.sequence_length:
+            raise RecipeError(
+                f"long_context.sequence_length={self.long_context.sequence_length}; it must be longer than"
+                f" pretrain.sequence_length={self.pretrain.sequence_length}"
+            )
+        if not self.pretrain.objective.is_causal:
+            raise RecipeError(f"long_context: pretrain.objective {self.pretrain.objective.kind} hears no questions")
+        self.in_long_context()  # checks itself
+
+    def in_long_context(self) -> Recipe:
+        """This recipe with the model and budget of its long-context stage."""
+        given, mixture = self.long_context, self.mixture
+        model, pretrain = self.model, self.pretrain
+        rates = ("learning_rate", "muon_learning_rate")
+        return replace(
+            self,
+            model=replace(
+                model,
+                max_length=max(model.max_length, given.sequence_length),
+                rope_theta=given.rope_theta or model.rope_theta,
+                rope_scaling=model.rope_scaling if given.rope_scaling.kind == "none" else given.rope_scaling,
+            ),
+            mixture=replace(mixture, weights=mixture.phases[-1].weights, phases=()) if mixture.phases else mixture,
+            pretrain=replace(
+                pretrain,
+                tokens=given.tokens,
+                sequence_length=given.sequence_length,
+                global_batch_tokens=given.global_batch_tokens,
+                batch_warmup=(),
+                objective=replace(pretrain.objective, across_documents=given.across_documents),
+                distill=DistillRecipe(),
+                min_loss_fall=given.min_loss_fall,
+                seed=given.seed,
+                **{rate: getattr(given, rate) or getattr(pretrain, rate) for rate in rates},
+            ),
+            long_context=LongContextRecipe(),
+            synthesis=SynthesisRecipe(),
+            ladder=LadderRecipe(),
+            doremi=DoremiRecipe(),
+        )
+
     def snapshot(self, name: str) -> SnapshotRecipe:
         """The snapshot called `name`; RecipeError names those there are."""
         for snapshot in self.snapshots:
@@ -967,7 +1082,7 @@ class Recipe:
             self,
             model=replace(self.model, experts=ExpertLayers()),
             mixture=replace(self.mixture, phases=()),
-            pretrain=replace(self.pretrain, batch_warmup=()),
+            pretrain=replace(self.pretrain, batch_warmup=(), distill=DistillRecipe()),
             doremi=DoremiRecipe(),
         )
         return plain._smaller(self.doremi)
@@ -985,6 +1100,8 @@ class Recipe:
             model=replace(self.model, **shaped),
             pretrain=replace(self.pretrain, tokens=one.tokens, batch_warmup=warmup, **given),
             ladder=LadderRecipe(),
+            long_context=LongContextRecipe(),
+            synthesis=SynthesisRecipe(),
         )
 
 

@@ -50,6 +50,37 @@ def _version(distribution: str) -> str:
         return "absent"
 
 
+PRETRAIN_MODULES = (
+    "training.pretrain.stage",
+    "training.pretrain.account",
+    "training.pretrain.attention",
+    "training.pretrain.audit",
+    "training.pretrain.batches",
+    "training.pretrain.bundle",
+    "training.pretrain.checkpoint",
+    "training.pretrain.degrees",
+    "training.pretrain.distill",
+    "training.pretrain.experts",
+    "training.pretrain.export",
+    "training.pretrain.lanes",
+    "training.pretrain.layers",
+    "training.pretrain.ledger",
+    "training.pretrain.loop",
+    "training.pretrain.loss",
+    "training.pretrain.loss_mask",
+    "training.pretrain.mesh",
+    "training.pretrain.model",
+    "training.pretrain.objectives",
+    "training.pretrain.optim",
+    "training.pretrain.parallel",
+    "training.pretrain.pipeline",
+    "training.pretrain.rotary",
+    "training.pretrain.shape",
+    "training.pretrain.sidecars",
+    "training.pretrain.usage",
+    "training.pretrain.watchdog",
+)
+
 STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
@@ -210,34 +241,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="pretrain",
             version="1",
-            modules=(
-                "training.pretrain.stage",
-                "training.pretrain.account",
-                "training.pretrain.attention",
-                "training.pretrain.audit",
-                "training.pretrain.batches",
-                "training.pretrain.bundle",
-                "training.pretrain.checkpoint",
-                "training.pretrain.degrees",
-                "training.pretrain.experts",
-                "training.pretrain.export",
-                "training.pretrain.lanes",
-                "training.pretrain.layers",
-                "training.pretrain.ledger",
-                "training.pretrain.loop",
-                "training.pretrain.loss",
-                "training.pretrain.loss_mask",
-                "training.pretrain.mesh",
-                "training.pretrain.model",
-                "training.pretrain.objectives",
-                "training.pretrain.optim",
-                "training.pretrain.parallel",
-                "training.pretrain.pipeline",
-                "training.pretrain.rotary",
-                "training.pretrain.shape",
-                "training.pretrain.sidecars",
-                "training.pretrain.watchdog",
-            ),
+            modules=PRETRAIN_MODULES,
             libraries=("torch", "numpy", "safetensors"),
         ),
         Stage(
@@ -257,6 +261,12 @@ STAGES: dict[str, Stage] = {
                 "training.pretrain.shape",
             ),
             libraries=("torch", "numpy", "safetensors"),
+        ),
+        Stage(
+            name="extend",
+            version="1",
+            modules=("training.pretrain.long_context", "training.pretrain.needles", *PRETRAIN_MODULES),
+            libraries=("tokenizers", "torch", "numpy", "safetensors"),
         ),
         Stage(
             name="instructions",

@@ -41,6 +41,8 @@ class Size(Record):
         default="none", description="activations made again in the backward pass instead of kept"
     )
     retries: int = Field(default=1, ge=0, description="further attempts after a job ended without its artifact")
+    sample_steps: int = Field(default=0, ge=0, description="between two text samples of a training run; 0: four in it")
+    evaluation_steps: int = Field(default=0, ge=0, description="between two looks at held-out text; 0: four in a run")
     price_per_hour: float = Field(default=0.0, ge=0, description="in the unit of your bills, for one node")
 
     @field_validator("backend", mode="before")

@@ -74,6 +74,18 @@ def test_somebody_is_reminded_of_a_job_that_goes_on_waiting(monkeypatch):
     assert told == [40, 650, 1260]
 
 
+def test_numbers_and_texts_of_a_running_job_reach_the_tracked_run(tmp_path, monkeypatch):
+    (tmp_path / "metrics.jsonl").write_text(
+        '{"step": 1, "loss": 2.5}\n{"step": 1, "sample": "stir the ⟶ soup"}\n{"step": 2, "loss": 2.4}\n'
+    )
+    monkeypatch.setattr(stage, "announce", lambda *_: None)
+    rows, tags = [], {}
+    run = SimpleNamespace(log_metrics=rows.extend, set_tags=tags.update)
+    tails = stage.Tail(tmp_path / "metrics.jsonl"), stage.Tail(tmp_path / "messages.jsonl")
+    stage._forward(*tails, run, SimpleNamespace(say=lambda line: None), None)
+    assert [row["loss"] for row in rows] == [2.5, 2.4] and tags == {"sample/step 1": "stir the ⟶ soup"}
+
+
 def test_metadata_has_numbers_first_in_digits_that_people_read(tmp_path):
     record = {
         "fingerprint": "f",

@@ -25,7 +25,8 @@ def made(kitchen, tmp_path_factory):
 
 LADDER = {"ladder_plan", "ladder_model", "scaling_fit"}  # only of recipes that have one
 MIXTURE = {"reference_plan", "reference_model", "mixture_weights"}  # likewise
-OPTIONAL = LADDER | MIXTURE | {"synthetic_text"}  # only of recipes that ask for it
+LONG = {"long_context_plan", "long_context_model"}
+OPTIONAL = LADDER | MIXTURE | LONG | {"synthetic_text"}  # only of recipes that ask for it
 
 
 def assets_to_do(recipe, root):
@@ -119,6 +120,71 @@ def test_weights_by_doremi_come_before_the_plan_of_the_recipes_that_ask_for_them
     reference = comparison.cells["reference_model", "kitchen-mixture"].settings
     assert reference["model"]["width"] == 96 and reference["pretrain"]["tokens"] == 307_200
     assert not comparison.cells["reference_plan", "kitchen-mixture"].settings["mixture"]["phases"]
+
+
+def test_a_long_context_stage_stands_between_the_base_model_and_fine_tuning(made):
+    recipe = load_recipe("kitchen-long-context")
+    comparison = compare(recipe, made)
+    lacking = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
+    assert lacking == LONG | descendants("long_context_model") - OPTIONAL
+    assert comparison.cells["base_model", recipe.name].state == "made"
+    began = [asset for asset, _ in comparison.cells["sft_model", recipe.name].inputs]
+    assert began == ["long_context_model", "instruction_data"]
+    settings = comparison.cells["long_context_model", recipe.name].settings
+    assert settings["model"]["rope_scaling"]["kind"] == "yarn" and settings["short"] == {"sequence_length": 256}
+    assert settings["pretrain"]["sequence_length"] == 1024 and settings["pretrain"]["optimizer"] == "muon"
+    kitchen = compare(load_recipe("kitchen"), made).cells["sft_model", "kitchen"]
+    assert [asset for asset, _ in kitchen.inputs] == ["base_model", "instruction_data"]
+
+
+def test_a_stricter_gate_on_needles_makes_the_plan_of_longer_rows_not_again(made):
+    recipe = load_recipe("kitchen-long-context")
+    stricter = replace(recipe, long_context=replace(recipe.long_context, min_needle_score=0.9))
+    changed = {
+        key[0]
+        for key, cell in compare(stricter, made).cells.items()
+        if cell.fingerprint != compare(recipe, made).cells[key].fingerprint
+    }
+    assert changed == {"long_context_model"} | descendants("long_context_model") - OPTIONAL
+
+
+def test_a_teacher_is_what_it_is_and_not_where_it_lies(kitchen, tmp_path):
+    fingerprints = {}
+    for place, content in (("here", "{}"), ("there", "{}"), ("other", "{ }")):
+        folder = tmp_path / place / "model"
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(content)
+        distill = replace(kitchen.pretrain.distill, teacher=str(folder))
+        taught = replace(kitchen, pretrain=replace(kitchen.pretrain, distill=distill))
+        comparison = compare(taught, tmp_path)
+        fingerprints[place] = comparison.cells["base_model", "kitchen"].fingerprint
+        assert comparison.cells["base_model", "kitchen"].settings["teacher"]["path"] == str(folder)
+    assert fingerprints["here"] == fingerprints["there"] != fingerprints["other"]
+    lost = replace(kitchen.pretrain, distill=replace(distill, teacher=str(tmp_path / "lost")))
+    with pytest.raises(DataError, match="no artifact and no model"):
+        compare(replace(kitchen, pretrain=lost), tmp_path)
+
+
+def test_what_another_recipe_made_is_named_and_not_looked_for(kitchen, made, tmp_path):
+    student = load_recipe("kitchen-distilled")
+    cell = compare(student, made).cells["base_model", student.name]
+    teacher = compare(kitchen, made).cells["base_model", "kitchen"].artifact
+    assert cell.settings["teacher"] == {"digest": teacher.digest, "path": str(teacher.path)}
+    with pytest.raises(DataError, match="made://base_model/kitchen: not made under this root yet"):
+        compare(student, tmp_path)
+    waiting = compare(student, tmp_path, skip_unavailable=True).cells
+    assert waiting["base_model", student.name].state == "unavailable"
+    assert waiting["tokenizer", student.name].state == "missing"
+
+
+def test_a_snapshot_of_what_another_recipe_wrote_is_its_files(kitchen, made):
+    written = compare(kitchen, made).cells["instruction_data", "kitchen"].artifact
+    (written.path / "rows.jsonl").write_text('{"text": "a"}\n')
+    snapshot = SnapshotRecipe(name="written", source="jsonl", paths=("made://instruction_data/kitchen/rows.jsonl",))
+    reading = replace(kitchen, name="reading", snapshots=(*kitchen.snapshots, snapshot))
+    cell = compare(reading, made).cells["crawl_archives", "reading@written"]
+    assert cell.settings["snapshot"]["paths"] == [str(written.path / "rows.jsonl")]
+    assert [file["name"] for file in cell.settings["files"]] == ["rows.jsonl"]
 
 
 def test_a_new_snapshot_remakes_no_older_one(kitchen, made):

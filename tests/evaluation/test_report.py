@@ -12,7 +12,7 @@ import yaml
 
 from evaluation.card import one_line
 from evaluation.report import looked_at, records_of, render_report
-from evaluation.scoreboard import render, scoreboard
+from evaluation.scoreboard import long_context_lines, render, scoreboard
 from evaluation.stages import STAGES
 from tests.evaluation.conftest import commit, make_job
 from training.data.documents import DocumentWriter, write_lines
@@ -79,6 +79,18 @@ def base_model(root: Path) -> InputArtifact:
     return commit(
         root / "base", "base_model", metrics={"loss_start": 5.0, "loss_end": 1.7, "steps": 3.0, "parameters": 1000.0}
     )
+
+
+def long_context_model(root: Path) -> InputArtifact:
+    needles = [{"depth": 0.5, "needles": 4, "found": 0.75, "said": 0.5}]
+    part = {"needles": needles, "bits_per_byte": 1.0}
+    lengths = {"short": 256, "long": 1024}
+    table = {"lengths": lengths, "chance": 0.2, **{when: dict.fromkeys(lengths, part) for when in ("before", "after")}}
+    (root / "long").mkdir(parents=True)
+    (root / "long" / "long_context.json").write_text(json.dumps(table))
+    metrics = {"needle_chance": 0.2, "needles_long_before": 0.25, "needles_long_after": 0.75}
+    metrics |= {"bits_per_byte_short_before": 1.25, "bits_per_byte_short_after": 1.26}
+    return commit(root / "long", "long_context_model", metrics=metrics)
 
 
 def model_scores(root: Path) -> InputArtifact:
@@ -156,6 +168,18 @@ def test_text_of_pages_stays_text(inputs):
     assert len([tag for tag, _ in page.tags if tag == "script"]) == 3  # plotly, its data, and what draws it
     assert page.text.count("<script>alert('x')</script>") >= 5  # dropped, duplicate, prompt, three answers, finding
     assert "49" not in page.text.split("{{ 7 * 7 }}")[1][:5]
+
+
+def test_a_long_context_stage_is_one_sentence_of_the_report_and_the_scoreboard(inputs, tmp_path):
+    without = records_of(Path(item.path) for item in inputs)
+    assert scoreboard(without)["long_context"] == {} and "Long context" not in _Page(render_report(without)).text
+    records = [*without, *records_of([Path(long_context_model(tmp_path).path)])]
+    sentence = (
+        "Long context: needles in 1,024 tokens 25 → 75 %, chance 20 %; held out in rows of 256 1.250 → 1.260 bits per"
+        " byte"
+    )
+    assert long_context_lines(scoreboard(records)["long_context"]) == [sentence]
+    assert sentence in " ".join(_Page(render_report(records)).text.split())
 
 
 def test_nothing_is_loaded_and_no_page_is_linked(inputs):

@@ -56,7 +56,7 @@ def test_one_base_is_the_limit(tmp_path):
 
 
 def test_an_unknown_name_lists_what_there_is():
-    with pytest.raises(RecipeError, match="kitchen, kitchen-ladder, kitchen-leak"):
+    with pytest.raises(RecipeError, match="kitchen, kitchen-distilled, kitchen-ladder"):
         find_recipe("kichen")
 
 

@@ -1,7 +1,8 @@
 """Data by URI: where it lies, its rows, its checksum.
 
 `data://benchmarks/arc_easy.jsonl.gz` lies under the folder that PEDIGREE_DATA names, `kitchen://cloze` is made by the
-kitchen, anything else is a path or an fsspec URL (s3://, https://, memory://).
+kitchen, `made://base_model/kitchen/model` is what a recipe made, anything else is a path or an fsspec URL (s3://,
+https://, memory://).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from training.artifact import sha256_of
+from training.artifact import MADE, sha256_of
 from training.data.documents import decompressed, decompressed_text, parsed_lines
 from training.data.kitchen.world import KitchenWorld
 from training.job import DataError
@@ -50,6 +51,8 @@ def resolve(uri: str) -> str:
     """
     if is_kitchen(uri):
         raise RecipeError(f"{uri}: the kitchen makes it; it has no file")
+    if uri.startswith(MADE):
+        raise DataError(f"{uri}: not made under this root yet; run the recipe that makes it first")
     if uri.startswith("file://"):
         return uri.removeprefix("file://")
     if not uri.startswith("data://"):

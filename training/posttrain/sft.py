@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from training.job import Counts, DataError, Gate, Job, Outcome, Work
@@ -34,7 +35,7 @@ SAMPLE_ROWS = 64  # on these the loss is measured before and after, in fp32
 def run(job: Job, work: Work) -> Outcome:
     """Fine-tune the base model on the conversations."""
     recipe = job.settings_as(SftRecipe, "sft")
-    base = job.input_of("base_model").file(MODEL_FOLDER)
+    base = _base(job)
     chat = Chat.of(base, template(recipe.chat_template, recipe.system_prompt))
     tokenizer = load_tokenizer(base, chat)
     rows = read_jsonl(job.input_of("instruction_data").file("instructions.jsonl"))
@@ -64,6 +65,11 @@ def run(job: Job, work: Work) -> Outcome:
         gates=(gate, loss_gate(reporter.losses, before=before, after=after), *merge_gates),
         notes={"chat_template_digest": template_digest(chat.template)},
     )
+
+
+def _base(job: Job) -> Path:
+    """The folder of the model to begin with: the base model, or what the recipe's long-context stage made of it."""
+    return job.input_of("base_model", "long_context_model").file(MODEL_FOLDER)
 
 
 def fitting(
@@ -113,7 +119,7 @@ def _trainer(
         {"input_ids": [encoded[i].input_ids for i in order], "labels": [encoded[i].labels for i in order]}
     )
     trainer = SFTTrainer(
-        model=load_for_training(job.input_of("base_model").file(MODEL_FOLDER), precision=recipe.precision),
+        model=load_for_training(_base(job), precision=recipe.precision),
         args=config,
         train_dataset=table,
         processing_class=tokenizer,

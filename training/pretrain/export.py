@@ -315,9 +315,14 @@ def token_ids(tokenizer: Path) -> dict[str, int]:
     return data["model"]["vocab"] | {token["content"]: token["id"] for token in data.get("added_tokens", [])}
 
 
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported, without importing it."""
+    return importlib.util.find_spec(package) is not None
+
+
 def require_transformers() -> None:
     """RecipeError when transformers is missing, which is better known before training than after."""
-    if importlib.util.find_spec("transformers") is None:
+    if not is_installed("transformers"):
         raise RecipeError(
             "base_model: the export is checked with transformers, which is not installed; pip install transformers"
         )

@@ -28,6 +28,7 @@ from training.pretrain import audit, bundle, checkpoint
 from training.pretrain.account import peak_teraflops
 from training.pretrain.attention import DocumentMask, document_mask, one_document
 from training.pretrain.batches import Plan, Sample, Shards, held_out_bytes, held_out_samples, index, trained_tokens
+from training.pretrain.distill import Teacher
 from training.pretrain.ledger import Entry, Ledger, Watched, write_ledger
 from training.pretrain.loss import next_token_loss, token_losses
 from training.pretrain.loss_mask import IGNORED
@@ -45,6 +46,7 @@ from training.pretrain.optim import (
 )
 from training.pretrain.parallel import PARTS_OF_A_ROW, POSITIONS, ROWS, World, micro_batches
 from training.pretrain.pipeline import Pipeline
+from training.pretrain.usage import peak_memory_bytes, said
 from training.progress import Progress
 from training.recipe import PretrainRecipe
 from training.records import differences, differing_from_defaults, read_record, write_record
@@ -141,6 +143,7 @@ class Trainer:
         self.position, self.ledger = Position(), Ledger()
         self.store: checkpoint.Store | None = None  # None: nothing is kept
         self.recent: list[StepReport] = []
+        self.data_seconds = 0.0  # that the last step waited for its rows
         self.passes = [  # of each phase
             micro_batches(
                 phase.rows,
@@ -156,6 +159,7 @@ class Trainer:
         self.is_audited = is_audited  # gradients are added in one order whatever the number of processes
         self.alive = alive  # called at every sign of progress
         self.objective = objective  # None: the next token
+        self.teacher: Teacher | None = None  # None: the text alone teaches
         self.hidden: Callable[..., Hidden] = model  # a compiled form may stand in
 
     def run_step(self, told: Told = Told()) -> StepReport:  # noqa: B008 - immutable
@@ -164,10 +168,11 @@ class Trainer:
         A loss or gradient that is not finite is made once more: a fault of the machine does not come twice, one of the
         data or the weights does, and then the step is skipped. Diverged when too many in a row were.
         """
-        step = self.position.step
+        step, started = self.position.step, time.monotonic()
         samples = index(self.plan, step)
         passes = self.passes[self.plan.phase_at(step).number]
         batches = [self.batch([samples[row] for row in rows], step=step, numbers=rows) for rows in passes]
+        self.data_seconds = time.monotonic() - started
         scale = 1.0 / max(1, self._trained_tokens(samples, batches))
         batches += [idle(batches[0]) for _ in range(len(batches), self._common(len(batches)))]
         made = self._pass(batches, scale=scale, told=told)
@@ -257,7 +262,12 @@ class Trainer:
         self.alive()
         tokens, targets, mask = self._tensors(batch)
         hidden = self.hidden(tokens, mask, dtype=self.dtype)
-        objective, likelihood = self._loss(hidden.states, targets, scale=scale)
+        if self.teacher is None:
+            objective, likelihood = self._loss(hidden.states, targets, scale=scale)
+        else:
+            head, softcap = self.model.head_weight.to(self.dtype), self.model.config.logit_softcap
+            given = (hidden.states.flatten(0, 1), head, targets.flatten())
+            objective, likelihood = self.teacher.loss(tokens, mask, *given, scale=scale, softcap=softcap)
         if (balance := self._balance(batch, hidden)) is not None:
             objective = objective + balance
         objective.backward()
@@ -626,6 +636,8 @@ class Watch:
     bundle: Path  # a folder, made when the run stops itself
     describe: bundle.Describe
     sample: Callable[[Decoder], str] | None = None  # a text of the model at a step
+    sample_steps: int = 0  # between two texts; 0: TEXT_SAMPLES in a run
+    evaluation_steps: int = 0  # between two looks at held-out text; 0: EVALUATIONS in a run
 
 
 def train(trainer: Trainer, watch: Watch) -> None:
@@ -685,10 +697,12 @@ def _roll_back(trainer: Trainer, watch: Watch, spike: Entry) -> None:
 def _report(trainer: Trainer, watch: Watch, report: StepReport, *, seconds: float) -> None:
     """Write the step's numbers, when it is one of those that are written."""
     steps, step = trainer.plan.record.steps, report.step + 1
-    if _is_one_of(step, steps, EVALUATIONS) and step < steps:
-        for name, value in trainer.held_out().items():
+    if _is_one_of(step, steps, EVALUATIONS, every=watch.evaluation_steps) and step < steps:
+        held_out = trainer.held_out()
+        for name, value in held_out.items():
             watch.progress.log(step=step, **{name: value})
-    model = trainer.whole_model() if _is_one_of(step, steps, TEXT_SAMPLES) else None
+        watch.progress.message(f"step {step} of {steps}: {said({'loss': report.loss, **held_out})}")
+    model = trainer.whole_model() if _is_one_of(step, steps, TEXT_SAMPLES, every=watch.sample_steps) else None
     if not trainer.world.is_first:
         return
     if report.was_rerun:
@@ -708,6 +722,8 @@ def _report(trainer: Trainer, watch: Watch, report: StepReport, *, seconds: floa
             tokens_per_second=tokens / seconds,
             teraflops_per_second=flops * tokens / seconds / 1e12,
             **_utilization(trainer, flops * tokens / seconds / 1e12),
+            data_wait_seconds=trainer.data_seconds,
+            peak_memory_bytes=peak_memory_bytes(trainer.world.device),
         )
     if watch.sample is not None and model is not None:
         watch.progress.sample(step=step, text=watch.sample(model))
@@ -720,9 +736,9 @@ def _utilization(trainer: Trainer, teraflops: float) -> dict[str, float]:
     return {} if peak is None else {"model_flops_utilization": teraflops / (peak * trainer.world.size)}
 
 
-def _is_one_of(step: int, steps: int, wanted: int) -> bool:
-    """Whether `step` is one of about `wanted` evenly spaced ones; the last always is."""
-    return step == steps or step % max(1, steps // wanted) == 0
+def _is_one_of(step: int, steps: int, wanted: int, *, every: int = 0) -> bool:
+    """Whether `step` is one of those `every` so many, or of about `wanted` evenly spaced ones; the last always is."""
+    return step == steps or step % (every or max(1, steps // wanted)) == 0
 
 
 @contextmanager

@@ -35,6 +35,11 @@ class Batch(NamedTuple):
         return int((self.targets != IGNORED).sum())
 
 
+def one_text(batch: Batch) -> Batch:
+    """The batch with the documents of each row as one; what follows the end of one is still not predicted."""
+    return batch._replace(documents=np.minimum(batch.documents, 0))
+
+
 class Draws:
     """Random numbers that depend on the key alone: raw Philox output, which numpy promises to keep as it is."""
 
@@ -75,7 +80,7 @@ class Objective:
     def batch(self, rows: tuple[np.ndarray, np.ndarray, np.ndarray], *, step: int, numbers: Sequence[int]) -> Batch:
         """Causal rows (tokens, next tokens, documents) rewritten; `numbers` are theirs in the global batch."""
         if self.recipe.kind == "causal":
-            return Batch(*rows)
+            return one_text(Batch(*rows)) if self.recipe.across_documents else Batch(*rows)
         tokens, targets, documents = (array.copy() for array in rows)
         prefix = None if self.recipe.is_causal else np.zeros(tokens.shape, dtype=bool)
         made = Batch(tokens, targets, documents, prefix)

@@ -29,6 +29,7 @@ from training.pretrain.batches import (
 )
 from training.pretrain.checkpoint import Store
 from training.pretrain.degrees import Degrees, check_degrees
+from training.pretrain.distill import teacher_of
 from training.pretrain.ledger import LEDGER_FILE, Ledger, write_ledger
 from training.pretrain.loop import HELD_OUT_BITS, Trainer, Watch, continued, keep_freed_memory, train
 from training.pretrain.model import Decoder, initialise
@@ -44,6 +45,7 @@ from training.records import RecipeError
 log = logging.getLogger(__name__)
 
 MODEL_FOLDER = "model"
+PLANS = ("training_plan", "ladder_plan", "reference_plan", "long_context_plan")  # a job has one of them
 CHECKPOINTS_FOLDER = "checkpoints"
 BUNDLE_FOLDER = "stopped"
 SKIPPED_FILE = "skipped_documents.jsonl"
@@ -52,7 +54,15 @@ SAMPLE_TOKENS = 48
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Train, export and check. Every process of a distributed job comes here; only the first one writes."""
+    """Train a base model; see `trained`."""
+    return trained(job, work)
+
+
+def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
+    """Train, export and check. Every process of a distributed job comes here; only the first one writes.
+
+    `start` is the folder of a model to go on from; None: begin with the recipe's seed.
+    """
     export.require_transformers()
     recipe = job.settings_as(PretrainRecipe, "pretrain")
     plan, shards, sidecars = open_inputs(job, recipe)
@@ -60,7 +70,7 @@ def run(job: Job, work: Work) -> Outcome:
     check_devices(job.run, work.progress)
     degrees = Degrees.of(job.run)
     with joined_world(degrees, hang_seconds=job.run.hang_seconds) as world:
-        model = build_model(job.settings_as(ModelRecipe, "model"), recipe, _tokenizer_folder(job))
+        model = build_model(job.settings_as(ModelRecipe, "model"), recipe, _tokenizer_folder(job), start)
         check_degrees(
             degrees,
             model.config,
@@ -80,6 +90,7 @@ def run(job: Job, work: Work) -> Outcome:
             objective=make_objective(recipe, plan, _tokenizer_folder(job)),
             is_audited=job.run.audit,
         )
+        trainer.teacher = teacher_of(job, recipe, _tokenizer_folder(job), world)
         model.set_recompute(job.run.recompute)
         compile_model(trainer, job.run.compile)
         broken = trainer.resume(Store(work.scratch / CHECKPOINTS_FOLDER, world))
@@ -98,6 +109,8 @@ def run(job: Job, work: Work) -> Outcome:
             bundle=work.path / BUNDLE_FOLDER,
             describe=sidecars.describe,
             sample=sample,
+            sample_steps=job.run.sample_steps,
+            evaluation_steps=job.run.evaluation_steps,
         )
         with watched(rank=world.rank, size=world.size, seconds=job.run.hang_seconds) as trainer.alive:
             train(trainer, watch)
@@ -120,10 +133,14 @@ def compile_model(trainer: Trainer, what: bool | str) -> None:
         trainer.hidden = torch.compile(trainer.model)
 
 
-def build_model(recipe: ModelRecipe, pretrain: PretrainRecipe, tokenizer: Path) -> Decoder:
-    """A freshly initialised model; filled on the CPU from the seed, so the same on every process and device."""
+def build_model(recipe: ModelRecipe, pretrain: PretrainRecipe, tokenizer: Path, start: Path | None = None) -> Decoder:
+    """A model with the weights in `start`, else freshly initialised: on the CPU from the seed, so the same on every
+    process and device."""
     vocab_size = max(export.token_ids(tokenizer).values()) + 1
     model = Decoder(recipe.shape(vocab_size=vocab_size))
+    if start is not None:
+        model.load_state_dict(export.read_model(start).state_dict())
+        return model
     initialise(model, zero_outputs=pretrain.zero_init_outputs, generator=torch.Generator().manual_seed(pretrain.seed))
     return model
 
@@ -142,7 +159,7 @@ def make_objective(recipe: PretrainRecipe, plan: Plan, tokenizer: Path) -> Objec
 
 def open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards, Sidecars]:
     """Plan, shards and sidecars, checked against each other, the tokenizer and the recipe."""
-    item, tokenizer = job.input_of("training_plan", "ladder_plan", "reference_plan"), job.input_of("tokenizer").digest
+    item, tokenizer = job.input_of(*PLANS), job.input_of("tokenizer").digest
     plan = read_plan(Path(item.path), digest=item.digest)
     record = plan.record
     if record.tokenizer_digest != tokenizer:
@@ -295,6 +312,8 @@ def _notes(trainer: Trainer, broken: tuple[str, ...], resumed_at: int) -> dict[s
     }
     if trainer.world.is_split:
         notes["mesh"] = trainer.world.degrees.sizes(trainer.world.size)
+    if trainer.teacher is not None:
+        notes["teacher_parameters"] = trainer.teacher.model.config.parameter_count
     if resumed_at:
         notes["resumed_at_step"] = resumed_at
     if broken:

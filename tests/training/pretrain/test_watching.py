@@ -1,0 +1,38 @@
+"""What a run says of itself while it goes on, and that being watched changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.training.pretrain.tiny import TinyChain, work_in  # noqa: E402
+from training.pretrain import stage  # noqa: E402
+from training.progress import METRICS_FILE, read_metrics  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory) -> TinyChain:
+    return TinyChain(tmp_path_factory.mktemp("watch"))
+
+
+def made(chain: TinyChain, name: str, **run: int):
+    folder = chain.root / "base_model" / name
+    stage.run(chain.job(name, **run), work_in(folder))
+    return read_metrics(folder / METRICS_FILE), (folder / "model" / "model.safetensors").read_bytes()
+
+
+def test_a_run_says_how_it_goes_as_often_as_asked_and_its_weights_stay_the_same(chain):
+    rows, weights = made(chain, "a")
+    often, same = made(chain, "b", sample_steps=5, evaluation_steps=2)
+    assert weights == same
+    steps = [row["step"] for row in rows if "loss" in row]
+    assert steps == list(range(1, 13))
+    for row in rows:
+        if "loss" in row:
+            assert 0 < row["data_wait_seconds"] < 5 and row["peak_memory_bytes"] > 50e6
+            assert {"gradient_norm", "learning_rate", "tokens_per_second", "teraflops_per_second"} <= set(row)
+    assert [row["step"] for row in rows if "sample" in row] == [3, 6, 9, 12]
+    assert [row["step"] for row in often if "sample" in row] == [5, 10, 12]
+    looked = [row["step"] for row in often if "held_out_bits_per_byte_web" in row]
+    assert looked == [2, 4, 6, 8, 10, 12]

@@ -1,0 +1,165 @@
+"""Distillation: a student learns a teacher's probabilities for the next token beside the token itself.
+
+Hinton et al., arXiv 1503.02531. With student logits s, teacher logits t, temperature T and weight w, a trained position
+costs (1 - w) · CE(s, target) + w · T² · KL(softmax(t / T) || softmax(s / T)) nats; T² keeps the second gradient's size
+whatever T is. The logged loss is the first part alone, unweighted, so that it compares with a run without a teacher.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from training.artifact import check_input, find, model_digest
+from training.job import DataError, InputArtifact, Job, RefusedInput
+from training.pretrain import export
+from training.pretrain.attention import DocumentMask, document_mask
+from training.pretrain.loss import CHUNK, softcapped
+from training.pretrain.loss_mask import IGNORED
+from training.pretrain.model import Decoder
+from training.pretrain.parallel import World
+from training.recipe import DistillRecipe, PretrainRecipe
+from training.records import RecipeError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Teacher:
+    """A frozen model and how much it is listened to."""
+
+    model: Decoder
+    recipe: DistillRecipe
+
+    def loss(
+        self,
+        tokens_BL: Tensor,
+        mask: DocumentMask,
+        hidden_ND: Tensor,
+        head_VD: Tensor,
+        targets_N: Tensor,
+        *,
+        scale: float,
+        softcap: float,
+    ) -> tuple[Tensor, Tensor]:
+        """What is minimized, and the likelihood part of it, as `next_token_loss` gives them."""
+        dtype, window = hidden_ND.dtype, self.model.config.window
+        own = document_mask(mask.documents, dtype=dtype, window=window) if window else mask
+        with torch.no_grad():
+            taught = self.model(tokens_BL, own, dtype=dtype).states.flatten(0, 1)
+        caps = Caps(student=softcap, teacher=self.model.config.logit_softcap)
+        head = self.model.head_weight.detach().to(dtype)
+        return distillation_loss(
+            hidden_ND, head_VD, targets_N, taught, head, scale=scale, recipe=self.recipe, caps=caps
+        )
+
+
+class Caps(NamedTuple):
+    """Soft-caps of both models' logits; 0: none."""
+
+    student: float = 0.0
+    teacher: float = 0.0
+
+
+def distillation_loss(
+    hidden_ND: Tensor,
+    head_VD: Tensor,
+    targets_N: Tensor,
+    taught_ND: Tensor,
+    taught_head_VD: Tensor,
+    *,
+    scale: float,
+    recipe: DistillRecipe,
+    caps: Caps = Caps(),  # noqa: B008 - immutable
+) -> tuple[Tensor, Tensor]:
+    """What is minimized over positions with a target, times `scale`, and their negative log-likelihood: fp32 scalars.
+
+    Hidden states and heads of student and teacher; the widths may differ, the vocabulary may not. The second has no
+    gradient, nor has the teacher.
+    """
+    objective, likelihood = _ChunkedDistillation.apply(
+        hidden_ND, head_VD, targets_N, taught_ND, taught_head_VD, scale, recipe, caps
+    )
+    return objective, likelihood
+
+
+class _ChunkedDistillation(torch.autograd.Function):
+    """As `loss.py`: gradients are made while a chunk's logits are there, so that all of them never are."""
+
+    @staticmethod
+    def forward(ctx, hidden_ND, head_VD, targets_N, taught_ND, taught_head_VD, scale, recipe, caps):  # type: ignore[no-untyped-def]
+        likelihood = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
+        divergence = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
+        grad_hidden = torch.empty_like(hidden_ND)
+        grad_head = torch.zeros_like(head_VD, dtype=torch.float32)
+        weight, temperature = recipe.weight, recipe.temperature
+        for start in range(0, len(hidden_ND), CHUNK):
+            own = slice(start, start + CHUNK)
+            hidden, targets = hidden_ND[own], targets_N[own]
+            trained = (targets != IGNORED)[:, None]
+            picked = targets.clamp(min=0)[:, None]
+            logits = softcapped((hidden @ head_VD.t()).float(), caps.student)
+            taught = softcapped((taught_ND[own] @ taught_head_VD.t()).float(), caps.teacher)
+            log_p = torch.log_softmax(logits, dim=-1)
+            log_soft = torch.log_softmax(logits / temperature, dim=-1)
+            log_taught = torch.log_softmax(taught / temperature, dim=-1)
+            soft_taught = log_taught.exp()
+            likelihood -= (log_p.gather(1, picked) * trained).sum()
+            divergence += (soft_taught * (log_taught - log_soft) * trained).sum()
+            # d CE / d s = p - one_hot(target); d T² KL / d s = T (softened p - softened teacher's)
+            grad_logits = log_p.exp_().scatter_add_(1, picked, torch.full_like(picked, -1.0, dtype=torch.float32))
+            grad_logits = (1 - weight) * grad_logits + weight * temperature * (log_soft.exp_() - soft_taught)
+            grad_logits = grad_logits.mul_(trained * scale)
+            if caps.student:
+                grad_logits.mul_(1 - (logits / caps.student).square())
+            grad_logits = grad_logits.to(head_VD.dtype)
+            torch.mm(grad_logits, head_VD, out=grad_hidden[own])
+            grad_head += grad_logits.t() @ hidden
+        ctx.save_for_backward(grad_hidden, grad_head.to(head_VD.dtype))
+        likelihood = likelihood * scale
+        ctx.mark_non_differentiable(likelihood)
+        return (1 - weight) * likelihood + weight * temperature**2 * scale * divergence, likelihood
+
+    @staticmethod
+    def backward(ctx, grad, _):  # type: ignore[no-untyped-def]
+        grad_hidden, grad_head = ctx.saved_tensors
+        return grad_hidden * grad, grad_head * grad, None, None, None, None, None, None
+
+
+def teacher_of(job: Job, recipe: PretrainRecipe, tokenizer: Path, world: World) -> Teacher | None:
+    """The teacher that the job names, verified; None when it names none.
+
+    RefusedInput when a gate refused it, it changed since the job was written, or its vocabulary is not the tokenizer's.
+    RecipeError when the student is spread over processes: a teacher reads whole rows.
+    """
+    if "teacher" not in job.settings:
+        return None
+    if world.is_split:
+        raise RecipeError(
+            f"pretrain.distill: with a teacher every process has the whole model, the profile spreads it as"
+            f" {world.degrees.sizes(world.size)}; set shard, tensor, context, expert and pipeline to 1"
+        )
+    folder, digest = Path(job.settings["teacher"]["path"]), job.settings["teacher"]["digest"]
+    made = find(folder)
+    if made is not None:
+        named = {name: made.record[name] for name in ("asset", "partition", "fingerprint")}
+        check_input(InputArtifact(**named, digest=digest, path=str(folder)))
+    elif model_digest(folder) != digest:
+        raise RefusedInput(f"{folder}: the teacher has changed since the job was written; run again")
+    model_folder = folder / "model" if made is not None else folder
+    if not (model_folder / "tokenizer.json").is_file():
+        raise DataError(f"{model_folder}: no tokenizer.json; a teacher must say what its tokens are")
+    if export.token_ids(model_folder) != export.token_ids(tokenizer):
+        raise RefusedInput(
+            f"{model_folder}: the teacher has another vocabulary than the recipe's tokenizer; its probabilities are of"
+            " other tokens"
+        )
+    model = export.read_model(model_folder).to(world.device).requires_grad_(False)
+    if recipe.sequence_length > model.config.max_length:
+        raise RefusedInput(
+            f"{model_folder}: the teacher reads up to {model.config.max_length} positions, the recipe's rows have"
+            f" {recipe.sequence_length}"
+        )
+    return Teacher(model=model, recipe=recipe.distill)
