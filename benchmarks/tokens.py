@@ -60,7 +60,7 @@ def ours(tokenizer: Path) -> Run:
 
     def run(source: Path, folder: Path) -> None:
         proving = tokenize.Proving(tokenize.fast_encoder(tokenizer), reference, ["probe"])
-        shards = tokenize.write_shards(folder, 0, tokenize._encoded(source, proving), shape)
+        shards = tokenize.write_shards(folder, 0, tokenize._encoded(source, proving, ShardsRecipe()), shape)
         decoded, wrong = tokenize.check_decoding(folder, shards, plain, shape)
         assert decoded and not wrong
 
@@ -232,7 +232,7 @@ def parts(options: argparse.Namespace) -> None:
             print(f"{what}: {processor_seconds() - began:.3f} s, wall {time.perf_counter() - wall:.3f} s")
             return made
 
-        batches = timed("read", lambda: list(tokenize._encoded(path, lambda _: None)))
+        batches = timed("read", lambda: list(tokenize._encoded(path, lambda _: None, ShardsRecipe())))
         columns = [table["text"].combine_chunks() for table, _ in batches]
         timed("gigatoken, cold", lambda: [fast(column) for column in columns])
         found = timed("gigatoken, warm", lambda: [fast(column) for column in columns])
