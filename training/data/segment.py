@@ -30,6 +30,7 @@ from training.records import RecipeError
 
 _SEARCHES = ("prefix_search", "suffix_search", "infix_finditer", "token_match", "url_match")
 _CHUNK = re.compile(r"\S+|\s+")
+_OTHER = re.compile("[^A-Za-z]")
 FORMAT = 1  # of the stored rules
 
 
@@ -52,6 +53,7 @@ class Rules:
     spaced: re.Pattern[str] | None
     sentence_ends: frozenset[str]
     leaves_letters: bool = field(init=False)  # no pattern can match inside a run of letters
+    begins_at_others: bool = field(init=False)  # nor can suffix and infix match before the first that is no letter
     joints: frozenset[tuple[str, str]] = field(init=False)  # words that follow each other in a sequence
     singles: frozenset[str] = field(init=False)  # sequences of one word
     openers: frozenset[str] = field(init=False)  # the first of such two
@@ -64,6 +66,8 @@ class Rules:
         object.__setattr__(
             self, "leaves_letters", not any(pattern and may_match_letters(pattern) for pattern in patterns)
         )
+        inside = (self.suffix, self.infix)
+        object.__setattr__(self, "begins_at_others", all(map(begins_at_other, filter(None, inside))))
         object.__setattr__(self, "joints", joints)
         object.__setattr__(self, "singles", frozenset(one[0] for one in every if len(one) == 1))
         object.__setattr__(self, "openers", frozenset(first for first, _ in joints))
@@ -148,7 +152,7 @@ def _affixes(chunk: str, rules: Rules, *, with_exceptions: bool) -> list[str]:
             before.append(middle[:prefix])
             middle = middle[prefix:]
             break
-        suffix = _length(rules.suffix, middle[prefix:])
+        suffix = _length(rules.suffix, middle[prefix:], from_others=rules.begins_at_others)
         if suffix and middle[:-suffix] in exceptions:
             after.append(middle[-suffix:])
             middle = middle[:-suffix]
@@ -161,9 +165,15 @@ def _affixes(chunk: str, rules: Rules, *, with_exceptions: bool) -> list[str]:
     return [*before, *_middle(middle, rules, exceptions), *reversed(after)]
 
 
-def _length(pattern: re.Pattern[str] | None, text: str) -> int:
-    match = pattern.search(text) if pattern else None
+def _length(pattern: re.Pattern[str] | None, text: str, *, from_others: bool = False) -> int:
+    match = pattern.search(text, _first_other(text) if from_others else 0) if pattern else None
     return match.end() - match.start() if match else 0
+
+
+def _first_other(text: str) -> int:
+    """Where the first character is that is no letter, of text in ASCII; 0 of any other text."""
+    found = _OTHER.search(text) if text.isascii() else None
+    return found.start() if found else 0
 
 
 def _middle(text: str, rules: Rules, exceptions: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
@@ -179,7 +189,7 @@ def _middle(text: str, rules: Rules, exceptions: Mapping[str, tuple[str, ...]]) 
         yield text
         return
     start = 0
-    for match in rules.infix.finditer(text):
+    for match in rules.infix.finditer(text, _first_other(text) if rules.begins_at_others else 0):
         if match.start() == 0:
             continue  # an infix is never the first thing
         if match.start() != start:
@@ -232,13 +242,44 @@ def may_match_letters(pattern: re.Pattern[str]) -> bool:
 
     By the parse tree of `re`, which is no public interface: what is not known in it counts as a letter.
     """
+    tree = _tree(pattern)
+    return tree is None or not _needs_other(tree)
+
+
+@cache
+def begins_at_other(pattern: re.Pattern[str]) -> bool:
+    """True only where every match begins with a character that is no letter, or has to see one somewhere before it."""
+    tree = _tree(pattern)
+    return tree is not None and _begins_at_other(tree)
+
+
+def _tree(pattern: re.Pattern[str]) -> Any:
+    """The parse tree, None where letters are not compared one by one."""
     try:
         from re import _parser as parser
     except ImportError:
-        return True
+        return None
     if pattern.flags & (re.IGNORECASE | re.LOCALE | re.DEBUG):
-        return True
-    return not _needs_other(parser.parse(pattern.pattern, pattern.flags))
+        return None
+    return parser.parse(pattern.pattern, pattern.flags)
+
+
+def _begins_at_other(nodes: Any) -> bool:
+    for kind, value in ((str(kind), value) for kind, value in nodes):
+        if kind in ("AT", "ASSERT_NOT"):
+            continue
+        if kind == "ASSERT" and value[0] < 0:  # what stands before
+            if _needs_other(value[1]):
+                return True
+            continue
+        if kind == "BRANCH":
+            return all(map(_begins_at_other, value[1]))
+        if kind == "SUBPATTERN":
+            return not value[1] and _begins_at_other(value[3])
+        if kind in ("MAX_REPEAT", "MIN_REPEAT"):
+            return value[0] > 0 and _begins_at_other(value[2])
+        return kind in ("LITERAL", "IN") and _node_needs_other(kind, value)
+    return False
 
 
 def _needs_other(nodes: Any) -> bool:

@@ -85,6 +85,7 @@ def test_a_neighbour_can_change_a_chunks_words():
 def by_the_patterns_alone(rules):
     made = replace(rules)
     object.__setattr__(made, "leaves_letters", False)
+    object.__setattr__(made, "begins_at_others", False)
     return made
 
 
@@ -114,6 +115,28 @@ def test_what_a_pattern_can_find_among_letters(pattern, may):
     assert segment.may_match_letters(re.compile(pattern, re.IGNORECASE))
 
 
+@pytest.mark.parametrize(
+    ("pattern", "begins"),
+    [
+        (r"\.a|[,;]$", True),
+        (r"(?<=[0-9])km|(?:\.\.+)x", True),
+        (r"(?<=a)(?!b)-(?=[a-z])", True),
+        (r"(?<=[0-9]a)b", True),
+        (r"a\.", False),
+        (r"\.|(?:a|-)b", False),
+        (r"\.?a", False),
+        (r"(?<=a)b", False),
+        (r"(?<![0-9])a", False),
+        (r"(?i:\u0345)x", False),
+        (r"(?=\.)a", False),
+        (r"$", False),
+    ],
+)
+def test_where_a_match_can_begin(pattern, begins):
+    assert segment.begins_at_other(re.compile(pattern)) == begins
+    assert not segment.begins_at_other(re.compile(pattern, re.IGNORECASE))
+
+
 @pytest.mark.parametrize("code", ["en", "es", "de", "fr"])
 @settings(max_examples=100, deadline=None)
 @given(text=TEXTS)
@@ -131,7 +154,7 @@ def test_chunks_of_crawled_pages_are_cut_as_by_the_patterns_alone():
     from training.data.warc import read_warc
 
     rules = load_rules("en")
-    assert rules.leaves_letters
+    assert rules.leaves_letters and rules.begins_at_others
     plain = by_the_patterns_alone(rules)
     path = Path(os.environ["PEDIGREE_DATA"], "crawl/snapshot-1/web-04-00000.warc.gz")
     pages = (record.content.decode("utf-8", "replace") for record in read_warc(path, max_content_bytes=20_000))
