@@ -25,7 +25,7 @@ COMMAND = [sys.executable, "-c", "from assets.cli import main; main()", "run"]
 DATA_ASSETS = tuple(
     name
     for name, link in CHAIN.items()
-    if link.how.module.startswith("training.data.") and link.group not in ("ladder", "mixture")
+    if link.how.module.startswith("training.data.") and link.scope in ("snapshot", "recipe")
 )
 LONG_PRETRAINING = {"tokens": 4096 * 600, "min_loss_fall": 0.0}
 
@@ -121,7 +121,7 @@ def test_the_chain_runs_on_the_cluster_by_changing_the_profile_alone(slurm: Mini
     local = place.start("kitchen-small", profile="local", root=place.folder / "local-runs", until="training_plan")
     there = place.run("kitchen-small", profile="cluster")
     assert (there["ok"], there["promoted"], there["error"]) == (True, True, "")
-    assert there["assets"].keys() == {name for name, link in CHAIN.items() if link.group not in ("ladder", "mixture")}
+    assert there["assets"].keys() == {name for name, link in CHAIN.items() if link.scope in ("snapshot", "recipe")}
 
     training = place.job_of(slurm, "base_model")
     assert training["JobState"] == "COMPLETED"

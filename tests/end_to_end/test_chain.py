@@ -22,9 +22,7 @@ def made(ran):
 def test_the_chain_ends_in_a_promoted_model(first):
     assert first.code == 0, first.errors
     assert first.answer["ok"] and first.answer["promoted"] and first.answer["refusals"] == []
-    assert set(first.answer["assets"]) == {
-        name for name, link in CHAIN.items() if link.group not in ("ladder", "mixture")
-    }
+    assert set(first.answer["assets"]) == {name for name, link in CHAIN.items() if link.scope in ("snapshot", "recipe")}
 
 
 def test_every_record_of_every_stage_is_accounted_for(first):
