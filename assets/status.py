@@ -61,12 +61,22 @@ class Comparison:
 
     def to_do(self, until: str | None = None) -> list[Cell]:
         """The cells that are not made and recorded, in order."""
-        wanted = {link.name for link in in_order(until)}
+        wanted = self._assets(until)
         return [
             cell
             for cell in self.cells.values()
             if cell.asset in wanted and not (cell.state == "made" and cell.is_recorded)
         ]
+
+    def _assets(self, until: str | None) -> set[str]:
+        """`until` and what this recipe makes it from; what the chain says where the recipe has no such asset."""
+        found = {until} & {cell.asset for cell in self.cells.values()}
+        if not found:
+            return {link.name for link in in_order(until)}
+        for cell in reversed(self.cells.values()):  # inputs come before what is made from them
+            if cell.asset in found:
+                found |= {asset for asset, _ in cell.inputs}
+        return found
 
     def refused_by(self, cell: Cell) -> Cell | None:
         """The first input of `cell` whose gate failed; None when nothing stands in its way."""

@@ -99,12 +99,14 @@ def test_a_ladder_shares_the_corpus_and_each_rung_has_its_own_plan(made):
     assert comparison.cells["ladder_model", "kitchen-ladder@m-2"].inputs[0] == ("ladder_plan", "kitchen-ladder@m-2")
 
 
-def test_synthetic_text_is_made_of_the_model_that_the_recipe_names_and_of_no_other(made):
+def test_synthetic_text_is_made_of_the_model_that_the_recipe_names_and_of_no_other(made, tmp_path):
     recipe = load_recipe("kitchen-synthetic")
     comparison = compare(recipe, made)
     lacking = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
     assert lacking == {"synthetic_text", "model_card", "promoted_model"}  # the card describes the whole recipe
     assert comparison.cells["synthetic_text", recipe.name].inputs == (("base_model", recipe.name),)
+    until = {cell.asset for cell in compare(recipe, tmp_path).to_do("synthetic_text")}
+    assert "base_model" in until and not until & {"sft_model", "aligned_model", "reward_model"}
     aligned = replace(recipe, synthesis=replace(recipe.synthesis, generator="aligned_model"))
     assert compare(aligned, made).cells["synthetic_text", recipe.name].inputs == (("aligned_model", recipe.name),)
 
