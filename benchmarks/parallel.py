@@ -1,7 +1,7 @@
 """Whether a model spread over processes trains like the same model in one: every combination that a profile may name.
 
 `python -m benchmarks.parallel` (or `make parallel`) starts 2, 3 and 4 processes on this machine's CPU, with gloo, and
-compares loss, every weight's gradient, the experts' loads and the loss after two updates with those of one process. It
+compares loss, every weight's gradient, the experts' loads and the loss after an update with those of one process. It
 prints a row for each combination and ends with 1 when a relative difference passes 1e-4. Gradients are compared by the
 norm of their difference. Combinations that are refused are listed with the reason.
 """
@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache, partial
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,8 @@ from training.recipe import PretrainRecipe
 from training.records import RecipeError, write_record
 
 LIMIT = 1e-4
-STEPS = 3  # the last one sees two updates
-ROWS, LENGTH = 8, 32
+STEPS = 2  # the second one sees an update
+ROWS, LENGTH = 4, 32
 ALONE = World(rank=0, size=1, device=torch.device("cpu"))
 
 _SHAPE = ModelConfig(vocab_size=258, width=32, layers=4, heads=8, kv_heads=4, mlp_width=48, max_length=64)
@@ -200,9 +201,14 @@ Task = tuple[int, Callable[[int, int], Any]]
 
 
 def compared(combinations: Sequence[Combination], data: Data, folder: Path) -> dict[Combination, float]:
-    """The largest relative difference of each from one process."""
+    """The largest relative difference of each from one process; prints each as it comes."""
     tasks = [(one.processes, partial(compare, one, data)) for one in combinations]
-    return dict(zip(combinations, in_processes(tasks, folder), strict=True))
+
+    def told(number: int, difference: float) -> None:
+        mark = "" if difference <= LIMIT else "  DIFFERS"
+        print(f"{combinations[number]!s:70} {difference:.1e}{mark}", flush=True)
+
+    return dict(zip(combinations, in_processes(tasks, folder, told=told), strict=True))
 
 
 def compare(one: Combination, data: Data, rank: int, size: int) -> float:
@@ -221,9 +227,13 @@ def _expected(model: str, optimizer: str, data: Data) -> Run:
     return run(Combination(processes=1, degrees=Degrees(), model=model, optimizer=optimizer), data, ALONE)
 
 
-def in_processes(tasks: Sequence[Task], folder: Path) -> list[Any]:
+def in_processes(
+    tasks: Sequence[Task], folder: Path, *, told: Callable[[int, Any], None] = lambda *_: None
+) -> list[Any]:
     """The results of tasks, which one set of processes does: those of one size after each other, in order."""
-    context = torch.multiprocessing.get_context("spawn")
+    # The server imports torch once for all of them.
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["training.pretrain.loop"])
     results = context.SimpleQueue()
     workers = [
         context.Process(target=_worker, args=(rank, list(tasks), folder, results), daemon=True)
@@ -240,6 +250,7 @@ def in_processes(tasks: Sequence[Task], folder: Path) -> list[Any]:
                 time.sleep(0.01)
             number, result = results.get()
             found[number] = result
+            told(number, result)
         for worker in workers:
             worker.join(30)
     finally:
@@ -287,8 +298,6 @@ def main() -> int:
     accepted = [one for one in chosen if one not in refused]
     with tempfile.TemporaryDirectory() as folder:
         found = compared(accepted, make_data(Path(folder, "chain")), Path(folder))
-    for one in accepted:
-        print(f"{one!s:70} {found[one]:.1e}{'' if found[one] <= LIMIT else '  DIFFERS'}")
     for why in sorted(set(refused.values())):
         print(f"refused ({sum(other == why for other in refused.values())}): {why}")
     wrong = sum(not difference <= LIMIT for difference in found.values())

@@ -31,14 +31,13 @@ from training.pretrain.watchdog import Watchdog
 from training.progress import read_metrics
 from training.records import RecipeError
 
-# Eight micro-batches over three: 3, 3 and 2. With shards the last one goes along with an empty pass.
+# Four micro-batches over three: 2, 1 and 1. With shards the last two go along with an empty pass.
 UNEQUAL = [Combination(processes=3, degrees=Degrees(shard=shard), model=model) for shard in (1, 3) for model in MODELS]
 ADAMW = Combination(processes=1, degrees=Degrees(), model="experts")
 MESHES = {
     "two": (2, Degrees(expert=2)),
     "four": (4, Degrees(shard=2, tensor=2)),
     "stages": (4, Degrees(pipeline=2, shard=2)),
-    "replicas": (2, Degrees()),
 }
 
 
@@ -55,10 +54,10 @@ def world_of(degrees, rank, size):
 
 
 def saved_and_trained_on(data, folder, degrees, rank, size):
-    """Losses of steps 2 and 3 after a checkpoint of step 2, and the weights at the end."""
+    """The loss of the step after a checkpoint, and the weights at its end."""
     world = world_of(degrees, rank, size)
     trainer = trainer_in(data, world)
-    trainer.run_step(), trainer.run_step()
+    trainer.run_step()
     with Store(folder, world) as trainer.store:
         trainer.save()
     return ended(trainer)
@@ -68,18 +67,18 @@ def resumed(data, folder, degrees, rank, size):
     """The same from the checkpoint."""
     world = world_of(degrees, rank, size)
     trainer = trainer_in(data, world)
-    assert trainer.resume(Store(folder, world)) == () and trainer.position.step == 2
+    assert trainer.resume(Store(folder, world)) == () and trainer.position.step == 1
     return ended(trainer)
 
 
 def ended(trainer):
-    losses = [trainer.run_step().loss for _ in range(2)]
+    loss = trainer.run_step().loss
     whole = trainer.whole_model()
-    return losses, {} if whole is None else {name: p.detach().clone() for name, p in whole.named_parameters()}
+    return loss, {} if whole is None else {name: p.detach().clone() for name, p in whole.named_parameters()}
 
 
 def audited(data, rank, size, *, is_audited=True, tokens=parallel.LENGTH):
-    """A digest of weights and losses after three bf16 steps."""
+    """A digest of weights and losses after two bf16 steps."""
     plan, shards = data.open()
     model = Decoder(MODELS["experts"])
     initialise(model, zero_outputs=False, generator=torch.Generator().manual_seed(1))
@@ -87,7 +86,7 @@ def audited(data, rank, size, *, is_audited=True, tokens=parallel.LENGTH):
     trainer = Trainer(
         model, recipe, plan, shards, world_of(Degrees(), rank, size), micro_batch_tokens=tokens, is_audited=is_audited
     )
-    losses = [trainer.run_step().loss for _ in range(3)]
+    losses = [trainer.run_step().loss for _ in range(2)]
     digest = hashlib.sha256(repr(losses).encode())
     for tensor in checkpoint.pack(model, trainer.optimizers).values():
         digest.update(tensor.detach().numpy().tobytes())
@@ -125,21 +124,21 @@ def test_every_pair_of_settings_trains_like_one_process(done):
 
 
 def test_unequal_numbers_of_passes_change_nothing(done):
-    assert [len(passes_of(rank)) for rank in range(3)] == [3, 3, 2]
+    assert [len(passes_of(rank)) for rank in range(3)] == [2, 1, 1]
     assert all(done[one] <= LIMIT for one in UNEQUAL)
 
 
 def passes_of(rank):
     world = World(rank=rank, size=3, device=ALONE.device)
-    return micro_batches(8, sequence_length=32, micro_batch_tokens=32, world=world)
+    return micro_batches(parallel.ROWS, sequence_length=32, micro_batch_tokens=32, world=world)
 
 
 def test_a_checkpoint_of_any_mesh_goes_on_in_any_other(done):
-    expected_losses, expected = done["alone"]
+    expected_loss, expected = done["alone"]
     others = {key: value for key, value in done.items() if isinstance(key, tuple) and key[0] != "audited"}
     assert len(others) == 3 * len(MESHES) + 1
-    for key, (losses, weights) in others.items():
-        assert losses == pytest.approx(expected_losses, rel=LIMIT), key
+    for key, (loss, weights) in others.items():
+        assert loss == pytest.approx(expected_loss, rel=LIMIT), key
         assert weights.keys() == expected.keys(), key
         for name, weight in weights.items():
             assert (weight - expected[name]).norm() <= LIMIT * expected[name].norm(), (key, name)
@@ -293,7 +292,7 @@ def test_a_process_that_is_stopped_ends_the_others_and_is_named(tmp_path):
     recipe = dataclasses.replace(tiny.PRETRAIN, tokens=4000 * 256)
     mixture = tiny.MixtureRecipe(max_epochs=1000, held_out_fraction=0.1)
     chain = tiny.TinyChain(tmp_path, pretrain=recipe, mixture=mixture)
-    job = chain.job(processes=2, shard=2, hang_seconds=4.0, threads=1)
+    job = chain.job(processes=2, shard=2, hang_seconds=6.0, threads=1)
     write_job(job, tmp_path / "job.json")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
