@@ -382,7 +382,7 @@ def shakespeare(options: argparse.Namespace) -> int:
         curve = [one for one in _read_curve(folder) if one["step"] <= trainer.position.step]
         processor = curve[-1]["processor"] if curve else 0.0
         until = time.monotonic() + 60 * options.minutes
-        while trainer.position.step < setting.steps and time.monotonic() < until:
+        while trainer.position.step < setting.steps:
             began, losses = time.process_time(), []
             for _ in range(min(options.every, setting.steps - trainer.position.step)):
                 losses.append(trainer.run_step().loss)
@@ -402,6 +402,8 @@ def shakespeare(options: argparse.Namespace) -> int:
             trainer.save()
             store.settle()
             print(row_of(curve[-1]), flush=True)
+            if time.monotonic() >= until:
+                break
     print(summary(setting, curve, trainer.model.config.parameter_count))
     return 0
 
