@@ -11,7 +11,7 @@ import random
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -101,7 +101,8 @@ def _put_between(members: list[bytes], rng: random.Random) -> set[int]:
 
 def _end_early(members: list[bytes], rng: random.Random) -> set[int]:
     place = rng.randrange(1, len(members))
-    members[place] = members[place][: rng.randrange(1, len(members[place]))]
+    # Of the block too, not of the line ends behind it alone.
+    members[place] = members[place][: rng.randrange(1, len(members[place]) - 4)]
     del members[place + 1 :]
     return set(range(place, RECORDS_PER_FILE))
 
@@ -144,7 +145,7 @@ class ArchiveReport:
     slowest_seconds: float = 0.0
 
 
-def read_archives(numbers: range, folder: Path) -> ArchiveReport:
+def read_archives(numbers: Iterable[int], folder: Path) -> ArchiveReport:
     """Read broken archives. An exception is one that the reader let out."""
     report = ArchiveReport()
     path = folder / "broken.warc"

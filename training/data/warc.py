@@ -470,7 +470,8 @@ class _Reader:
         content = self._content(stream, length)
         num_line_ends, ends_member = self._skip_blank_lines(stream)
         # A blank line after the block says as well that the length was right; what follows it is then another matter.
-        if not ends_member and num_line_ends < 2 and not VERSION.match(stream.buffer):
+        # But where bytes of the block are missing, that may be the blank line of the next record's header.
+        if not ends_member and not VERSION.match(stream.buffer) and (num_line_ends < 2 or RECORD_START.search(content)):
             raise _Malformed("wrong_length", f"no record follows after Content-Length {length}")
         if self._by_member is None:
             self._by_member = ends_member

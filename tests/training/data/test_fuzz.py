@@ -9,10 +9,13 @@ import pytest
 from tests import fuzz
 from training.recipe import ExtractRecipe
 
+# Among the first ten thousand, those in which so many bytes are missing that a block ends with the next one's header.
+ENDS_WITH_A_HEADER = (3847, 7222, 7249)
+
 
 def test_broken_archives_lose_nothing_that_was_left_alone(tmp_path: Path):
-    report = fuzz.read_archives(range(4 * 3 * len(fuzz.MUTATIONS)), tmp_path)
-    assert report.files == 84 and report.intact > 700
+    report = fuzz.read_archives([*range(4 * 3 * len(fuzz.MUTATIONS)), *ENDS_WITH_A_HEADER], tmp_path)
+    assert report.files == 87 and report.intact > 700
     assert report.lost == {}
     assert report.silent == {}
 
