@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -24,6 +25,12 @@ class _Together(LoadFileScheduling):
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest first."""
     items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test that reads the real data waits for it."""
+    if item.get_closest_marker("data") and not os.environ.get("PEDIGREE_DATA"):
+        pytest.skip("PEDIGREE_DATA is not set")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -80,7 +80,5 @@ def test_a_text_run_that_was_stopped_goes_on_along_the_same_curve(tmp_path, monk
 
 @pytest.mark.data
 def test_the_articles_begin_with_their_titles():
-    if "PEDIGREE_DATA" not in convergence.os.environ:
-        pytest.skip("PEDIGREE_DATA is not set")
     articles = convergence.articles()
     assert len(articles) == 60 and all(article.startswith("=") for article in articles)

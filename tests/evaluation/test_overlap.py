@@ -116,7 +116,6 @@ DECON = Path(os.environ.get("PEDIGREE_DATA", "")) / "contamination" / "decon"
 
 
 @pytest.mark.data
-@pytest.mark.skipif("PEDIGREE_DATA" not in os.environ, reason="PEDIGREE_DATA is not set")
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

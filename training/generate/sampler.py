@@ -8,26 +8,19 @@ Legend: B batch, T tokens, V vocabulary.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-# Before transformers: a job never asks the network for a model, nor reports.
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from training.job import DataError
 
+# Before transformers: it keeps everything imported after it offline and quiet.
+from training.posttrain.models import device  # isort: skip
+from transformers import AutoModelForCausalLM, AutoTokenizer  # isort: skip
+
 Draw = Callable[[torch.Tensor], torch.Tensor]
-
-
-def device() -> torch.device:
-    """The accelerator where there is one, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def check_folder(folder: Path) -> None:

@@ -81,8 +81,6 @@ def written_texts(
     """A row for each (prompt's number, copy, prompt)."""
     import torch
 
-    # This module keeps everything imported after it offline and quiet.
-    import training.posttrain.models  # noqa: F401 - for its effect
     from training.generate.sampler import Sampler
 
     if threads:

@@ -28,21 +28,21 @@ from training.pretrain.attention import document_mask
 from training.pretrain.batches import Plan, Sample, Shards, index, open_shards, read_plan, sample_ids
 from training.pretrain.loss import next_token_loss, token_losses
 from training.pretrain.loss_mask import IGNORED
-from training.pretrain.model import Decoder, initialise
+from training.pretrain.model import DTYPES, Decoder, initialise
 from training.pretrain.optim import (
     clip_gradients,
     gradient_norm,
-    learning_rate_factor,
     make_optimizers,
+    scheduled_factor,
     set_learning_rates,
 )
+from training.pretrain.parallel import own_device
 from training.recipe import AverageRecipe, DoremiRecipe, PretrainRecipe
 from training.records import RecipeError
 
 WEIGHTS_FILE = "weights.json"
 STEPS_FILE = "steps.jsonl"
 MODEL_FOLDER = "model"
-DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 LOGGED_STEPS = 200
 
 
@@ -190,7 +190,7 @@ class Proxy:
     def __init__(
         self, reference: Decoder, recipe: PretrainRecipe, plan: Plan, shards: Shards, *, rows_at_once: int = 0
     ) -> None:
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = own_device()
         self.recipe, self.plan, self.shards = replace(recipe, average=AverageRecipe()), plan, shards
         self.model = Decoder(reference.config)
         generator = torch.Generator().manual_seed(plan.record.seed)
@@ -236,14 +236,7 @@ class Proxy:
             raise RecipeError(f"doremi: the proxy's loss is not finite at step {batch.step}; lower its learning rates")
         recipe = self.recipe
         clip_gradients(self.model.parameters(), norm=norm, limit=recipe.gradient_clip)
-        factor = learning_rate_factor(
-            batch.step,
-            steps=self.plan.record.steps,
-            schedule=recipe.schedule,
-            warmup_fraction=recipe.warmup_fraction,
-            decay_fraction=recipe.decay_fraction,
-            final_fraction=recipe.final_learning_rate_fraction,
-        )
+        factor = scheduled_factor(batch.step, steps=self.plan.record.steps, recipe=recipe)
         set_learning_rates(self.optimizers, recipe, factor)
         for optimizer in self.optimizers.values():
             optimizer.step()

@@ -13,16 +13,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import torch
-
 from training.artifact import write_json
 from training.job import Gate, Job, Outcome, Work
 from training.pretrain import export
 from training.pretrain.batches import Plan, Shards, held_out_bytes, open_shards, read_plan
-from training.pretrain.loop import DTYPES, Trainer
-from training.pretrain.model import Decoder
+from training.pretrain.loop import Trainer
+from training.pretrain.model import DTYPES, Decoder
 from training.pretrain.needles import Needle, found_needles, haystack, haystack_sources, needles, scorer
-from training.pretrain.parallel import World
+from training.pretrain.parallel import World, own_device
 from training.pretrain.stage import MODEL_FOLDER, PLANS, trained
 from training.recipe import LongContextRecipe, PretrainRecipe
 from training.records import RecipeError
@@ -59,7 +57,7 @@ def judged(job: Job, work: Work, outcome: Outcome, plan: Plan, lengths: dict[str
     items = {name: _items(job, recipe, hay, length) for name, length in lengths.items()}
     measured = {}
     for when, folder in (("before", _base(job)), ("after", work.path / MODEL_FOLDER)):
-        model = export.read_model(folder).to(_device())
+        model = export.read_model(folder).to(own_device())
         measured[when] = {
             name: {
                 "needles": found_needles(items[name], scorer(model, DTYPES[pretrain.precision])),
@@ -102,15 +100,11 @@ def bits_per_byte(model: Decoder, pretrain: PretrainRecipe, plan: Plan, shards: 
     """Of all held-out documents, in rows of `length`, as the trainer measures them; None when nothing is held out."""
     record = replace(plan.record, sequence_length=length, global_batch_tokens=length, phases=())
     cut = Plan(record, plan.documents, plan.held_out, digest=plan.digest)
-    alone = World(rank=0, size=1, device=_device())
+    alone = World(rank=0, size=1, device=own_device())
     sizes = {source.name: held_out_bytes(cut, number) for number, source in enumerate(cut.record.sources)}
     by_source = Trainer(model, pretrain, cut, shards, alone).held_out_bits_per_byte()
     total = sum(sizes[name] for name in by_source)
     return sum(bits * sizes[name] for name, bits in by_source.items()) / total if total else None
-
-
-def _device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def found_share(rows: Sequence[dict[str, Any]], what: str = "found") -> float:

@@ -33,14 +33,14 @@ from training.pretrain.ledger import Entry, Ledger, Watched, write_ledger
 from training.pretrain.loss import next_token_loss, token_losses
 from training.pretrain.loss_mask import IGNORED
 from training.pretrain.mesh import gathered, spread
-from training.pretrain.model import Decoder, Hidden
+from training.pretrain.model import DTYPES, Decoder, Hidden
 from training.pretrain.objectives import Batch, Objective
 from training.pretrain.optim import (
     Average,
     average_share,
     clip_gradients,
-    learning_rate_factor,
     make_optimizers,
+    scheduled_factor,
     set_average_share,
     set_learning_rates,
 )
@@ -62,8 +62,6 @@ EVALUATED_ROWS = 16  # at once, of held-out text
 HELD_OUT_BITS = "held_out_bits_per_byte"  # the metric; with a source's name behind it, that source's
 LOSS_WINDOW = 10  # steps over which the loss at the end is averaged
 RECENT_STEPS = 32  # whose numbers are at hand when a run stops
-
-DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 class Diverged(RuntimeError):
@@ -179,7 +177,7 @@ class Trainer:
         was_rerun = not made.is_finite
         if was_rerun:
             made = self._pass(batches, scale=scale, told=told)
-        factor = self._learning_rate_factor(step)
+        factor = scheduled_factor(step, steps=self.plan.record.steps, recipe=self.recipe)
         if made.is_finite:
             self._update(step, made.norm, factor)
             self.model.rebalance(made.loads)
@@ -339,17 +337,6 @@ class Trainer:
         )
         own = world.positions(length, *POSITIONS)
         return tokens[:, own], targets[:, own], mask
-
-    def _learning_rate_factor(self, step: int) -> float:
-        recipe = self.recipe
-        return learning_rate_factor(
-            step,
-            steps=self.plan.record.steps,
-            schedule=recipe.schedule,
-            warmup_fraction=recipe.warmup_fraction,
-            decay_fraction=recipe.decay_fraction,
-            final_fraction=recipe.final_learning_rate_fraction,
-        )
 
     def _update(self, step: int, norm: float, factor: float) -> None:
         clip_gradients(self.pieces.tensors, norm=norm, limit=self.recipe.gradient_clip)

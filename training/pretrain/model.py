@@ -23,6 +23,8 @@ from training.pretrain.loss import softcapped
 from training.pretrain.rotary import rotary_frequencies, rotary_table, rotate
 from training.pretrain.shape import ModelConfig
 
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}  # a recipe's precision: what passes are computed in
+
 
 class Attention(nn.Module):
     """Grouped-query attention within documents."""

@@ -51,6 +51,18 @@ def learning_rate_factor(
     return 1 - (1 - final_fraction) * done
 
 
+def scheduled_factor(step: int, *, steps: int, recipe: PretrainRecipe) -> float:
+    """`learning_rate_factor` by the recipe's schedule."""
+    return learning_rate_factor(
+        step,
+        steps=steps,
+        schedule=recipe.schedule,
+        warmup_fraction=recipe.warmup_fraction,
+        decay_fraction=recipe.decay_fraction,
+        final_fraction=recipe.final_learning_rate_fraction,
+    )
+
+
 def orthogonalize(matrices: Tensor, *, steps: int = 5) -> Tensor:
     """Matrices `[N, R, C]` with R ≤ C, their singular values moved close to 1 (roughly 0.7 to 1.2).
 

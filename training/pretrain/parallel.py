@@ -97,6 +97,13 @@ class World:
             dist.barrier()
 
 
+def own_device() -> torch.device:
+    """The accelerator of this process where there is one, else the CPU."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+
+
 @contextmanager
 def joined_world(degrees: Degrees | None = None, *, hang_seconds: float = 1800.0) -> Iterator[World]:
     """The world that torchrun's variables describe; alone when there are none. Leaves the process group at the end.
@@ -105,9 +112,8 @@ def joined_world(degrees: Degrees | None = None, *, hang_seconds: float = 1800.0
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
-    device = torch.device("cpu")
-    if torch.cuda.is_available():
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    device = own_device()
+    if device.type == "cuda":
         torch.cuda.set_device(device)
     degrees = degrees or Degrees()
     degrees.sizes(size)

@@ -256,9 +256,7 @@ def test_two_workers_write_the_same_bytes(tmp_path):
     ],
 )
 def test_published_fixtures_are_all_found_and_clean_ones_are_clean(reference, fields, ngram_words):
-    data = os.environ.get("PEDIGREE_DATA")
-    if not data:
-        pytest.skip("PEDIGREE_DATA is not set")
+    data = os.environ["PEDIGREE_DATA"]
     index = index_of(
         BenchmarkRecipe(
             name="decon",

@@ -274,7 +274,6 @@ def test_a_page_whose_bytes_are_not_those_of_its_digest_is_quarantined(tmp_path:
 
 
 @pytest.mark.data
-@pytest.mark.skipif("PEDIGREE_DATA" not in os.environ, reason="PEDIGREE_DATA is not set")
 @pytest.mark.parametrize("name", ["crawl/snapshot-1/web-00-00000.warc.gz", "crawl/snapshot-2/web-00-00000.warc.gz"])
 def test_crawled_pages_have_the_bytes_of_their_digests_and_damaged_ones_have_not(name: str):
     found: Counter[str] = Counter()
@@ -397,8 +396,6 @@ def test_parquet_passes_through_with_its_row_numbers(tmp_path: Path):
 
 
 def real(tmp_path: Path, *paths: str, **options: Any) -> InputArtifact:
-    if not os.environ.get("PEDIGREE_DATA"):
-        pytest.skip("PEDIGREE_DATA is not set")
     return extract(tmp_path, SnapshotRecipe(name="real", source="warc", paths=paths), **options)
 
 

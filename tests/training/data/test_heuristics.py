@@ -70,7 +70,6 @@ def pages(uri, count):
 
 
 @pytest.mark.data
-@pytest.mark.skipif("PEDIGREE_DATA" not in os.environ, reason="PEDIGREE_DATA is not set")
 @pytest.mark.parametrize(
     ("uri", "count"),
     [
@@ -87,7 +86,6 @@ def test_real_pages_are_judged_as_by_datatrove(uri, count):
 
 
 @pytest.mark.data
-@pytest.mark.skipif("PEDIGREE_DATA" not in os.environ, reason="PEDIGREE_DATA is not set")
 def test_crawled_pages_in_several_languages_are_judged_as_by_datatrove():
     from training.data.html import extract_html
     from training.data.language import identify

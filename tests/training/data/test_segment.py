@@ -149,7 +149,6 @@ def test_letters_need_no_patterns(code, text):
 
 
 @pytest.mark.data
-@pytest.mark.skipif("PEDIGREE_DATA" not in os.environ, reason="PEDIGREE_DATA is not set")
 def test_chunks_of_crawled_pages_are_cut_as_by_the_patterns_alone():
     from training.data.warc import read_warc
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.training.posttrain import tiny
 from training.posttrain import formats
 from training.posttrain.formats import Damaged, Unusable
 from training.recipe import TextSourceRecipe
-
-needs_data = pytest.mark.skipif(not os.environ.get("PEDIGREE_DATA"), reason="PEDIGREE_DATA is not set")
 
 
 def source(**fields) -> TextSourceRecipe:
@@ -169,7 +165,6 @@ def tiny_message(role, content):
     return {"role": role, "content": content}
 
 
-@needs_data
 @pytest.mark.data
 def test_real_files_are_read_nearly_whole(tmp_path):
     """Counts of the published files; not kept: answers that are only a marker, trees that were cut by language."""

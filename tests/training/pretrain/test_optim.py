@@ -225,8 +225,6 @@ def test_clipping_is_by_the_norm_of_all_gradients_together():
 
 @pytest.mark.data
 def test_adamw_equals_the_reference_weights():
-    if "PEDIGREE_DATA" not in os.environ:
-        pytest.skip("PEDIGREE_DATA is not set")
     expected = np.load(Path(os.environ["PEDIGREE_DATA"], "oracles", "nn_snapshots", "test_adamw.npz"))["array"]
     torch.manual_seed(42)
     layer = torch.nn.Linear(3, 2, bias=False)
