@@ -207,6 +207,7 @@ def _plan_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
         sequence_length=recipe.pretrain.sequence_length,
         global_batch_tokens=recipe.pretrain.global_batch_tokens,
         batch_warmup=recipe.pretrain.batch_warmup,
+        packing=recipe.pretrain.packing,
         seed=recipe.pretrain.seed,
     )
     return {"mixture": recipe.mixture, "pretrain": batches}

@@ -616,6 +616,7 @@ class PretrainRecipe:
     sequence_length: int
     global_batch_tokens: int
     batch_warmup: tuple[BatchPhase, ...] = ()  # before the rest, in shorter rows or smaller batches; of the budget
+    packing: Literal["end_to_end", "best_fit"] = "end_to_end"  # best_fit cuts no document that fits a row
     objective: ObjectiveRecipe = field(default_factory=ObjectiveRecipe)
     distill: DistillRecipe = field(default_factory=DistillRecipe)
     optimizer: Literal["adamw", "muon", "adafactor", "lion", "sgd"] = "adamw"
@@ -662,6 +663,12 @@ class PretrainRecipe:
             raise RecipeError(
                 f"pretrain.batch_warmup: sequence_length={longest} is longer than the one it leads to,"
                 f" {self.sequence_length}"
+            )
+        lengths = sorted({phase.sequence_length for phase in self.phases})
+        if self.packing == "best_fit" and len(lengths) > 1:
+            raise RecipeError(
+                f"pretrain.packing: best_fit packs rows of one length, batch_warmup has {lengths}; give its phases"
+                f" sequence_length={self.sequence_length}, or pack end_to_end"
             )
 
     @property

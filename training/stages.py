@@ -56,6 +56,7 @@ PRETRAIN_MODULES = (
     "training.pretrain.attention",
     "training.pretrain.audit",
     "training.pretrain.batches",
+    "training.pretrain.packing",
     "training.pretrain.bundle",
     "training.pretrain.checkpoint",
     "training.pretrain.degrees",
@@ -235,7 +236,12 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="plan",
             version="1",
-            modules=("training.data.plan", "training.pretrain.batches", "training.pretrain.ledger"),
+            modules=(
+                "training.data.plan",
+                "training.pretrain.batches",
+                "training.pretrain.packing",
+                "training.pretrain.ledger",
+            ),
             libraries=("numpy",),
         ),
         Stage(
@@ -251,6 +257,7 @@ STAGES: dict[str, Stage] = {
                 "training.pretrain.doremi",
                 "training.pretrain.attention",
                 "training.pretrain.batches",
+                "training.pretrain.packing",
                 "training.pretrain.export",
                 "training.pretrain.layers",
                 "training.pretrain.loss",

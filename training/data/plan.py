@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import exp
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -21,6 +21,7 @@ from training.artifact import write_json, written
 from training.job import DataError, Gate, InputArtifact, Job, Outcome, RefusedInput, Work
 from training.pretrain import batches
 from training.pretrain.batches import TOKENS, Plan, PlannedPhase, PlannedShard, PlannedSource, PlanRecord
+from training.pretrain.packing import Packing, best_fit, cut_documents, joined
 from training.recipe import BatchPhase, MixtureRecipe, PretrainRecipe
 from training.records import RecipeError, differing_from_defaults
 
@@ -41,6 +42,20 @@ class _Documents:
     is_held_out: np.ndarray
 
 
+class Size(NamedTuple):
+    """What there is of a source: documents and tokens to train on, those held out, and rows where it is packed."""
+
+    documents: int
+    tokens: int
+    held_out_documents: int
+    held_out_tokens: int
+    rows: int = 0
+
+    def fill(self, length: int) -> float:
+        """The share of the positions of its rows, `length` each, that hold a token."""
+        return self.tokens / (self.rows * length) if self.rows else 1.0
+
+
 def run(job: Job, work: Work) -> Outcome:
     """Make the plan of one recipe."""
     mixture = job.settings_as(MixtureRecipe, "mixture")
@@ -53,7 +68,8 @@ def run(job: Job, work: Work) -> Outcome:
     documents = _read_documents(
         shards, {item.fingerprint: item for item in inputs}, held_out_fraction=mixture.held_out_fraction
     )
-    sizes = _sizes(documents)
+    packings = _packings(documents, pretrain)
+    sizes = _sizes(documents, packings)
     mixture = _found_weights(job, mixture)
     phases = plan_phases(sizes, mixture, pretrain.phases)
     sources = plan_sources(sizes, mixture, phases)
@@ -69,9 +85,10 @@ def run(job: Job, work: Work) -> Outcome:
         shards=shards,
         sources=sources,
         phases=phases if len(phases) > 1 else (),
+        packing=pretrain.packing,
     )
-    _write(work, record, documents)
-    return _outcome(batches.read_plan(work.path), shares)
+    files = _write(work, record, documents, packings)
+    return _outcome(batches.read_plan(work.path), shares, files)
 
 
 def _found_weights(job: Job, mixture: MixtureRecipe) -> MixtureRecipe:
@@ -97,7 +114,7 @@ def is_held_out(document_id: str, fraction: float) -> bool:
 
 
 def plan_phases(
-    sizes: Mapping[str, tuple[int, int, int, int]], mixture: MixtureRecipe, phases: Sequence[BatchPhase]
+    sizes: Mapping[str, Size], mixture: MixtureRecipe, phases: Sequence[BatchPhase]
 ) -> tuple[PlannedPhase, ...]:
     """The phases with the sources' quotas in each, in the order of their names, which add up to its samples.
 
@@ -110,7 +127,7 @@ def plan_phases(
             steps=steps,
             sequence_length=phase.sequence_length,
             global_batch_tokens=phase.global_batch_tokens,
-            samples=tuple(_quotas(weights[number], steps * phase.rows).values()),
+            samples=_samples(sizes, weights[number], phase, steps),
             mixture=number,
         )
         for phase, number, steps in _stretches(phases, [later.start for later in mixture.phases])
@@ -120,6 +137,13 @@ def plan_phases(
         starts = ", ".join(f"{later.start:g}" for later in mixture.phases)
         raise RecipeError(f"mixture.phases: starts {starts} leave one of the mixtures without a step; spread them out")
     return planned
+
+
+def _samples(sizes: Mapping[str, Size], weights: Mapping[str, float], phase: BatchPhase, steps: int) -> tuple[int, ...]:
+    """Each source's samples in so many batches. Weights are shares of tokens: emptier rows must be more."""
+    needed = {name: weight / sizes[name].fill(phase.sequence_length) for name, weight in weights.items()}
+    total = sum(needed.values()) if any(size.rows for size in sizes.values()) else 1.0
+    return tuple(_quotas({name: one / total for name, one in needed.items()}, steps * phase.rows).values())
 
 
 def _stretches(phases: Sequence[BatchPhase], starts: Sequence[float]) -> Iterator[tuple[BatchPhase, int, int]]:
@@ -136,12 +160,11 @@ def _stretches(phases: Sequence[BatchPhase], starts: Sequence[float]) -> Iterato
 
 
 def plan_sources(
-    sizes: Mapping[str, tuple[int, int, int, int]], mixture: MixtureRecipe, phases: Sequence[PlannedPhase]
+    sizes: Mapping[str, Size], mixture: MixtureRecipe, phases: Sequence[PlannedPhase]
 ) -> tuple[PlannedSource, ...]:
     """The sources in the order of their names, with their samples in all phases.
 
-    `sizes` gives documents, tokens, held-out documents and held-out tokens of each label. RecipeError when a source
-    would be read more often than `max_epochs`, or its own of `source_epochs`, allows.
+    RecipeError when a source would be read more often than `max_epochs`, or its own of `source_epochs`, allows.
     """
     weights = _overall_weights(sizes, mixture, phases)
     if unknown := sorted(set(mixture.source_epochs) - set(sizes)):
@@ -149,26 +172,29 @@ def plan_sources(
             f"mixture.source_epochs names {', '.join(unknown)}; the shards hold {', '.join(sorted(sizes))}"
         )
     sources = []
-    first, held_first = 0, 0
+    first, held_first, first_packed = 0, 0, 0
     for number, name in enumerate(sorted(sizes)):
-        documents, tokens, held_documents, held_tokens = sizes[name]
-        wanted = sum(phase.samples[number] * phase.sequence_length for phase in phases)
-        limit = mixture.source_epochs.get(name, mixture.max_epochs)
-        _check_epochs(name, available=tokens, wanted=wanted, max_epochs=limit)
-        sources.append(
-            PlannedSource(
-                name=name,
-                weight=weights[name],
-                samples=sum(phase.samples[number] for phase in phases),
-                first_row=first,
-                documents=documents,
-                tokens=tokens,
-                held_out_first_row=held_first,
-                held_out_documents=held_documents,
-                held_out_tokens=held_tokens,
-            )
+        size = sizes[name]
+        source = PlannedSource(
+            name=name,
+            weight=weights[name],
+            samples=sum(phase.samples[number] for phase in phases),
+            first_row=first,
+            documents=size.documents,
+            tokens=size.tokens,
+            held_out_first_row=held_first,
+            held_out_documents=size.held_out_documents,
+            held_out_tokens=size.held_out_tokens,
+            rows=size.rows,
+            first_packed=first_packed,
         )
-        first, held_first = first + documents, held_first + held_documents
+        wanted = sum(phase.samples[number] * phase.sequence_length for phase in phases)
+        available = source.capacity(phases[-1].sequence_length)
+        limit = mixture.source_epochs.get(name, mixture.max_epochs)
+        _check_epochs(name, available=available, wanted=wanted, max_epochs=limit)
+        sources.append(source)
+        first, held_first = first + size.documents, held_first + size.held_out_documents
+        first_packed += size.rows
     return tuple(sources)
 
 
@@ -194,32 +220,32 @@ class Shares:
 
 
 def realized_shares(
-    sizes: Mapping[str, tuple[int, int, int, int]], mixture: MixtureRecipe, phases: Sequence[PlannedPhase]
+    sizes: Mapping[str, Size], mixture: MixtureRecipe, phases: Sequence[PlannedPhase]
 ) -> tuple[Shares, ...]:
     """The account of each mixture, in the order in which they hold."""
     return tuple(
-        _shares(weights, [phase for phase in phases if phase.mixture == number])
+        _shares(sizes, weights, [phase for phase in phases if phase.mixture == number])
         for number, weights in enumerate(_weights(sizes, mixture))
     )
 
 
-def _shares(weights: Mapping[str, float], phases: Sequence[PlannedPhase]) -> Shares:
-    tokens = sum(phase.steps * phase.global_batch_tokens for phase in phases)
+def _shares(sizes: Mapping[str, Size], weights: Mapping[str, float], phases: Sequence[PlannedPhase]) -> Shares:
     given = [
-        sum(phase.samples[number] * phase.sequence_length for phase in phases) / tokens
-        for number in range(len(weights))
+        sum(phase.samples[number] * phase.sequence_length * sizes[name].fill(phase.sequence_length) for phase in phases)
+        for number, name in enumerate(weights)
     ]
+    tokens = sum(given)
     return Shares(
         steps=sum(phase.steps for phase in phases),
-        tokens=tokens,
+        tokens=round(tokens),
         samples=sum(sum(phase.samples) for phase in phases),
         asked=dict(weights),
-        given=dict(zip(weights, given, strict=True)),
+        given={name: one / tokens for name, one in zip(weights, given, strict=True)},
     )
 
 
 def _overall_weights(
-    sizes: Mapping[str, tuple[int, int, int, int]], mixture: MixtureRecipe, phases: Sequence[PlannedPhase]
+    sizes: Mapping[str, Size], mixture: MixtureRecipe, phases: Sequence[PlannedPhase]
 ) -> dict[str, float]:
     """The share of all tokens that is asked of each source."""
     weights = _weights(sizes, mixture)
@@ -232,7 +258,7 @@ def _overall_weights(
     }
 
 
-def _weights(sizes: Mapping[str, tuple[int, int, int, int]], mixture: MixtureRecipe) -> list[dict[str, float]]:
+def _weights(sizes: Mapping[str, Size], mixture: MixtureRecipe) -> list[dict[str, float]]:
     """The weights of each mixture in turn, which add up to 1, by the sources' names in order."""
     by_size = {name: float(size[1]) for name, size in sizes.items()}
     first = _normalized("mixture.weights", mixture.weights or by_size, sizes)
@@ -346,28 +372,51 @@ def _read_documents(
     )
 
 
-def _sizes(documents: _Documents) -> dict[str, tuple[int, int, int, int]]:
-    """Documents, tokens, held-out documents and held-out tokens of each source."""
+def _packings(documents: _Documents, pretrain: PretrainRecipe) -> dict[str, Packing]:
+    """The rows of each source, where the recipe packs."""
+    if pretrain.packing == "end_to_end":
+        return {}
+    trained = {name: (documents.sources == name) & ~documents.is_held_out for name in np.unique(documents.sources)}
+    return {
+        str(name): best_fit(documents.columns[chosen, TOKENS], pretrain.sequence_length)
+        for name, chosen in trained.items()
+    }
+
+
+def _sizes(documents: _Documents, packings: Mapping[str, Packing]) -> dict[str, Size]:
+    """What there is of each source."""
     sizes = {}
     for name in np.unique(documents.sources):
         tokens = documents.columns[:, TOKENS] * (documents.sources == name)
         trained = (documents.sources == name) & ~documents.is_held_out
         held = (documents.sources == name) & documents.is_held_out
-        sizes[str(name)] = (int(trained.sum()), int(tokens[trained].sum()), int(held.sum()), int(tokens[held].sum()))
+        sizes[str(name)] = Size(
+            int(trained.sum()),
+            int(tokens[trained].sum()),
+            int(held.sum()),
+            int(tokens[held].sum()),
+            len(packings[str(name)].ends) if packings else 0,
+        )
     return sizes
 
 
-def _write(work: Work, record: PlanRecord, documents: _Documents) -> None:
-    for name, chosen in (
-        (batches.DOCUMENTS_FILE, ~documents.is_held_out),
-        (batches.HELD_OUT_FILE, documents.is_held_out),
-    ):
+def _write(work: Work, record: PlanRecord, documents: _Documents, packings: Mapping[str, Packing]) -> tuple[str, ...]:
+    """The plan's files."""
+    arrays = {
+        batches.DOCUMENTS_FILE: documents.columns[~documents.is_held_out],
+        batches.HELD_OUT_FILE: documents.columns[documents.is_held_out],
+    }
+    if packings:
+        packing = joined([(source.first_row, packings[source.name]) for source in record.sources])
+        arrays |= {batches.PIECES_FILE: packing.pieces, batches.ROW_ENDS_FILE: packing.ends}
+    for name, array in arrays.items():
         with written(work.path / name) as stream:
-            np.save(stream, documents.columns[chosen], allow_pickle=False)
+            np.save(stream, array, allow_pickle=False)
     write_json(work.path / batches.PLAN_FILE, differing_from_defaults(record))
+    return (batches.PLAN_FILE, *arrays)
 
 
-def _outcome(plan: Plan, shares: Sequence[Shares]) -> Outcome:
+def _outcome(plan: Plan, shares: Sequence[Shares], files: tuple[str, ...]) -> Outcome:
     record = plan.record
     tokens = plan.tokens_before(record.steps)
     metrics: dict[str, float] = {
@@ -377,22 +426,47 @@ def _outcome(plan: Plan, shares: Sequence[Shares]) -> Outcome:
         "held_out_tokens": sum(source.held_out_tokens for source in record.sources),
     }
     effective = 0.0
-    for number, source in enumerate(record.sources):
-        seen = sum(phase.samples[number] * phase.sequence_length for phase in plan.phases)
-        metrics[f"share_{source.name}"] = seen / tokens
+    seen = _tokens_given(plan)
+    for source, given in zip(record.sources, seen, strict=True):
+        metrics[f"share_{source.name}"] = given / sum(seen)
         if source.tokens:
-            metrics[f"epochs_{source.name}"] = seen / source.tokens
-            metrics[f"effective_tokens_{source.name}"] = effective_tokens(source.tokens, seen)
-            effective += effective_tokens(source.tokens, seen)
+            metrics[f"epochs_{source.name}"] = given / source.tokens
+            metrics[f"effective_tokens_{source.name}"] = effective_tokens(source.tokens, given)
+            effective += effective_tokens(source.tokens, given)
     metrics["effective_tokens"] = effective
+    metrics["packing_waste"] = 1 - sum(seen) / tokens
+    metrics["cut_documents"] = _cut_documents(plan) / max(len(plan.documents), 1)
     empty = [source.name for source in record.sources if not source.held_out_documents]
     notes = {"sources_without_held_out_documents": empty} if empty else {}
     return Outcome(
-        files=(batches.PLAN_FILE, batches.DOCUMENTS_FILE, batches.HELD_OUT_FILE),
+        files=files,
         metrics=metrics,
         gates=(_shares_gate(shares),),
         notes=notes,
     )
+
+
+def _cut_documents(plan: Plan) -> int:
+    """Documents that fit a row and are cut all the same, in the first epoch."""
+    if plan.packing:
+        return 0
+    orders = (plan.order(number, 0)[0] for number in range(len(plan.record.sources)))
+    return sum(cut_documents(plan.documents[rows, TOKENS], plan.record.sequence_length) for rows in orders)
+
+
+def _tokens_given(plan: Plan) -> list[float]:
+    """Tokens that each source gives over the whole run, repetitions counted and empty places not."""
+    length = plan.record.sequence_length
+    places = [
+        sum(phase.samples[number] * phase.sequence_length for phase in plan.phases)
+        for number in range(len(plan.record.sources))
+    ]
+    if not plan.packing:
+        return [float(one) for one in places]
+    return [
+        one * source.tokens / (source.capacity(length) or 1)
+        for one, source in zip(places, plan.record.sources, strict=True)
+    ]
 
 
 def _shares_gate(shares: Sequence[Shares]) -> Gate:

@@ -4,8 +4,10 @@ World size, micro-batch and worker count are not arguments, so they cannot chang
 library.
 
 A sample is one packed row. The samples of a source are its documents end to end in a seeded order, cut every
-`sequence_length` tokens of the phase; each epoch has its own order. Within a phase (a stretch of steps of one length,
-batch size and mixture) sources are interleaved evenly by exact integer quotas; the next phase reads on where it ended.
+`sequence_length` tokens of the phase; each epoch has its own order. In a packed plan (`training.pretrain.packing`) a
+sample is a row of the packing, and it is the rows that have an order each epoch. Within a phase (a stretch of steps of
+one length, batch size and mixture) sources are interleaved evenly by exact integer quotas; the next phase reads on
+where it ended.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from fractions import Fraction
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -27,12 +29,15 @@ from training.artifact import sha256_of
 from training.job import InputArtifact, RefusedInput
 from training.pretrain.ledger import Ledger
 from training.pretrain.loss_mask import IGNORED
+from training.pretrain.packing import Packing, row_of
 from training.recipe import BatchPhase
 from training.records import read_record
 
 PLAN_FILE = "plan.json"
 DOCUMENTS_FILE = "documents.npy"
 HELD_OUT_FILE = "held_out.npy"
+PIECES_FILE = "pieces.npy"  # the two parts of a packing
+ROW_ENDS_FILE = "row_ends.npy"
 
 # Columns of both arrays, int64. `start` and `tokens` are in tokens, within the shard; `bytes` is the text's UTF-8
 # length.
@@ -66,6 +71,12 @@ class PlannedSource:
     held_out_first_row: int
     held_out_documents: int
     held_out_tokens: int
+    rows: int = 0  # of a packed plan: rows in one epoch, and the first of them
+    first_packed: int = 0
+
+    def capacity(self, length: int) -> int:
+        """Positions that one epoch fills, in rows of `length`: its tokens, or the room in its packed rows."""
+        return self.rows * length or self.tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,6 +107,7 @@ class PlanRecord:
     shards: tuple[PlannedShard, ...]
     sources: tuple[PlannedSource, ...]
     phases: tuple[PlannedPhase, ...] = ()
+    packing: Literal["end_to_end", "best_fit"] = "end_to_end"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,10 +144,19 @@ Sample = tuple[Segment, ...]
 class Plan:
     """A plan with its arrays, and the document orders that were last asked for."""
 
-    def __init__(self, record: PlanRecord, documents: np.ndarray, held_out: np.ndarray, *, digest: str = "") -> None:
+    def __init__(
+        self,
+        record: PlanRecord,
+        documents: np.ndarray,
+        held_out: np.ndarray,
+        *,
+        packing: Packing | None = None,
+        digest: str = "",
+    ) -> None:
         self.record = record
         self.documents = documents
         self.held_out = held_out
+        self.packing = packing
         self.digest = digest
         self.phases = tuple(_placed(record))
         self._orders: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
@@ -153,17 +174,20 @@ class Plan:
         )
 
     def order(self, source: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of `documents` in the order of that source's epoch, and the token position at which each ends."""
+        """Rows of `documents` in the order of that source's epoch, and the token position at which each ends.
+
+        In a packed plan rows of the packing, and nothing.
+        """
         key = (source, epoch)
         if key not in self._orders:
             # Neighbouring steps ask for this epoch and, where a sample crosses into it, the next.
             for old in [kept for kept in self._orders if kept[0] == source and kept[1] < epoch - 1]:
                 del self._orders[old]
             chosen = self.record.sources[source]
-            rows = chosen.first_row + permutation(
-                chosen.documents, seed=self.record.seed, epoch=epoch, source=chosen.name
-            )
-            self._orders[key] = rows, np.cumsum(self.documents[rows, TOKENS])
+            first, count = (chosen.first_packed, chosen.rows) if self.packing else (chosen.first_row, chosen.documents)
+            rows = first + permutation(count, seed=self.record.seed, epoch=epoch, source=chosen.name)
+            ends = rows[:0] if self.packing else np.cumsum(self.documents[rows, TOKENS])
+            self._orders[key] = rows, ends
         return self._orders[key]
 
 
@@ -201,8 +225,13 @@ def shapes(phases: Iterable[PlannedPhase | Phase | BatchPhase]) -> tuple[tuple[i
 def read_plan(folder: Path, *, digest: str = "") -> Plan:
     """The plan in `folder`; its arrays stay on disk until they are touched."""
     record = read_record(PlanRecord, json.loads((folder / PLAN_FILE).read_text("utf-8")), where="plan")
-    arrays = [np.load(folder / name, mmap_mode="r", allow_pickle=False) for name in (DOCUMENTS_FILE, HELD_OUT_FILE)]
-    return Plan(record, *arrays, digest=digest)
+    documents, held_out = _mapped(folder, DOCUMENTS_FILE, HELD_OUT_FILE)
+    packing = Packing(*_mapped(folder, PIECES_FILE, ROW_ENDS_FILE)) if record.packing == "best_fit" else None
+    return Plan(record, documents, held_out, packing=packing, digest=digest)
+
+
+def _mapped(folder: Path, *names: str) -> list[np.ndarray]:
+    return [np.load(folder / name, mmap_mode="r", allow_pickle=False) for name in names]
 
 
 def permutation(count: int, *, seed: int, epoch: int, source: str) -> np.ndarray:
@@ -274,7 +303,11 @@ def interleaved(quotas: Sequence[int], *, first: int, count: int) -> list[tuple[
 
 
 def _sample(plan: Plan, source: int, *, start: int, length: int) -> Sample:
-    """The segments of a source's `length` tokens from `start` of all its epochs end to end."""
+    """The segments of a source's `length` tokens from `start` of all its epochs end to end; `start` counts the empty
+    places of packed rows too."""
+    if plan.packing is not None:
+        epoch, place = divmod(start // length, plan.record.sources[source].rows)
+        return _packed(plan, plan.packing, int(plan.order(source, epoch)[0][place]))
     epoch, position = divmod(start, plan.record.sources[source].tokens)
     segments: list[Segment] = []
     while length:
@@ -287,6 +320,15 @@ def _sample(plan: Plan, source: int, *, start: int, length: int) -> Sample:
             segments.append(Segment(shard, document, first + skipped, taken, skipped + taken == tokens))
             length, position, place = length - taken, position + taken, place + 1
         epoch, position = epoch + 1, 0
+    return tuple(segments)
+
+
+def _packed(plan: Plan, packing: Packing, number: int) -> Sample:
+    """The segments of a row of the packing."""
+    segments = []
+    for document_row, offset, taken in row_of(packing, number):
+        shard, document, first, tokens, _ = map(int, plan.documents[document_row])
+        segments.append(Segment(shard, document, first + offset, taken, offset + taken == tokens))
     return tuple(segments)
 
 

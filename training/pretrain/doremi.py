@@ -109,7 +109,7 @@ def alike(plan: Plan, *, seed: int) -> Plan:
         number += source.tokens > 0
         sources.append(replace(source, weight=1 / with_text if source.tokens else 0.0, samples=samples))
     changed = replace(record, seed=seed, sources=tuple(sources))
-    return Plan(changed, plan.documents, plan.held_out, digest=plan.digest)
+    return Plan(changed, plan.documents, plan.held_out, packing=plan.packing, digest=plan.digest)
 
 
 def _outcome(plan: Plan, weights: SourceWeights) -> Outcome:
@@ -118,7 +118,9 @@ def _outcome(plan: Plan, weights: SourceWeights) -> Outcome:
     metrics |= _prefixed("excess", weights.named(weights.mean_excess))
     for source in plan.record.sources:
         if source.samples:
-            metrics[f"epochs_{source.name}"] = source.samples * plan.record.sequence_length / source.tokens
+            metrics[f"epochs_{source.name}"] = (
+                source.samples * plan.record.sequence_length / source.capacity(plan.record.sequence_length)
+            )
     return Outcome(files=(WEIGHTS_FILE, STEPS_FILE), metrics=metrics)
 
 

@@ -168,12 +168,12 @@ def open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards, Sidecar
             " materialize token_shards and training_plan again"
         )
     asked, planned = (
-        (seed, *shapes(phases)) for seed, phases in ((recipe.seed, recipe.phases), (record.seed, plan.phases))
+        (one.seed, one.packing, *shapes(phases)) for one, phases in ((recipe, recipe.phases), (record, plan.phases))
     )
     if asked != planned:
         raise RecipeError(
-            f"pretrain: seed and (sequence_length, global_batch_tokens, steps) are {asked}, the plan was made for"
-            f" {planned}; materialize training_plan again"
+            f"pretrain: seed, packing and (sequence_length, global_batch_tokens, steps) are {asked}, the plan was made"
+            f" for {planned}; materialize training_plan again"
         )
     # Every process maps the same files; one reading of every byte a node is enough.
     is_first_here = os.environ.get("LOCAL_RANK", "0") == "0"

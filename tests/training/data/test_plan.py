@@ -10,7 +10,7 @@ import pytest
 
 from tests.training.pretrain import tiny
 from training.data import plan as plan_stage
-from training.data.plan import plan_phases, realized_shares
+from training.data.plan import Size, plan_phases, realized_shares
 from training.pretrain import batches
 from training.recipe import BatchPhase, MixturePhaseRecipe, MixtureRecipe, PretrainRecipe
 from training.records import RecipeError
@@ -62,7 +62,7 @@ def test_the_account_of_the_shares_stands_in_the_gate(annealed):
 
 
 def test_shares_that_are_not_what_was_asked_for_fail_the_gate(annealed):
-    sizes = dict.fromkeys(WEIGHTS, (60, 3000, 0, 0))
+    sizes = dict.fromkeys(WEIGHTS, Size(60, 3000, 0, 0))
     mixture = MixtureRecipe(weights=WEIGHTS, max_epochs=100)
     phases = plan_phases(sizes, mixture, [BatchPhase(tokens=64000, sequence_length=32, global_batch_tokens=64)])
     honest = realized_shares(sizes, mixture, phases)
@@ -94,7 +94,7 @@ def test_the_trainer_takes_a_plan_whose_mixture_changes(annealed):
 
 
 def test_a_mixture_without_a_step_is_refused():
-    sizes = dict.fromkeys(WEIGHTS, (60, 3000, 0, 0))
+    sizes = dict.fromkeys(WEIGHTS, Size(60, 3000, 0, 0))
     phases = [MixturePhaseRecipe(start=start, weights=WEIGHTS) for start in (0.51, 0.52)]
     with pytest.raises(RecipeError, match=r"starts 0\.51, 0\.52 leave one of the mixtures without a step"):
         plan_phases(

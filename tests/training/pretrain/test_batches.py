@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.training.pretrain import tiny
-from training.data.plan import effective_tokens, is_held_out, plan_phases, plan_sources
+from training.data.plan import Size, effective_tokens, is_held_out, plan_phases, plan_sources
 from training.job import RefusedInput
 from training.pretrain import batches
 from training.pretrain.loss_mask import IGNORED
@@ -237,7 +237,7 @@ def test_shares_follow_the_weights(tmp_path):
 
 
 def test_quotas_that_do_not_come_out_even_still_add_up():
-    sizes = dict.fromkeys("abc", (10, 10_000, 0, 0))
+    sizes = dict.fromkeys("abc", Size(10, 10_000, 0, 0))
     phases = plan_phases(sizes, MixtureRecipe(), [BatchPhase(tokens=3200, sequence_length=32, global_batch_tokens=32)])
     sources = plan_sources(sizes, MixtureRecipe(), phases)
     assert sorted(source.samples for source in sources) == [33, 33, 34]

@@ -1,0 +1,183 @@
+"""Whether training slows down as the data grows, and whether coming back takes longer as steps grow.
+
+    python -m benchmarks.steps data [--rounds 24]
+    python -m benchmarks.steps resume [--rounds 5]
+
+`data`: the same small model over a token file on disk and plans over 1, 2, 4, 8 and 16 times as many documents; every
+round makes the same number of steps with each, in an order drawn anew. Printed are the steps a second beside those of
+the smallest in the same round, and the slope a doubling with a 95 % interval over resampled rounds.
+
+`resume`: a stage that is told to end (SIGTERM: it saves) after ever more steps and started again, as any backend
+starts it; from its start to its next finished step, and the slope a doubling of the steps. Seconds, medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.rows import made_tokens, plan_over
+from training.pretrain.loop import Trainer, keep_freed_memory
+from training.pretrain.model import Decoder, initialise
+from training.pretrain.parallel import World
+from training.pretrain.shape import ModelConfig
+from training.progress import read_metrics
+from training.recipe import PretrainRecipe
+
+TIMES = (1, 2, 4, 8, 16)
+DOCUMENT = 300  # tokens
+SHAPE = ModelConfig(vocab_size=2048, width=64, layers=2, heads=2, kv_heads=2, mlp_width=176, max_length=256)
+ROWS, LENGTH = 16, 256
+RESAMPLES = 2000
+STAGE_STEPS = (100, 200, 400, 800, 1600)
+
+
+def main() -> None:
+    """One of the two tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("data", "resume"))
+    parser.add_argument("--documents", type=int, default=20_000, help="of the smallest data")
+    parser.add_argument("--steps", type=int, default=25, help="of a turn")
+    parser.add_argument("--rounds", type=int)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        if options.what == "data":
+            by_data(Path(temporary), documents=options.documents, steps=options.steps, rounds=options.rounds or 24)
+        else:
+            by_steps(Path(temporary), rounds=options.rounds or 5)
+
+
+# Steps a second by the size of the data
+
+
+def by_data(folder: Path, *, documents: int, steps: int, rounds: int) -> None:
+    """Every size in turns."""
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    file = token_file(folder / "tokens.bin", documents * TIMES[-1])
+    trainers = [trainer_over(file, documents * times, steps=(rounds + 1) * steps) for times in TIMES]
+    seconds: list[list[float]] = []
+    draw = random.Random(0)
+    for number in range(rounds + 1):
+        spent = [0.0] * len(TIMES)
+        for place in draw.sample(range(len(TIMES)), len(TIMES)):
+            spent[place] = seconds_of(trainers[place], steps)
+        seconds += [spent] if number else []  # the first round warms up and shuffles the epoch's documents
+    print(f"{rounds} rounds of {steps} steps; {documents:,} documents of {DOCUMENT} tokens in the smallest data\n")
+    print("| data | milliseconds a step | steps a second, beside the smallest |\n|---|---|---|")
+    for place, times in enumerate(TIMES):
+        ratios = [spent[0] / spent[place] for spent in seconds]
+        print(
+            f"| {times} x | {1000 * statistics.median(spent[place] for spent in seconds) / steps:.2f} |"
+            f" {statistics.median(ratios):.4f} [{min(ratios):.3f}-{max(ratios):.3f}] |"
+        )
+    print(slope_line("steps a second", [[spent[0] / one for one in spent] for spent in seconds]))
+
+
+def token_file(path: Path, documents: int) -> np.ndarray:
+    """Made tokens in documents of one length, as a shard lies on disk: mapped, not read."""
+    made_tokens(documents * DOCUMENT, vocabulary=SHAPE.vocab_size).astype("<u2").tofile(path)
+    return np.memmap(path, dtype="<u2", mode="r")
+
+
+def trainer_over(tokens: np.ndarray, documents: int, *, steps: int) -> Trainer:
+    """A trainer of `steps` steps, or one epoch when that is more, over the first documents."""
+    batch = ROWS * LENGTH
+    steps = max(steps, documents * DOCUMENT // batch)
+    recipe = PretrainRecipe(tokens=steps * batch, sequence_length=LENGTH, global_batch_tokens=batch)
+    table = [(number * DOCUMENT, DOCUMENT) for number in range(documents)]
+    plan, shards = plan_over(tokens[: documents * DOCUMENT], table, steps=steps, rows=ROWS, length=LENGTH)
+    model = Decoder(SHAPE)
+    initialise(model, zero_outputs=True, generator=torch.Generator().manual_seed(0))
+    return Trainer(model, recipe, plan, shards, World(rank=0, size=1, device=torch.device("cpu")))
+
+
+def seconds_of(trainer: Trainer, steps: int) -> float:
+    """By the clock: waiting for a disk counts."""
+    began = time.perf_counter()
+    for _ in range(steps):
+        trainer.run_step()
+    return time.perf_counter() - began
+
+
+# Seconds to the next step by the number of those before
+
+
+def by_steps(folder: Path, *, rounds: int) -> None:
+    """A stage is ended and started again at ever more steps, `rounds` times at each."""
+    from tests.training.pretrain import tiny
+    from training.job import write_job
+    from training.recipe import MixtureRecipe
+
+    recipe = dataclasses.replace(tiny.PRETRAIN, tokens=(STAGE_STEPS[-1] + 100_000) * 256)
+    chain = tiny.TinyChain(folder, pretrain=recipe, mixture=MixtureRecipe(max_epochs=1e9, held_out_fraction=0.1))
+    job = folder / "job.json"
+    write_job(chain.job("run"), job)
+    metrics = Path(chain.job("run").output) / "metrics.jsonl"
+    taken: list[list[float]] = []
+    for steps in STAGE_STEPS:
+        taken.append([to_next_step(job, metrics, until=steps) for _ in range(rounds + 1)][1:])
+        print(f"after {steps} steps and more: {statistics.median(taken[-1]):.2f} s to the next", flush=True)
+    turns = [list(turn) for turn in zip(*taken, strict=True)]
+    print(slope_line("seconds to the next step", [[one / turn[0] for one in turn] for turn in turns]))
+
+
+def to_next_step(job: Path, metrics: Path, *, until: int) -> float:
+    """Seconds from a process's start to its first finished step; it is ended when there have been `until` steps."""
+    before = last_step(metrics)
+    began = time.time()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "training", str(job)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while last_step(metrics) <= before:
+        time.sleep(0.02)
+        if process.poll() is not None:
+            sys.exit(f"the stage ended with {process.returncode}")
+    first = next(row["time"] for row in read_metrics(metrics) if row["step"] > before and "loss" in row)
+    while last_step(metrics) < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    process.wait()
+    return first - began
+
+
+def last_step(metrics: Path) -> int:
+    """The last one noted."""
+    return max((row["step"] for row in read_metrics(metrics) if "loss" in row), default=-1)
+
+
+# Both
+
+
+def slope_line(what: str, rows: Sequence[Sequence[float]]) -> str:
+    """How much of itself `what` gains with each doubling, with a 95 % interval over resampled rounds."""
+    draw = random.Random(0)
+    slopes = sorted(slope(draw.choices(rows, k=len(rows))) for _ in range(RESAMPLES))
+    low, high = slopes[int(0.025 * RESAMPLES)], slopes[int(0.975 * RESAMPLES)]
+    return f"{what}: {100 * slope(rows):+.2f} % a doubling [{100 * low:+.2f}, {100 * high:+.2f}]"
+
+
+def slope(rows: Sequence[Sequence[float]]) -> float:
+    """Least squares of the medians of the rounds over the number of doublings."""
+    middles = np.median(np.asarray(rows), axis=0)
+    return float(np.polyfit(np.arange(len(middles)), middles, 1)[0])
+
+
+if __name__ == "__main__":
+    main()
