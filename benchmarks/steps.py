@@ -122,7 +122,7 @@ def by_steps(folder: Path, *, rounds: int) -> None:
     from training.job import write_job
     from training.recipe import MixtureRecipe
 
-    recipe = dataclasses.replace(tiny.PRETRAIN, tokens=(STAGE_STEPS[-1] + 100_000) * 256)
+    recipe = dataclasses.replace(tiny.PRETRAIN, tokens=(STAGE_STEPS[-1] + 800) * 256)  # a note every twelve
     chain = tiny.TinyChain(folder, pretrain=recipe, mixture=MixtureRecipe(max_epochs=1e9, held_out_fraction=0.1))
     job = folder / "job.json"
     write_job(chain.job("run"), job)
