@@ -90,6 +90,7 @@ def _sit(
     """One model through every exam, and through the alignment prompts where it has a chat template."""
     from evaluation.harness import run_suites
     from evaluation.local_model import LocalModel, template_digest
+    from training.generate.sampler import seeds_of
 
     candidate = _Candidate(name, item)
     model = LocalModel(item.file(MODEL_FOLDER), batch_size=recipe.batch_size)
@@ -100,7 +101,7 @@ def _sit(
             [model.apply_chat_template(list(prompt["messages"])) for prompt in prompts],
             max_new_tokens=recipe.alignment_max_new_tokens,
             temperature=recipe.alignment_temperature,
-            seeds=[recipe.seed * 1_000_003 + number for number in range(len(prompts))],
+            seeds=seeds_of(recipe.seed, len(prompts)),
         )
         candidate.answer_tokens = [len(model.tok_encode(answer)) for answer in candidate.answers]
     candidate.identity |= {

@@ -315,7 +315,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             name="align",
-            version="1",
+            version="2",
             modules=(
                 "training.posttrain.align",
                 "training.posttrain.dpo",
@@ -326,6 +326,7 @@ STAGES: dict[str, Stage] = {
                 "training.posttrain.models",
                 "training.posttrain.pairs",
                 "training.posttrain.formats",
+                "training.generate.sampler",
             ),
             libraries=("torch", "transformers", "trl", "peft"),
         ),

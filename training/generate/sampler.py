@@ -86,25 +86,45 @@ class Sampler:
 
         `top_p` below 1 draws only from the likeliest tokens that together have that probability (arXiv 1904.09751).
         """
-        encoded = [self._fitted(self.encode(prompt), max_new_tokens) for prompt in prompts]
+        given = self.answer_tokens(
+            [self.encode(prompt) for prompt in prompts],
+            max_new_tokens=max_new_tokens,
+            until=until,
+            temperature=temperature,
+            top_p=top_p,
+            seeds=seeds,
+        )
+        return [_cut(self.tokenizer.decode(tokens, skip_special_tokens=True), until) for tokens in given]
+
+    def answer_tokens(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        max_new_tokens: int,
+        until: Sequence[str] = (),
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seeds: Sequence[int] = (),
+    ) -> list[list[int]]:
+        """`answers` in tokens, after prompts in tokens: up to and with the token that ended the answer."""
+        fitted = [self._fitted(prompt, max_new_tokens) for prompt in prompts]
         ends = torch.tensor(sorted(self._ends | self._containing(until)), device=self.model.device)
-        results = [""] * len(prompts)
-        for batch in by_length(encoded, self.batch_size):
+        results: list[list[int]] = [[] for _ in prompts]
+        for batch in by_length(fitted, self.batch_size):
             draw = _drawn(temperature, top_p, [seeds[i] for i in batch]) if temperature > 0 else _greedy
-            for i, tokens in zip(
-                batch, self._continue([encoded[i] for i in batch], max_new_tokens, ends, draw), strict=True
-            ):
-                results[i] = _cut(self.tokenizer.decode(tokens, skip_special_tokens=True), until)
+            answers = self._continue([fitted[i] for i in batch], max_new_tokens, ends, draw)
+            for i, tokens in zip(batch, answers, strict=True):
+                results[i] = tokens
         return results
 
-    def _fitted(self, tokens: list[int], max_new_tokens: int) -> list[int]:
+    def _fitted(self, tokens: Sequence[int], max_new_tokens: int) -> list[int]:
         room = self.max_length - max_new_tokens
         if room < 1:
             raise DataError(
                 f"max_new_tokens={max_new_tokens} leaves no room for a prompt in {self.max_length} positions"
             )
         self.truncated_prompts += len(tokens) > room
-        return tokens[-room:] or [self.end_id]
+        return list(tokens[-room:]) or [self.end_id]
 
     def _containing(self, until: Sequence[str]) -> set[int]:
         """Ids of tokens whose text holds a stop string: generating one ends the answer."""
@@ -145,6 +165,11 @@ class Sampler:
             mask_BT = torch.cat([mask_BT, torch.ones_like(mask_BT[:, :1])], dim=1)
             positions_BT = positions_BT[:, -1:] + 1
         return [_until_end(row, set(ends.tolist())) for row in torch.stack(new, dim=1).tolist()]
+
+
+def seeds_of(seed: int, count: int) -> list[int]:
+    """A seed for each of `count` prompts."""
+    return [seed * 1_000_003 + number for number in range(count)]
 
 
 def by_length(sequences: Sequence[Sequence[int]], batch_size: int) -> Iterator[list[int]]:

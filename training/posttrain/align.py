@@ -7,13 +7,15 @@ and after: a learned reward, which a policy may please without being better. The
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from training.generate.sampler import Sampler, seeds_of
 from training.job import Counts, Gate, Job, Outcome, Work
-from training.posttrain.chat import Assistant, Chat, template_digest
+from training.posttrain.chat import Chat, template_digest
 from training.posttrain.fit import is_main_process
 from training.posttrain.models import MODEL_FOLDER, load_tokenizer, right_padded, save_model
 from training.posttrain.pairs import read_pairs
@@ -41,6 +43,7 @@ def run(job: Job, work: Work) -> Outcome:
     check_settings(recipe)
     sft = job.input_of("sft_model").file(MODEL_FOLDER)
     chat = Chat.of(sft)
+    check_room(sft, recipe)
     tokenizer = load_tokenizer(sft, chat)
     pairs = read_pairs(job.input_of("preference_data"), chat, max_length=recipe.max_length, where="align")
     if recipe.method == "dpo":
@@ -80,6 +83,16 @@ def check_settings(recipe: AlignRecipe) -> None:
         raise RecipeError(f"align.verifiable_reward_weight={recipe.verifiable_reward_weight} must be between 0 and 1")
 
 
+def check_room(model: Path, recipe: AlignRecipe) -> None:
+    """RecipeError when answers of the asked length leave a prompt no position: it would show after training only."""
+    positions = json.loads((model / "config.json").read_text("utf-8"))["max_position_embeddings"]
+    if recipe.max_new_tokens >= positions:
+        raise RecipeError(
+            f"align.max_new_tokens={recipe.max_new_tokens} leaves no room for a prompt in the model's {positions}"
+            " positions"
+        )
+
+
 def unique_prompts(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, str]]]:
     """The different prompts of the rows, in order, at most JUDGED_PROMPTS."""
     prompts: list[list[dict[str, str]]] = []
@@ -99,11 +112,14 @@ def judge(
     """
     referee = Judge(reward_model)
     metrics: dict[str, float] = {"judged_prompts": len(prompts)}
-    assistants = {"sft": Assistant(sft), "aligned": Assistant(aligned)}
+    samplers = {"sft": Sampler(sft, batch_size=64), "aligned": Sampler(aligned, batch_size=64)}
     prompt_ids = referee.chat.encode_prompts(prompts)
-    for name, assistant in assistants.items():
-        answers = assistant.answer_tokens(
-            prompt_ids, max_new_tokens=recipe.max_new_tokens, temperature=1.0, seed=recipe.seed
+    for name, sampler in samplers.items():
+        answers = sampler.answer_tokens(
+            prompt_ids,
+            max_new_tokens=recipe.max_new_tokens,
+            temperature=1.0,
+            seeds=seeds_of(recipe.seed, len(prompt_ids)),
         )
         whole = [prompt + answer for prompt, answer in zip(prompt_ids, answers, strict=True)]
         scores = token_scores(referee.model, whole, referee.chat)
@@ -114,8 +130,8 @@ def judge(
     ratios = [
         after - before
         for after, before in zip(
-            log_probabilities(assistants["aligned"].model, pairs, chat),
-            log_probabilities(assistants["sft"].model, pairs, chat),
+            log_probabilities(samplers["aligned"].model, pairs, chat),
+            log_probabilities(samplers["sft"].model, pairs, chat),
             strict=True,
         )
     ]

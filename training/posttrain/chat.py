@@ -257,11 +257,10 @@ class Assistant:
     """A chat model in memory."""
 
     def __init__(self, model_folder: Path) -> None:
-        from training.posttrain.models import load_model
+        from training.generate.sampler import Sampler
 
         self.chat = Chat.of(model_folder)
-        self.model = load_model(model_folder)
-        self.model.eval()
+        self.sampler = Sampler(model_folder, batch_size=64)
 
     def answers(
         self,
@@ -270,66 +269,17 @@ class Assistant:
         max_new_tokens: int = 64,
         temperature: float = 0.0,
         seed: int = 0,
-        batch_size: int = 64,
     ) -> list[str]:
-        """One answer to each conversation; temperature 0 takes the likeliest token, else the seed decides.
+        """One answer to each conversation; temperature 0 takes the likeliest token, else the seed decides."""
+        from training.generate.sampler import seeds_of
 
-        Conversations are batched by length, and the order of the answers is that of the conversations.
-        """
-        tokens = self.answer_tokens(
+        tokens = self.sampler.answer_tokens(
             self.chat.encode_prompts(conversations),
             max_new_tokens=max_new_tokens,
             temperature=temperature,
-            seed=seed,
-            batch_size=batch_size,
+            seeds=seeds_of(seed, len(conversations)),
         )
         return [self.chat.decode(answer) for answer in tokens]
-
-    def answer_tokens(
-        self,
-        prompts: Sequence[Sequence[int]],
-        *,
-        max_new_tokens: int,
-        temperature: float,
-        seed: int,
-        batch_size: int = 64,
-    ) -> list[list[int]]:
-        """The tokens generated after each prompt, up to and with the end of the turn where it came."""
-        import torch
-
-        from training.posttrain.models import left_padded
-
-        order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i]), i))
-        answers: list[list[int]] = [[] for _ in prompts]
-        sampling = (
-            {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
-            if temperature
-            else {"do_sample": False}
-        )
-        with torch.random.fork_rng(), torch.inference_mode():
-            torch.manual_seed(seed)
-            for start in range(0, len(order), batch_size):
-                chosen = order[start : start + batch_size]
-                batch = left_padded([prompts[i] for i in chosen], self.chat.pad_id, self.model.device)
-                generated = self.model.generate(
-                    **batch,
-                    max_new_tokens=max_new_tokens,
-                    eos_token_id=[self.chat.end_id, self.chat.ids[END_OF_TEXT]],
-                    pad_token_id=self.chat.pad_id,
-                    **sampling,
-                )
-                for i, row in zip(chosen, generated[:, batch["input_ids"].shape[1] :].tolist(), strict=True):
-                    answers[i] = _until_end(row, self.chat)
-        return answers
-
-
-def _until_end(tokens: list[int], chat: Chat) -> list[int]:
-    stop = next(
-        (i for i, token in enumerate(tokens) if token in (chat.end_id, chat.ids[END_OF_TEXT], chat.pad_id)), None
-    )
-    if stop is None:
-        return tokens
-    return tokens[:stop] if tokens[stop] == chat.pad_id else tokens[: stop + 1]
 
 
 def generate(model_folder: Path, conversations: Sequence[Sequence[Message]], **settings: Any) -> list[str]:

@@ -82,11 +82,3 @@ def right_padded(rows: Sequence[Sequence[int]], pad_id: int, on: torch.device) -
     ids = [[*row, *[pad_id] * (longest - len(row))] for row in rows]
     mask = [[1] * len(row) + [0] * (longest - len(row)) for row in rows]
     return {"input_ids": torch.tensor(ids, device=on), "attention_mask": torch.tensor(mask, device=on)}
-
-
-def left_padded(rows: Sequence[Sequence[int]], pad_id: int, on: torch.device) -> dict[str, torch.Tensor]:
-    """`input_ids` and `attention_mask` [rows, longest], filled up at the front: generation goes on at the end."""
-    longest = max(map(len, rows))
-    ids = [[*[pad_id] * (longest - len(row)), *row] for row in rows]
-    mask = [[0] * (longest - len(row)) + [1] * len(row) for row in rows]
-    return {"input_ids": torch.tensor(ids, device=on), "attention_mask": torch.tensor(mask, device=on)}

@@ -124,6 +124,11 @@ def test_settings_without_effect_are_refused(chain, tmp_path):
         align(chain, tmp_path / "out", {**RL, "num_generations": 3})
 
 
+def test_answers_without_room_for_a_prompt_are_refused_before_training(chain, tmp_path):
+    with pytest.raises(RecipeError, match="max_new_tokens=256 leaves no room for a prompt in the model's 256"):
+        align(chain, tmp_path / "out", {**DPO, "max_new_tokens": 256})
+
+
 def test_a_verifiable_reward_without_answers_is_refused(chain, tmp_path):
     rows = [{"prompt": "What?"}]
     path = tiny.write_rows(tmp_path / "prompts.jsonl", rows)

@@ -171,4 +171,7 @@ def test_answers_do_not_depend_on_what_is_asked_beside_them(chain):
     asked = [[{"role": "user", "content": tiny.question(fruit)}] for fruit in tiny.FRUITS]
     together = assistant.answers(asked, max_new_tokens=12)
     assert together == [assistant.answers([one], max_new_tokens=12)[0] for one in asked]
-    assert assistant.answers(asked, temperature=1.0, seed=3) == assistant.answers(asked, temperature=1.0, seed=3)
+    drawn = assistant.answers(asked, temperature=1.0, seed=3)
+    assert drawn == assistant.answers(asked, temperature=1.0, seed=3)
+    assert drawn[:3] == assistant.answers(asked[:3], temperature=1.0, seed=3)
+    assert drawn != assistant.answers(asked, temperature=1.0, seed=4)

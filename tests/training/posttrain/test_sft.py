@@ -79,7 +79,7 @@ def test_it_learns_the_answers_and_when_to_stop(chain):
 
     assistant = Assistant(chain / "sft_model" / "model")
     prompts = assistant.chat.encode_prompts([[{"role": "user", "content": tiny.question("apple")}]])
-    answer = assistant.answer_tokens(prompts, max_new_tokens=40, temperature=0.0, seed=0)[0]
+    answer = assistant.sampler.answer_tokens(prompts, max_new_tokens=40)[0]
     assert answer[-1] == assistant.chat.end_id
     assert re.fullmatch(r"The \w+ is \w+\.", assistant.chat.decode(answer))
 
