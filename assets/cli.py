@@ -19,8 +19,7 @@ import typer
 from assets.run import BAD_INPUT, FAILED, OK, Report, full_disk, keep_recipe, run_recipe
 from assets.status import Cell, compare, last_made
 from training.job import DataError
-from training.pretrain.degrees import Degrees, check_degrees
-from training.recipe import Recipe, load_recipe, micro_batches_in, recipe_as_data, recipe_folders
+from training.recipe import Recipe, load_recipe, recipe_as_data, recipe_folders
 from training.records import RecipeError
 
 app = typer.Typer(
@@ -73,43 +72,9 @@ def run(
     _finish(report, json_)
 
 
-def check_fit(recipe: Recipe, profile: str) -> None:
-    """Whether the profile can run the recipe: it names assets of the chain, and its batches make up the recipe's."""
-    from assets.chain import CHAIN
-    from resources.profile import ProfileError, load_profile
-
-    loaded = load_profile(profile)
-    unknown = sorted(set(loaded.stages) - set(CHAIN))
-    if unknown:
-        raise ProfileError(f"{profile}: stages.{unknown[0]}: no such asset; there are {', '.join(CHAIN)}")
-    trained = {"base_model": recipe}
-    if recipe.long_context.tokens:
-        trained["long_context_model"] = recipe.in_long_context()
-    for asset, one in trained.items():
-        size = loaded.size_for(asset)
-        processes, degrees = size.nodes * size.processes, Degrees.of(size)
-        try:
-            check_degrees(
-                degrees,
-                one.model.shape(vocab_size=recipe.tokenizer.vocabulary),
-                phases=one.pretrain.phases,
-                optimizer=one.pretrain.optimizer,
-                processes=processes,
-                audited_tokens=size.micro_batch_tokens if size.audit else None,
-            )
-        except RecipeError as error:
-            raise ProfileError(f"{profile}: {asset}: {error}") from None
-        for phase in one.pretrain.phases:
-            micro_batches_in(
-                global_batch_tokens=phase.global_batch_tokens,
-                sequence_length=phase.sequence_length,
-                micro_batch_tokens=size.micro_batch_tokens,
-                data_parallel=degrees.row_sets(processes),
-            )
-
-
 def _run(name: str, profile: str, root: Path, snapshots: str = "", until: str = "") -> Report:
     from assets.chain import CHAIN
+    from assets.fit import check_fit
     from assets.terminal import Display
 
     root = root.resolve()

@@ -228,7 +228,8 @@ def train_as(path: Path) -> None:
     plan, shards, sidecars = stage.open_inputs(job, recipe)
     stage.set_up_torch(job)
     with joined_world() as world:
-        model = stage.build_model(job.settings_as(ModelRecipe, "model"), recipe, Path(job.input_of("tokenizer").path))
+        shape = stage.model_shape(job.settings_as(ModelRecipe, "model"), Path(job.input_of("tokenizer").path))
+        model = stage.build_model(shape, recipe)
         trainer = noisy_trainer()(model, recipe, plan, shards, world, micro_batch_tokens=job.run.micro_batch_tokens)
         trainer.resume(checkpoint.Store(folder / "checkpoints", world))
         progress = Progress(folder, enabled=world.is_first)

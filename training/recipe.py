@@ -779,6 +779,22 @@ class AlignRecipe:
     trl: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if self.method == "dpo":
+            for name, unset in (("prompts", ""), ("max_steps", 0), ("verifiable_reward_weight", 0.0)):
+                if getattr(self, name) != unset:
+                    raise RecipeError(
+                        f"align.{name}={getattr(self, name)!r} has no effect with method dpo;"
+                        " remove it, or use grpo or rloo"
+                    )
+        elif self.batch_size % self.num_generations:
+            raise RecipeError(
+                f"align.batch_size={self.batch_size} answers a step,"
+                f" not a multiple of num_generations={self.num_generations}"
+            )
+        if not 0 <= self.verifiable_reward_weight <= 1:
+            raise RecipeError(f"align.verifiable_reward_weight={self.verifiable_reward_weight} must be between 0 and 1")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LongContextRecipe:

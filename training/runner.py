@@ -88,8 +88,12 @@ def run_job(job: Job, stages: Mapping[str, Stage], *, ranks: str = "") -> int:
         return 0
     if int(os.environ.get("RANK", "0")) != 0:
         # A follower of a distributed job works but neither holds the lease nor commits.
-        _module(stage).run(job, _work(folder, enabled=False))
+        if stage.distributed:
+            _module(stage).run(job, _work(folder, enabled=False))
         return 0
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if processes > 1 and not stage.distributed:
+        log.warning("stage %s runs in one process; the other %d have nothing to do", stage.name, processes - 1)
     with artifact.Lease(folder) as lease:
         if artifact.find(folder) is None:  # another process may have finished between the look above and the lease
             _run_and_commit(job, stage, folder, lease)

@@ -23,6 +23,7 @@ class Stage:
     modules: tuple[str, ...]
     libraries: tuple[str, ...] = ()
     data_files: tuple[str, ...] = ()  # patterns relative to `training/`, such as data/lists/*.txt
+    distributed: bool = False  # the processes of torchrun make it together; without, the first one makes it alone
     in_ranks: bool = False  # the module has `num_ranks`: the work can be spread over the tasks of an array
 
     @property
@@ -69,6 +70,7 @@ PRETRAIN_MODULES = (
     "training.pretrain.loop",
     "training.pretrain.loss",
     "training.pretrain.loss_mask",
+    "training.pretrain.memory",
     "training.pretrain.mesh",
     "training.pretrain.model",
     "training.pretrain.objectives",
@@ -247,6 +249,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="pretrain",
             version="1",
+            distributed=True,
             modules=PRETRAIN_MODULES,
             libraries=("torch", "numpy", "safetensors"),
         ),
@@ -262,6 +265,7 @@ STAGES: dict[str, Stage] = {
                 "training.pretrain.layers",
                 "training.pretrain.loss",
                 "training.pretrain.loss_mask",
+                "training.pretrain.memory",
                 "training.pretrain.model",
                 "training.pretrain.optim",
                 "training.pretrain.rotary",
@@ -272,6 +276,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="extend",
             version="1",
+            distributed=True,
             modules=("training.pretrain.long_context", "training.pretrain.needles", *PRETRAIN_MODULES),
             libraries=("tokenizers", "torch", "numpy", "safetensors"),
         ),
@@ -283,6 +288,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="sft",
             version="1",
+            distributed=True,
             modules=(
                 "training.posttrain.sft",
                 "training.posttrain.chat",
@@ -304,6 +310,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="reward",
             version="1",
+            distributed=True,
             modules=(
                 "training.posttrain.reward",
                 "training.posttrain.chat",
@@ -316,6 +323,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="align",
             version="2",
+            distributed=True,
             modules=(
                 "training.posttrain.align",
                 "training.posttrain.dpo",

@@ -175,6 +175,17 @@ def test_a_job_killed_at_any_moment_gives_the_same_artifact_when_run_again(tmp_p
     assert killed.digest == reference.digest and killed.record["counts"] == reference.record["counts"]
 
 
+def test_of_several_processes_only_the_first_makes_what_one_can_make(tmp_path, stages, monkeypatch, caplog):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert run_job(toy_job(tmp_path), stages) == 0
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setenv("RANK", "0")
+    assert run_job(toy_job(tmp_path), stages) == 0
+    assert artifact.find(tmp_path / "out" / "f") is not None
+    assert "stage toy runs in one process; the other 1 have nothing to do" in caplog.text
+
+
 def test_what_a_person_did_wrong_is_one_sentence_and_exit_code_2(tmp_path, stages, capsys):
     from training.runner import main
 

@@ -40,7 +40,6 @@ class Trained:
 def run(job: Job, work: Work) -> Outcome:
     """Align the SFT model."""
     recipe = job.settings_as(AlignRecipe, "align")
-    check_settings(recipe)
     sft = job.input_of("sft_model").file(MODEL_FOLDER)
     chat = Chat.of(sft)
     check_room(sft, recipe)
@@ -68,19 +67,6 @@ def run(job: Job, work: Work) -> Outcome:
         gates=trained.gates,
         notes={**trained.notes, "method": recipe.method, "chat_template_digest": template_digest(chat.template)},
     )
-
-
-def check_settings(recipe: AlignRecipe) -> None:
-    """RecipeError for a setting that the method does not read: it would change nothing, and nobody would notice."""
-    if recipe.method == "dpo":
-        for name, unset in (("prompts", ""), ("max_steps", 0), ("verifiable_reward_weight", 0.0)):
-            if getattr(recipe, name) != unset:
-                raise RecipeError(
-                    f"align.{name}={getattr(recipe, name)!r} has no effect with method dpo;"
-                    " remove it, or use grpo or rloo"
-                )
-    if not 0 <= recipe.verifiable_reward_weight <= 1:
-        raise RecipeError(f"align.verifiable_reward_weight={recipe.verifiable_reward_weight} must be between 0 and 1")
 
 
 def check_room(model: Path, recipe: AlignRecipe) -> None:

@@ -196,11 +196,6 @@ def _trainer(
     rewards: list[Any],
     weights: list[float],
 ) -> Any:
-    if recipe.batch_size % recipe.num_generations:
-        raise RecipeError(
-            f"align.batch_size={recipe.batch_size} answers a step,"
-            f" not a multiple of num_generations={recipe.num_generations}"
-        )
     if recipe.method == "grpo":
         from trl.trainer.grpo_config import GRPOConfig as Config
         from trl.trainer.grpo_trainer import GRPOTrainer as Trainer

@@ -178,12 +178,14 @@ def least_bytes(
     number_bytes: int = 2,
     probabilities: bool = True,
     averaged: bool = False,
+    teacher: ModelConfig | None = None,
 ) -> dict[str, int]:
     """What a process without sharding certainly holds at one moment, in bytes, by what it is for.
 
     That moment is the end of the last forward pass, or of the last backward pass when there is only one and gradients
     weigh more than activations. What experts keep is left out: it depends on the routing. The head's chunk, the copy of
-    a checkpoint and the libraries come on top.
+    a checkpoint and the libraries come on top. A `teacher`'s weights are there all the time; of its pass its states and
+    the cast head are left when the student's ends.
     """
     whole = FP32 * config.parameter_count
     kept = (
@@ -198,6 +200,9 @@ def least_bytes(
             probabilities=probabilities,
         )
     )
+    if teacher is not None:
+        kept += number_bytes * rows * length * teacher.width
+        kept += number_bytes * teacher.vocab_size * teacher.width if number_bytes != FP32 else 0
     casts, both = 0, passes > 1
     if number_bytes == 2 and recompute == "none":
         casts = 2 * sum(prod(shape) for _, shape in parameter_shapes(config) if len(shape) > 1)
@@ -206,6 +211,7 @@ def least_bytes(
         "optimizer": optimizer_bytes(config, optimizer) + (whole if averaged else 0),
         "gradients": whole if both or whole >= kept + casts else 0,
         "activations": kept + casts if both or kept + casts > whole else 0,
+        **({} if teacher is None else {"teacher": FP32 * teacher.parameter_count}),
     }
 
 

@@ -128,11 +128,17 @@ class _ChunkedDistillation(torch.autograd.Function):
         return grad_hidden * grad, grad_head * grad, None, None, None, None, None, None
 
 
-def teacher_of(job: Job, recipe: PretrainRecipe, tokenizer: Path, world: World) -> Teacher | None:
-    """The teacher that the job names, verified; None when it names none.
+def read_teacher(folder: Path, recipe: PretrainRecipe, world: World) -> Teacher:
+    """The teacher in a folder of `teacher_folder`, on the device."""
+    model = export.read_model(folder).to(world.device).requires_grad_(False)
+    return Teacher(model=model, recipe=recipe.distill)
 
-    RefusedInput when a gate refused it, it changed since the job was written, or its vocabulary is not the tokenizer's.
-    RecipeError when the student is spread over processes: a teacher reads whole rows.
+
+def teacher_folder(job: Job, recipe: PretrainRecipe, tokenizer: Path, world: World) -> Path | None:
+    """The folder of the model that the job names as teacher, verified; None when it names none.
+
+    RefusedInput when a gate refused it, it changed since the job was written, its vocabulary is not the tokenizer's, or
+    it reads shorter rows. RecipeError when the student is spread over processes: a teacher reads whole rows.
     """
     if "teacher" not in job.settings:
         return None
@@ -156,10 +162,10 @@ def teacher_of(job: Job, recipe: PretrainRecipe, tokenizer: Path, world: World) 
             f"{model_folder}: the teacher has another vocabulary than the recipe's tokenizer; its probabilities are of"
             " other tokens"
         )
-    model = export.read_model(model_folder).to(world.device).requires_grad_(False)
-    if recipe.sequence_length > model.config.max_length:
+    positions = export.read_shape(model_folder).max_length
+    if recipe.sequence_length > positions:
         raise RefusedInput(
-            f"{model_folder}: the teacher reads up to {model.config.max_length} positions, the recipe's rows have"
+            f"{model_folder}: the teacher reads up to {positions} positions, the recipe's rows have"
             f" {recipe.sequence_length}"
         )
-    return Teacher(model=model, recipe=recipe.distill)
+    return model_folder

@@ -28,6 +28,7 @@ from training.pretrain.attention import document_mask
 from training.pretrain.batches import Plan, Sample, Shards, index, open_shards, read_plan, sample_ids
 from training.pretrain.loss import next_token_loss, token_losses
 from training.pretrain.loss_mask import IGNORED
+from training.pretrain.memory import check_memory, needed_beside_reference
 from training.pretrain.model import DTYPES, Decoder, initialise
 from training.pretrain.optim import (
     clip_gradients,
@@ -37,6 +38,8 @@ from training.pretrain.optim import (
     set_learning_rates,
 )
 from training.pretrain.parallel import own_device
+from training.pretrain.shape import ModelConfig
+from training.pretrain.usage import memory_of
 from training.recipe import AverageRecipe, DoremiRecipe, PretrainRecipe
 from training.records import RecipeError
 
@@ -52,6 +55,7 @@ def run(job: Job, work: Work) -> Outcome:
     if job.run.threads:
         torch.set_num_threads(job.run.threads)
     plan, shards = _open_inputs(job, recipe)
+    check_room(export.read_shape(Path(job.input_of("reference_model").path, MODEL_FOLDER)), pretrain, plan, job)
     proxy = Proxy(
         export.read_model(Path(job.input_of("reference_model").path, MODEL_FOLDER)),
         pretrain,
@@ -75,6 +79,14 @@ def run(job: Job, work: Work) -> Outcome:
     found = {"weights": weights.named(weights.mean), "last": weights.named(weights.present)}
     write_json(work.path / WEIGHTS_FILE, {name: unread | values for name, values in found.items()})
     return _outcome(plan, weights)
+
+
+def check_room(shape: ModelConfig, pretrain: PretrainRecipe, plan: Plan, job: Job) -> None:
+    """RecipeError, with the sum, when proxy and reference together certainly need more memory than there is."""
+    device = own_device()
+    needed = needed_beside_reference(shape, pretrain, plan.phases[0], job.run, probabilities=device.type == "cpu")
+    total, where = memory_of(device)
+    check_memory("doremi", needed, together=1, total=total, where=where)
 
 
 def _open_inputs(job: Job, recipe: DoremiRecipe) -> tuple[Plan, Shards]:

@@ -285,12 +285,21 @@ def _written(name: str, view: Tensor) -> Tensor:
     return joined.detach().clone().contiguous()
 
 
+def read_shape(folder: Path) -> ModelConfig:
+    """The shape of the model in a folder of either layout. DataError for what cannot be read."""
+    data = _config(folder)
+    return read_record(ModelConfig, data["shape"]) if data.get("model_type") == OWN_TYPE else read_config(data)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "config.json").read_text("utf-8"))
+
+
 @torch.no_grad()
 def read_model(folder: Path) -> Decoder:
     """The model in a folder of either layout. DataError when a weight is missing or has another shape."""
-    data = json.loads((folder / "config.json").read_text("utf-8"))
-    own_layout = data.get("model_type") == OWN_TYPE
-    model = Decoder(read_record(ModelConfig, data["shape"]) if own_layout else read_config(data))
+    model = Decoder(read_shape(folder))
+    own_layout = _config(folder).get("model_type") == OWN_TYPE
     weights = load_file(folder / "model.safetensors")
     for name, view in own_views(model) if own_layout else hugging_face_views(model):
         if name not in weights or weights[name].numel() != view.numel():

@@ -15,9 +15,7 @@ import torch
 from training.artifact import write_text
 from training.job import Gate, Job, Outcome, RefusedInput, RunSettings, Work
 from training.pretrain import export
-from training.pretrain.account import least_bytes
 from training.pretrain.batches import (
-    Phase,
     Plan,
     Shards,
     held_out_bytes,
@@ -29,14 +27,16 @@ from training.pretrain.batches import (
 )
 from training.pretrain.checkpoint import Store
 from training.pretrain.degrees import Degrees, check_degrees
-from training.pretrain.distill import teacher_of
+from training.pretrain.distill import read_teacher, teacher_folder
 from training.pretrain.ledger import LEDGER_FILE, Ledger, write_ledger
 from training.pretrain.loop import HELD_OUT_BITS, Trainer, Watch, continued, keep_freed_memory, train
+from training.pretrain.memory import check_memory, needed_to_train
 from training.pretrain.model import Decoder, initialise
 from training.pretrain.objectives import Objective
-from training.pretrain.parallel import PARTS_OF_A_ROW, World, joined_world, micro_batches
+from training.pretrain.parallel import World, joined_world
 from training.pretrain.shape import ModelConfig
 from training.pretrain.sidecars import Sidecars
+from training.pretrain.usage import memory_of
 from training.pretrain.watchdog import watched
 from training.progress import Progress
 from training.recipe import ModelRecipe, PretrainRecipe
@@ -70,16 +70,18 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
     check_devices(job.run, work.progress)
     degrees = Degrees.of(job.run)
     with joined_world(degrees, hang_seconds=job.run.hang_seconds) as world:
-        model = build_model(job.settings_as(ModelRecipe, "model"), recipe, _tokenizer_folder(job), start)
+        shape = model_shape(job.settings_as(ModelRecipe, "model"), _tokenizer_folder(job))
         check_degrees(
             degrees,
-            model.config,
+            shape,
             phases=plan.phases,
             optimizer=recipe.optimizer,
             processes=world.size,
             audited_tokens=job.run.micro_batch_tokens if job.run.audit else None,
         )
-        check_memory(model.config, recipe, plan, job.run, world)
+        taught_by = teacher_folder(job, recipe, _tokenizer_folder(job), world)
+        check_room(shape, recipe, plan, job, world, export.read_shape(taught_by) if taught_by else None)
+        model = build_model(shape, recipe, start)
         trainer = Trainer(
             model,
             recipe,
@@ -90,7 +92,7 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
             objective=make_objective(recipe, plan, _tokenizer_folder(job)),
             is_audited=job.run.audit,
         )
-        trainer.teacher = teacher_of(job, recipe, _tokenizer_folder(job), world)
+        trainer.teacher = read_teacher(taught_by, recipe, world) if taught_by else None
         model.set_recompute(job.run.recompute)
         compile_model(trainer, job.run.compile)
         broken = trainer.resume(Store(work.scratch / CHECKPOINTS_FOLDER, world))
@@ -133,11 +135,15 @@ def compile_model(trainer: Trainer, what: bool | str) -> None:
         trainer.hidden = torch.compile(trainer.model)
 
 
-def build_model(recipe: ModelRecipe, pretrain: PretrainRecipe, tokenizer: Path, start: Path | None = None) -> Decoder:
+def model_shape(recipe: ModelRecipe, tokenizer: Path) -> ModelConfig:
+    """The recipe's shape over the tokenizer's vocabulary."""
+    return recipe.shape(vocab_size=max(export.token_ids(tokenizer).values()) + 1)
+
+
+def build_model(shape: ModelConfig, pretrain: PretrainRecipe, start: Path | None = None) -> Decoder:
     """A model with the weights in `start`, else freshly initialised: on the CPU from the seed, so the same on every
     process and device."""
-    vocab_size = max(export.token_ids(tokenizer).values()) + 1
-    model = Decoder(recipe.shape(vocab_size=vocab_size))
+    model = Decoder(shape)
     if start is not None:
         model.load_state_dict(export.read_model(start).state_dict())
         return model
@@ -209,60 +215,22 @@ def check_devices(run: RunSettings, progress: Progress) -> None:
     )
 
 
-def check_memory(config: ModelConfig, recipe: PretrainRecipe, plan: Plan, run: RunSettings, world: World) -> None:
+def check_room(
+    config: ModelConfig, recipe: PretrainRecipe, plan: Plan, job: Job, world: World, teacher: ModelConfig | None
+) -> None:
     """RecipeError, with the sum, when the processes of a node certainly need more memory than it has."""
-    needed = max(
-        (_least_bytes(config, recipe, phase, run, world) for phase in plan.phases),
-        key=lambda parts: sum(parts.values()),
+    needed = needed_to_train(
+        config,
+        recipe,
+        plan.phases,
+        job.run,
+        processes=world.size,
+        probabilities=world.device.type == "cpu",
+        teacher=teacher,
     )
     total, where = memory_of(world.device)
     together = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world.device.type == "cpu" else 1
-    if together * sum(needed.values()) > total:
-        parts = " + ".join(f"{name} {size / 1e9:.3g}" for name, size in needed.items())
-        raise RecipeError(
-            f"pretrain needs at least {together} x ({parts}) GB, {where} has {total / 1e9:.3g} GB; lower"
-            " micro_batch_tokens, set recompute, or choose a smaller model or a larger machine"
-        )
-
-
-def _least_bytes(
-    config: ModelConfig, recipe: PretrainRecipe, phase: Phase, run: RunSettings, world: World
-) -> dict[str, int]:
-    passes = micro_batches(
-        phase.rows,
-        sequence_length=phase.sequence_length,
-        micro_batch_tokens=run.micro_batch_tokens,
-        world=world,
-    )
-    needed = least_bytes(
-        config,
-        optimizer=recipe.optimizer,
-        rows=len(passes[0]),
-        length=phase.sequence_length,
-        passes=len(passes),
-        recompute=run.recompute,
-        number_bytes=2 if recipe.precision == "bf16" else 4,
-        probabilities=world.device.type == "cpu",
-        averaged=recipe.average.kind != "none",
-    )
-    # At least: what `tensor` and `expert` do not divide counts as if they did.
-    holders = world.length("pipeline", "shard", "expert", "tensor")
-    return {
-        name: size // (world.length(*PARTS_OF_A_ROW) if name == "activations" else holders)
-        for name, size in needed.items()
-    }
-
-
-def memory_of(device: torch.device) -> tuple[int, str]:
-    """Bytes of memory that a device's processes share, and whose they are: a GPU's, or this machine's or group's."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory, "the GPU"
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        limit = int(Path("/sys/fs/cgroup/memory.max").read_text("ascii"))
-    except (OSError, ValueError):  # no such file, or "max"
-        return machine, "the machine"
-    return min(machine, limit), "the machine" if machine <= limit else "this job's control group"
+    check_memory("pretrain", needed, together=together, total=total, where=where)
 
 
 def _tokenizer_folder(job: Job) -> Path:

@@ -7,12 +7,21 @@ from collections.abc import Mapping
 
 import torch
 
+from training.pretrain.memory import machine_memory
+
 
 def peak_memory_bytes(device: torch.device) -> int:
     """The most that this process has held so far: on a GPU by torch's allocator, else resident (Linux: kilobytes)."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def memory_of(device: torch.device) -> tuple[int, str]:
+    """Bytes of memory that a device's processes share, and whose they are: a GPU's, or this machine's or group's."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory, "the GPU"
+    return machine_memory()
 
 
 def said(numbers: Mapping[str, float]) -> str:

@@ -134,6 +134,21 @@ def test_the_least_memory_has_gradients_beside_activations_only_when_passes_foll
     assert small["optimizer"] == sums.optimizer_bytes + sums.weight_bytes
 
 
+def test_a_teacher_is_there_beside_the_student_and_leaves_its_states():
+    shape, teacher = preset_shape("llama-3.2-1b"), preset_shape("llama-3-8b")
+    settings = {"optimizer": "adamw", "rows": 2, "length": 4096, "passes": 4, "probabilities": False}
+    alone, taught = (least_bytes(shape, teacher=one, **settings) for one in (None, teacher))
+    assert taught["teacher"] == 4 * 8_030_261_248
+    # States of 2 rows, and the head in bf16.
+    assert taught["activations"] - alone["activations"] == 2 * (2 * 4096 * 4096) + 2 * (128_256 * 4096)
+    assert {name: taught[name] for name in ("weights", "optimizer", "gradients")} == {
+        name: alone[name] for name in ("weights", "optimizer", "gradients")
+    }
+    full = least_bytes(shape, teacher=teacher, number_bytes=4, **settings)["activations"]
+    without = least_bytes(shape, number_bytes=4, **settings)["activations"]
+    assert full - without == 4 * (2 * 4096 * 4096)  # an fp32 head is not cast
+
+
 def test_peaks_are_found_by_the_names_of_drivers():
     assert peak_teraflops("NVIDIA H200") == 989.0 and peak_teraflops("NVIDIA A100-SXM4-80GB") == 312.0
     assert peak_teraflops("cpu") is None

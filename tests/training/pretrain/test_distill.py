@@ -19,6 +19,7 @@ from training.pretrain.degrees import Degrees  # noqa: E402
 from training.pretrain.distill import Caps, distillation_loss  # noqa: E402
 from training.pretrain.loss import next_token_loss  # noqa: E402
 from training.pretrain.loss_mask import IGNORED  # noqa: E402
+from training.pretrain.memory import needed_to_train  # noqa: E402
 from training.pretrain.model import Decoder, initialise  # noqa: E402
 from training.pretrain.parallel import World  # noqa: E402
 from training.recipe import DistillRecipe  # noqa: E402
@@ -164,10 +165,10 @@ def test_a_plain_folder_teaches_and_another_one_than_the_jobs_is_refused(chain, 
     job = chain.job("x", model=STUDENT)
     named = {"path": str(folder), "digest": model_digest(folder)}
     job = replace(job, settings={**job.settings, "teacher": named})
-    assert distill.teacher_of(job, PRETRAIN, tokenizer, ALONE) is not None
+    assert distill.teacher_folder(job, PRETRAIN, tokenizer, ALONE) is not None
     (folder / "config.json").write_text((folder / "config.json").read_text() + "\n")
     with pytest.raises(RefusedInput, match="changed since the job was written"):
-        distill.teacher_of(job, PRETRAIN, tokenizer, ALONE)
+        distill.teacher_folder(job, PRETRAIN, tokenizer, ALONE)
     with pytest.raises(DataError, match=r"no artifact and no model"):
         model_digest(tmp_path / "nothing")
 
@@ -178,10 +179,10 @@ def test_a_teacher_with_other_tokens_or_a_failed_gate_is_refused(chain, tmp_path
     job = replace(job, settings={**job.settings, "teacher": {"path": str(folder), "digest": model_digest(folder)}})
     other = make_tokenizer(tmp_path / "tokenizer", more=["<|more|>"])
     with pytest.raises(RefusedInput, match="another vocabulary"):
-        distill.teacher_of(job, PRETRAIN, Path(other.path), ALONE)
+        distill.teacher_folder(job, PRETRAIN, Path(other.path), ALONE)
     with pytest.raises(RefusedInput, match="reads up to 64 positions"):
         long = replace(PRETRAIN, sequence_length=128, global_batch_tokens=256)
-        distill.teacher_of(job, long, Path(chain.tokenizer.path), ALONE)
+        distill.teacher_folder(job, long, Path(chain.tokenizer.path), ALONE)
     failed = tmp_path / "failed"
     (failed / "model").mkdir(parents=True)
     for path in (folder / "model").iterdir():
@@ -190,7 +191,7 @@ def test_a_teacher_with_other_tokens_or_a_failed_gate_is_refused(chain, tmp_path
     commit(failed, "base_model", names, partition="tiny", gates=[{"name": "bad", "passed": False, "evidence": {}}])
     named = {"path": str(failed), "digest": json.loads((failed / "artifact.json").read_text())["digest"]}
     with pytest.raises(RefusedInput, match="gate bad refused it"):
-        distill.teacher_of(
+        distill.teacher_folder(
             replace(job, settings={**job.settings, "teacher": named}),
             PRETRAIN,
             Path(chain.tokenizer.path),
@@ -219,7 +220,26 @@ def test_a_student_that_is_spread_over_processes_is_refused(chain):
     job = replace(job, settings={**job.settings, "teacher": {"path": chain.teacher.path, "digest": ""}})
     spread = World(rank=0, size=2, device=torch.device("cpu"), degrees=Degrees(shard=2))
     with pytest.raises(RecipeError, match="every process has the whole model"):
-        distill.teacher_of(job, PRETRAIN, Path(chain.tokenizer.path), spread)
+        distill.teacher_folder(job, PRETRAIN, Path(chain.tokenizer.path), spread)
+
+
+def test_a_teacher_that_has_no_room_beside_the_student_is_refused_with_the_sum(chain, monkeypatch):
+    job = chain.job("crowded", model=STUDENT)
+    alone = needed_to_train(
+        stage.model_shape(STUDENT, Path(chain.tokenizer.path)),
+        PRETRAIN,
+        chain.plan.phases,
+        job.run,
+        processes=1,
+        probabilities=True,
+    )
+    room = sum(alone.values())
+    monkeypatch.setattr(stage, "memory_of", lambda device: (room, "the machine"))
+    stage.run(job, work_in(Path(job.output)))
+    named = {"path": chain.teacher.path, "digest": chain.teacher.digest}
+    taught = replace(chain.job("taught", model=STUDENT), settings={**job.settings, "teacher": named})
+    with pytest.raises(RecipeError, match=r"pretrain needs at least 1 x \(weights .* teacher .*\) GB"):
+        stage.run(taught, work_in(Path(taught.output)))
 
 
 @pytest.mark.parametrize("bad", [{"temperature": 0.0}, {"weight": 0.0}, {"weight": 1.5}])

@@ -181,6 +181,12 @@ def test_a_step_goes_down_the_weighted_mean_losses(chain):
     assert torch.allclose(*gradients, atol=1e-5)
 
 
+def test_a_proxy_without_room_beside_its_reference_is_refused_with_the_sum(chain, reference, monkeypatch):
+    monkeypatch.setattr(doremi, "memory_of", lambda device: (300_000, "the machine"))
+    with pytest.raises(RecipeError, match=r"doremi needs at least 1 x \(weights .* reference .*\) GB, the machine has"):
+        weights_of(chain, reference, DoremiRecipe(tokens=1), "crowded")
+
+
 def test_sources_are_read_alike_in_another_order_than_the_references(chain):
     plan = doremi.alike(chain.plan, seed=7)
     counts = np.bincount([source for step in range(plan.record.steps) for source, _ in sample_ids(plan, step)])

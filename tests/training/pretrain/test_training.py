@@ -42,7 +42,7 @@ def chain(tmp_path_factory):
 
 def trainer_of(chain, *, micro_batch_tokens=0, model=tiny.MODEL, **changes):
     recipe = dataclasses.replace(chain.pretrain, **changes)
-    built = stage.build_model(model, recipe, Path(chain.tokenizer.path))
+    built = stage.build_model(stage.model_shape(model, Path(chain.tokenizer.path)), recipe)
     return Trainer(built, recipe, chain.plan, chain.open_shards(), ALONE, micro_batch_tokens=micro_batch_tokens)
 
 

@@ -1,0 +1,118 @@
+"""Whether a profile can run a recipe, by arithmetic, before anything starts.
+
+What a node has is known here where the stage runs on this machine or the profile asks a scheduler for it, and holds no
+GPU; elsewhere pretraining checks on the node itself (docs/pretraining.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from assets.chain import CHAIN
+from resources.compute.size import Size
+from resources.profile import ProfileError, load_profile
+from training.pretrain.degrees import Degrees, check_degrees
+from training.pretrain.memory import (
+    Needed,
+    check_memory,
+    machine_memory,
+    needed_beside_reference,
+    needed_to_train,
+    needed_to_tune,
+)
+from training.pretrain.shape import ModelConfig
+from training.recipe import AlignRecipe, LoraRecipe, Recipe, RewardRecipe, SftRecipe, micro_batches_in
+from training.records import RecipeError
+
+
+def check_fit(recipe: Recipe, profile: str) -> None:
+    """ProfileError, with the arithmetic, unless the profile names assets of the chain, its batches make up the
+    recipe's, its processes can share each model, and its nodes have the memory that training certainly needs."""
+    loaded = load_profile(profile)
+    unknown = sorted(set(loaded.stages) - set(CHAIN))
+    if unknown:
+        raise ProfileError(f"{profile}: stages.{unknown[0]}: no such asset; there are {', '.join(CHAIN)}")
+    for asset, check in checks(recipe):
+        try:
+            check(loaded.size_for(asset))
+        except RecipeError as error:
+            raise ProfileError(f"{profile}: {asset}: {error}") from None
+
+
+def checks(recipe: Recipe) -> Iterator[tuple[str, Callable[[Size], None]]]:
+    """What is asked of the size of every asset that trains a model."""
+    for asset, one in pretrained(recipe):
+        yield asset, partial(_check_pretraining, one)
+    if recipe.doremi.tokens:
+        yield "mixture_weights", partial(_check_proxy, recipe.as_reference())
+    whole, align = _shape(recipe), recipe.align
+    policy, judge = whole.parameter_count, whole.parameter_count - (0 if whole.tied else whole.vocab_size * whole.width)
+    # Sampling needs the reward model beside the policy and, where a weight of it is trained, the policy as it was.
+    beside = judge + (policy if align.beta and not align.lora.rank else 0) if align.method != "dpo" else 0
+    yield "sft_model", partial(_check_tuning, recipe.sft, policy)
+    yield "reward_model", partial(_check_tuning, recipe.reward, judge)
+    yield "aligned_model", partial(_check_tuning, align, policy, beside=beside)
+
+
+def pretrained(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
+    """Every asset that the trainer makes, with the recipe of its model."""
+    yield "base_model", recipe
+    if recipe.long_context.tokens:
+        yield "long_context_model", recipe.in_long_context()
+    if recipe.doremi.tokens:
+        yield "reference_model", recipe.as_reference()
+    for rung in recipe.ladder.rungs:
+        yield "ladder_model", recipe.on_rung(rung.name)
+
+
+def _shape(recipe: Recipe) -> ModelConfig:
+    return recipe.model.shape(vocab_size=recipe.tokenizer.vocabulary)
+
+
+def _check_pretraining(recipe: Recipe, size: Size) -> None:
+    processes, degrees, shape = size.nodes * size.processes, Degrees.of(size), _shape(recipe)
+    check_degrees(
+        degrees,
+        shape,
+        phases=recipe.pretrain.phases,
+        optimizer=recipe.pretrain.optimizer,
+        processes=processes,
+        audited_tokens=size.micro_batch_tokens if size.audit else None,
+    )
+    phases = recipe.pretrain.phases
+    for phase in phases:
+        micro_batches_in(
+            global_batch_tokens=phase.global_batch_tokens,
+            sequence_length=phase.sequence_length,
+            micro_batch_tokens=size.micro_batch_tokens,
+            data_parallel=degrees.row_sets(processes),
+        )
+    needed = needed_to_train(shape, recipe.pretrain, phases, size, processes=processes, probabilities=False)
+    _check_node("pretrain", needed, size, together=size.processes)
+
+
+def _check_proxy(recipe: Recipe, size: Size) -> None:
+    needed = needed_beside_reference(
+        _shape(recipe), recipe.pretrain, recipe.pretrain.phases[0], size, probabilities=False
+    )
+    _check_node("doremi", needed, size, together=1)
+
+
+def _check_tuning(
+    section: SftRecipe | RewardRecipe | AlignRecipe, parameters: int, size: Size, *, beside: int = 0
+) -> None:
+    processes = size.nodes * size.processes
+    if section.batch_size % processes:
+        raise RecipeError(f"batch_size={section.batch_size} is not a multiple of processes * nodes = {processes}")
+    lora, trl = getattr(section, "lora", LoraRecipe()), getattr(section, "trl", {})
+    needed = needed_to_tune(parameters, adapters=lora.rank > 0, own_optimizer="optim" in trl, beside=beside)
+    _check_node("post-training", needed, size, together=size.processes)
+
+
+def _check_node(what: str, needed: Needed, size: Size, *, together: int) -> None:
+    """`check_memory` where the memory of a node is known."""
+    if size.gpus_per_node or (size.backend != "local" and not size.memory_gb):
+        return
+    total, where = machine_memory() if size.backend == "local" else (round(size.memory_gb * 2**30), "memory_gb")
+    check_memory(what, needed, together=together, total=total, where=where)

@@ -1,0 +1,89 @@
+"""What is refused of a recipe and a profile before anything starts, with the arithmetic."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from assets import fit
+from assets.fit import check_fit
+from resources.profile import ProfileError
+from training.pretrain.memory import machine_memory
+from training.recipe import AlignRecipe, DoremiRecipe, load_recipe
+
+RECIPE = load_recipe("kitchen")
+LLAMA = {"width": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "mlp_width": 14336}
+
+
+def with_memory(monkeypatch, gigabytes):
+    monkeypatch.setattr(fit, "machine_memory", lambda: (int(gigabytes * 1e9), "the machine"))
+
+
+@pytest.fixture
+def profile(tmp_path):
+    def write(text):
+        (tmp_path / "p.yaml").write_text(f"name: p\n{text}")
+        return str(tmp_path / "p.yaml")
+
+    return write
+
+
+def test_the_shipped_recipe_fits_a_small_machine(monkeypatch):
+    with_memory(monkeypatch, 2)
+    check_fit(RECIPE, "local")
+    assert machine_memory()[0] > 1e8
+
+
+def test_every_model_that_the_trainer_makes_is_looked_at(monkeypatch):
+    with_memory(monkeypatch, 2)
+    large = dataclasses.replace(RECIPE, model=dataclasses.replace(RECIPE.model, **LLAMA))
+    with pytest.raises(ProfileError, match=r"base_model: pretrain needs at least 1 x \(weights 28.* optimizer"):
+        check_fit(large, "local")
+    doremi = DoremiRecipe(tokens=RECIPE.pretrain.tokens, **LLAMA)
+    with pytest.raises(ProfileError, match=r"reference_model: pretrain needs .* the machine has 2 GB; lower micro"):
+        check_fit(dataclasses.replace(RECIPE, doremi=doremi), "local")
+    longer = dataclasses.replace(RECIPE.long_context, tokens=2**22, sequence_length=2**21, global_batch_tokens=2**21)
+    with pytest.raises(ProfileError, match="long_context_model: pretrain needs at least"):
+        check_fit(dataclasses.replace(RECIPE, long_context=longer), "local")
+
+
+def test_the_proxy_has_its_reference_beside_it(monkeypatch):
+    doremi = DoremiRecipe(tokens=RECIPE.pretrain.tokens, width=1024, layers=8, heads=8, kv_heads=8, mlp_width=4096)
+    recipe = dataclasses.replace(RECIPE, doremi=doremi)
+    passed = 0
+    for tenths in range(1, 60):  # the smallest machine on which the reference can be trained is too small for the proxy
+        with_memory(monkeypatch, tenths / 10)
+        try:
+            check_fit(recipe, "local")
+            passed = tenths
+            break
+        except ProfileError as error:
+            last = str(error)
+    assert passed and "mixture_weights: doremi needs" in last and "reference" in last
+
+
+def test_post_training_is_looked_at_with_the_models_beside_it(monkeypatch, profile):
+    sizes = profile("stages: {aligned_model: {backend: slurm, memory_gb: 0.001}}\n")
+    with pytest.raises(ProfileError, match=r"aligned_model: post-training needs .* memory_gb has 0.00107 GB; train ad"):
+        check_fit(RECIPE, sizes)
+    shape = fit._shape(RECIPE)
+    room = 4 * 4 * shape.parameter_count / 2**30  # weights, gradients and two numbers a weight
+    sizes = profile(f"stages: {{aligned_model: {{backend: slurm, memory_gb: {room}}}}}\n")
+    check_fit(RECIPE, sizes)
+    sampled = dataclasses.replace(RECIPE, align=AlignRecipe(method="grpo"))
+    with pytest.raises(ProfileError, match="models beside it"):
+        check_fit(sampled, sizes)
+    with_adapters = dataclasses.replace(RECIPE.align.lora, rank=4)
+    check_fit(dataclasses.replace(RECIPE, align=AlignRecipe(method="grpo", lora=with_adapters)), sizes)
+
+
+def test_a_batch_of_post_training_divides_over_the_processes(profile):
+    with pytest.raises(ProfileError, match="sft_model: batch_size=16 is not a multiple of processes"):
+        check_fit(RECIPE, profile("stages: {sft_model: {processes: 3}}\n"))
+
+
+def test_memory_that_is_not_known_here_is_not_guessed(monkeypatch, profile):
+    with_memory(monkeypatch, 0.001)
+    check_fit(RECIPE, profile("default: {backend: slurm}\n"))
+    check_fit(RECIPE, profile("default: {gpus_per_node: 1}\n"))

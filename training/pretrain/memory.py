@@ -1,0 +1,133 @@
+"""Whether a run fits into memory, by arithmetic, before it starts. No torch: a recipe and a profile are checked early.
+
+Everything here is a lower bound: what certainly is held at one moment. A run that passes may still run out of memory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from training.pretrain.account import FP32, least_bytes
+from training.pretrain.degrees import Degrees
+from training.pretrain.shape import ModelConfig
+from training.recipe import BatchPhase, PretrainRecipe, micro_batches_in
+from training.records import RecipeError
+
+Needed = dict[str, int]  # bytes that a process needs, by what they are for
+
+
+def machine_memory() -> tuple[int, str]:
+    """Bytes that the processes on this machine share, and whose they are: the machine's, or this job's group's."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text("ascii"))
+    except (OSError, ValueError):  # no such file, or "max"
+        return machine, "the machine"
+    return min(machine, limit), "the machine" if machine <= limit else "this job's control group"
+
+
+def check_memory(what: str, needed: Needed, *, together: int, total: int, where: str) -> None:
+    """RecipeError, with the sum, when so many processes `together` certainly need more than the `total` bytes."""
+    if together * sum(needed.values()) > total:
+        parts = " + ".join(f"{name} {size / 1e9:.3g}" for name, size in needed.items() if size)
+        raise RecipeError(
+            f"{what} needs at least {together} x ({parts}) GB, {where} has {total / 1e9:.3g} GB; {_ADVICE[what]}"
+        )
+
+
+_LARGER = "choose a smaller model or a larger machine"
+_ADVICE = {
+    "pretrain": f"lower micro_batch_tokens, set recompute, or {_LARGER}",
+    "doremi": f"lower micro_batch_tokens, or {_LARGER}",
+    "post-training": f"train adapters (lora.rank), or {_LARGER}",
+}
+
+
+def needed_to_train(
+    config: ModelConfig,
+    recipe: PretrainRecipe,
+    phases: Iterable[BatchPhase],
+    size: Any,
+    *,
+    processes: int,
+    probabilities: bool,
+    teacher: ModelConfig | None = None,
+) -> Needed:
+    """What one of the processes holds in the phase that takes most.
+
+    `size` is a profile's or a job's: micro-batch, recomputation, degrees. `probabilities` says whether attention keeps
+    them, as it does on a CPU; working them out needs torch.
+    """
+    degrees = Degrees.of(size)
+    needs = (_in_phase(config, recipe, one, size, degrees, processes, probabilities, teacher) for one in phases)
+    return max(needs, key=lambda parts: sum(parts.values()))
+
+
+def _in_phase(
+    config: ModelConfig,
+    recipe: PretrainRecipe,
+    phase: BatchPhase,
+    size: Any,
+    degrees: Degrees,
+    processes: int,
+    probabilities: bool,
+    teacher: ModelConfig | None,
+) -> Needed:
+    sets = degrees.row_sets(processes)
+    count = micro_batches_in(
+        global_batch_tokens=phase.global_batch_tokens,
+        sequence_length=phase.sequence_length,
+        micro_batch_tokens=size.micro_batch_tokens,
+        data_parallel=sets,
+    )
+    needed = least_bytes(
+        config,
+        optimizer=recipe.optimizer,
+        rows=phase.rows // count,
+        length=phase.sequence_length,
+        passes=-(-count // sets),
+        recompute=size.recompute,
+        number_bytes=2 if recipe.precision == "bf16" else 4,
+        probabilities=probabilities,
+        averaged=recipe.average.kind != "none",
+        teacher=teacher,
+    )
+    # At least: what `tensor` and `expert` do not divide counts as if they did.
+    holders = degrees.pipeline * degrees.shard * degrees.expert * degrees.tensor
+    of_a_row = degrees.pipeline * degrees.context * degrees.tensor
+    return {name: part // (of_a_row if name == "activations" else holders) for name, part in needed.items()}
+
+
+def needed_beside_reference(
+    config: ModelConfig, recipe: PretrainRecipe, phase: BatchPhase, size: Any, *, probabilities: bool
+) -> Needed:
+    """What DoReMi's proxy holds, with a reference of its shape beside it."""
+    rows = min(phase.rows, size.micro_batch_tokens // phase.sequence_length or phase.rows)
+    needed = least_bytes(
+        config,
+        optimizer=recipe.optimizer,
+        rows=rows,
+        length=phase.sequence_length,
+        passes=-(-phase.rows // rows),
+        number_bytes=2 if recipe.precision == "bf16" else 4,
+        probabilities=probabilities,
+    )
+    return needed | {"reference": FP32 * config.parameter_count}
+
+
+def needed_to_tune(parameters: int, *, adapters: bool, own_optimizer: bool, beside: int = 0) -> Needed:
+    """What a process of post-training holds of a model and of the frozen ones `beside` it, given in numbers.
+
+    Every process has the whole model with gradients and AdamW's two numbers a weight, or, with adapters, the weights
+    alone. `own_optimizer`: the recipe names another one, of which nothing is counted. Activations are left out.
+    """
+    whole = FP32 * parameters
+    return {
+        "weights": whole,
+        "optimizer": 0 if adapters or own_optimizer else 2 * whole,
+        "gradients": 0 if adapters else whole,
+        "models beside it": FP32 * beside,
+    }
