@@ -5,7 +5,7 @@ The one table from which partitions, fingerprints, Dagster dependencies, status 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -59,6 +59,7 @@ class Link:
     inputs: tuple[Input, ...] = ()
     gates: tuple[str, ...] = ()
     package: Literal["training", "evaluation"] = "training"
+    shows_recipe: bool = False  # to people, and opens nothing that it names: what is made keeps its name there
 
     @property
     def how(self) -> Stage:
@@ -315,22 +316,59 @@ def _card_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
     return with_data(recipe, {"recipe": recipe})
 
 
-# Where a setting says only where the bytes are found, it is no part of what was asked for.
-_LOCATIONS = {"crawl": (("snapshot", "paths"), ("snapshot", "base_url")), "pretrain": (("teacher", "path"),)}
+# Where a setting says only where the bytes are found, it is no part of what was asked for. What a card says of the
+# recipe came in through its inputs: snapshots by their files, a teacher by its digest.
+_LOCATIONS = {
+    "crawl": (("snapshot", "paths"), ("snapshot", "base_url")),
+    "pretrain": (("teacher", "path"),),
+    "card": (
+        ("recipe", "snapshots", "paths"),
+        ("recipe", "snapshots", "base_url"),
+        ("recipe", "pretrain", "distill", "teacher"),
+    ),
+}
 # What a decision was compared with is recorded in the artifact; it does not make the decision outdated by itself.
 _CONTEXT = {"promote": ("champion",)}
 
 
 def asked_settings(link: Link, settings: dict[str, Any]) -> dict[str, Any]:
-    """The part of `settings` that the fingerprint covers: what differs from the defaults, less locations."""
+    """The part of `settings` that the fingerprint covers: what differs from the defaults, less locations.
+
+    A file of this machine is its checksum, wherever it stands.
+    """
     asked = {
         name: differing_from_defaults(section)
         for name, section in settings.items()
         if name not in _CONTEXT.get(link.stage, ())
     }
-    for section, field in _LOCATIONS.get(link.stage, ()):
-        asked.get(section, {}).pop(field, None)
-    return asked
+    for place in _LOCATIONS.get(link.stage, ()):
+        _remove(asked, place)
+    files = settings.get("data", {})
+    return replaced(asked, {uri: f"sha256:{files[uri]}" for uri in files if _is_local(uri)})
+
+
+def _remove(value: Any, place: tuple[str, ...]) -> None:
+    """Take a field out of nested plain data, and out of every element where there is a list on the way."""
+    if isinstance(value, list):
+        for item in value:
+            _remove(item, place)
+    elif isinstance(value, dict) and len(place) == 1:
+        value.pop(place[0], None)
+    elif isinstance(value, dict) and place[0] in value:
+        _remove(value[place[0]], place[1:])
+
+
+def _is_local(uri: str) -> bool:
+    return "://" not in uri or uri.startswith("file://")
+
+
+def replaced(value: Any, names: Mapping[str, str]) -> Any:
+    """Plain data with other names for some of its texts, also where they are keys."""
+    if isinstance(value, dict):
+        return {names.get(key, key): replaced(item, names) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [replaced(item, names) for item in value]
+    return names.get(value, value) if isinstance(value, str) else value
 
 
 CHAIN: dict[str, Link] = {
@@ -676,6 +714,7 @@ CHAIN: dict[str, Link] = {
             stage="card",
             scope="recipe",
             package="evaluation",
+            shows_recipe=True,
             settings=_card_settings,
             inputs=(
                 Input(asset="crawl_archives", which="every"),

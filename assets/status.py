@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from assets.chain import Link, asked_settings, in_order, input_partitions, partitions_of
+from assets.chain import Link, asked_settings, in_order, input_partitions, partitions_of, replaced
 from training import artifact
 from training.artifact import MADE, Artifact
 from training.job import DataError
@@ -94,8 +94,13 @@ def reference_path(root: Path, asset: str, partition: str) -> Path:
 
 def read_reference(root: Path, asset: str, partition: str) -> str | None:
     """The fingerprint a partition points to; None when it never was made."""
+    made = _reference(root, asset, partition)
+    return None if made is None else made["fingerprint"]
+
+
+def _reference(root: Path, asset: str, partition: str) -> dict[str, str] | None:
     try:
-        return json.loads(reference_path(root, asset, partition).read_text("utf-8"))["fingerprint"]
+        return json.loads(reference_path(root, asset, partition).read_text("utf-8"))
     except FileNotFoundError:
         return None
 
@@ -114,11 +119,12 @@ def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Co
     all that is made from it are `unavailable` instead: automation goes on with the rest and waits for it.
     """
     cells: dict[tuple[str, str], Cell] = {}
-    located = with_made(recipe, root)
+    places = made_places(recipe, root)
+    located = with_made(recipe, places)
     for link in in_order():
         for partition in partitions_of(link, located):
             try:
-                cell = _cell(link, located, partition, root, cells)
+                cell = _cell(link, located, partition, root, cells, places)
             except DataError as error:
                 if not skip_unavailable:
                     raise
@@ -127,27 +133,45 @@ def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Co
     return Comparison(recipe=recipe, root=root, cells=cells)
 
 
-def with_made(recipe: Recipe, root: Path) -> Recipe:
-    """The recipe with every `made://asset/partition/path` as the path of that artifact under `root`.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where something lies that a recipe names by `made://`, and what it is wherever it lies."""
+
+    uri: str
+    path: str
+    content: str  # digest of the artifact, and the path inside it
+
+
+def made_places(recipe: Recipe, root: Path) -> tuple[Place, ...]:
+    """The place of every `made://asset/partition/path` that `recipe` names, where it is made under `root`."""
+    return tuple(place for uri in sorted(_made_names(write_record(recipe))) if (place := _place(uri, root)))
+
+
+def _made_names(value: Any) -> set[str]:
+    if isinstance(value, dict | list):
+        items = value.values() if isinstance(value, dict) else value
+        return set().union(*map(_made_names, items))
+    return {value} if isinstance(value, str) and value.startswith(MADE) else set()
+
+
+def _place(uri: str, root: Path) -> Place | None:
+    asset, partition, inside = (*uri.removeprefix(MADE).split("/", 2), "", "")[:3]
+    made = _reference(root, asset, partition)
+    if made is None:
+        return None
+    path = artifact.folder_of(root, asset, made["fingerprint"]) / inside
+    return Place(uri=uri, path=str(path), content=f"{MADE}{made['digest']}/{inside}")
+
+
+def with_made(recipe: Recipe, places: Sequence[Place]) -> Recipe:
+    """The recipe with the paths of what it names by `made://`.
 
     So a recipe reads what another one made, by name: what it reads is identified by its content, and is another once
     the other recipe has made it again. Where nothing is made yet the name stays, and whoever opens it says so.
     """
-    data = write_record(recipe)
-    located = _located(data, root)
-    return recipe if located == data else read_record(Recipe, located)
-
-
-def _located(value: Any, root: Path) -> Any:
-    if isinstance(value, dict):
-        return {key: _located(item, root) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_located(item, root) for item in value]
-    if not isinstance(value, str) or not value.startswith(MADE):
-        return value
-    asset, partition, inside = (*value.removeprefix(MADE).split("/", 2), "", "")[:3]
-    made = read_reference(root, asset, partition)
-    return value if made is None else str(artifact.folder_of(root, asset, made) / inside)
+    if not places:
+        return recipe
+    return read_record(Recipe, replaced(write_record(recipe), {place.uri: place.path for place in places}))
 
 
 def _unavailable(link: Link, recipe: Recipe, partition: str, reasons: tuple[str, ...]) -> Cell:
@@ -169,18 +193,27 @@ def _input_keys(link: Link, recipe: Recipe, partition: str) -> tuple[tuple[str, 
     return tuple((item.asset, key) for item in link.inputs for key in input_partitions(item, link, recipe, part))
 
 
-def _cell(link: Link, recipe: Recipe, partition: str, root: Path, cells: Mapping[tuple[str, str], Cell]) -> Cell:
+def _cell(
+    link: Link,
+    recipe: Recipe,
+    partition: str,
+    root: Path,
+    cells: Mapping[tuple[str, str], Cell],
+    places: Sequence[Place],
+) -> Cell:
     inputs = _input_keys(link, recipe, partition)
     waiting = [asset for asset, key in inputs if cells[asset, key].state == "unavailable"]
     if waiting:
         return _unavailable(link, recipe, partition, (f"waits for {waiting[0]}",))
     settings = link.settings(recipe, partition.partition("@")[2])
     plain = {name: write_record(section) for name, section in settings.items()}
+    if link.shows_recipe:
+        plain = replaced(plain, {place.path: place.uri for place in places})
     stage = link.how
     wanted = artifact.fingerprint(
         stage=stage.name,
         version=stage.version,
-        settings=asked_settings(link, settings),
+        settings=replaced(asked_settings(link, settings), {place.path: place.content for place in places}),
         libraries=stage.library_versions(),
         inputs=[(asset, cells[asset, key].fingerprint) for asset, key in inputs],
         seed=seed_of(plain),

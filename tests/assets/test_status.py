@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,8 @@ from assets.chain import CHAIN, descendants
 from assets.status import compare, last_made
 from tests.assets.fabricate import make_all, make_one
 from training.job import DataError
-from training.recipe import BenchmarkRecipe, SnapshotRecipe, find_recipe, load_recipe
+from training.recipe import SHIPPED, BenchmarkRecipe, SnapshotRecipe, find_recipe, load_recipe
+from training.records import write_record
 
 
 @pytest.fixture(scope="module")
@@ -233,3 +235,60 @@ def test_a_moved_folder_of_archives_is_the_same_snapshot(kitchen, tmp_path):
         changed = replace(kitchen, snapshots=(*kitchen.snapshots, snapshot))
         fingerprints.add(compare(changed, tmp_path).cells["crawl_archives", "kitchen@moved"].fingerprint)
     assert len(fingerprints) == 1
+
+
+def names_of_files(value, scheme="data://"):
+    if isinstance(value, dict | list | tuple):
+        return {
+            name for item in (value.values() if isinstance(value, dict) else value) for name in names_of_files(item)
+        }
+    return {value} if isinstance(value, str) and value.startswith(scheme) else set()
+
+
+def reading(kitchen, folder):
+    """A recipe that reads what the kitchen made in every way there is, and files of its own in `folder`."""
+    made = "made://instruction_data/kitchen/data.txt"
+    (folder / "own").mkdir(parents=True)
+    (folder / "own" / "rows.jsonl").write_text('{"text": "a"}\n')
+    rows = str(folder / "own" / "rows.jsonl")
+    snapshots = (
+        SnapshotRecipe(name="written", source="jsonl", paths=(made,)),
+        SnapshotRecipe(name="own", source="jsonl", paths=(rows,)),
+    )
+    source = kitchen.sft.data[0]
+    distill = replace(kitchen.pretrain.distill, teacher="made://base_model/kitchen")
+    return replace(
+        kitchen,
+        name="reading",
+        snapshots=(*kitchen.snapshots, *snapshots),
+        quality=replace(kitchen.quality, reference=(made, rows)),
+        extract=replace(kitchen.extract, takedown=(rows,)),
+        pretrain=replace(kitchen.pretrain, distill=distill),
+        sft=replace(kitchen.sft, data=(*kitchen.sft.data, replace(source, uri=made), replace(source, uri=rows))),
+        synthesis=replace(kitchen.synthesis, prompts=made),
+        evaluation=replace(kitchen.evaluation, alignment_prompts=made),
+    )
+
+
+def test_nothing_of_a_fingerprint_is_a_path(kitchen, tmp_path, monkeypatch):
+    """Every cell of the shipped recipes and of one that reads files: the same in two places, and no path in sight."""
+    shipped = [load_recipe(path.stem) for path in sorted(SHIPPED.glob("*.yaml"))]
+    found = []
+    for place in ("here", "elsewhere/further"):
+        root, data = tmp_path / place / "root", tmp_path / place / "data"
+        monkeypatch.setenv("PEDIGREE_DATA", str(data))
+        for name in set().union(*(names_of_files(write_record(recipe)) for recipe in shipped)):
+            file = data / name.removeprefix("data://")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(name)
+        recipes = [*shipped, reading(kitchen, tmp_path / place)]
+        make_all(kitchen, root)
+        for recipe in recipes[1:]:
+            make_all(recipe, root)
+        cells = [cell for recipe in recipes for cell in compare(recipe, root).cells.values()]
+        found.append({cell.key: cell.fingerprint for cell in cells})
+        assert all(cell.state == "made" for cell in cells)
+        cards = [cell.settings for cell in cells if cell.asset == "model_card"]
+        assert len(cards) == len(recipes) and str(root) not in json.dumps(cards)  # a card names what was made
+    assert found[0] == found[1]
+    assert {asset for asset, _ in found[0]} == set(CHAIN)
