@@ -14,13 +14,16 @@ import json
 import logging
 import os
 import shutil
+import signal
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from training import artifact
@@ -38,6 +41,28 @@ RANKS_FOLDER = "ranks"
 
 class StopRequested(Exception):
     """A signal asked the job to stop; its state is saved and the same command goes on from there."""
+
+
+@contextmanager
+def stop_requests() -> Iterator[list[int]]:
+    """A list that fills when SIGTERM or SIGUSR1 (Slurm's early warning) arrives; the old handlers come back after.
+
+    Whoever trains saves at the next step's boundary then, and raises StopRequested. Only a process's main thread hears
+    signals; in another one the list stays empty.
+    """
+    asked: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    listened = (signal.SIGTERM, signal.SIGUSR1) if is_main else ()
+    previous: dict[int, Any] = {number: signal.signal(number, note) for number in listened}
+    try:
+        yield asked
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:

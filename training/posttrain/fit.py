@@ -11,8 +11,6 @@ import math
 import os
 import random
 import shutil
-import signal
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +23,7 @@ from training.job import Gate, Job, Work
 from training.posttrain.models import load_model
 from training.recipe import LoraRecipe
 from training.records import RecipeError
-from training.runner import StopRequested
+from training.runner import StopRequested, stop_requests
 
 # Rows are sorted by length within this many batches: little padding, and the order stays random at any scale above.
 BATCHES_SORTED_TOGETHER = 32
@@ -171,7 +169,7 @@ class Reporter(TrainerCallback):
     def __init__(self, work: Work, *, checkpoint_seconds: float) -> None:
         self.losses: list[float] = []
         self.logged: list[dict[str, float]] = []
-        self.stop_requested = False
+        self.asked: list[int] = []  # fills when a signal asks to stop
         self._work = work
         self._checkpoint_seconds = checkpoint_seconds
         self._saved = time.monotonic()
@@ -192,10 +190,10 @@ class Reporter(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Save when the time has come; stop at a step's boundary."""
         due = time.monotonic() - self._saved >= self._checkpoint_seconds > 0
-        if (due or self.stop_requested) and state.global_step < state.max_steps:
+        if (due or self.asked) and state.global_step < state.max_steps:
             control.should_save = True
             self._saved = time.monotonic()
-        if self.stop_requested:
+        if self.asked:
             control.should_training_stop = True
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -228,18 +226,9 @@ def fit(trainer: Any, reporter: Reporter) -> None:
     trainer.remove_callback(ProgressCallback)
     checkpoint = last_checkpoint(Path(trainer.args.output_dir))
 
-    def request_stop(*_: Any) -> None:
-        reporter.stop_requested = True
-
-    restored = {}
-    if threading.current_thread() is threading.main_thread():
-        restored = {number: signal.signal(number, request_stop) for number in (signal.SIGTERM, signal.SIGUSR1)}
-    try:
+    with stop_requests() as reporter.asked:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    finally:
-        for number, handler in restored.items():
-            signal.signal(number, handler)
-    if reporter.stop_requested and trainer.state.global_step < trainer.state.max_steps:
+    if reporter.asked and trainer.state.global_step < trainer.state.max_steps:
         raise StopRequested(f"saved at step {trainer.state.global_step} of {trainer.state.max_steps}")
 
 

@@ -31,6 +31,7 @@ from training.pretrain.ledger import Ledger, read_entries, read_ledger, write_le
 from training.pretrain.mesh import Piece, pieces_of, reshard
 from training.pretrain.model import Decoder
 from training.pretrain.parallel import WHOLE, World
+from training.records import differences
 
 STATE_FILE = "state.json"
 MANIFEST_FILE = "manifest.json"
@@ -294,6 +295,21 @@ class Store:
                 " step 0"
             )
         return None
+
+
+def check_identity(state: Mapping[str, Any], own: Mapping[str, Any], folder: Path) -> None:
+    """RefusedInput when a checkpoint's `plan_digest` or `settings` are not the job's `own`."""
+    if state["plan_digest"] != own["plan_digest"]:
+        raise RefusedInput(
+            f"{folder}: checkpoints of plan {state['plan_digest'][:12]}, the job's is {own['plan_digest'][:12]};"
+            " remove the folder to start again from step 0"
+        )
+    differing = differences(state["settings"], own["settings"])
+    if differing:
+        raise RefusedInput(
+            f"{folder}: checkpoints made with other settings than the job's: {'; '.join(differing)}. Give back the old"
+            " ones, or remove the folder to start again from step 0"
+        )
 
 
 def tensors_file(rank: int, size: int) -> str:

@@ -6,16 +6,22 @@ and never below zero. The proxy's loss weighs the sources by these weights, so t
 the plan gets is the mean of the weights over all steps.
 
 Files: `weights.json` (`weights`, the mean; `last`, those of the last step) and `steps.jsonl`, a line a step with the
-`excess` and `weights` of every source, from which the result follows again. A job that is killed begins anew.
+`excess` and `weights` of every source, from which the result follows again. Checkpoints are the trainer's: a job that
+is killed goes on from the last one and ends in the same bytes.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -26,6 +32,7 @@ from training.job import Job, Outcome, RefusedInput, Work
 from training.pretrain import export
 from training.pretrain.attention import document_mask
 from training.pretrain.batches import Plan, Sample, Shards, index, open_shards, read_plan, sample_ids
+from training.pretrain.checkpoint import Store, check_identity, pack, pack_own, unpack
 from training.pretrain.loss import next_token_loss, token_losses
 from training.pretrain.loss_mask import IGNORED
 from training.pretrain.memory import check_memory, needed_beside_reference
@@ -37,14 +44,16 @@ from training.pretrain.optim import (
     scheduled_factor,
     set_learning_rates,
 )
-from training.pretrain.parallel import own_device
+from training.pretrain.parallel import World, own_device
 from training.pretrain.shape import ModelConfig
 from training.pretrain.usage import memory_of
 from training.recipe import AverageRecipe, DoremiRecipe, PretrainRecipe
-from training.records import RecipeError
+from training.records import RecipeError, differing_from_defaults
+from training.runner import StopRequested, stop_requests
 
 WEIGHTS_FILE = "weights.json"
 STEPS_FILE = "steps.jsonl"
+CHECKPOINTS_FOLDER = "checkpoints"
 MODEL_FOLDER = "model"
 LOGGED_STEPS = 200
 
@@ -64,21 +73,77 @@ def run(job: Job, work: Work) -> Outcome:
         rows_at_once=job.run.micro_batch_tokens // plan.record.sequence_length,
     )
     weights = SourceWeights([source.name for source in plan.record.sources if source.samples], recipe)
-    logged = max(1, plan.record.steps // LOGGED_STEPS)
-    with written(work.path / STEPS_FILE) as stream:
-        for step in range(plan.record.steps):
-            batch = proxy.batch(step)
-            excess = proxy.excess(batch)
-            weights.update(excess)
-            loss = proxy.learn(batch, weights.present)
-            line = {"step": step, "excess": weights.named(excess), "weights": weights.named(weights.present)}
-            stream.write((json.dumps(line) + "\n").encode())
-            if step % logged == 0 or step == plan.record.steps - 1:
-                work.progress.log(step=step, loss=loss, **_prefixed("weight", line["weights"]))
+    identity = _identity(job, plan, recipe, pretrain)
+    with Store(work.scratch / CHECKPOINTS_FOLDER, proxy.world) as store:
+        first = proxy.resume(store, identity, work)
+        with stop_requests() as asked, _kept_steps(work.scratch / STEPS_FILE, first, weights) as stream:
+            _train(job, work, proxy, weights, first=first, store=store, identity=identity, asked=asked, stream=stream)
+    with written(work.path / STEPS_FILE) as stream, open(work.scratch / STEPS_FILE, "rb") as kept:
+        shutil.copyfileobj(kept, stream)
     unread = {source.name: 0.0 for source in plan.record.sources if not source.samples}
     found = {"weights": weights.named(weights.mean), "last": weights.named(weights.present)}
     write_json(work.path / WEIGHTS_FILE, {name: unread | values for name, values in found.items()})
     return _outcome(plan, weights)
+
+
+def _train(
+    job: Job,
+    work: Work,
+    proxy: Proxy,
+    weights: SourceWeights,
+    *,
+    first: int,
+    store: Store,
+    identity: dict[str, Any],
+    asked: list[int],
+    stream: BinaryIO,
+) -> None:
+    """The steps from `first` on; StopRequested, with the state saved, when a signal asked for it."""
+    steps, saved = proxy.plan.record.steps, time.monotonic()
+    logged = max(1, steps // LOGGED_STEPS)
+    for step in range(first, steps):
+        batch = proxy.batch(step)
+        excess = proxy.excess(batch)
+        weights.update(excess)
+        loss = proxy.learn(batch, weights.present)
+        line = {"step": step, "excess": weights.named(excess), "weights": weights.named(weights.present)}
+        stream.write((json.dumps(line) + "\n").encode())
+        if step % logged == 0 or step == steps - 1:
+            work.progress.log(step=step, loss=loss, **_prefixed("weight", line["weights"]))
+        if not store.is_writing:
+            store.commit()
+        is_due = not store.is_pending and time.monotonic() - saved > job.run.checkpoint_seconds
+        if step + 1 < steps and (asked or is_due):
+            stream.flush()
+            os.fsync(stream.fileno())  # a checkpoint without the steps before it would be of no use
+            store.settle()
+            proxy.save(store, step + 1, identity)
+            saved = time.monotonic()
+            if asked:
+                store.settle()
+                raise StopRequested(f"checkpoint of step {step + 1} of {steps} saved; the same command goes on there")
+
+
+@contextmanager
+def _kept_steps(path: Path, first: int, weights: SourceWeights) -> Iterator[BinaryIO]:
+    """The file of steps, with its first lines, from which the weights follow again, open for the next ones."""
+    lines = path.read_bytes().splitlines(keepends=True)[:first] if first else []
+    for line in lines:
+        weights.update(np.array(list(json.loads(line)["excess"].values())))
+    with open(path, "r+b" if first else "wb") as stream:
+        stream.seek(sum(map(len, lines)))
+        stream.truncate()
+        yield stream
+
+
+def _identity(job: Job, plan: Plan, recipe: DoremiRecipe, pretrain: PretrainRecipe) -> dict[str, Any]:
+    """What a checkpoint belongs to."""
+    settings = {
+        "doremi": differing_from_defaults(recipe),
+        "pretrain": differing_from_defaults(pretrain),
+        "reference": job.input_of("reference_model").digest,
+    }
+    return {"plan_digest": plan.digest, "settings": settings}
 
 
 def check_room(shape: ModelConfig, pretrain: PretrainRecipe, plan: Plan, job: Job) -> None:
@@ -204,7 +269,8 @@ class Proxy:
     def __init__(
         self, reference: Decoder, recipe: PretrainRecipe, plan: Plan, shards: Shards, *, rows_at_once: int = 0
     ) -> None:
-        self.device = own_device()
+        self.world = World(rank=0, size=1, device=own_device())
+        self.device = self.world.device
         self.recipe, self.plan, self.shards = replace(recipe, average=AverageRecipe()), plan, shards
         self.model = Decoder(reference.config)
         generator = torch.Generator().manual_seed(plan.record.seed)
@@ -216,6 +282,30 @@ class Proxy:
         self.rows_at_once = rows_at_once or plan.phases[0].rows
         read = [number for number, source in enumerate(plan.record.sources) if source.samples]
         self._place_of = {number: place for place, number in enumerate(read)}
+
+    def save(self, store: Store, step: int, identity: dict[str, Any]) -> None:
+        """Begin a checkpoint of the state before `step`."""
+        store.begin(
+            step=step,
+            tensors=pack(self.model, self.optimizers),
+            own=pack_own(self.world),
+            state={"ledger": [], **identity},
+        )
+
+    def resume(self, store: Store, identity: dict[str, Any], work: Work) -> int:
+        """Take the state of the newest whole checkpoint, if there is one; the step that it stands before, else 0.
+
+        RefusedInput when it belongs to another plan, reference or recipe.
+        """
+        store.tidy()
+        found = store.newest()
+        if found is None:
+            return 0
+        for line in found.broken:
+            work.progress.message(f"a checkpoint is broken and was passed over: {line}", level="WARNING")
+        check_identity(found.state, identity, store.folder)
+        unpack(found.tensors, self.model, self.optimizers, self.world)
+        return found.state["step"]
 
     def batch(self, step: int) -> SourcedBatch:
         """The rows of a step."""

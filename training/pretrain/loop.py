@@ -9,13 +9,10 @@ from __future__ import annotations
 import ctypes
 import logging
 import math
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,8 +46,8 @@ from training.pretrain.pipeline import Pipeline
 from training.pretrain.usage import peak_memory_bytes, said
 from training.progress import Progress
 from training.recipe import PretrainRecipe
-from training.records import differences, differing_from_defaults, read_record, write_record
-from training.runner import StopRequested
+from training.records import differing_from_defaults, read_record, write_record
+from training.runner import StopRequested, stop_requests
 
 log = logging.getLogger(__name__)
 
@@ -436,7 +433,7 @@ class Trainer:
                 raise RefusedInput(f"{store.folder}: there is no checkpoint to go back to; someone removed it")
             self._pass_over()
             return ()
-        self._check_identity(found.state)
+        checkpoint.check_identity(found.state, self._identity(), store.folder)
         checkpoint.unpack(found.tensors, self.model, self.optimizers, self.world)
         self.position = read_record(Position, found.state["position"], where="position")
         self._pass_over()
@@ -475,20 +472,6 @@ class Trainer:
             "pretrain": differing_from_defaults(self.recipe),
         }
         return {"plan_digest": self.plan.digest, "settings": settings}
-
-    def _check_identity(self, state: dict[str, Any]) -> None:
-        own, folder = self._identity(), self._kept.folder
-        if state["plan_digest"] != own["plan_digest"]:
-            raise RefusedInput(
-                f"{folder}: checkpoints of plan {state['plan_digest'][:12]}, the job's is"
-                f" {own['plan_digest'][:12]}; remove the folder to start again from step 0"
-            )
-        differing = differences(state["settings"], own["settings"])
-        if differing:
-            raise RefusedInput(
-                f"{folder}: checkpoints made with other settings than the job's: {'; '.join(differing)}. Give back the"
-                " old ones, or remove the folder to start again from step 0"
-            )
 
     # Looking at it
 
@@ -634,7 +617,7 @@ def train(trainer: Trainer, watch: Watch) -> None:
     """
     assert trainer.store is not None, "resume(store) says where checkpoints are kept"
     try:
-        with _signals() as asked, trainer.store as store:
+        with stop_requests() as asked, trainer.store as store:
             if trainer.recipe.spikes.deviations and not checkpoint.checkpoints(store.folder):
                 trainer.save()  # a spike may come before the first one that is due
             _run_steps(trainer, watch, store, asked)
@@ -726,22 +709,6 @@ def _utilization(trainer: Trainer, teraflops: float) -> dict[str, float]:
 def _is_one_of(step: int, steps: int, wanted: int, *, every: int = 0) -> bool:
     """Whether `step` is one of those `every` so many, or of about `wanted` evenly spaced ones; the last always is."""
     return step == steps or step % (every or max(1, steps // wanted)) == 0
-
-
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """A list that fills when SIGTERM or SIGUSR1 (Slurm's early warning) arrives; the old handlers come back after."""
-    asked: list[int] = []
-
-    def note(number: int, _: FrameType | None) -> None:
-        asked.append(number)
-
-    previous: dict[int, Any] = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGUSR1)}
-    try:
-        yield asked
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def keep_freed_memory() -> None:

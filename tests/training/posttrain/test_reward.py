@@ -44,3 +44,12 @@ def test_pairs_of_which_none_fits_are_an_error(chain, tmp_path):
     inputs = tiny.made(chain, "sft_model"), tiny.made(chain, "preference_data")
     with pytest.raises(DataError, match=r"reward\.max_length=4"):
         tiny.run("reward", tmp_path / "out", {"reward": {**REWARD, "max_length": 4}}, inputs)
+
+
+def test_a_killed_job_goes_on_from_its_last_checkpoint_and_gives_the_same_bytes(chain, tmp_path, killed_at):
+    inputs = tiny.made(chain, "sft_model"), tiny.made(chain, "preference_data")
+    with killed_at(12):
+        tiny.run("reward", tmp_path / "reward_model", {"reward": REWARD}, inputs, checkpoint_seconds=1e-6)
+    record = tiny.run("reward", tmp_path / "reward_model", {"reward": REWARD}, inputs)
+    whole = json.loads((chain / "reward_model" / "artifact.json").read_text())
+    assert record["digest"] == whole["digest"] and record["metrics"]["steps"] == whole["metrics"]["steps"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import random
+import signal
 
 import numpy as np
 import pytest
@@ -13,12 +15,13 @@ import torch
 
 from tests.training.pretrain import tiny
 from training.data import plan as plan_stage
-from training.job import InputArtifact
+from training.job import InputArtifact, RefusedInput
 from training.pretrain import doremi, stage
 from training.pretrain.batches import index, sample_ids
 from training.pretrain.model import Decoder, initialise
 from training.recipe import DoremiRecipe, MixtureRecipe, PretrainRecipe
 from training.records import RecipeError, write_record
+from training.runner import StopRequested
 
 STEPS = 100
 STEP_SIZE = 0.5
@@ -122,6 +125,42 @@ def test_the_weights_follow_again_from_the_steps_that_were_written(found):
         total += weights
     written = json.loads((folder / "weights.json").read_text())["weights"]
     assert list(written.values()) == pytest.approx((total / STEPS).tolist())
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_a_proxy_that_ended_early_goes_on_and_ends_in_the_same_bytes(chain, reference, found, monkeypatch, how):
+    recipe, learn, learned = DoremiRecipe(tokens=1, step_size=STEP_SIZE, seed=7), doremi.Proxy.learn, []
+
+    def interrupted(proxy, batch, weights):
+        learned.append(batch.step)
+        if len(learned) == 60 and how == "killed":
+            raise KeyboardInterrupt
+        if len(learned) == 60:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return learn(proxy, batch, weights)
+
+    monkeypatch.setattr(doremi.Proxy, "learn", interrupted)
+    with pytest.raises(KeyboardInterrupt if how == "killed" else StopRequested):
+        weights_of(chain, reference, recipe, how, checkpoint_seconds=1e-9 if how == "killed" else 1e9)
+    folder, outcome = weights_of(chain, reference, recipe, how)
+    assert 0 < learned[60] <= 60 and learned[60:] == list(range(learned[60], STEPS))
+    assert (learned[60] == 60) == (how == "stopped")
+    for name in outcome.files:
+        assert (folder / name).read_bytes() == (found[0] / name).read_bytes()
+    assert outcome.metrics == found[1].metrics
+
+
+def test_a_checkpoint_beside_another_reference_is_refused(chain, reference, monkeypatch):
+    def killed(proxy, batch, weights):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return 0.0
+
+    recipe = DoremiRecipe(tokens=1, step_size=STEP_SIZE, seed=7)
+    monkeypatch.setattr(doremi.Proxy, "learn", killed)
+    with pytest.raises(StopRequested, match=f"checkpoint of step 1 of {STEPS} saved"):
+        weights_of(chain, reference, recipe, "other")
+    with pytest.raises(RefusedInput, match="other settings than the job's: reference: "):
+        weights_of(chain, dataclasses.replace(reference, digest="f" * 64), recipe, "other")
 
 
 def test_the_plan_takes_the_weights(chain, found):
