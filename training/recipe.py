@@ -196,7 +196,7 @@ class FilterRecipe:
     c4_drop_javascript_lines: bool = True
     c4_drop_policy_lines: bool = True  # "terms of use", "uses cookies" …
     c4_drop_curly_brackets: bool = True  # the whole page: false where code is wanted
-    refinedweb_max_uppercase: float = 0.5  # of a line's letters; more, and the line goes
+    refinedweb_max_uppercase: float = 0.5  # of a line's characters; more, and the line goes
     refinedweb_short_line_words: int = 10  # `sign in`, `read more` and the like are cut out of lines up to this long
     refinedweb_max_removed_words: float = 0.05  # of the page's words; more, and the page goes
     fineweb_min_line_punctuation: float = 0.12

@@ -140,7 +140,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             name="score",
-            version="2",
+            version="3",
             in_ranks=True,
             modules=(
                 "training.data.scores",

@@ -155,9 +155,9 @@ _BOILERPLATE = re.compile(r"(?i)\A\W*sign[ -]in\b|\bread more\b\W*\Z|\bitems? in
 def refinedweb_lines(text: str, *, max_uppercase: float, short_line_words: int) -> tuple[str, float]:
     """The text after RefinedWeb's corrections of lines (its appendix G.2), and the share of its words they took.
 
-    A line goes when more than `max_uppercase` of its letters are capitals, when it is a number, a counter (`3 likes`)
-    or a single word; of one of at most `short_line_words` words `sign in` at the start, `read more` at the end and
-    `items in cart` anywhere are cut out. The paper gives these three patterns as examples and not its whole list.
+    A line goes when more than `max_uppercase` of its characters are capitals, when it is a number, a counter (`3
+    likes`) or a single word; of one of at most `short_line_words` words `sign in` at the start, `read more` at the end
+    and `items in cart` anywhere are cut out. The paper gives these three as examples and not its whole list.
     """
     kept, words, left = [], 0, 0
     for line in text.split("\n"):
@@ -176,5 +176,4 @@ def refinedweb_lines(text: str, *, max_uppercase: float, short_line_words: int) 
 def _is_boilerplate(line: str, pieces: Sequence[str], max_uppercase: float) -> bool:
     if len(pieces) == 1 or all(map(str.isdigit, pieces)) or _COUNTER.fullmatch(line):
         return True
-    letters = [character for character in line if character.isalpha()]
-    return sum(map(str.isupper, letters)) > max_uppercase * len(letters)
+    return sum(map(str.isupper, line)) > max_uppercase * len(line.strip())

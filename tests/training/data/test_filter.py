@@ -6,6 +6,7 @@ import pytest
 from tests.training.data import chain
 from training import artifact
 from training.data.filter import shown
+from training.data.heuristics import refinedweb_lines
 from training.data.kitchen.world import KitchenWorld
 from training.data.limits import KEPT
 from training.data.quality import BucketedNgrams, QualityModels
@@ -184,6 +185,22 @@ def test_refinedweb_takes_lines_and_phrases_out_and_leaves_the_rest():
     words = len(text.split())
     assert page.columns["refinedweb.removed_words"] == (2 + 2 + 2 + 2 + 1) / words
     assert reason_of(text, FilterRecipe(rules=("refinedweb",))) == "refinedweb:too_many_removed_words"
+
+
+@pytest.mark.parametrize(
+    ("line", "goes"),
+    [
+        ("NASA 2024", False),  # 4 of 9 characters
+        ("NASA 24", True),  # 4 of 7
+        ("  OPEN NOW  ", True),  # white space around a line is none of it
+        ("A B C D", True),  # 4 of 7
+        ("A B C d", False),  # 3 of 7
+        ("OPEN: 24 h/7 d", False),  # 4 of 14, though 4 of 6 letters
+    ],
+)
+def test_capitals_are_counted_among_all_characters_of_a_line(line, goes):
+    text, _ = refinedweb_lines(f"{GOOD}\n{line}", max_uppercase=0.5, short_line_words=10)
+    assert (text == GOOD) == goes
 
 
 def test_curly_brackets_may_stay():
