@@ -25,7 +25,7 @@ from training.pretrain.batches import (
     read_plan,
     shapes,
 )
-from training.pretrain.checkpoint import Store
+from training.pretrain.checkpoint import Store, checkpoints
 from training.pretrain.degrees import Degrees, check_degrees
 from training.pretrain.distill import read_teacher, teacher_folder
 from training.pretrain.ledger import LEDGER_FILE, Ledger, write_ledger
@@ -81,7 +81,9 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         )
         taught_by = teacher_folder(job, recipe, _tokenizer_folder(job), world)
         check_room(shape, recipe, plan, job, world, export.read_shape(taught_by) if taught_by else None)
-        model = build_model(shape, recipe, start)
+        store = Store(work.scratch / CHECKPOINTS_FOLDER, world)
+        store.tidy()
+        model = build_model(shape, recipe, start, is_read=bool(checkpoints(store.folder)))
         trainer = Trainer(
             model,
             recipe,
@@ -95,7 +97,7 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         trainer.teacher = read_teacher(taught_by, recipe, world) if taught_by else None
         model.set_recompute(job.run.recompute)
         compile_model(trainer, job.run.compile)
-        broken = trainer.resume(Store(work.scratch / CHECKPOINTS_FOLDER, world))
+        broken = trainer.resume(store)
         for line in broken:
             work.progress.message(f"a checkpoint is broken and was passed over: {line}", level="WARNING")
         resumed_at = trainer.position.step
@@ -140,10 +142,17 @@ def model_shape(recipe: ModelRecipe, tokenizer: Path) -> ModelConfig:
     return recipe.shape(vocab_size=max(export.token_ids(tokenizer).values()) + 1)
 
 
-def build_model(shape: ModelConfig, pretrain: PretrainRecipe, start: Path | None = None) -> Decoder:
+def build_model(
+    shape: ModelConfig, pretrain: PretrainRecipe, start: Path | None = None, *, is_read: bool = False
+) -> Decoder:
     """A model with the weights in `start`, else freshly initialised: on the CPU from the seed, so the same on every
-    process and device."""
+    process and device. With numbers that mean nothing where all of them `is_read` from a checkpoint afterwards.
+
+    The seed's generator is the model's own, so torch's random state is the same either way.
+    """
     model = Decoder(shape)
+    if is_read:
+        return model
     if start is not None:
         model.load_state_dict(export.read_model(start).state_dict())
         return model

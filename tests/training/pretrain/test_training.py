@@ -280,6 +280,27 @@ def test_the_stage_makes_a_model_that_passes_its_gates(made):
     assert any("sample" in row for row in rows)
 
 
+def test_a_resumed_stage_fills_no_weights_and_ends_in_the_same_bytes(made, chain, monkeypatch):
+    job = chain.job("resumed", checkpoint_seconds=1e-9)
+    healthy = Trainer.run_step
+
+    def killed(trainer, told):
+        if trainer.position.step == 7:
+            raise KeyboardInterrupt
+        return healthy(trainer, told)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "run_step", killed)
+        stage.run(job, tiny.work_in(Path(job.output)))
+    monkeypatch.setattr(stage, "initialise", None)  # whoever calls it fails
+    before = torch.get_rng_state()
+    model = stage.build_model(stage.model_shape(tiny.MODEL, Path(chain.tokenizer.path)), chain.pretrain, is_read=True)
+    assert torch.equal(torch.get_rng_state(), before) and sum(p.numel() for p in model.parameters()) > 0
+    stage.run(job, tiny.work_in(Path(job.output)))
+    files = [folder / "model" / "model.safetensors" for folder in (made[0].path, Path(job.output))]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
 def test_a_model_of_experts_passes_its_gates_as_qwen3_moe(chain):
     shape = dataclasses.replace(EXPERTS, qk_norm=True, experts=ExpertLayers(count=4, active=2, width=16))
     job = chain.job("experts", model=shape, recompute="selective")
