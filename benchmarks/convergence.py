@@ -38,7 +38,7 @@ from training.pretrain.loop import Trainer, keep_freed_memory
 from training.pretrain.loss import token_losses
 from training.pretrain.loss_mask import IGNORED
 from training.pretrain.model import Decoder, initialise
-from training.pretrain.optim import learning_rate_factor
+from training.pretrain.optim import scheduled_factor
 from training.pretrain.parallel import World
 from training.pretrain.shape import ModelConfig
 from training.recipe import PretrainRecipe
@@ -278,18 +278,7 @@ def equal(options: argparse.Namespace) -> int:
 def both(config: ModelConfig, recipe: PretrainRecipe, plan: Plan, shards: Shards) -> tuple[Run, Run, list[float]]:
     """This trainer's run, the other's with the same learning rate at every step, and those rates."""
     steps = plan.record.steps
-    rates = [
-        recipe.learning_rate
-        * learning_rate_factor(
-            step,
-            steps=steps,
-            schedule=recipe.schedule,
-            warmup_fraction=recipe.warmup_fraction,
-            decay_fraction=recipe.decay_fraction,
-            final_fraction=recipe.final_learning_rate_fraction,
-        )
-        for step in range(steps)
-    ]
+    rates = [recipe.learning_rate * scheduled_factor(step, steps=steps, recipe=recipe) for step in range(steps)]
     own = own_run(config, recipe, plan, shards)
     return own, hugging_face_run(config, recipe, plan, shards, rates=rates), rates
 

@@ -18,7 +18,8 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from transformers import AutoModelForSequenceClassification
 
-from training.generate.sampler import Sampler, by_length, check_folder, device, load_tokenizer, padded
+from training.generate.sampler import Sampler, by_length, check_folder, device, load_tokenizer
+from training.posttrain.models import padded
 
 Conversation = Sequence[dict[str, str]]
 

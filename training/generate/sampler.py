@@ -17,7 +17,7 @@ import torch
 from training.job import DataError
 
 # Before transformers: it keeps everything imported after it offline and quiet.
-from training.posttrain.models import device  # isort: skip
+from training.posttrain.models import device, padded  # isort: skip
 from transformers import AutoModelForCausalLM, AutoTokenizer  # isort: skip
 
 Draw = Callable[[torch.Tensor], torch.Tensor]
@@ -177,15 +177,6 @@ def by_length(sequences: Sequence[Sequence[int]], batch_size: int) -> Iterator[l
     order = sorted(range(len(sequences)), key=lambda i: (-len(sequences[i]), i))
     for start in range(0, len(order), batch_size):
         yield order[start : start + batch_size]
-
-
-def padded(rows: Sequence[Sequence[int]], fill: int, *, left: bool) -> torch.Tensor:
-    """`[rows, longest]` int64, filled up at the front or at the end."""
-    width = max(len(row) for row in rows)
-    filled = [
-        [fill] * (width - len(row)) + list(row) if left else list(row) + [fill] * (width - len(row)) for row in rows
-    ]
-    return torch.tensor(filled, dtype=torch.long)
 
 
 def _end_ids(tokenizer: Any, model: Any) -> set[int]:

@@ -76,9 +76,14 @@ def save_model(model: Any, tokenizer: Any, chat: Chat, folder: Path, *, generate
     return sorted(str(path.relative_to(folder)) for path in target.rglob("*") if path.is_file())
 
 
+def padded(rows: Sequence[Sequence[int]], fill: int, *, left: bool) -> torch.Tensor:
+    """`[rows, longest]` int64, filled up at the front or at the end."""
+    width = max(map(len, rows))
+    filled = [[*[fill] * (width - len(row)), *row] if left else [*row, *[fill] * (width - len(row))] for row in rows]
+    return torch.tensor(filled, dtype=torch.long)
+
+
 def right_padded(rows: Sequence[Sequence[int]], pad_id: int, on: torch.device) -> dict[str, torch.Tensor]:
     """`input_ids` and `attention_mask` [rows, longest], filled up at the end."""
-    longest = max(map(len, rows))
-    ids = [[*row, *[pad_id] * (longest - len(row))] for row in rows]
-    mask = [[1] * len(row) + [0] * (longest - len(row)) for row in rows]
-    return {"input_ids": torch.tensor(ids, device=on), "attention_mask": torch.tensor(mask, device=on)}
+    mask = padded([[1] * len(row) for row in rows], 0, left=False)
+    return {"input_ids": padded(rows, pad_id, left=False).to(on), "attention_mask": mask.to(on)}
