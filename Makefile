@@ -70,6 +70,7 @@ dev: env ## open the UI on this machine
 
 lint: env ## style and import direction
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
 bench: env ## measure the data chain against its peers
