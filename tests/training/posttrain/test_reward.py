@@ -11,6 +11,7 @@ from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import REWARD
 from training.job import DataError, RefusedInput
 from training.posttrain.reward import score
+from training.progress import read_metrics
 
 
 def test_it_prefers_what_was_preferred_on_held_out_pairs(chain):
@@ -53,3 +54,5 @@ def test_a_killed_job_goes_on_from_its_last_checkpoint_and_gives_the_same_bytes(
     record = tiny.run("reward", tmp_path / "reward_model", {"reward": REWARD}, inputs)
     whole = json.loads((chain / "reward_model" / "artifact.json").read_text())
     assert record["digest"] == whole["digest"] and record["metrics"]["steps"] == whole["metrics"]["steps"]
+    steps = [row["step"] for row in read_metrics(tmp_path / "reward_model" / "metrics.jsonl")]
+    assert steps[11] == 12  # it went on, and did not begin anew
