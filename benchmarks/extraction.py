@@ -36,7 +36,7 @@ from training.recipe import ExtractRecipe, FilterRecipe
 ARTICLES = "data://extraction/article_extraction_benchmark.jsonl.gz"
 READABILITY = "data://extraction/readability_pages.jsonl.gz"
 SEGMENTS = "data://extraction/trafilatura_eval.jsonl.gz"
-EXTRACTORS = ("trafilatura", "trafilatura-stock", "resiliparse", "blocks", "union")
+EXTRACTORS = ("trafilatura-stock", "trafilatura", "resiliparse", "blocks", "blocks_or_trafilatura", "union")
 WORD = re.compile(r"\w+")
 SHINGLE_WORDS = 4
 
@@ -83,8 +83,19 @@ def make_extractor(name: str) -> Callable[[bytes], str]:
         import trafilatura
 
         return lambda html: trafilatura.extract(html) or ""
-    settings = ExtractRecipe(extractor=name, min_characters=0, max_html_bytes=1 << 30, max_nodes=1 << 30)
+    settings = _limitless(name)
     return lambda html: extract_html(html, settings=settings).text
+
+
+def _limitless(name: str) -> ExtractRecipe:
+    return ExtractRecipe(extractor=name, min_characters=0, max_html_bytes=1 << 30, max_nodes=1 << 30)
+
+
+def tell_doubts(name: str, chosen: list[Page]) -> None:
+    """Of how many pages the extractor was in doubt, and how many texts are the second one's."""
+    made = [extract_html(page.html, settings=_limitless(name)) for page in chosen]
+    doubtful, second = sum(one.is_doubtful for one in made), sum(one.is_second for one in made)
+    print(f"{name}: in doubt on {doubtful} of {len(made)} pages; {second} texts are the second extractor's")
 
 
 def shingles(text: str) -> Counter[tuple[str, ...]]:
@@ -190,15 +201,21 @@ def main() -> None:
     """Score the extractors, then time them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--part", choices=("development", "held-out", "all"), default="held-out")
-    parser.add_argument(
-        "--extractors", nargs="+", default=["trafilatura-stock", "trafilatura", "resiliparse", "blocks"]
-    )
+    parser.add_argument("--extractors", nargs="+", choices=EXTRACTORS, metavar="NAME", default=EXTRACTORS[:-1])
     parser.add_argument("--pairs", type=int, default=0, help="of timed runs; 0: none")
     parser.add_argument("--archive", default="", help="instead: records to documents, of this WARC file")
     parser.add_argument("--worst", type=int, default=0, help="show the pages on which the last falls most behind")
     options = parser.parse_args()
     if options.archive:
-        names = ["trafilatura", "trafilatura+en", "resiliparse", "resiliparse+en", "blocks", "blocks+en"]
+        names = [
+            "trafilatura",
+            "trafilatura+en",
+            "resiliparse",
+            "resiliparse+en",
+            "blocks",
+            "blocks+en",
+            "blocks_or_trafilatura",
+        ]
         compare_on_archive(names, options.archive, max(1, options.pairs))
         return
     chosen = [page for page in pages() if options.part in (page.part, "all")]
@@ -206,6 +223,8 @@ def main() -> None:
     for name in options.extractors:
         extract = make_extractor(name)
         texts = {page.id: extract(page.html) for page in chosen}
+        if name == "blocks_or_trafilatura":
+            tell_doubts(name, chosen)
         for group in ("articles", "readability", "segments"):
             members = [page for page in chosen if page.group == group]
             precision, recall, f1, each = score(members, texts)

@@ -55,6 +55,7 @@ def render_report(records: Sequence[Record]) -> str:
             contamination=contamination_suites(records),
             decontamination=decontamination_rates(records),
             encoders=encoders(records),
+            second_extractors=second_extractors(records),
             fertility=fertility(records),
             answers=answers_side_by_side(records),
             alignment_answers=alignment_answers(records),
@@ -211,6 +212,19 @@ def encoders(records: Sequence[Record]) -> list[dict[str, Any]]:
         }
         for _, record in of_asset(records, "token_shards")
         if "encoders" in record.get("notes", {})
+    ]
+
+
+def second_extractors(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """For each snapshot where the extractor was in doubt on how many pages, and how many the second one extracted."""
+    return [
+        {
+            "snapshot": _snapshot(record),
+            "doubtful": record["metrics"]["doubtful_pages"],
+            "second": record["metrics"]["second_extractor_pages"],
+        }
+        for _, record in of_asset(records, "extracted_documents")
+        if record["metrics"].get("doubtful_pages")
     ]
 
 

@@ -50,7 +50,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             name="card",
-            version="5",
+            version="6",
             modules=(
                 "evaluation.card",
                 "evaluation.report",

@@ -69,7 +69,7 @@ class ExtractRecipe:
     `blocked` and `takedown` name lists of domains, addresses and document ids (training/data/terms.py has the format).
     """
 
-    extractor: Literal["resiliparse", "trafilatura", "union", "blocks"] = "resiliparse"
+    extractor: Literal["resiliparse", "trafilatura", "union", "blocks", "blocks_or_trafilatura"] = "resiliparse"
     max_html_bytes: int = 4_000_000
     max_nodes: int = 200_000
     max_depth: int = 1000

@@ -107,7 +107,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             name="extract",
-            version="3",
+            version="4",
             in_ranks=True,
             modules=(
                 "training.data.extract",

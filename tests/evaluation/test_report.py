@@ -236,6 +236,18 @@ def test_what_the_ngrams_find_and_who_encoded_are_shown(tmp_path):
     assert "52 documents" in text and "differ on '<b>'" in text
 
 
+def test_pages_of_the_second_extractor_are_shown(tmp_path):
+    metrics = {"doubtful_pages": 41.0, "second_extractor_pages": 7.0}
+    made = []
+    for name, found in (("s1", metrics), ("s2", dict.fromkeys(metrics, 0.0))):
+        (tmp_path / name).mkdir()
+        named = {"partition": f"tiny@{name}", "counts": counts(99, 99)}
+        made.append(Path(commit(tmp_path / name, "extracted_documents", metrics=found, **named).path))
+    text = " ".join(_Page(render_report(records_of(made))).text.split())
+    assert "s1: the extractor was in doubt on 41 pages; the text of 7 is the second extractor's." in text
+    assert "s2: the extractor" not in text
+
+
 def test_whatever_is_there_makes_a_report(inputs):
     for item in inputs:
         assert "<h2" in render_report(records_of([Path(item.path)]))

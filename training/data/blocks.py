@@ -47,6 +47,8 @@ from training.data.signs import (
     BODY,
     CAPTION,
     COMMENTS,
+    FOOTER,
+    FORM,
     HEADER,
     HIDDEN,
     INFOBOX,
@@ -55,6 +57,7 @@ from training.data.signs import (
     MAIN,
     MARKED_TAGS,
     NAVIGATION,
+    NOTICE,
     PHRASES,
     PROMOTION,
     RELATED,
@@ -107,10 +110,14 @@ _COMMENTS = 1 << COMMENTS
 _HIDDEN, _SHOWN, _INVISIBLE, _HEADER = 1 << HIDDEN, 1 << SHOWN, 1 << INVISIBLE, 1 << HEADER
 _INFOBOX, _SIDEBAR = 1 << INFOBOX, 1 << SIDEBAR
 _CAPTION, _PROMOTION = 1 << CAPTION, 1 << PROMOTION
+_CERTAIN = 1 << COMMENTS | 1 << HIDDEN | 1 << INVISIBLE | 1 << FORM | 1 << NOTICE | 1 << FOOTER
+"""What is called so is not the text that is looked for, however much of it there is."""
 _AROUND_QUOTES = 1 << SHARING | 1 << CAPTION
 """Words for what may hold a quotation or a table, which is text then: a quoted tweet is no button for sharing."""
 
 FEW_CHARACTERS = 100  # a page with less main text than this is looked at again, less strictly
+LITTLE_CHARACTERS = 200  # a page with less is doubtful, and so is one where less than this
+FOUND_FRACTION = 0.6  # of its prose was kept
 T_H1, T_H6 = TAGS["h1"], TAGS["h6"]
 T_LISTING = TAGS["listing"]
 T_BLOCKQUOTE, T_FIGURE = TAGS["blockquote"], TAGS["figure"]
@@ -398,6 +405,16 @@ def _phrase(html, start, end, first, until, steps, marks):
 
 
 @native
+def _is_owned(html, at, end):
+    """Whether a run begins with the sign of copyright, as such or as an entity: then it says whose the text is."""
+    while at < end and (html[at] <= 32):
+        at += 1
+    if at + 1 < end and html[at] == 0xC2 and html[at + 1] == 0xA9:
+        return True
+    return at + 5 < end and html[at] == 38 and html[at + 1] == 99 and html[at + 2] == 111 and html[at + 5] == 59
+
+
+@native
 def _group(tag, parent, n):
     """The table or list to which a cell or item belongs, in which a link may be an entry; else 0."""
     if not _is_listed(tag[n]):
@@ -443,6 +460,8 @@ def _keep(
             begun = chars[b] >= 60 and stops[b] > 0
             if not (begun or is_title or _is_listed(t)) and chars[b] < 60:
                 continue
+        if chars[b] < 400 and _is_owned(html, start[first[b]], end[first[b]]):
+            continue
         if chars[b] < 150:
             phrase = _phrase(html, start, end, first[b], until[b], phrase_steps, phrase_marks)
             if phrase & 1 or (phrase & 2 and chars[b] < 60 and stops[b] < 2 and t not in (T_TD, T_TH)):
@@ -489,6 +508,27 @@ def _select(
             if num >= FEW_CHARACTERS:
                 return root
     return root
+
+
+@native
+def _prose(parent, marks, own_out, holder, chars, linked, stops, kept, blocks):
+    """Characters outside links of kept blocks; those of prose among them; those of prose that may be missed.
+
+    Missed is what a doubtful name took out, and what stands outside the chosen element.
+    """
+    is_certain = np.zeros(parent.size, np.bool_)
+    for n in range(1, parent.size):
+        is_certain[n] = is_certain[parent[n]] or (own_out[n] and marks[n] & _CERTAIN != 0)
+    all_kept, prose_kept, prose_missed = 0, 0, 0
+    for b in range(blocks):
+        plain = chars[b] - linked[b]
+        is_prose = chars[b] >= 80 and stops[b] > 0 and plain > linked[b]
+        if kept[b]:
+            all_kept += plain
+            prose_kept += plain if is_prose else 0
+        elif is_prose and not is_certain[holder[b]]:
+            prose_missed += plain
+    return all_kept, prose_kept, prose_missed
 
 
 @native
@@ -584,6 +624,15 @@ class Analysis:
     out: np.ndarray
     dropped_inline: np.ndarray
     root: int
+    num_kept: int
+    num_prose_kept: int
+    num_prose_missed: int
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether little was found, or much of the prose stands where a doubtful rule says that it is not wanted."""
+        prose = self.num_prose_kept + self.num_prose_missed
+        return self.num_kept < LITTLE_CHARACTERS or self.num_prose_kept < FOUND_FRACTION * prose
 
 
 def analyse(markup: Markup) -> Analysis:
@@ -602,12 +651,14 @@ def analyse(markup: Markup) -> Analysis:
         markup.html, markup.start, markup.end, markup.tag, markup.parent, markup.last, marks, first, until, holder,
         chars, linked, stops, blocks, own_out, out, kept, _phrases().steps, _phrases().marks,
     )  # fmt: skip
-    return Analysis(first, until, holder, chars, linked, stops, kept, blocks, marks, own_out, out, dropped_inline, root)
+    sums = _prose(markup.parent, marks, own_out, holder, chars, linked, stops, kept, blocks)
+    return Analysis(
+        first, until, holder, chars, linked, stops, kept, blocks, marks, own_out, out, dropped_inline, root, *sums
+    )  # fmt: skip
 
 
-def main_text(markup: Markup) -> str:
-    """The main text of a scanned page."""
-    found = analyse(markup)
+def main_text(markup: Markup, found: Analysis) -> str:
+    """The main text of a scanned page, as the analysis found it."""
     buffer = np.empty(markup.html.size + 8 * found.blocks + 16, np.uint8)
     used = _emit(
         markup.html, markup.start, markup.end, markup.node, found.first, found.until, found.holder, found.chars,

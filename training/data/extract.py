@@ -40,6 +40,7 @@ from training.runner import total_counts
 
 DOCUMENT_TYPES = frozenset({"response", "resource", "conversion"})
 TERMS = ("robots", "tdm_reservation", "licence")
+METRICS = ("other_records", "text_characters", "replaced_characters", "doubtful_pages", "second_extractor_pages")
 MAX_WAITING_RECORDS = 4096  # that are no pages, before their fates are written
 MAX_HTTP_HEADER_BYTES = 1 << 20  # room for headers beside the largest page, so that one of just that size is not cut
 
@@ -51,6 +52,8 @@ class Kept:
     row: dict[str, Any]
     reason: str = ""
     num_replaced: int = 0
+    is_doubtful: bool = False
+    is_second: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -171,6 +174,9 @@ class _Tally:
     metrics: Counter[str] = field(default_factory=Counter)
 
     def add(self, fate: Fate) -> None:
+        if isinstance(fate, Kept):
+            self.metrics["doubtful_pages"] += fate.is_doubtful
+            self.metrics["second_extractor_pages"] += fate.is_second
         if isinstance(fate, Other):
             self.metrics["other_records"] += 1
         elif isinstance(fate, Quarantined):
@@ -194,12 +200,13 @@ class _Tally:
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     """Add up what the ranks counted."""
     counts = total_counts(ranks)
-    metrics: Counter[str] = Counter({"other_records": 0, "text_characters": 0, "replaced_characters": 0})
+    metrics: Counter[str] = Counter(dict.fromkeys(METRICS, 0))
     for rank in ranks:
         metrics.update(rank["metrics"])
     work.progress.message(
         f"{counts.kept} documents of {counts.records_in} records;"
-        f" dropped {counts.dropped}, quarantined {counts.quarantined}"
+        f" dropped {counts.dropped}, quarantined {counts.quarantined};"
+        f" {metrics['second_extractor_pages']} of {metrics['doubtful_pages']} doubtful pages by the second extractor"
     )
     return Outcome(
         files=tuple(name for rank in ranks for name in rank["files"]),
@@ -266,7 +273,13 @@ def _finished(judged: list[Fate | _Page], sandbox: Sandbox) -> Iterator[Fate]:
             )
         else:
             row = _described(one.row, found, one.page.headers)
-            yield Kept(row=row, reason=found.reason, num_replaced=found.num_replaced)
+            yield Kept(
+                row=row,
+                reason=found.reason,
+                num_replaced=found.num_replaced,
+                is_doubtful=found.is_doubtful,
+                is_second=found.is_second,
+            )
 
 
 def _document(record: Record, file: ArchiveFile, settings: ExtractRecipe) -> Kept | _Page:

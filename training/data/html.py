@@ -55,7 +55,12 @@ ATTRIBUTE = re.compile(r"""([^\s"'>/=]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>]+))
 NOT_TEXT = re.compile(
     r"<(script|style|noscript)\b.*?(?:</\1|\Z)|<!--.*?(?:-->|\Z)|<[^>]*(?:>|\Z)", re.DOTALL | re.IGNORECASE
 )
+BLOCK_EXTRACTORS = ("blocks", "blocks_or_trafilatura")
+CLEARLY_MORE = 1.5  # trafilatura's text of a doubtful page is taken when it has so many times the prose
 LANGUAGE_CHARACTERS = 20_000  # of source; enough for some hundred words on nearly every page
+SENTENCE_SIGN = re.compile(r"[.,;!?](?:\s|$)|[。、！，]")
+PROSE_LINE_CHARACTERS = 80
+NOSCRIPT = re.compile(rb"</?noscript\b[^>]*>", re.IGNORECASE)
 LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?=[-_]|$)")
 
 
@@ -64,7 +69,8 @@ class Extracted:
     """What one page gave. `reason` is empty when it is kept, else why it is not; then `text` may be empty.
 
     `language` is what the page says of itself (a lower-case primary subtag), `date` is YYYY-MM-DD; both may be empty.
-    `num_replaced` counts the characters that could not be decoded and became U+FFFD.
+    `num_replaced` counts the characters that could not be decoded and became U+FFFD. `is_doubtful` says that the
+    block extractor may have lost much, `is_second` that trafilatura's text was taken for that.
     """
 
     text: str = ""
@@ -75,6 +81,8 @@ class Extracted:
     num_replaced: int = 0
     terms: Terms = field(default_factory=Terms)
     reason: str = ""
+    is_doubtful: bool = False
+    is_second: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,7 +121,7 @@ def extract_html(
     decoded = decode(html, headers.get("content-type", ""))
     if settings.languages and _is_foreign(decoded.text, settings):
         return Extracted(reason="language")
-    page = (_read_blocks if settings.extractor == "blocks" else _read_tree)(html, decoded, settings)
+    page = (_read_blocks if settings.extractor in BLOCK_EXTRACTORS else _read_tree)(html, decoded, settings)
     if page is None:
         return Extracted(reason="too_deep")
     terms = terms_of(headers, page.statements, decoded.text)
@@ -129,6 +137,8 @@ def extract_html(
         num_replaced=decoded.num_replaced,
         terms=terms,
         reason=reason,
+        is_doubtful=page.is_doubtful,
+        is_second=page.is_second,
     )
 
 
@@ -140,6 +150,8 @@ class _Page:
     title: str
     language: str
     statements: list[dict[str, str]]
+    is_doubtful: bool = False
+    is_second: bool = False
 
 
 def _read_tree(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _Page | None:
@@ -166,12 +178,24 @@ def _read_blocks(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _Pag
     markup = blocks.scan_page(source, max_depth=settings.max_depth)
     if markup.is_too_deep:
         return None
+    found = blocks.analyse(markup)
+    if found.num_kept < blocks.LITTLE_CHARACTERS and NOSCRIPT.search(source):
+        shown = NOSCRIPT.sub(b"", source)
+        again = blocks.scan_page(shown, max_depth=settings.max_depth)
+        if not again.is_too_deep and (other := blocks.analyse(again)).num_prose_kept > blocks.LITTLE_CHARACTERS:
+            source, markup, found = shown, again, other
     statements = [_attributes(bytes(source[start:end])) for start, end in markup.spans.tolist()]
+    text = blocks.main_text(markup, found)
+    is_asked = found.is_doubtful and settings.extractor == "blocks_or_trafilatura"
+    second = _trafilatura_text(decoded.text, is_precise=False) if is_asked else ""
+    is_second = prose_characters(second) > max(CLEARLY_MORE * found.num_prose_kept, blocks.LITTLE_CHARACTERS)
     return _Page(
-        text=blocks.main_text(markup),
+        text=second if is_second else text,
         title=unescape(source[markup.title[0] : markup.title[1]].decode("utf-8", "replace")),
-        language=next((found for one in statements if (found := _primary(one.get("lang") or one.get("xml:lang")))), ""),
+        language=next((code for one in statements if (code := _primary(one.get("lang") or one.get("xml:lang")))), ""),
         statements=statements,
+        is_doubtful=found.is_doubtful,
+        is_second=is_second,
     )
 
 
@@ -346,6 +370,12 @@ def _resiliparse_text(tree: HTMLTree) -> str:
     return MANY_NEWLINES.sub("\n\n", text) if "\n\n\n" in text else text
 
 
+def prose_characters(text: str) -> int:
+    """Characters of the lines that are long and have a sign that ends or parts sentences: no menus, no lists."""
+    lines = (line for line in text.split("\n") if len(line) >= PROSE_LINE_CHARACTERS)
+    return sum(len(line) for line in lines if SENTENCE_SIGN.search(line))
+
+
 def _with_guards(html: str) -> str:
     """A page in which no text between two tags is a single sign beyond ASCII.
 
@@ -381,12 +411,12 @@ def _deepen_lists(tree: HTMLTree) -> None:
         outer.append_child(item)
 
 
-def _trafilatura_text(html: str) -> str:
+def _trafilatura_text(html: str, *, is_precise: bool = True) -> str:
     import trafilatura
 
     # deduplicate=False: with it a page's text would depend on the pages that the process saw before.
     text = trafilatura.extract(
-        html, favor_precision=True, include_comments=False, include_tables=True, deduplicate=False
+        html, favor_precision=is_precise, include_comments=False, include_tables=True, deduplicate=False
     )
     return text or ""
 

@@ -111,7 +111,14 @@ PHRASES = {
     " 0zobacz|tak 0recommended| 0you|may|also 0you|might|also 0you|may|like 0don|t|miss 0most|popular"
     " 0download|our|app 0get|our|newsletter 0get|the|latest 0want|more 0have|a|tip 0like|this 0print|this"
     " 0email|this 0this|article|was|originally 0this|post|was|originally 0this|article|originally"
-    " 0this|post|contains|affiliate 0this|article|contains|affiliate 0we|may|earn 0about|the|author 0|rights",
+    " 0this|post|contains|affiliate 0this|article|contains|affiliate 0we|may|earn 0about|the|author 0|rights"
+    " 0was|this|article 0was|this|page 0war|der|artikel 0war|dieser|artikel 0war|dieser|beitrag 0hat|ihnen|der|artikel"
+    " 0artikel|teilen 0beitrag|teilen 0diesen|artikel|teilen 0diesen|beitrag|teilen 0m|chten|sie|den|artikel"
+    " 0weitere|artikel 0weitere|beitr 0weitere|themen 0weitere|aktuelle 0weitere|news 0mehr|lesen 0weiter|lesen"
+    " 0jetzt|abonnieren 0jetzt|anmelden 0kommentar|schreiben 0schreibe|einen|kommentar 0alle|rechte|vorbehalten"
+    " 0partager|cet 0laisser|un|commentaire 0voir|aussi 0tous|droits 0comparte|esto 0compartir|en 0deja|un|comentario"
+    " 0ver|tambi 0todos|los|derechos 0condividi| 0lascia|un|commento 0vedi|anche 0tutti|i|diritti 0lees|ook 0zie|ook"
+    " 0bekijk|ook 0impressum| 0datenschutz| 0for|the|latest 0lust|auf|mehr 0entdecke|weitere 0discover|more",
     LABEL: "0by| 0von| 0par| 0por| 0di| 0door| 0source| 0sources| 0quelle| 0photo| 0photos| 0foto| 0fotos| 0image|"
     " 0images| 0bild| 0credit| 0picture| 0video| 0updated| 0last|updated 0published| 0posted| 0stand| 0loading"
     " 0comments| 0kommentare| 0previous| 0next| 0zur|ck 0more| 0mehr| 0watch| 0listen| 0share| 0teilen| 0print|"

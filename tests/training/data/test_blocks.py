@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from training.data import blocks, markup, native
-from training.data.html import extract_html
+from training.data.html import extract_html, prose_characters
 from training.recipe import ExtractRecipe
 
 SETTINGS = ExtractRecipe(extractor="blocks")
@@ -18,6 +18,9 @@ PROSE = f"<p>{SENTENCES}</p>"
 
 def page(body: str, head: str = "", attributes: str = "") -> bytes:
     return f"<!doctype html><html {attributes}><head>{head}</head><body>{body}</body></html>".encode()
+
+
+OTHER = "<p>" + "Knead the flour with water and salt, then leave it alone until it is soft. " * 3 + "</p>"
 
 
 def text_of(body: str) -> str:
@@ -52,6 +55,9 @@ def test_paragraphs_code_lists_and_tables_stay_readable():
         "<!-- %s -->",
         "<p><a href=/>%s</a></p>",
         "<p>Read more: %s</p>",
+        "<p>&copy; 2024 A. Baker. %s</p>",
+        "<p>© 2024 A. Baker. %s</p>",
+        "<p>War der Artikel nützlich? %s</p>",
     ],
 )
 def test_boilerplate_is_left_out_by_what_it_is_called_and_by_its_links(boilerplate: str):
@@ -63,6 +69,50 @@ def test_boilerplate_is_left_out_by_what_it_is_called_and_by_its_links(boilerpla
 def test_words_in_styles_and_in_ids_of_sections_name_nothing():
     text = text_of(f"<p style='margin-bottom: 1em'>{SENTENCES}</p><section id=comments>{PROSE}</section>")
     assert text.count("doubled in size") == 6
+
+
+def test_text_that_is_shown_only_without_scripts_is_found_where_there_is_no_other():
+    hidden = f"<script type=text/template>{PROSE}</script><NoScript>{PROSE * 2}</noscript>"
+    assert text_of(f"<h2>Bread</h2><div>{hidden}</div>").count("doubled in size") == 6
+    assert text_of(f"<h2>Bread</h2><div>{OTHER}{hidden}</div>").count("doubled in size") == 0
+    assert text_of("<p>Too few words.</p><noscript>This page needs scripts, please allow them.</noscript>") == (
+        "Too few words."
+    )
+
+
+# Doubt
+
+
+def both(body: str) -> list[tuple[bool, bool, int, int]]:
+    """Of blocks alone, then with trafilatura behind it: is it doubtful, by the second, how much of either prose."""
+    names = ("blocks", "blocks_or_trafilatura")
+    made = [extract_html(page(body), settings=ExtractRecipe(extractor=name)) for name in names]
+    return [
+        (one.is_doubtful, one.is_second, one.text.count("doubled in size"), one.text.count("Knead")) for one in made
+    ]
+
+
+def test_a_page_of_which_names_take_out_most_prose_is_doubtful_and_trafilatura_is_asked():
+    body = f"<div class=text>{PROSE}</div>" + f"<div class=upnext>{OTHER}</div>" * 3
+    assert both(body) == [(True, False, 3, 0), (True, True, 3, 3)]  # which writes the same paragraph once
+
+
+@pytest.mark.parametrize("name", ["comments", "cookie-notice", "newsletter"])
+def test_what_is_surely_no_main_text_makes_no_doubt(name: str):
+    assert (
+        both(f"<div class=text>{PROSE * 2}</div>" + f"<div class={name}>{OTHER}</div>" * 3)
+        == [(False, False, 6, 0)] * 2
+    )
+
+
+def test_of_a_doubtful_page_blocks_keep_what_trafilatura_adds_no_prose_to():
+    assert both(f"<div class=text><p>{SENTENCES[:77]}</p></div>") == [(True, False, 1, 0)] * 2
+    assert both(f"<p>{SENTENCES[:77]}</p>" + "<p><a href=/>Knead for an hour</a></p>" * 9) == [(True, False, 1, 0)] * 2
+
+
+def test_prose_is_what_is_long_and_has_sentences():
+    assert prose_characters(f"Bread\n{SENTENCES}\n{'flour ' * 20}\n生地を休ませる。") == len(SENTENCES)
+    assert prose_characters("生地を休ませる。" * 10) == 80
 
 
 def test_a_word_that_would_take_out_most_of_the_page_is_not_believed():
@@ -149,11 +199,16 @@ def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 def found(html: bytes) -> tuple[list[Any], str]:
     scanned = blocks.scan_page(html, max_depth=1000)
     arrays = [getattr(scanned, name).tolist() for name in ("tag", "parent", "signs", "last", "start", "end", "node")]
-    return [*arrays, scanned.block.tolist(), scanned.spans.tolist(), scanned.title], blocks.main_text(scanned)
+    made = blocks.analyse(scanned)
+    sums = [made.num_kept, made.num_prose_kept, made.num_prose_missed]
+    return [*arrays, scanned.block.tolist(), scanned.spans.tolist(), scanned.title, sums], blocks.main_text(
+        scanned, made
+    )
 
 
 HOSTILE = [
     page(f"<h1>Bread</h1>{PROSE}<ul><li>a<li>b</ul><table><tr><td>1<td>2<tr><td>3</table><pre> x\n y</pre>{PROSE}"),
+    page(f"<div class=text>{PROSE}</div><div class=upnext>{PROSE}</div><footer>{PROSE}</footer><p> &copy; 1999. x"),
     page(f"<article class='main-content'><header>x</header>{PROSE}<figure>{PROSE}</figure></article><aside>{PROSE}"),
     b"<div class='a b&#9; C-d' ID=x1 hidden=hidden/>&nbsp;&#160;&bogus; </div ><!-->--!><p/>a<br/>b<?x><!y><a-b>c</a>",
     "<p>日本語、です。！".encode() + b"\xff\xc2\xa0\xe3\x80" + b"<script><!--</script><textarea></textare",

@@ -392,6 +392,16 @@ def test_parquet_passes_through_with_its_row_numbers(tmp_path: Path):
     assert_rows(made, "a.parquet")
 
 
+def test_pages_of_which_the_extractor_is_in_doubt_are_counted(tmp_path: Path):
+    aside = b"<div class=upnext><p>" + b"Knead the flour with water and salt, then leave it alone. " * 9 + b"</p></div>"
+    body = b"<html><body><div class=text>" + f"<p>{WORDS}</p>".encode() + b"</div>" + aside * 3 + b"</body></html>"
+    data = response("sure") + response("doubtful", body)
+    made = extracted(tmp_path, {"a.warc.gz": data}, recipe=ExtractRecipe(extractor="blocks_or_trafilatura"))
+    metrics = made.record()["metrics"]
+    assert (metrics["doubtful_pages"], metrics["second_extractor_pages"]) == (1, 1)
+    assert ["Knead" in row["text"] for row in chain.rows(made)] == [False, True]
+
+
 # Real crawls
 
 
