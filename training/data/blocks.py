@@ -110,14 +110,15 @@ _COMMENTS = 1 << COMMENTS
 _HIDDEN, _SHOWN, _INVISIBLE, _HEADER = 1 << HIDDEN, 1 << SHOWN, 1 << INVISIBLE, 1 << HEADER
 _INFOBOX, _SIDEBAR = 1 << INFOBOX, 1 << SIDEBAR
 _CAPTION, _PROMOTION = 1 << CAPTION, 1 << PROMOTION
-_CERTAIN = 1 << COMMENTS | 1 << HIDDEN | 1 << INVISIBLE | 1 << FORM | 1 << NOTICE | 1 << FOOTER
+_CERTAIN = 1 << HIDDEN | 1 << INVISIBLE | 1 << FORM | 1 << NOTICE | 1 << FOOTER
 """What is called so is not the text that is looked for, however much of it there is."""
 _AROUND_QUOTES = 1 << SHARING | 1 << CAPTION
 """Words for what may hold a quotation or a table, which is text then: a quoted tweet is no button for sharing."""
 
 FEW_CHARACTERS = 100  # a page with less main text than this is looked at again, less strictly
 LITTLE_CHARACTERS = 200  # a page with less is doubtful, and so is one where less than this
-FOUND_FRACTION = 0.6  # of its prose was kept
+FOUND_FRACTION = 0.6  # of its prose was kept, or less than this
+FOUND_BESIDE_COMMENTS = 0.25  # of prose and comments together
 T_H1, T_H6 = TAGS["h1"], TAGS["h6"]
 T_LISTING = TAGS["listing"]
 T_BLOCKQUOTE, T_FIGURE = TAGS["blockquote"], TAGS["figure"]
@@ -512,23 +513,28 @@ def _select(
 
 @native
 def _prose(parent, marks, own_out, holder, chars, linked, stops, kept, blocks):
-    """Characters outside links of kept blocks; those of prose among them; those of prose that may be missed.
+    """Characters outside links of kept blocks; of prose: those kept, those missed perhaps, those in comments.
 
-    Missed is what a doubtful name took out, and what stands outside the chosen element.
+    Missed perhaps is what a doubtful name took out, and what stands outside the chosen element.
     """
-    is_certain = np.zeros(parent.size, np.bool_)
+    is_certain, is_comment = np.zeros(parent.size, np.bool_), np.zeros(parent.size, np.bool_)
     for n in range(1, parent.size):
         is_certain[n] = is_certain[parent[n]] or (own_out[n] and marks[n] & _CERTAIN != 0)
-    all_kept, prose_kept, prose_missed = 0, 0, 0
+        is_comment[n] = is_comment[parent[n]] or (own_out[n] and marks[n] & _COMMENTS != 0)
+    all_kept, prose_kept, prose_missed, prose_commented = 0, 0, 0, 0
     for b in range(blocks):
+        n = holder[b]
         plain = chars[b] - linked[b]
         is_prose = chars[b] >= 80 and stops[b] > 0 and plain > linked[b]
         if kept[b]:
             all_kept += plain
             prose_kept += plain if is_prose else 0
-        elif is_prose and not is_certain[holder[b]]:
-            prose_missed += plain
-    return all_kept, prose_kept, prose_missed
+        elif is_prose and not is_certain[n]:
+            if is_comment[n]:
+                prose_commented += plain
+            else:
+                prose_missed += plain
+    return all_kept, prose_kept, prose_missed, prose_commented
 
 
 @native
@@ -627,12 +633,20 @@ class Analysis:
     num_kept: int
     num_prose_kept: int
     num_prose_missed: int
+    num_prose_commented: int
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether little was found, or much of the prose stands where a doubtful rule says that it is not wanted."""
+        """Whether little was found, or much of the prose stands where a doubtful rule says that it is not wanted.
+
+        Comments are long below short articles; where they are nearly all there is they may be what the page is for.
+        """
         prose = self.num_prose_kept + self.num_prose_missed
-        return self.num_kept < LITTLE_CHARACTERS or self.num_prose_kept < FOUND_FRACTION * prose
+        return (
+            self.num_kept < LITTLE_CHARACTERS
+            or self.num_prose_kept < FOUND_FRACTION * prose
+            or self.num_prose_kept < FOUND_BESIDE_COMMENTS * (prose + self.num_prose_commented)
+        )
 
 
 def analyse(markup: Markup) -> Analysis:

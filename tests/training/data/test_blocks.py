@@ -105,6 +105,12 @@ def test_what_is_surely_no_main_text_makes_no_doubt(name: str):
     )
 
 
+@pytest.mark.parametrize(("comments", "is_doubtful"), [(4, False), (7, True)])
+def test_comments_make_a_doubt_where_they_are_nearly_all_there_is(comments: int, is_doubtful: bool):
+    body = f"<div class=text>{PROSE * 2}</div>" + f"<div id=comments>{OTHER}</div>" * comments
+    assert both(body) == [(is_doubtful, False, 6, 0)] * 2  # trafilatura knows them for comments too
+
+
 def test_of_a_doubtful_page_blocks_keep_what_trafilatura_adds_no_prose_to():
     assert both(f"<div class=text><p>{SENTENCES[:77]}</p></div>") == [(True, False, 1, 0)] * 2
     assert both(f"<p>{SENTENCES[:77]}</p>" + "<p><a href=/>Knead for an hour</a></p>" * 9) == [(True, False, 1, 0)] * 2
@@ -200,7 +206,7 @@ def found(html: bytes) -> tuple[list[Any], str]:
     scanned = blocks.scan_page(html, max_depth=1000)
     arrays = [getattr(scanned, name).tolist() for name in ("tag", "parent", "signs", "last", "start", "end", "node")]
     made = blocks.analyse(scanned)
-    sums = [made.num_kept, made.num_prose_kept, made.num_prose_missed]
+    sums = [made.num_kept, made.num_prose_kept, made.num_prose_missed, made.num_prose_commented]
     return [*arrays, scanned.block.tolist(), scanned.spans.tolist(), scanned.title, sums], blocks.main_text(
         scanned, made
     )
