@@ -200,7 +200,12 @@ def _file(uri: str) -> ArchiveFile:
 def main() -> None:
     """Score the extractors, then time them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--part", choices=("development", "held-out", "all"), default="held-out")
+    parser.add_argument(
+        "--part",
+        choices=("development", "held-out", "all"),
+        default="held-out",
+        help="all: each part by itself and all together",
+    )
     parser.add_argument("--extractors", nargs="+", choices=EXTRACTORS, metavar="NAME", default=EXTRACTORS[:-1])
     parser.add_argument("--pairs", type=int, default=0, help="of timed runs; 0: none")
     parser.add_argument("--archive", default="", help="instead: records to documents, of this WARC file")
@@ -225,11 +230,12 @@ def main() -> None:
         texts = {page.id: extract(page.html) for page in chosen}
         if name == "blocks_or_trafilatura":
             tell_doubts(name, chosen)
-        for group in ("articles", "readability", "segments"):
-            members = [page for page in chosen if page.group == group]
-            precision, recall, f1, each = score(members, texts)
-            own.setdefault(group, {})[name] = {id: value for value, id in each}
-            print(f"{options.part} {group} ({len(members)}): {name} P {precision:.3f} R {recall:.3f} F1 {f1:.4f}")
+        for part in ("development", "held-out", "all") if options.part == "all" else (options.part,):
+            for group in ("articles", "readability", "segments"):
+                members = [page for page in chosen if page.group == group and part in (page.part, "all")]
+                precision, recall, f1, each = score(members, texts)
+                own.setdefault(group, {})[name] = {id: value for value, id in each}
+                print(f"{part} {group} ({len(members)}): {name} P {precision:.3f} R {recall:.3f} F1 {f1:.4f}")
     if options.worst:
         _show_worst(own, options.extractors[0], options.extractors[-1], options.worst)
     if options.pairs:
