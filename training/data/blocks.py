@@ -117,7 +117,7 @@ _AROUND_QUOTES = 1 << SHARING | 1 << CAPTION
 
 FEW_CHARACTERS = 100  # a page with less main text than this is looked at again, less strictly
 LITTLE_CHARACTERS = 200  # a page with less is doubtful, and so is one where less than this
-FOUND_FRACTION = 0.7  # of its prose was kept, or less than this
+FOUND_FRACTION = 0.6  # of its prose was kept, or less than this
 FOUND_BESIDE_COMMENTS = 0.25  # of prose and comments together
 T_H1, T_H6 = TAGS["h1"], TAGS["h6"]
 T_LISTING = TAGS["listing"]
@@ -515,16 +515,11 @@ def _select(
 def _prose(parent, marks, own_out, holder, chars, linked, stops, kept, blocks):
     """Characters outside links of kept blocks; of prose: those kept, those missed perhaps, those in comments.
 
-    Missed perhaps is what a doubtful name took out, what is called an article inside something that is called a notice,
-    and what stands outside the chosen element.
+    Missed perhaps is what a doubtful name took out, and what stands outside the chosen element.
     """
     is_certain, is_comment = np.zeros(parent.size, np.bool_), np.zeros(parent.size, np.bool_)
-    is_unseen = np.zeros(parent.size, np.bool_)
     for n in range(1, parent.size):
-        is_unseen[n] = is_unseen[parent[n]] or (own_out[n] and marks[n] & _INVISIBLE != 0)
         is_certain[n] = is_certain[parent[n]] or (own_out[n] and marks[n] & _CERTAIN != 0)
-        if marks[n] & _FOR and not own_out[n]:
-            is_certain[n] = is_unseen[n]
         is_comment[n] = is_comment[parent[n]] or (own_out[n] and marks[n] & _COMMENTS != 0)
     all_kept, prose_kept, prose_missed, prose_commented = 0, 0, 0, 0
     for b in range(blocks):

@@ -187,7 +187,7 @@ def _read_blocks(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _Pag
     statements = [_attributes(bytes(source[start:end])) for start, end in markup.spans.tolist()]
     text = blocks.main_text(markup, found)
     is_asked = found.is_doubtful and settings.extractor == "blocks_or_trafilatura"
-    second = _trafilatura_text(decoded.text, is_second=True) if is_asked else ""
+    second = _trafilatura_text(decoded.text, is_precise=False) if is_asked else ""
     is_second = prose_characters(second) > max(CLEARLY_MORE * found.num_prose_kept, blocks.LITTLE_CHARACTERS)
     return _Page(
         text=second if is_second else text,
@@ -411,18 +411,12 @@ def _deepen_lists(tree: HTMLTree) -> None:
         outer.append_child(item)
 
 
-def _trafilatura_text(html: str, *, is_second: bool = False) -> str:
-    """Trafilatura's text, comments left out: of a second opinion without its own further opinions, in half the time."""
+def _trafilatura_text(html: str, *, is_precise: bool = True) -> str:
     import trafilatura
 
     # deduplicate=False: with it a page's text would depend on the pages that the process saw before.
     text = trafilatura.extract(
-        html,
-        fast=is_second,
-        favor_precision=not is_second,
-        include_comments=False,
-        include_tables=True,
-        deduplicate=False,
+        html, favor_precision=is_precise, include_comments=False, include_tables=True, deduplicate=False
     )
     return text or ""
 
