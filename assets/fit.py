@@ -13,6 +13,7 @@ from assets.chain import CHAIN
 from resources.compute.size import Size
 from resources.profile import ProfileError, load_profile
 from training.pretrain.degrees import Degrees, check_degrees
+from training.pretrain.fp8 import check_fp8
 from training.pretrain.memory import (
     Needed,
     check_memory,
@@ -81,6 +82,16 @@ def _check_pretraining(recipe: Recipe, size: Size) -> None:
         audited_tokens=size.micro_batch_tokens if size.audit else None,
     )
     phases = recipe.pretrain.phases
+    if recipe.pretrain.precision == "fp8":
+        check_fp8(
+            shape,
+            phases=phases,
+            degrees=degrees,
+            processes=processes,
+            micro_batch_tokens=size.micro_batch_tokens,
+            compiled=bool(size.compile),
+            gpus_per_node=size.gpus_per_node,
+        )
     for phase in phases:
         micro_batches_in(
             global_batch_tokens=phase.global_batch_tokens,

@@ -8,8 +8,8 @@
     python -m benchmarks.gpu table --out DIR
 
 Each part is one command, leaves DIR/<part>.json and can be made again; `table` puts together what is there. Ours needs
-torch, numpy and safetensors. Peers are folders (`benchmarks/trainers.py`); torchao, for fp8, is PEERS/torchao where the
-environment has none. Data are made here. What could not be measured says why in its place.
+torch, numpy and safetensors. Peers are folders (`benchmarks/trainers.py`); torchao, for `pretrain.precision: fp8`, is
+PEERS/torchao where the environment has none. Data are made here. What could not be measured says why in its place.
 
 `--tiny` (with `--device cpu` where there is no GPU) goes through all of it in seconds. Its figures mean nothing, and
 every line that comes of it says so.

@@ -26,15 +26,18 @@ import subprocess
 import sys
 import tempfile
 import time
-import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from benchmarks.rows import made_plan, made_tokens
 from training.pretrain.shape import ModelConfig
-from training.records import read_record, write_record
+from training.records import RecipeError, read_record, write_record
+
+if TYPE_CHECKING:
+    from training.pretrain.parallel import World
+    from training.recipe import PretrainRecipe
 
 MANY_STEPS = 100_000  # more than anyone asks for
 
@@ -279,11 +282,6 @@ def own(task: Task, turns: Turns) -> None:
     from training.pretrain.parallel import World
     from training.recipe import PretrainRecipe
 
-    known = typing.get_args(typing.get_type_hints(PretrainRecipe)["precision"])
-    precision, products = task.precision, task.precision
-    if precision not in known:
-        _put_in_fp8(emulated=task.device == "cpu")
-        precision, products = "bf16", "bf16 with products in fp8 by torchao, put in by this benchmark"
     keep_freed_memory()
     recipe = PretrainRecipe(
         tokens=task.steps * task.tokens,
@@ -291,12 +289,14 @@ def own(task: Task, turns: Turns) -> None:
         global_batch_tokens=task.tokens,
         optimizer=task.optimizer,
         learning_rate=task.learning_rate,
-        precision=precision,
+        precision=task.precision,
     )
     plan, shards = made_plan(vocabulary=task.shape.vocab_size, steps=task.steps, rows=task.rows, length=task.length)
     model = Decoder(task.shape)
     initialise(model, zero_outputs=True, generator=torch.Generator().manual_seed(0))
     world = World(rank=0, size=1, device=torch.device(task.device, *([0] if task.device == "cuda" else [])))
+    if task.precision == "fp8":
+        _require_fp8(task, recipe, world)
     trainer = Trainer(model, recipe, plan, shards, world, micro_batch_tokens=task.tokens // task.passes)
     model.set_recompute(task.recompute)
     if task.compiled == "whole":
@@ -305,7 +305,7 @@ def own(task: Task, turns: Turns) -> None:
         for block in model.blocks:
             block.compile()
     compiled = {"no": "eager", "whole": "compiled", "blocks": "blocks compiled"}[task.compiled]
-    said = [products, task.optimizer, compiled, f"passes of {task.rows // task.passes} rows"]
+    said = [task.precision, task.optimizer, compiled, f"passes of {task.rows // task.passes} rows"]
     if task.recompute != "none":
         said.append(f"recompute {task.recompute}")
     turns.about = _about(task, model, ", ".join(said), task.shape.matrix_parameters)
@@ -313,32 +313,28 @@ def own(task: Task, turns: Turns) -> None:
         turns(trainer.run_step().loss)
 
 
-def _put_in_fp8(*, emulated: bool) -> None:
-    """Let torchao make the products of the layers' matrices in fp8, one scale a tensor, in this process alone.
-
-    What the trainer would gain, while its recipe knows no fp8. Its layers are no `nn.Linear`, so torchao's layer is
-    called with their weights. The head stays in bf16.
-    """
-    import dataclasses
-
+def _require_fp8(task: Task, recipe: PretrainRecipe, world: World) -> None:
+    """End with the stage's own refusals; a dry run on a CPU, where fp8 is emulated, needs torchao alone."""
     import torch
 
+    from training.pretrain.fp8 import check_fp8, check_gpu, require_torchao
+
     try:
-        from torchao.float8 import Float8LinearConfig, convert_to_float8_training
-    except ImportError:
-        sys.exit("this trainer's recipe has no fp8, and torchao is neither installed nor in the folder of peers")
-
-    from training.pretrain import layers, model
-
-    config = dataclasses.replace(Float8LinearConfig.from_recipe_name("tensorwise"), emulate=emulated)
-    holder = torch.nn.Sequential(torch.nn.Linear(16, 16, bias=False, device="meta"))
-    fp8 = convert_to_float8_training(holder, config=config)[0]
-
-    def linear(x: torch.Tensor, weight: torch.Tensor, gain: torch.Tensor | None = None) -> torch.Tensor:
-        ready = (weight if gain is None else weight * gain).to(x.dtype)
-        return torch.func.functional_call(fp8, {"weight": ready}, (x,))
-
-    layers.linear = model.linear = linear
+        if task.device == "cpu":
+            return require_torchao()
+        check_gpu(world.device)
+        check_fp8(
+            task.shape,
+            phases=recipe.phases,
+            degrees=world.degrees,
+            processes=world.size,
+            micro_batch_tokens=task.tokens // task.passes,
+            compiled=task.compiled != "no",
+            gpus_per_node=1,
+            device=torch.cuda.get_device_name(world.device),
+        )
+    except RecipeError as why:
+        sys.exit(str(why))
 
 
 def hf(task: Task, turns: Turns) -> None:

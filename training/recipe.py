@@ -634,7 +634,7 @@ class PretrainRecipe:
     gradient_clip: float = 1.0
     average: AverageRecipe = field(default_factory=AverageRecipe)
     z_loss: float = 0.0  # weight of log²Z, which keeps logits from drifting; PaLM took 1e-4 (arXiv 2204.02311)
-    precision: Literal["bf16", "fp32"] = "bf16"
+    precision: Literal["bf16", "fp32", "fp8"] = "bf16"  # fp8: the layers' products, on GPUs that gain by it
     zero_init_outputs: bool = True
     max_skipped_steps: int = 3  # steps in a row with a gradient that is not finite, also when made once more
     spikes: SpikeRecipe = field(default_factory=SpikeRecipe)
@@ -1110,6 +1110,11 @@ class Recipe:
         )
         return plain._smaller(self.doremi)
 
+    @property
+    def _small_precision(self) -> Literal["bf16", "fp32"]:
+        """Of models made for what they tell of the recipe's: fp8 gains nothing in small ones."""
+        return "bf16" if self.pretrain.precision == "fp8" else self.pretrain.precision
+
     def _smaller(self, one: RungRecipe | DoremiRecipe) -> Recipe:
         """This recipe with another shape and budget; a field of 0 is this recipe's."""
         shape = ("width", "layers", "heads", "kv_heads", "mlp_width")
@@ -1121,7 +1126,9 @@ class Recipe:
         return replace(
             self,
             model=replace(self.model, **shaped),
-            pretrain=replace(self.pretrain, tokens=one.tokens, batch_warmup=warmup, **given),
+            pretrain=replace(
+                self.pretrain, tokens=one.tokens, batch_warmup=warmup, precision=self._small_precision, **given
+            ),
             ladder=LadderRecipe(),
             long_context=LongContextRecipe(),
             synthesis=SynthesisRecipe(),

@@ -64,6 +64,7 @@ PRETRAIN_MODULES = (
     "training.pretrain.distill",
     "training.pretrain.experts",
     "training.pretrain.export",
+    "training.pretrain.fp8",
     "training.pretrain.lanes",
     "training.pretrain.layers",
     "training.pretrain.ledger",

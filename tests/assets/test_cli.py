@@ -45,6 +45,18 @@ def test_a_model_that_cannot_be_spread_so_is_said_before_any_work(monkeypatch, c
     assert code == 2 and "base_model: tensor=4: model.kv_heads=3 is not a multiple" in errors and not root.exists()
 
 
+def test_fp8_that_cannot_be_or_gains_nothing_is_said_before_any_work(monkeypatch, capsys, tmp_path):
+    recipe = tmp_path / "small.yaml"
+    recipe.write_text("extends: kitchen\npretrain: {precision: fp8}\n")
+    for size, said_of_it in (
+        ("{}", "base_model: pretrain.precision=fp8 with gpus_per_node=0"),
+        ("{gpus_per_node: 1, compile: blocks}", "pretrain.precision=fp8 does not pay: on "),
+    ):
+        profile, root = profile_file(tmp_path, f"stages: {{base_model: {size}}}\n"), tmp_path / "r"
+        code, _, errors = said(monkeypatch, capsys, "run", str(recipe), "--profile", profile, "--root", str(root))
+        assert code == 2 and said_of_it in errors and not root.exists()
+
+
 def test_a_profile_that_names_no_asset_is_refused(monkeypatch, capsys, tmp_path):
     profile = profile_file(tmp_path, "stages: {base_modle: {threads: 1}}\n")
     code, _, errors = said(monkeypatch, capsys, "run", "kitchen", "--profile", profile, "--root", str(tmp_path / "r"))

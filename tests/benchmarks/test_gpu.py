@@ -63,7 +63,7 @@ def test_fp8_is_set_beside_bf16_or_says_why_not(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torchao", None)
     gpu.write_part("fp8", tiny(tmp_path))
     found = json.loads((tmp_path / "fp8.json").read_text())["found"]
-    assert found["bf16"]["loss"] > 0 and "torchao is neither installed" in found["fp8"]["not_measured"]
+    assert found["bf16"]["loss"] > 0 and "torchao is not installed" in found["fp8"]["not_measured"]
     assert gpu.fp8_cell(found).startswith("not measured")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +32,12 @@ class _UnitRMS(torch.autograd.Function):
         unit, inverse = ctx.saved_tensors
         along = (grad * unit).mean(dim=-1, keepdim=True)
         return (unit * along).neg_().add_(grad).mul_(inverse), None
+
+
+class Product(Protocol):
+    """How a weight is applied to `x`; `linear` says what comes of it."""
+
+    def __call__(self, x: Tensor, weight: Tensor, gain: Tensor | None = None) -> Tensor: ...
 
 
 def linear(x: Tensor, weight: Tensor, gain: Tensor | None = None) -> Tensor:
@@ -68,6 +74,7 @@ def feed_forward(
     down: Tensor,
     gain: Tensor | None = None,
     recompute: bool = False,
+    product: Product = linear,
 ) -> Tensor:
     """down(silu(gate(x)) · up(x)), or down(relu(up(x))²) without a gate; `gain` is that of the norm before it.
 
@@ -75,7 +82,7 @@ def feed_forward(
     products again in the backward pass.
     """
     if gate is None:
-        inner = recomputed(squared_relu, linear(unit, up, gain), when=recompute)
+        inner = recomputed(squared_relu, product(unit, up, gain), when=recompute)
     else:
-        inner = recomputed(swiglu, linear(unit, gate, gain), linear(unit, up, gain), when=recompute)
-    return linear(inner, down)
+        inner = recomputed(swiglu, product(unit, gate, gain), product(unit, up, gain), when=recompute)
+    return product(inner, down)

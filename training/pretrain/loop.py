@@ -26,6 +26,7 @@ from training.pretrain.account import peak_teraflops
 from training.pretrain.attention import DocumentMask, document_mask, one_document
 from training.pretrain.batches import Plan, Sample, Shards, held_out_bytes, held_out_samples, index, trained_tokens
 from training.pretrain.distill import Teacher
+from training.pretrain.fp8 import fp8_product
 from training.pretrain.ledger import Entry, Ledger, Watched, write_ledger
 from training.pretrain.loss import next_token_loss, token_losses
 from training.pretrain.loss_mask import IGNORED
@@ -134,6 +135,8 @@ class Trainer:
         self.model, self.pieces = model, spread(model, world)
         self.recipe, self.plan, self.shards, self.world = recipe, plan, shards, world
         self.dtype = DTYPES[recipe.precision]
+        if recipe.precision == "fp8":
+            model.set_product(fp8_product(emulated=world.device.type == "cpu"))
         self.optimizers = make_optimizers(model, recipe, self.pieces)
         self.position, self.ledger = Position(), Ledger()
         self.store: checkpoint.Store | None = None  # None: nothing is kept

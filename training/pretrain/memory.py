@@ -90,7 +90,7 @@ def _in_phase(
         length=phase.sequence_length,
         passes=-(-count // sets),
         recompute=size.recompute,
-        number_bytes=2 if recipe.precision == "bf16" else 4,
+        number_bytes=4 if recipe.precision == "fp32" else 2,
         probabilities=probabilities,
         averaged=recipe.average.kind != "none",
         teacher=teacher,
@@ -112,7 +112,7 @@ def needed_beside_reference(
         rows=rows,
         length=phase.sequence_length,
         passes=-(-phase.rows // rows),
-        number_bytes=2 if recipe.precision == "bf16" else 4,
+        number_bytes=4 if recipe.precision == "fp32" else 2,
         probabilities=probabilities,
     )
     return needed | {"reference": FP32 * config.parameter_count}

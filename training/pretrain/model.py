@@ -18,12 +18,13 @@ from torch import Tensor, nn
 from training.pretrain.attention import DocumentMask, Visibility, attend, attend_across
 from training.pretrain.experts import Experts, Routing
 from training.pretrain.lanes import Lanes
-from training.pretrain.layers import feed_forward, linear, recomputed, unit_rms
+from training.pretrain.layers import Product, feed_forward, linear, recomputed, unit_rms
 from training.pretrain.loss import softcapped
 from training.pretrain.rotary import rotary_frequencies, rotary_table, rotate
 from training.pretrain.shape import ModelConfig
 
-DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}  # a recipe's precision: what passes are computed in
+# A recipe's precision: what passes are computed in. With fp8 the layers' products alone are in fp8.
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp8": torch.bfloat16}
 
 
 class Attention(nn.Module):
@@ -36,6 +37,7 @@ class Attention(nn.Module):
         self.config = config
         self.windowed = windowed
         self.recompute = False
+        self.product: Product = linear
         rows = (config.heads + 2 * config.kv_heads) * config.head_width
         self.norm = nn.Parameter(torch.ones(config.width))
         # One product for all three. Rows are grouped by key-value head: its G query heads, its key, its value.
@@ -48,7 +50,7 @@ class Attention(nn.Module):
     def forward(self, x_BLD: Tensor, table: tuple[Tensor, Tensor], mask: DocumentMask) -> Tensor:
         config, unit = self.config, self.lanes.enter(unit_rms(x_BLD, self.config.norm_eps))
         B, L, _ = unit.shape
-        fused = linear(unit, self.query_key_value, self.norm)
+        fused = self.product(unit, self.query_key_value, self.norm)
         heads = fused.view(B, L, -1, config.group + 2, config.head_width).permute(0, 2, 3, 1, 4)
         query_key, value = (
             part.contiguous() for part in heads.split((config.group + 1, 1), dim=2)
@@ -57,7 +59,7 @@ class Attention(nn.Module):
             query_key = unit_rms(query_key, config.norm_eps) * self._query_key_gains().to(x_BLD.dtype)
         seen = mask.visibility(windowed=self.windowed)
         mixed = recomputed(_mixed, query_key, value, table, seen, self.lanes, when=self.recompute)
-        return self.lanes.leave(linear(mixed.permute(0, 3, 1, 2, 4).reshape(B, L, -1), self.output))
+        return self.lanes.leave(self.product(mixed.permute(0, 3, 1, 2, 4).reshape(B, L, -1), self.output))
 
     def _query_key_gains(self) -> Tensor:
         """`[G + 1, 1, E]`: the gain of each query head of a group, then of its key."""
@@ -81,6 +83,7 @@ class MLP(nn.Module):
         super().__init__()
         self.eps = config.norm_eps
         self.recompute = False
+        self.product: Product = linear
         self.norm = nn.Parameter(torch.ones(config.width))
         gated = config.activation == "swiglu"
         self.gate = nn.Parameter(torch.empty(config.mlp_width, config.width)) if gated else None
@@ -90,7 +93,15 @@ class MLP(nn.Module):
     def forward(self, x_BLD: Tensor) -> Tensor:
         unit = self.lanes.enter(unit_rms(x_BLD, self.eps))
         return self.lanes.leave(
-            feed_forward(unit, gate=self.gate, up=self.up, down=self.down, gain=self.norm, recompute=self.recompute)
+            feed_forward(
+                unit,
+                gate=self.gate,
+                up=self.up,
+                down=self.down,
+                gain=self.norm,
+                recompute=self.recompute,
+                product=self.product,
+            )
         )
 
 
@@ -145,6 +156,12 @@ class Decoder(nn.Module):
         for module in self.modules():
             if isinstance(module, Attention | MLP | Experts):
                 module.recompute = kind == "selective"
+
+    def set_product(self, product: Product) -> None:
+        """Say how the layers' matrices are applied; embedding, head and experts keep their own way."""
+        for module in self.modules():
+            if isinstance(module, Attention | MLP):
+                module.product = product
 
     @property
     def head_weight(self) -> Tensor:

@@ -7,6 +7,7 @@ import logging
 import math
 import os
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from training.pretrain.batches import (
 from training.pretrain.checkpoint import Store, checkpoints
 from training.pretrain.degrees import Degrees, check_degrees
 from training.pretrain.distill import read_teacher, teacher_folder
+from training.pretrain.fp8 import check_fp8, check_gpu
 from training.pretrain.ledger import LEDGER_FILE, Ledger, write_ledger
 from training.pretrain.loop import HELD_OUT_BITS, Trainer, Watch, continued, keep_freed_memory, train
 from training.pretrain.memory import check_memory, needed_to_train
@@ -79,6 +81,8 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
             processes=world.size,
             audited_tokens=job.run.micro_batch_tokens if job.run.audit else None,
         )
+        if recipe.precision == "fp8":
+            require_fp8(shape, plan, job.run, world)
         taught_by = teacher_folder(job, recipe, _tokenizer_folder(job), world)
         check_room(shape, recipe, plan, job, world, export.read_shape(taught_by) if taught_by else None)
         store = Store(work.scratch / CHECKPOINTS_FOLDER, world)
@@ -224,6 +228,21 @@ def check_devices(run: RunSettings, progress: Progress) -> None:
     )
 
 
+def require_fp8(config: ModelConfig, plan: Plan, run: RunSettings, world: World) -> None:
+    """RecipeError when this process's device has no products in fp8, or they gain nothing on it."""
+    check_gpu(world.device)
+    check_fp8(
+        config,
+        phases=plan.phases,
+        degrees=world.degrees,
+        processes=world.size,
+        micro_batch_tokens=run.micro_batch_tokens,
+        compiled=bool(run.compile),
+        gpus_per_node=torch.cuda.device_count(),
+        device=torch.cuda.get_device_name(world.device),
+    )
+
+
 def check_room(
     config: ModelConfig, recipe: PretrainRecipe, plan: Plan, job: Job, world: World, teacher: ModelConfig | None
 ) -> None:
@@ -287,6 +306,9 @@ def _notes(trainer: Trainer, broken: tuple[str, ...], resumed_at: int) -> dict[s
         "passes_per_step": len(trainer.passes[-1]),
         "torch": torch.__version__,
     }
+    if trainer.recipe.precision == "fp8":
+        notes["dtypes"]["products"] = "layers float8_e4m3fn, gradients float8_e5m2, a scale a tensor; head bfloat16"
+        notes["torchao"] = version("torchao")
     if trainer.world.is_split:
         notes["mesh"] = trainer.world.degrees.sizes(trainer.world.size)
     if trainer.teacher is not None:

@@ -1,0 +1,196 @@
+"""Products of the layers' matrices in fp8 by torchao, and whether they can be made and pay.
+
+One scale a tensor ("tensorwise"), found anew for every product: the form whose scaling costs least. nanochat measured
+it at 1.17 times its bf16 on eight H100, one scale a row at 0.90 times. Activations and weights are e4m3, gradients e5m2
+(arXiv 2209.05433); weights stay fp32, and what torchao gets is their bf16 copy.
+
+No torch until a product is made: recipe and profile are checked before anything starts.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from training.pretrain.account import PEAK_TERAFLOPS, parameter_shapes
+from training.pretrain.degrees import Degrees
+from training.pretrain.shape import ModelConfig
+from training.records import RecipeError
+
+if TYPE_CHECKING:
+    import torch
+
+    from training.pretrain.layers import Product
+
+MULTIPLE = 16  # what both sides of an fp8 product must be multiples of
+CAPABILITY = (8, 9)  # of the first GPUs that have such products
+LABEL = "pretrain.precision=fp8"
+
+# Terabytes a second that a GPU's memory moves, by the makers' data sheets. Each of them has twice the peak for products
+# in fp8 that it has in bf16.
+MEMORY_TERABYTES = {"H200": 4.8, "H100": 3.35, "L40S": 0.864, "B200": 8.0}
+# The rest of the model is torchao's roofline (torchao/testing/training/roofline_utils.py): what large products and
+# element-wise kernels reach of the peaks, seen on an H100, and what the smallest kernel takes.
+PRODUCT_SHARE, MEMORY_SHARE, KERNEL_SECONDS = 0.78, 0.92, 2e-6
+# Bytes moved for each bf16 number that is scaled and cast, forward and backward together. Compiled: all are read for
+# the largest (2), then activations and gradients once more and written in both orders (4), weights twice and written
+# each time (6). Not compiled, each of two casts is abs (4), max (2), fp32 (6), times the scale (8), clamp (8), fp8 (5),
+# and one of the two is turned round (2).
+COMPILED_BYTES, WEIGHT_BYTES, EAGER_BYTES = 6, 8, 68
+COMPILED_KERNELS, EAGER_KERNELS = 3, 13
+
+
+class _Phase(Protocol):
+    """Steps whose batches are alike."""
+
+    steps: int
+    sequence_length: int
+    global_batch_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Balance:
+    """Seconds that one dense layer's products take in bf16, that fp8 takes off, and that scaling and casting add."""
+
+    device: str
+    tokens: int  # in a pass
+    products: float
+    saved: float
+    cast: float
+    cast_bytes: int
+
+    @property
+    def pays(self) -> bool:
+        """Whether fp8 is any faster."""
+        return self.saved > self.cast
+
+    def said(self) -> str:
+        """The sums."""
+        return (
+            f"on {self.device}, in passes of {self.tokens} tokens, a layer's products take {1e3 * self.products:.3g} ms"
+            f" in bf16 ({PRODUCT_SHARE:.0%} of {PEAK_TERAFLOPS[self.device]:.0f} TFLOP/s) and {1e3 * self.saved:.3g} ms"
+            f" less in fp8; scaling and casting moves {self.cast_bytes / 1e9:.3g} GB and takes {1e3 * self.cast:.3g} ms"
+            f" ({MEMORY_SHARE:.0%} of {MEMORY_TERABYTES[self.device]:g} TB/s, {1e6 * KERNEL_SECONDS:.0f} µs a kernel at"
+            " least)"
+        )
+
+
+def matrices(config: ModelConfig) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Name and (outputs, inputs) of the first layer's matrices; of dense shapes all layers are alike."""
+    for name, shape in parameter_shapes(config):
+        if name.startswith("blocks.0.") and len(shape) == 2:
+            yield name.removeprefix("blocks.0."), shape
+
+
+def balance(config: ModelConfig, *, tokens: int, device: str, compiled: bool) -> Balance:
+    """What fp8 saves and costs in one layer, forward and backward, in passes of `tokens`. Arithmetic, not measured."""
+    peak, memory = PEAK_TERAFLOPS[device] * 1e12 * PRODUCT_SHARE, MEMORY_TERABYTES[device] * 1e12 * MEMORY_SHARE
+    kernels = COMPILED_KERNELS if compiled else EAGER_KERNELS
+    products, cast, moved = 0.0, 0.0, 0
+    for _, (outputs, inputs) in matrices(config):
+        products += 3 * 2 * tokens * outputs * inputs / peak
+        for numbers, bytes_each in (
+            (tokens * inputs, COMPILED_BYTES),
+            (tokens * outputs, COMPILED_BYTES),
+            (outputs * inputs, WEIGHT_BYTES),
+        ):
+            size = numbers * (bytes_each if compiled else EAGER_BYTES)
+            moved += size
+            cast += max(size / memory, kernels * KERNEL_SECONDS)
+    return Balance(device=device, tokens=tokens, products=products, saved=products / 2, cast=cast, cast_bytes=moved)
+
+
+def check_fp8(
+    config: ModelConfig,
+    *,
+    phases: Iterable[_Phase],
+    degrees: Degrees,
+    processes: int,
+    micro_batch_tokens: int,
+    compiled: bool,
+    gpus_per_node: int,
+    device: str = "",
+) -> None:
+    """RecipeError, with the arithmetic, when recipe and profile leave nothing for fp8 to be made of or to gain.
+
+    `device` is the GPU's name. Where it is not known, or not in the table, that one of the table counts which has the
+    most to gain, so what is refused gains on none of them.
+    """
+    if not gpus_per_node:
+        raise RecipeError(f"{LABEL} with gpus_per_node=0: it is made on GPUs alone; bf16 is right, or another profile")
+    if config.experts.count:
+        raise RecipeError(f"{LABEL} with model.experts.count={config.experts.count}: experts have bf16 alone")
+    if degrees.tensor > 1:
+        raise RecipeError(f"{LABEL} with tensor={degrees.tensor}: a scale is a whole matrix's; 1 is right, or bf16")
+    for name, shape in matrices(config):
+        if any(side % MULTIPLE for side in shape):
+            raise RecipeError(
+                f"{LABEL}: {name} is {shape[0]} x {shape[1]}; both sides of an fp8 product must be multiples of"
+                f" {MULTIPLE}, and the widths of the model make them"
+            )
+    sizes = [(phase, _tokens_in_a_pass(phase, degrees, processes, micro_batch_tokens)) for phase in phases]
+    for _, tokens in sizes:
+        if tokens % MULTIPLE:
+            raise RecipeError(f"{LABEL}: a process has {tokens} tokens in a pass; a multiple of {MULTIPLE} is right")
+    _, tokens = max(sizes, key=lambda one: one[0].steps * one[0].global_batch_tokens)
+    known = [name for name in MEMORY_TERABYTES if name in device]
+    sums = [balance(config, tokens=tokens, device=name, compiled=compiled) for name in known or MEMORY_TERABYTES]
+    best = max(sums, key=lambda one: one.saved / one.cast)
+    if not best.pays:
+        ways = "wider layers, more tokens in a pass" + ("" if compiled else ", compile: blocks")
+        raise RecipeError(f"{LABEL} does not pay: {best.said()}; bf16 is right, or {ways}")
+
+
+def _tokens_in_a_pass(phase: _Phase, degrees: Degrees, processes: int, micro_batch_tokens: int) -> int:
+    return (micro_batch_tokens or phase.global_batch_tokens // degrees.row_sets(processes)) // degrees.context
+
+
+def check_gpu(device: torch.device) -> None:
+    """RecipeError when this process cannot make products in fp8: its device has none, or torchao is missing."""
+    import torch
+
+    wanted = ".".join(map(str, CAPABILITY))
+    if device.type != "cuda":
+        raise RecipeError(f"{LABEL}: no CUDA device is here, and it takes one of compute capability {wanted}; use bf16")
+    if (found := torch.cuda.get_device_capability(device)) < CAPABILITY:
+        raise RecipeError(
+            f"{LABEL}: {torch.cuda.get_device_name(device)} has compute capability {'.'.join(map(str, found))}, and fp8"
+            f" begins at {wanted}; use bf16"
+        )
+    require_torchao()
+
+
+def require_torchao() -> None:
+    """RecipeError when torchao is not installed."""
+    if importlib.util.find_spec("torchao") is None:
+        raise RecipeError(f"{LABEL}: torchao is not installed; pip install 'pedigree[fp8]', or use bf16")
+
+
+def fp8_product(*, emulated: bool) -> Product:
+    """`layers.linear` with its product in fp8, forward and backward; where no gradient is made, as it is in bf16.
+
+    Held-out figures and samples are thus those of a model as it is exported. `emulated`: numbers are cast to fp8 and
+    back and multiplied in fp32, which any device can, slowly: for tests. RecipeError without torchao.
+    """
+    import torch
+    from torch import nn
+
+    from training.pretrain.layers import linear
+
+    require_torchao()
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    config = replace(Float8LinearConfig.from_recipe_name("tensorwise"), emulate=emulated)
+    # torchao changes an `nn.Linear` in a module; one without numbers lends its product to all weights.
+    holder = nn.Sequential(nn.Linear(MULTIPLE, MULTIPLE, bias=False, device="meta"))
+    layer = convert_to_float8_training(holder, config=config)[0]
+
+    def product(x: torch.Tensor, weight: torch.Tensor, gain: torch.Tensor | None = None) -> torch.Tensor:
+        if not torch.is_grad_enabled():
+            return linear(x, weight, gain)
+        ready = (weight if gain is None else weight * gain).to(x.dtype)
+        return torch.func.functional_call(layer, {"weight": ready}, (x,))
+
+    return product
