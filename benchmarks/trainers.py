@@ -305,7 +305,8 @@ def own(task: Task, turns: Turns) -> None:
         for block in model.blocks:
             block.compile()
     compiled = {"no": "eager", "whole": "compiled", "blocks": "blocks compiled"}[task.compiled]
-    said = [task.precision, task.optimizer, compiled, f"passes of {task.rows // task.passes} rows"]
+    said = [task.precision, task.optimizer, compiled, f"attention {trainer.attention}"]
+    said.append(f"passes of {task.rows // task.passes} rows")
     if task.recompute != "none":
         said.append(f"recompute {task.recompute}")
     turns.about = _about(task, model, ", ".join(said), task.shape.matrix_parameters)

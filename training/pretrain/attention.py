@@ -2,13 +2,17 @@
 
 On a CPU: query blocks as batched matrix products with a hand-written backward pass. In bf16 at 256 positions
 this took 0.4 of the time of torch's `scaled_dot_product_attention` forward and backward (see docs/pretraining.md).
-Elsewhere: `scaled_dot_product_attention` with the mask.
+On a CUDA device: torch's `flex_attention`, compiled, which leaves out what no query of a block sees and holds no mask
+(arXiv 2412.05496). Elsewhere: `scaled_dot_product_attention` with the mask.
 """
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,9 +21,18 @@ from torch.distributed import ProcessGroup
 
 from training.pretrain.lanes import joined
 
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
+# `blocks` and `flex` as above; `masked` and `causal` are torch's `scaled_dot_product_attention`, with a mask for every
+# pair of positions or without one where rows are one document.
+Kind = Literal["blocks", "flex", "masked", "causal"]
+
 # Below 64 rows a product no longer fills the CPU's bf16 tiles; above, work above the diagonal is wasted.
 MIN_BLOCK = 64
 MAX_BLOCKS = 16
+FLEX_BLOCK = 128  # positions a side: what flex_attention's kernels are made for
+FLEX_HEAD = 16  # numbers in a head that they take at least
 
 
 class QueryBlock(NamedTuple):
@@ -36,12 +49,16 @@ class Visibility:
     """What each position of packed rows may look at.
 
     bias: for each block, what is added to its scores (0 or a large negative number): a CPU pass only.
-    visible: `[B, 1, L, L]` booleans: elsewhere only, and wherever other processes have some of the row's queries. Then
-    only the own queries' rows are here.
+    flex: the blocks that flex_attention computes, and its rule within them.
+    visible: `[B, 1, L, L]` booleans.
+
+    Where other processes have some of the row's queries, the last two have the own queries' rows. None of them: every
+    position sees all before it.
     """
 
     blocks: tuple[QueryBlock, ...] = ()
     bias: tuple[Tensor, ...] = ()
+    flex: BlockMask | None = None
     visible: Tensor | None = None
 
 
@@ -64,6 +81,14 @@ class DocumentMask:
         return self.windowed if windowed and self.windowed is not None else self.full
 
 
+def attention_kind(device: torch.device, *, head_width: int, is_cut: bool = False) -> Kind:
+    """The fastest kind on a device. `is_cut`: other processes have some of a row's queries."""
+    if device.type == "cpu":
+        return "masked" if is_cut else "blocks"
+    has_flex = device.type == "cuda" and head_width >= FLEX_HEAD and importlib.util.find_spec("triton") is not None
+    return "flex" if has_flex else "masked"
+
+
 def document_mask(
     documents: Tensor,
     *,
@@ -71,44 +96,52 @@ def document_mask(
     window: int = 0,
     prefix: Tensor | None = None,
     own: slice | None = None,
+    kind: Kind | None = None,
 ) -> DocumentMask:
     """The mask of rows whose `documents` `[B, L]` say which document each position belongs to.
 
     A position sees its document up to itself, with a `window` only the last that many positions; and everything in its
     document that `prefix` `[B, L]` marks (all marked: attention in both directions). `own` are the positions of which
-    this process has the queries; None: all.
+    this process has the queries; None: all. `kind` None: `blocks` on a CPU that has all queries, else `masked`.
     """
     B, L = documents.shape
     index = torch.arange(L, device=documents.device)
     starts = torch.zeros(B, L, dtype=torch.long, device=documents.device)
     starts[:, 1:] = (documents[:, 1:] != documents[:, :-1]) * index[1:]
     first = starts.cummax(dim=1).values
-    # Position i sees j when j is not after i and not before the start of i's document.
-    visible = (index[None, None, :] <= index[None, :, None]) & (index[None, None, :] >= first[:, :, None])
-    near = visible & (index[None, None, :] > index[None, :, None] - window) if window else None
-    if prefix is not None:
-        marked = prefix[:, None, :] & (first[:, None, :] == first[:, :, None])
-        visible, near = visible | marked, None if near is None else near | marked
-    is_causal, positions = prefix is None, index - first
-    if own is not None:
-        return DocumentMask(
-            documents=documents,
-            positions=positions[:, own],
-            full=Visibility(visible=visible[:, None, own]),
-            windowed=None if near is None else Visibility(visible=near[:, None, own]),
-        )
+    kind = kind or ("blocks" if documents.device.type == "cpu" and own is None else "masked")
+    own = own or slice(0, L)
+
+    def seen_by(window: int) -> Visibility:
+        if kind == "flex":
+            return Visibility(flex=flex_mask(first, prefix, window=window, own=own))
+        visible = _seen_in_square(first, prefix, window=window)
+        if kind == "masked":
+            return Visibility(visible=visible[:, None, own])
+        return _in_blocks(visible, dtype=dtype, window=window, is_causal=prefix is None)
+
     return DocumentMask(
         documents=documents,
-        positions=positions,
-        full=_visibility(visible, dtype=dtype, window=0, is_causal=is_causal),
-        windowed=None if near is None else _visibility(near, dtype=dtype, window=window, is_causal=is_causal),
+        positions=(index - first)[:, own],
+        full=seen_by(0),
+        windowed=seen_by(window) if window else None,
     )
 
 
-def _visibility(visible: Tensor, *, dtype: torch.dtype, window: int, is_causal: bool) -> Visibility:
-    """The form of `visible` `[B, L, L]` that is used where it lies."""
-    if visible.device.type != "cpu":
-        return Visibility(visible=visible[:, None])
+def _seen_in_square(first: Tensor, prefix: Tensor | None, *, window: int) -> Tensor:
+    """`[B, L, L]`, which position of rows whose documents start at `first` `[B, L]` sees which."""
+    index = torch.arange(first.shape[1], device=first.device)
+    # Position i sees j when j is not after i and not before the start of i's document.
+    visible = (index[None, None, :] <= index[None, :, None]) & (index[None, None, :] >= first[:, :, None])
+    if window:
+        visible = visible & (index[None, None, :] > index[None, :, None] - window)
+    if prefix is not None:
+        visible = visible | (prefix[:, None, :] & (first[:, None, :] == first[:, :, None]))
+    return visible
+
+
+def _in_blocks(visible: Tensor, *, dtype: torch.dtype, window: int, is_causal: bool) -> Visibility:
+    """What BlockAttention takes of `visible` `[B, L, L]`."""
     # -1e4 is exact enough in bf16, and its exponential is 0 beside any score that training meets.
     full = torch.zeros(visible.shape, dtype=dtype).masked_fill_(~visible, -1e4)
     blocks = query_blocks(visible.shape[1], window=window if is_causal else 0, is_causal=is_causal)
@@ -116,9 +149,76 @@ def _visibility(visible: Tensor, *, dtype: torch.dtype, window: int, is_causal: 
     return Visibility(blocks=blocks, bias=bias)
 
 
-def one_document(tokens_BL: Tensor, *, dtype: torch.dtype, window: int = 0) -> DocumentMask:
-    """The mask of rows that are one document each: plain causal attention."""
-    return document_mask(torch.zeros_like(tokens_BL), dtype=dtype, window=window)
+def flex_mask(first: Tensor, prefix: Tensor | None, *, window: int, own: slice) -> BlockMask:
+    """What flex_attention computes for the queries `own` of rows whose documents start at `first` `[B, L]`.
+
+    A query sees a stretch that ends with itself, and later queries see none that starts earlier, so first and last
+    position of a block tell what is in it; the square of the length is never made. With `prefix` a block may be
+    computed of which nothing is seen: the rule decides for each pair.
+    """
+    from torch.nn.attention.flex_attention import BlockMask
+
+    L, size = first.shape[1], FLEX_BLOCK
+
+    def ends(start: int, stop: int) -> tuple[Tensor, Tensor]:
+        begin = torch.arange(start, stop, size, device=first.device)
+        return begin, (begin + size).clamp(max=stop) - 1
+
+    (query, query_last), (key, key_last) = ends(own.start, own.stop), ends(0, L)
+
+    def earliest(position: Tensor) -> Tensor:
+        return first[:, position].clamp(min=position - window + 1) if window else first[:, position]
+
+    some = (key <= query_last[:, None]) & (key_last >= earliest(query)[:, :, None])  # [B, query blocks, key blocks]
+    every = (key_last <= query[:, None]) & (key >= earliest(query_last)[:, :, None])
+    if prefix is not None:
+        marks = F.pad(prefix, (0, -L % size)).unflatten(1, (-1, size))
+        query_from, query_to = first[:, query, None], first[:, query_last, None]
+        key_from, key_to = first[:, None, key], first[:, None, key_last]
+        some = some | (marks.any(-1)[:, None] & (key_to >= query_from) & (key_from <= query_to))
+        every = every | (marks.all(-1)[:, None] & (key_from == query_to) & (key_to == query_from))
+    every = every & (query_last - query + 1 == size)[:, None] & (key_last - key + 1 == size)
+    return BlockMask.from_kv_blocks(
+        *_counted(some & ~every),
+        *_counted(every),
+        BLOCK_SIZE=size,
+        mask_mod=_rule(first, prefix, window=window, offset=own.start),
+        seq_lengths=(own.stop - own.start, L),
+    )
+
+
+def _counted(chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """How many key blocks each query block has, and all numbers with the chosen ones first; for all heads."""
+    order = chosen.int().argsort(dim=-1, descending=True, stable=True)
+    return chosen.sum(-1, dtype=torch.int32)[:, None], order.int()[:, None].contiguous()
+
+
+def _rule(first: Tensor, prefix: Tensor | None, *, window: int, offset: int) -> Callable[..., Tensor]:
+    """Whether a query sees a key, for flex_attention. `offset` is the first query's position."""
+
+    def sees(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        query = query + offset
+        seen = (key <= query) & (key >= first[row, query])
+        if window:
+            seen = seen & (key > query - window)
+        if prefix is not None:
+            seen = seen | (prefix[row, key] & (first[row, key] == first[row, query]))
+        return seen
+
+    return sees
+
+
+def one_document(tokens_BL: Tensor, *, dtype: torch.dtype, window: int = 0, kind: Kind | None = None) -> DocumentMask:
+    """The mask of rows that are one document each: plain causal attention.
+
+    `kind` None: `blocks` on a CPU, else `causal`, or `masked` with windows; a compiled one would be compiled anew for
+    each length that a text grows to.
+    """
+    kind = kind or ("blocks" if tokens_BL.device.type == "cpu" else "masked" if window else "causal")
+    if kind == "causal":
+        positions = torch.arange(tokens_BL.shape[1], device=tokens_BL.device).expand_as(tokens_BL)
+        return DocumentMask(documents=torch.zeros_like(tokens_BL), positions=positions, full=Visibility())
+    return document_mask(torch.zeros_like(tokens_BL), dtype=dtype, window=window, kind=kind)
 
 
 def attend(query_key: Tensor, value: Tensor, seen: Visibility) -> Tensor:
@@ -127,9 +227,9 @@ def attend(query_key: Tensor, value: Tensor, seen: Visibility) -> Tensor:
     `query_key` `[B, K, G + 1, L, E]` holds the G query heads of each key-value head and then its key; `value` is `[B,
     K, 1, L, E]`.
     """
-    if seen.visible is None:
+    if seen.blocks:
         return BlockAttention.apply(query_key, value, seen.blocks, seen.bias)
-    return grouped_attention(query_key[:, :, :-1], query_key[:, :, -1:], value, seen.visible)
+    return _attended(query_key[:, :, :-1], query_key[:, :, -1:], value, seen)
 
 
 def attend_across(query_key: Tensor, value: Tensor, seen: Visibility, context: ProcessGroup) -> Tensor:
@@ -138,16 +238,47 @@ def attend_across(query_key: Tensor, value: Tensor, seen: Visibility, context: P
     Keys and values are joined in one message: with grouped queries they are the small part.
     """
     whole = joined(torch.cat((query_key[:, :, -1:], value), dim=2), 3, context)
-    return grouped_attention(query_key[:, :, :-1], whole[:, :, :1], whole[:, :, 1:], seen.visible)
+    return _attended(query_key[:, :, :-1], whole[:, :, :1], whole[:, :, 1:], seen)
 
 
-def grouped_attention(query: Tensor, key: Tensor, value: Tensor, visible: Tensor) -> Tensor:
-    """Mixed values `[B, K, G, L, E]` by torch's own kernel. `visible` is `[B, 1, L, keys]`."""
+def _attended(query: Tensor, key: Tensor, value: Tensor, seen: Visibility) -> Tensor:
+    if seen.flex is not None:
+        return flex_grouped_attention(query, key, value, seen.flex)
+    return grouped_attention(query, key, value, seen.visible)
+
+
+def grouped_attention(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None) -> Tensor:
+    """Mixed values `[B, K, G, L, E]` by torch's own kernel. `visible` is `[B, 1, L, keys]`; None: all up to itself."""
     B, K, G, L, E = query.shape
     mixed = F.scaled_dot_product_attention(
-        query.reshape(B, K * G, L, E), key[:, :, 0], value[:, :, 0], attn_mask=visible, enable_gqa=G > 1
+        query.reshape(B, K * G, L, E),
+        key[:, :, 0],
+        value[:, :, 0],
+        attn_mask=visible,
+        is_causal=visible is None,
+        enable_gqa=G > 1,
     )
     return mixed.view(B, K, G, L, E)
+
+
+def flex_grouped_attention(query: Tensor, key: Tensor, value: Tensor, blocks: BlockMask) -> Tensor:
+    """The same by flex_attention, which computes `blocks` alone."""
+    B, K, G, L, E = query.shape
+    from torch.nn.attention.flex_attention import flex_attention
+
+    # Inside a compiled model it is part of that; on a CPU there is nothing to compile it for.
+    is_plain = torch.compiler.is_compiling() or query.device.type == "cpu"
+    mixed = (flex_attention if is_plain else _compiled_flex())(
+        query.reshape(B, K * G, L, E), key[:, :, 0], value[:, :, 0], block_mask=blocks, enable_gqa=G > 1
+    )
+    return mixed.reshape(B, K, G, L, E)
+
+
+@cache
+def _compiled_flex() -> Callable[..., Tensor]:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention)
 
 
 def query_blocks(length: int, *, window: int = 0, is_causal: bool = True) -> tuple[QueryBlock, ...]:

@@ -30,7 +30,7 @@ from torch import Tensor
 from training.artifact import write_json, written
 from training.job import Job, Outcome, RefusedInput, Work
 from training.pretrain import export
-from training.pretrain.attention import document_mask
+from training.pretrain.attention import attention_kind, document_mask
 from training.pretrain.batches import Plan, Sample, Shards, index, open_shards, read_plan, sample_ids
 from training.pretrain.checkpoint import Store, check_identity, pack, pack_own, unpack
 from training.pretrain.loss import next_token_loss, token_losses
@@ -375,7 +375,8 @@ class Proxy:
         return token_losses(states, head, targets.flatten(), softcap=model.config.logit_softcap).view(targets.shape)
 
     def _states(self, model: Decoder, tokens: Tensor, documents: Tensor) -> Tensor:
-        mask = document_mask(documents, dtype=self.dtype, window=model.config.window)
+        kind = attention_kind(self.device, head_width=model.config.head_width)
+        mask = document_mask(documents, dtype=self.dtype, window=model.config.window, kind=kind)
         return model(tokens, mask, dtype=self.dtype).states
 
     def _passes(self, batch: SourcedBatch) -> list[slice]:

@@ -23,7 +23,7 @@ from torch import Tensor
 from training.job import RefusedInput
 from training.pretrain import audit, bundle, checkpoint
 from training.pretrain.account import peak_teraflops
-from training.pretrain.attention import DocumentMask, document_mask, one_document
+from training.pretrain.attention import DocumentMask, attention_kind, document_mask, one_document
 from training.pretrain.batches import Plan, Sample, Shards, held_out_bytes, held_out_samples, index, trained_tokens
 from training.pretrain.distill import Teacher
 from training.pretrain.fp8 import fp8_product
@@ -135,6 +135,9 @@ class Trainer:
         self.model, self.pieces = model, spread(model, world)
         self.recipe, self.plan, self.shards, self.world = recipe, plan, shards, world
         self.dtype = DTYPES[recipe.precision]
+        self.attention = attention_kind(
+            world.device, head_width=model.config.head_width, is_cut=world.length("context") > 1
+        )
         if recipe.precision == "fp8":
             model.set_product(fp8_product(emulated=world.device.type == "cpu"))
         self.optimizers = make_optimizers(model, recipe, self.pieces)
@@ -334,6 +337,7 @@ class Trainer:
             window=self.model.config.window,
             prefix=prefix,
             own=world.positions(length, "context") if world.length("context") > 1 else None,
+            kind=self.attention,
         )
         own = world.positions(length, *POSITIONS)
         return tokens[:, own], targets[:, own], mask

@@ -301,6 +301,7 @@ def _notes(trainer: Trainer, broken: tuple[str, ...], resumed_at: int) -> dict[s
             "passes": str(trainer.dtype).removeprefix("torch."),
         },
         "device": trainer.world.device.type,
+        "attention": trainer.attention,
         "processes": trainer.world.size,
         "threads": torch.get_num_threads(),
         "passes_per_step": len(trainer.passes[-1]),
