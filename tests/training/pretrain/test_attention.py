@@ -13,7 +13,7 @@ from torch.nn.attention import flex_attention as flex
 from tests.training.pretrain import tiny
 from tests.training.pretrain.test_model import SMALL, decoder
 from tests.training.pretrain.test_training import run_steps, trainer_of
-from training.pretrain import attention
+from training.pretrain import attention, stage
 from training.pretrain.attention import attend, attention_kind, document_mask, one_document
 
 LENGTH = 300  # two blocks of 128 and a part of one
@@ -142,6 +142,7 @@ def test_a_step_of_training_is_that_of_the_cpus_own_form(no_kernel, tmp_path):
     assert own.attention == "blocks"
     other.attention = "flex"
     assert run_steps(other, 2) == pytest.approx(run_steps(own, 2), rel=1e-5)
+    assert [stage._notes(one, (), 0)["attention"] for one in (own, other)] == ["blocks", "flex"]
 
 
 def test_a_row_that_is_one_document_needs_no_mask():

@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
 
+from training.pretrain import experts
 from training.pretrain.experts import Experts
 from training.pretrain.layers import feed_forward, unit_rms
 from training.pretrain.shape import ExpertLayers, ModelConfig
@@ -41,20 +42,20 @@ def inputs() -> torch.Tensor:
 
 def every_expert_on_every_token(layer: Experts, x: torch.Tensor) -> torch.Tensor:
     """The same layer without sorting anything."""
-    experts = layer.config.experts
+    chosen = layer.config.experts
     unit = unit_rms(x, layer.config.norm_eps) * layer.norm
     scores = torch.softmax(unit @ layer.router.t(), dim=-1)
-    ranked = scores + layer.bias if experts.balancing == "bias" else scores
-    mask = torch.zeros_like(scores).scatter(-1, ranked.topk(experts.active, dim=-1).indices, 1.0)
+    ranked = scores + layer.bias if chosen.balancing == "bias" else scores
+    mask = torch.zeros_like(scores).scatter(-1, ranked.topk(chosen.active, dim=-1).indices, 1.0)
     weights = scores * mask
-    if experts.normalize_weights:
+    if chosen.normalize_weights:
         weights = weights / weights.sum(-1, keepdim=True)
     outputs = [
         feed_forward(unit, gate=None if layer.gate is None else layer.gate[n], up=layer.up[n], down=layer.down[n])
-        for n in range(experts.count)
+        for n in range(chosen.count)
     ]
     mixed = sum(weights[..., n, None] * output for n, output in enumerate(outputs))
-    if experts.shared:
+    if chosen.shared:
         mixed = mixed + feed_forward(unit, gate=layer.shared_gate, up=layer.shared_up, down=layer.shared_down)
     return mixed
 
@@ -80,6 +81,35 @@ def test_sorted_tokens_give_what_every_expert_on_every_token_gives(fields):
     gradients = (torch.autograd.grad((mixed * weight).sum(), leaves) for mixed in (ours, theirs))
     for one, other in zip(*gradients, strict=True):
         assert torch.allclose(one, other, atol=1e-4)
+
+
+@pytest.mark.parametrize("fields", [{}, {"active": 1, "activation": "relu2"}])
+@pytest.mark.parametrize("recompute", [False, True])
+def test_one_product_for_all_experts_gives_the_bits_of_one_for_each(monkeypatch, fields, recompute):
+    results = []
+    for is_grouped in (True, False):
+        monkeypatch.setattr(experts, "has_grouped_products", lambda *_, is_grouped=is_grouped: is_grouped)
+        layer, x = experts_of(width=16, **fields), inputs().bfloat16()
+        with torch.no_grad():
+            layer.router[3] = -100 * layer.router.sum(dim=0)  # one that may well get no token
+        layer.recompute = recompute
+        mixed, routing = layer(x)
+        results.append([mixed, routing.loads, *torch.autograd.grad(mixed.float().square().sum(), layer.parameters())])
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_products_are_grouped_where_a_gpu_has_them():
+    def has(dtype=torch.bfloat16, *, device="meta", width=16):
+        class There(torch.Tensor):
+            device = torch.device("cuda")
+
+        x = torch.empty(4, width, dtype=dtype, device="meta")
+        x = x.as_subclass(There) if device == "cuda" else x
+        return experts.has_grouped_products(x, torch.empty(3, 24, width, device="meta"))
+
+    assert has(device="cuda") and not has()
+    assert not has(torch.float32, device="cuda") and not has(device="cuda", width=12)
 
 
 def test_no_token_is_dropped_when_all_want_the_same_expert():

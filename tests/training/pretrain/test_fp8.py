@@ -241,11 +241,15 @@ MESHES = {"replicas": Degrees(), "shard": Degrees(shard=2), "pipeline": Degrees(
 
 def losses_of(data, degrees, rank, size, *, steps=3, **changes):
     """Of the first steps, each of four passes of one row."""
+    trainer = trainer_in(data, degrees, rank, size, **changes)
+    return [trainer.run_step().loss for _ in range(steps)]
+
+
+def trainer_in(data, degrees, rank, size, **changes):
     plan, shards = data.open()
     world = make_world(degrees, rank=rank, size=size, device=CPU) if size > 1 else World(rank=0, size=1, device=CPU)
     recipe = dataclasses.replace(parallel.recipe_of(Combination(processes=1, degrees=Degrees())), **RECIPE | changes)
-    trainer = Trainer(built(), recipe, plan, shards, world, micro_batch_tokens=parallel.LENGTH)
-    return [trainer.run_step().loss for _ in range(steps)]
+    return Trainer(built(), recipe, plan, shards, world, micro_batch_tokens=parallel.LENGTH)
 
 
 @pytest.fixture(scope="module")
@@ -258,6 +262,13 @@ def test_training_lowers_the_loss_as_bf16_does(data):
     one, other = (losses_of(data, Degrees(), 0, 1, steps=12, precision=kind) for kind in ("fp8", "bf16"))
     assert one != other and one[0] - one[-1] > 1.0
     assert one[-1] == pytest.approx(other[-1], rel=0.02)
+
+
+@needs_torchao
+def test_the_artifacts_notes_say_what_was_in_fp8(data):
+    fp8s, bf16s = (stage._notes(trainer_in(data, Degrees(), 0, 1, precision=kind), (), 0) for kind in ("fp8", "bf16"))
+    assert fp8s["dtypes"].pop("products").startswith("layers float8_e4m3fn, gradients float8_e5m2")
+    assert fp8s.pop("torchao").startswith("0.") and fp8s == bf16s
 
 
 @needs_torchao
