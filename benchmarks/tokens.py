@@ -56,10 +56,10 @@ def ours(tokenizer: Path) -> Run:
     """As the stage does it: encoded and proved, shards with offsets and sidecar written, decoded again."""
     plain = load_tokenizer(tokenizer)
     shape = tokenize._Shape(max_tokens=10**9, vocabulary=plain.get_vocab_size(), end_id=END)
-    reference = tokenize.reference_encoder(plain)
+    fast, reference = tokenize.fast_encoder(tokenizer), tokenize.reference_encoder(plain)
 
     def run(source: Path, folder: Path) -> None:
-        proving = tokenize.Proving(tokenize.fast_encoder(tokenizer), reference, ["probe"])
+        proving = tokenize.Proving(fast, reference, ["probe"])
         shards = tokenize.write_shards(folder, 0, tokenize._encoded(source, proving, ShardsRecipe()), shape)
         decoded, wrong = tokenize.check_decoding(folder, shards, plain, shape)
         assert decoded and not wrong
@@ -80,6 +80,7 @@ def with_tokenizers(tokenizer: Path) -> Run:
 
 def with_gigatoken(tokenizer: Path) -> Run:
     """gigatoken's own batch call and nothing else: no proof, no sidecar, no decoding."""
+    import awkward  # noqa: F401 - gigatoken imports it with the first result
     import gigatoken
 
     backend = gigatoken.Tokenizer.from_json(plain_text_json(tokenizer))

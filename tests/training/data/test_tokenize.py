@@ -8,13 +8,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tests.training.data import chain
 from training.data import provenance, tokenize
 from training.data.tokenizer import HARD_STRINGS, load_tokenizer
-from training.job import InputArtifact
+from training.job import DataError, InputArtifact
 from training.recipe import ShardsRecipe, TokenizerRecipe
 
 WORDS = "the oven bread flour water salt bake knead warm hour until golden brown crust 180 25 minutes".split()
@@ -249,6 +250,37 @@ def test_a_shard_that_does_not_decode_to_its_documents_fails_the_gate(tmp_path, 
     shape = tokenize._Shape(max_tokens=10**8, vocabulary=400, end_id=0)
     first = chain.rows(source)[0]["id"]
     assert tokenize.check_decoding(Path(made.path), listing(made)["shards"], plain, shape) == (5, [first])
+
+
+def test_a_token_beyond_the_vocabulary_in_a_written_shard_fails_the_gate(tmp_path, tokenizer):
+    source = chain.documents(tmp_path, "one", [texts(5)], asset="decontaminated_documents")
+    made = sharded(tmp_path, source, tokenizer)
+    path = made.file("shards/00000.bin")
+    tokens = np.fromfile(path, "<u2")
+    tokens[1] = 60_000
+    tokens.tofile(path)
+    shape = tokenize._Shape(max_tokens=10**8, vocabulary=400, end_id=0)
+    plain = load_tokenizer(tokenizer.file("tokenizer.json"))
+    found = tokenize.check_decoding(Path(made.path), listing(made)["shards"], plain, shape)
+    assert found == (0, ["shards/00000.bin: token 60000 of a vocabulary of 400"])
+
+
+def test_gigatoken_reads_slices_of_a_column_in_place(tokenizer):
+    """Batches are slices of a row group: they begin in the midst of its bytes, and some are empty."""
+    pytest.importorskip("gigatoken")
+    path = tokenizer.file("tokenizer.json")
+    fast, reference = tokenize.fast_encoder(path), tokenize.reference_encoder(load_tokenizer(path))
+    column = pa.array(["", *HARD, "", "日本語", ""])
+    for start, end in ((0, len(column)), (3, 7), (len(column) - 1, len(column)), (2, 2)):
+        found, expected = fast(column[start:end]), reference(column[start:end])
+        assert np.array_equal(found.ids, expected.ids) and np.array_equal(found.starts, expected.starts)
+
+
+def test_a_text_that_is_not_utf8_is_bad_input():
+    broken = pa.StringArray.from_buffers(2, pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff"))
+    table = pa.table({"text": broken})
+    with pytest.raises(DataError, match="not UTF-8"):
+        list(tokenize._batches(table))
 
 
 def test_a_large_vocabulary_takes_four_bytes_a_token():
