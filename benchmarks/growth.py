@@ -1,6 +1,6 @@
 """How the time of each stage of the crawl side grows with the number of documents: the c of a + b·n^c.
 
-    PEDIGREE_DATA=… python -m benchmarks.growth [--documents 16000] [--repeats 3]
+    PEDIGREE_DATA=… python -m benchmarks.growth [--documents 16000] [--repeats 3] [--stages extract tokenize]
 
 Over four doublings. Each size runs in a process of its own, which first runs every stage over a few documents, so that
 what a process loads once is not counted; the least of the repeats, because neighbours on the machine only ever add.
@@ -19,7 +19,7 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 
@@ -43,7 +43,6 @@ from training.recipe import (
     TokenizerRecipe,
 )
 
-STAGES = ("extract", "score", "filter", "sign", "dedup", "decontaminate", "tokenize")
 RULES = ("url", "language", "gopher_repetition", "gopher_quality", "c4", "fineweb", "toxicity", "personal_data")
 DOCUMENTS_PER_FILE = 2000
 FEW = 40
@@ -52,24 +51,25 @@ FEW = 40
 def main() -> None:
     """Run every size, print every stage."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, default=8000, help="of the largest size")
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--documents", type=int, default=16_000, help="of the largest size")
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--child", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--stages", nargs="+", default=list(STAGES), choices=STAGES)
     options = parser.parse_args()
     if options.child:
-        print(json.dumps(measured(options.child)))
+        print(json.dumps(measured(options.child, options.stages)))
         return
     sizes = [FEW, *(options.documents >> shift for shift in (4, 3, 2, 1, 0))]
     runs: dict[int, list[dict[str, float]]] = {size: [] for size in sizes}
     for _ in range(options.repeats):
         for size in sizes:
-            command = [sys.executable, "-m", "benchmarks.growth", "--child", str(size)]
+            command = [sys.executable, "-m", "benchmarks.growth", "--child", str(size), "--stages", *options.stages]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
             runs[size].append(json.loads(done.stdout.splitlines()[-1]))
             print(f"{size} documents: {runs[size][-1]}", flush=True)
     print(f"\n| stage | {' | '.join(map(str, sizes))} | exponent | of each round |")
     print("|---|" + "---|" * (len(sizes) + 2))
-    for stage in STAGES:
+    for stage in runs[FEW][0]:
         seconds = [min(run[stage] for run in runs[size]) for size in sizes]
         rounds = [exponent(sizes, [run[stage] for run in some]) for some in zip(*runs.values(), strict=True)]
         shown = " | ".join(f"{one:.3f}" for one in seconds)
@@ -89,25 +89,31 @@ def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
     return best[1]
 
 
-def measured(size: int) -> dict[str, float]:
+def measured(size: int, stages: Sequence[str]) -> dict[str, float]:
     """Processor seconds of each stage over so many documents."""
     # The compiled loops at every size, or the fit would see two programs.
     signatures.COMPILED_FROM_BYTES = grams.COMPILED_FROM_BYTES = 0
     texts, _ = made_texts(size)
     with scratch() as root:
         tokenizer = trained(root, texts[:FEW])
-        for _ in every_stage(root / "few", texts[:FEW], tokenizer):
+        for _ in timed(root / "few", texts[:FEW], tokenizer, stages):
             pass
         wordtable.forget()
-        seconds = {}
-        run = every_stage(root / "all", texts, tokenizer)
-        for stage in STAGES:
+        return dict(timed(root / "all", texts, tokenizer, stages))
+
+
+def timed(root: Path, texts: list[str], tokenizer: InputArtifact, stages: Sequence[str]) -> Iterator[tuple[str, float]]:
+    """Each stage that is asked for, or that stands before one in its chain, and its processor seconds."""
+    parts = [texts[start : start + DOCUMENTS_PER_FILE] for start in range(0, len(texts), DOCUMENTS_PER_FILE)]
+    for names, steps in CHAINS.items():
+        wanted = max((names.index(stage) + 1 for stage in stages if stage in names), default=0)
+        run = steps(root, parts, tokenizer)
+        for stage in names[:wanted]:
             next(run)  # makes ready
             began = processor_seconds()
             next(run)
             close_sandbox()  # whose time counts when it has ended
-            seconds[stage] = round(processor_seconds() - began, 4)
-    return seconds
+            yield stage, round(processor_seconds() - began, 4)
 
 
 def trained(root: Path, texts: list[str]) -> InputArtifact:
@@ -117,9 +123,13 @@ def trained(root: Path, texts: list[str]) -> InputArtifact:
     return chain.run(root, "tokenizer", "tokenizer", "tiny", {"tokenizer": recipe}, [source])
 
 
-def every_stage(root: Path, texts: list[str], tokenizer: InputArtifact) -> Iterator[None]:
-    """Stops before and after each of STAGES. From `sign` on the input is the texts themselves, filtered or not."""
-    parts = [texts[start : start + DOCUMENTS_PER_FILE] for start in range(0, len(texts), DOCUMENTS_PER_FILE)]
+# Chains of stages. Each stops before and after each of its stages.
+
+Parts = Sequence[list[str]]
+
+
+def from_pages(root: Path, parts: Parts, _: InputArtifact) -> Iterator[None]:
+    """Texts as pages, extracted, scored and filtered."""
     crawled = crawl(root, parts)
     yield
     extracted = run(root, "extract", "extracted_documents", {"extract": ExtractRecipe(extractor="blocks")}, [crawled])
@@ -133,6 +143,10 @@ def every_stage(root: Path, texts: list[str], tokenizer: InputArtifact) -> Itera
     yield
     run(root, "filter", "filtered_documents", {"filter": recipe}, [extracted, scores])
     yield
+
+
+def deduplicated(root: Path, parts: Parts, _: InputArtifact) -> Iterator[None]:
+    """The texts themselves, signed and deduplicated."""
     source = chain.documents(root / "texts", "one", parts)
     yield
     signed = run(root, "sign", "document_signatures", {"dedup": DedupRecipe()}, [source])
@@ -140,16 +154,33 @@ def every_stage(root: Path, texts: list[str], tokenizer: InputArtifact) -> Itera
     yield
     run(root, "dedup", "deduplicated_documents", {"dedup": DedupRecipe()}, [source, signed])
     yield
+
+
+def decontaminated(root: Path, parts: Parts, _: InputArtifact) -> Iterator[None]:
+    """The texts themselves, looked through for benchmark items."""
     source = chain.documents(root / "texts", "one", parts, asset="deduplicated_documents")
     settings = {"decontaminate": DecontaminateRecipe(benchmarks=EXAMS)}
     index = chain.run(root, "benchmarks", "benchmark_index", "tiny", settings)
     yield
     run(root, "decontaminate", "decontaminated_documents", settings, [source, index])
     yield
+
+
+def tokenized(root: Path, parts: Parts, tokenizer: InputArtifact) -> Iterator[None]:
+    """The texts themselves, as shards."""
     source = chain.documents(root / "texts", "one", parts, asset="decontaminated_documents")
     yield
     run(root, "tokenize", "token_shards", {"shards": ShardsRecipe()}, [source, tokenizer])
     yield
+
+
+CHAINS: dict[tuple[str, ...], Callable[[Path, Parts, InputArtifact], Iterator[None]]] = {
+    ("extract", "score", "filter"): from_pages,
+    ("sign", "dedup"): deduplicated,
+    ("decontaminate",): decontaminated,
+    ("tokenize",): tokenized,
+}
+STAGES = tuple(stage for names in CHAINS for stage in names)
 
 
 def run(root: Path, stage: str, asset: str, settings: dict[str, object], inputs: list[InputArtifact]) -> InputArtifact:
@@ -157,7 +188,7 @@ def run(root: Path, stage: str, asset: str, settings: dict[str, object], inputs:
     return chain.run(root, stage, asset, "tiny@one", settings, inputs)
 
 
-def crawl(root: Path, parts: list[list[str]]) -> InputArtifact:
+def crawl(root: Path, parts: Parts) -> InputArtifact:
     """The texts as pages in WARC files."""
     folder = root / "warc"
     folder.mkdir(parents=True)
