@@ -311,7 +311,7 @@ class BlockAttention(torch.autograd.Function):
         kept = []
         for (start, stop, first, last), block_bias in zip(blocks, bias, strict=True):
             rows = query[:, :, start:stop].mul(E**-0.5).view(B * K, -1, E)
-            scores = torch.bmm(rows, key[:, first:last].transpose(1, 2))
+            scores = torch.bmm(rows, key[:, first:last].contiguous().transpose(1, 2))
             scores.view(B, -1, stop - start, last - first).add_(block_bias)
             weights = torch.softmax(scores, dim=-1)
             mixed[:, :, start:stop] = torch.bmm(weights, value[:, first:last]).view(B * K, -1, stop - start, E)
@@ -331,7 +331,7 @@ class BlockAttention(torch.autograd.Function):
         for (start, stop, first, last), rows, weights in zip(ctx.blocks, kept[::2], kept[1::2], strict=True):
             grad_rows = grad[:, :, start:stop].reshape(B * K, -1, E)
             grad_value[:, first:last].baddbmm_(weights.transpose(1, 2), grad_rows)
-            grad_weights = torch.bmm(grad_rows, value[:, first:last].transpose(1, 2))
+            grad_weights = torch.bmm(grad_rows, value[:, first:last].contiguous().transpose(1, 2))
             grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
             torch.mul(
                 torch.bmm(grad_scores, key[:, first:last]).view(B * K, G, -1, E),
