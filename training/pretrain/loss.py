@@ -7,7 +7,8 @@ from torch import Tensor
 
 from training.pretrain.loss_mask import IGNORED
 
-CHUNK = 1024
+CHUNK = 1024  # rows whose logits are there at once
+TILE = 64  # rows that a CPU takes from logits to gradients while they are in its cache
 
 
 def softcapped(logits: Tensor, cap: float) -> Tensor:
@@ -46,41 +47,46 @@ class _ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, hidden_ND, head_VD, targets_N, scale, softcap, z_loss):  # type: ignore[no-untyped-def]
-        likelihood = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
-        penalty = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
+        sums = torch.zeros(2, dtype=torch.float32, device=hidden_ND.device)
         grad_hidden = torch.empty_like(hidden_ND)
         grad_head = torch.zeros_like(head_VD, dtype=torch.float32)
+        rows = TILE if hidden_ND.device.type == "cpu" else CHUNK
         for start in range(0, len(hidden_ND), CHUNK):
             hidden, targets = hidden_ND[start : start + CHUNK], targets_N[start : start + CHUNK]
-            trained = (targets != IGNORED)[:, None]
-            picked = targets.clamp(min=0)[:, None]
             logits = hidden @ head_VD.t()
-            if softcap:
-                logits = softcapped(logits.float(), softcap)
-            log_probabilities = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
-            if not (softcap or z_loss):
-                del logits  # the largest thing here: what is not needed leaves the cache to what is
-            chosen = log_probabilities.gather(1, picked)
-            likelihood -= (chosen * trained).sum()
-            # d loss / d logits = probabilities - one_hot(target), for trained rows; z adds 2 z log Z probabilities.
-            grad_logits = log_probabilities.exp_()
-            if z_loss:
-                log_z = logits.gather(1, picked).float() - chosen
-                penalty += z_loss * (log_z.square() * trained).sum()
-                grad_logits.mul_(1 + 2 * z_loss * log_z)
-            grad_logits.scatter_add_(1, picked, torch.full_like(picked, -1.0, dtype=torch.float32))
-            grad_logits = grad_logits.mul_(trained * scale)
-            if softcap:
-                grad_logits.mul_(1 - (logits / softcap).square())
-            grad_logits = grad_logits.to(head_VD.dtype)
-            torch.mm(grad_logits, head_VD, out=grad_hidden[start : start + CHUNK])
-            grad_head += grad_logits.t() @ hidden
+            for tile, tile_targets in zip(logits.split(rows), targets.split(rows), strict=True):
+                sums += _to_gradients(tile, tile_targets, scale=scale, softcap=softcap, z_loss=z_loss)
+            torch.mm(logits, head_VD, out=grad_hidden[start : start + CHUNK])
+            grad_head += logits.t() @ hidden
         ctx.save_for_backward(grad_hidden, grad_head.to(head_VD.dtype))
-        likelihood = likelihood * scale
+        likelihood, penalty = (sums * scale).unbind()
         ctx.mark_non_differentiable(likelihood)
-        return likelihood + penalty * scale, likelihood
+        return likelihood + penalty, likelihood
 
     @staticmethod
     def backward(ctx, grad, _):  # type: ignore[no-untyped-def]
         grad_hidden, grad_head = ctx.saved_tensors
         return grad_hidden * grad, grad_head * grad, None, None, None, None
+
+
+def _to_gradients(logits: Tensor, targets: Tensor, *, scale: float, softcap: float, z_loss: float) -> Tensor:
+    """Puts d loss / d logits in the place of the `logits`; fp32 `[2]`: their likelihood's and z-loss's unscaled sums.
+
+    The gradient is probabilities - one_hot(target) for trained rows; z adds 2 z log Z probabilities.
+    """
+    trained = (targets != IGNORED)[:, None]
+    picked = targets.clamp(min=0)[:, None]
+    capped = softcapped(logits.float(), softcap) if softcap else logits
+    probabilities = torch.softmax(capped, dim=-1, dtype=torch.float32)
+    # The likeliest token's probability is never near 0, so its logarithm is exact; an exponential less than by way of
+    # all logarithms.
+    log_z = capped.amax(dim=-1, keepdim=True).float() - probabilities.amax(dim=-1, keepdim=True).log_()
+    surprise = ((log_z - capped.gather(1, picked)) * trained).sum()
+    penalty = (z_loss * log_z.square() * trained).sum()
+    weight = trained * scale
+    gradients = probabilities.mul_(weight * (1 + 2 * z_loss * log_z) if z_loss else weight)
+    gradients.scatter_add_(1, picked, -weight)
+    if softcap:
+        gradients.mul_(1 - (capped / softcap).square())
+    logits.copy_(gradients)
+    return torch.stack((surprise, penalty))
