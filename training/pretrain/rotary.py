@@ -81,7 +81,7 @@ class _Rotation(torch.autograd.Function):
 
 
 def _turned(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    # Halves of a head are a few numbers wide, too short for vectors: two copies see halves, and the arithmetic runs over
+    # Halves of a head are a few numbers wide, too short for vectors: two copies see halves, the arithmetic runs over
     # whole sequences.
     swapped = torch.empty_like(x)
     for half, other in zip(swapped.chunk(2, dim=-1), reversed(x.chunk(2, dim=-1)), strict=True):

@@ -196,6 +196,12 @@ def test_z_loss_by_hand():
     assert ours.item() == pytest.approx(math.log(4 / 3) + 0.5 * math.log(4) ** 2)
 
 
+def test_a_token_that_was_ruled_out_has_the_loss_of_its_logit():
+    # its probability is below all fp32 numbers
+    loss, _ = next_token_loss(torch.ones(1, 1), torch.tensor([[0.0], [200.0]]), torch.tensor([0]), scale=1.0)
+    assert loss.item() == pytest.approx(200.0)
+
+
 def test_a_model_with_zero_outputs_starts_as_its_embedding():
     model = Decoder(SMALL)
     initialise(model, zero_outputs=True, generator=torch.Generator().manual_seed(0))
