@@ -249,14 +249,14 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             name="pretrain",
-            version="1",
+            version="2",
             distributed=True,
             modules=PRETRAIN_MODULES,
             libraries=("torch", "numpy", "safetensors"),
         ),
         Stage(
             name="doremi",
-            version="1",
+            version="2",
             modules=(
                 "training.pretrain.doremi",
                 "training.pretrain.attention",
@@ -276,7 +276,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             name="extend",
-            version="1",
+            version="2",
             distributed=True,
             modules=("training.pretrain.long_context", "training.pretrain.needles", *PRETRAIN_MODULES),
             libraries=("tokenizers", "torch", "numpy", "safetensors"),
