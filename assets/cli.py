@@ -73,8 +73,8 @@ def run(
 
 
 def _run(name: str, profile: str, root: Path, snapshots: str = "", until: str = "") -> Report:
+    from assets.capacity import check_fit
     from assets.chain import CHAIN
-    from assets.fit import check_fit
     from assets.terminal import Display
 
     root = root.resolve()

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from assets import fit
-from assets.fit import check_fit
+from assets import capacity
+from assets.capacity import check_fit
 from resources.profile import ProfileError
 from training.pretrain.memory import machine_memory
 from training.recipe import AlignRecipe, DoremiRecipe, load_recipe
@@ -17,7 +17,7 @@ LLAMA = {"width": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "mlp_width": 1
 
 
 def with_memory(monkeypatch, gigabytes):
-    monkeypatch.setattr(fit, "machine_memory", lambda: (int(gigabytes * 1e9), "the machine"))
+    monkeypatch.setattr(capacity, "machine_memory", lambda: (int(gigabytes * 1e9), "the machine"))
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_post_training_is_looked_at_with_the_models_beside_it(monkeypatch, profi
     sizes = profile("stages: {aligned_model: {backend: slurm, memory_gb: 0.001}}\n")
     with pytest.raises(ProfileError, match=r"aligned_model: post-training needs .* memory_gb has 0.00107 GB; train ad"):
         check_fit(RECIPE, sizes)
-    shape = fit._shape(RECIPE)
+    shape = capacity._shape(RECIPE)
     room = 4 * 4 * shape.parameter_count / 2**30  # weights, gradients and two numbers a weight
     sizes = profile(f"stages: {{aligned_model: {{backend: slurm, memory_gb: {room}}}}}\n")
     check_fit(RECIPE, sizes)
