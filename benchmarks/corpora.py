@@ -3,10 +3,10 @@
     PEDIGREE_DATA=… python -m benchmarks.corpora before=MODEL_FOLDER after=MODEL_FOLDER [--limit 120] [--resamples 2000]
 
 Each model is a folder in the transformers layout. What two pipelines held out of themselves cannot be compared: each
-holds out what it kept, as it extracted it. So the texts come from elsewhere, cleaned by neither pipeline: the
-documentation of Node, which only the second snapshot has, by trafilatura, for models of the first snapshot; and
-articles whose main text was marked by hand. Prints bits per byte of each model, and what the last adds to the first
-with a 95 % interval over resampled texts.
+holds out what it kept, as it extracted it. So the texts come from elsewhere: the documentation of Node, which only the
+second snapshot has, for models of the first snapshot, as three extractors read it, because a model likes the text of
+the extractor that it learned from; articles whose main text was marked by hand; and articles of an encyclopedia. Prints
+bits per byte of each model, and what each adds to the first with a 95 % interval over resampled texts.
 """
 
 from __future__ import annotations
@@ -16,40 +16,52 @@ import math
 import random
 from pathlib import Path
 
-import trafilatura
 from lm_eval.api.instance import Instance
 from warcio.archiveiterator import ArchiveIterator
 
+from benchmarks import convergence
 from evaluation.local_model import LocalModel
+from training.data.html import extract_html
 from training.data.sources import read_rows, resolve
+from training.recipe import ExtractRecipe
 
 ARTICLES = "data://extraction/article_extraction_benchmark.jsonl.gz"
 SECOND = "data://crawl/snapshot-2/web-05-00000.warc.gz"
 HOST = "http://node-docs.test/"
+EXTRACTORS = ("trafilatura", "blocks", "resiliparse")
 MAX_CHARACTERS = 20_000  # of one text: no page outweighs the others
 
 
 def main() -> int:
-    """Score every text with every model, and compare the last model with the first."""
+    """Score every text with every model, and compare each model with the first."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="+", metavar="NAME=FOLDER")
     parser.add_argument("--limit", type=int, default=120)
     parser.add_argument("--resamples", type=int, default=2000)
     options = parser.parse_args()
     folders = {name: Path(folder) for name, _, folder in (model.partition("=") for model in options.models)}
-    sets = {"Node's documentation": node_pages()[: options.limit], "articles": articles()[: options.limit]}
-    print(f"| texts | bytes | {' | '.join(folders)} | {list(folders)[-1]} less {next(iter(folders))} |")
-    print("|---" * (len(folders) + 3) + "|")
+    print(f"| texts | bytes | {' | '.join(folders)} |")
+    print("|---" * (len(folders) + 2) + "|")
     models = {name: LocalModel(folder, batch_size=8) for name, folder in folders.items()}
-    for name, texts in sets.items():
-        sizes = [len(text.encode("utf-8")) for text in texts]
-        bits = {label: bits_of(model, texts) for label, model in models.items()}
-        shares = [f"{sum(values) / sum(sizes):.3f}" for values in bits.values()]
-        first, *_, last = bits.values()
-        low, middle, high = added(first, last, sizes, options.resamples)
-        shown = f"{middle:+.3f} [{low:+.3f}, {high:+.3f}]"
-        print(f"| {name}, {len(texts)} | {sum(sizes):,} | {' | '.join(shares)} | {shown} |")
+    for name, texts in text_sets().items():
+        chosen = texts[: options.limit]
+        sizes = [len(text.encode("utf-8")) for text in chosen]
+        first, *others = (bits_of(model, chosen) for model in models.values())
+        cells = [f"{sum(first) / sum(sizes):.3f}", *(_cell(first, one, sizes, options.resamples) for one in others)]
+        print(f"| {name}, {len(chosen)} | {sum(sizes):,} | {' | '.join(cells)} |", flush=True)
     return 0
+
+
+def _cell(first: list[float], other: list[float], sizes: list[int], resamples: int) -> str:
+    low, middle, high = added(first, other, sizes, resamples)
+    return f"{sum(other) / sum(sizes):.3f} ({middle:+.3f} [{low:+.3f}, {high:+.3f}])"
+
+
+def text_sets() -> dict[str, list[str]]:
+    """The texts that models are asked about, by name."""
+    node = {f"Node's documentation by {extractor}": node_pages(extractor) for extractor in EXTRACTORS}
+    encyclopedia = [text[:MAX_CHARACTERS] for text in convergence.articles()]
+    return node | {"articles": articles(), "encyclopedia": encyclopedia}
 
 
 def articles() -> list[str]:
@@ -57,15 +69,17 @@ def articles() -> list[str]:
     return [row["article_body"][:MAX_CHARACTERS] for row in read_rows(ARTICLES) if row["article_body"].strip()]
 
 
-def node_pages() -> list[str]:
-    """Pages of a host that the first snapshot lacks, as another extractor reads them; in the archive's order."""
-    texts = []
+def node_pages(extractor: str) -> list[str]:
+    """Pages of a host that the first snapshot lacks, as an extractor reads them; in the archive's order."""
+    texts, settings = [], ExtractRecipe(extractor=extractor)
     with open(resolve(SECOND), "rb") as stream:
         for record in ArchiveIterator(stream):
             http = record.http_headers
             here = record.rec_type == "response" and record.rec_headers.get_header("WARC-Target-URI").startswith(HOST)
             if here and http.get_statuscode() == "200" and "html" in (http.get_header("content-type") or ""):
-                texts.append((trafilatura.extract(record.content_stream().read()) or "")[:MAX_CHARACTERS])
+                headers = {"content-type": http.get_header("content-type")}
+                page = extract_html(record.content_stream().read(), headers=headers, settings=settings)
+                texts.append(page.text[:MAX_CHARACTERS])
     return [text for text in texts if text]
 
 

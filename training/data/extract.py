@@ -203,10 +203,11 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     metrics: Counter[str] = Counter(dict.fromkeys(METRICS, 0))
     for rank in ranks:
         metrics.update(rank["metrics"])
+    doubtful, second = metrics["doubtful_pages"], metrics["second_extractor_pages"]
     work.progress.message(
         f"{counts.kept} documents of {counts.records_in} records;"
-        f" dropped {counts.dropped}, quarantined {counts.quarantined};"
-        f" {metrics['second_extractor_pages']} of {metrics['doubtful_pages']} doubtful pages by the second extractor"
+        f" dropped {counts.dropped}, quarantined {counts.quarantined}"
+        + (f"; {second} of {doubtful} doubtful pages by the second extractor" if doubtful else "")
     )
     return Outcome(
         files=tuple(name for rank in ranks for name in rank["files"]),
