@@ -127,7 +127,9 @@ def plan_phases(
             steps=steps,
             sequence_length=phase.sequence_length,
             global_batch_tokens=phase.global_batch_tokens,
-            samples=_samples(sizes, weights[number], phase, steps),
+            samples=tuple(
+                _quotas(_row_weights(sizes, weights[number], phase.sequence_length), steps * phase.rows).values()
+            ),
             mixture=number,
         )
         for phase, number, steps in _stretches(phases, [later.start for later in mixture.phases])
@@ -139,11 +141,12 @@ def plan_phases(
     return planned
 
 
-def _samples(sizes: Mapping[str, Size], weights: Mapping[str, float], phase: BatchPhase, steps: int) -> tuple[int, ...]:
-    """Each source's samples in so many batches. Weights are shares of tokens: emptier rows must be more."""
-    needed = {name: weight / sizes[name].fill(phase.sequence_length) for name, weight in weights.items()}
-    total = sum(needed.values()) if any(size.rows for size in sizes.values()) else 1.0
-    return tuple(_quotas({name: one / total for name, one in needed.items()}, steps * phase.rows).values())
+def _row_weights(sizes: Mapping[str, Size], weights: Mapping[str, float], length: int) -> Mapping[str, float]:
+    """The shares of all rows that give these shares of all tokens: of a source whose rows are emptier, more."""
+    if not any(size.rows for size in sizes.values()):
+        return weights  # every row is full
+    needed = {name: weight / sizes[name].fill(length) for name, weight in weights.items()}
+    return {name: one / sum(needed.values()) for name, one in needed.items()}
 
 
 def _stretches(phases: Sequence[BatchPhase], starts: Sequence[float]) -> Iterator[tuple[BatchPhase, int, int]]:
@@ -435,7 +438,7 @@ def _outcome(plan: Plan, shares: Sequence[Shares], files: tuple[str, ...]) -> Ou
             effective += effective_tokens(source.tokens, given)
     metrics["effective_tokens"] = effective
     metrics["packing_waste"] = 1 - sum(seen) / tokens
-    metrics["cut_documents"] = _cut_documents(plan) / max(len(plan.documents), 1)
+    metrics["cut_documents_share"] = _cut_documents(plan) / max(len(plan.documents), 1)
     empty = [source.name for source in record.sources if not source.held_out_documents]
     notes = {"sources_without_held_out_documents": empty} if empty else {}
     return Outcome(

@@ -112,7 +112,7 @@ def test_shares_are_those_of_tokens_and_the_waste_is_what_stays_empty(packed):
     assert (
         metrics["packing_waste"] == pytest.approx(1 - given.total() / places, abs=0.002) and places == metrics["tokens"]
     )
-    assert metrics["packing_waste"] > 0.05 and metrics["cut_documents"] == 0  # 14 and 14 of 32
+    assert metrics["packing_waste"] > 0.05 and metrics["cut_documents_share"] == 0  # 14 and 14 of 32
     assert given["web"] / given.total() == pytest.approx(0.6, abs=0.005) == metrics["share_web"]
     (gate,) = packed.outcome.gates
     assert gate.passed and gate.evidence["mixtures"][0]["sources"]["books"]["given"] == pytest.approx(0.4, abs=0.005)
@@ -122,9 +122,11 @@ def test_end_to_end_wastes_nothing_and_says_how_many_documents_it_cuts(packed, t
     chain = tiny.TinyChain(tmp_path)
     plan, metrics = chain.plan, chain.outcome.metrics
     longest = max(plan.documents[:, batches.TOKENS])
-    assert metrics["packing_waste"] == 0 and longest > LENGTH and metrics["cut_documents"] == 0  # none of them fits
+    assert (
+        metrics["packing_waste"] == 0 and longest > LENGTH and metrics["cut_documents_share"] == 0
+    )  # none of them fits
     short = tiny.TinyChain(tmp_path / "short", pretrain=dataclasses.replace(tiny.PRETRAIN, sequence_length=64))
-    assert 0.5 < short.outcome.metrics["cut_documents"] <= 1
+    assert 0.5 < short.outcome.metrics["cut_documents_share"] <= 1
 
 
 def test_rows_that_are_not_full_have_no_targets_behind_their_end(packed):
