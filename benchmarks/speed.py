@@ -80,6 +80,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--optimizer", choices=("adamw", "muon"), help="ours; else that which does the peer's work")
+    parser.add_argument("--compiled", choices=("no", "blocks", "whole"), default="no", help="ours, by torch.compile")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=2, help="of a turn")
     parser.add_argument("--timeout", type=float, default=900.0, help="seconds for one answer, compiling included")
@@ -99,7 +100,12 @@ def measured(pair: Pair, options: argparse.Namespace) -> dict[str, Any]:
     base = Task(
         trainer="own", shape=SHAPES[options.shape], rows=options.rows, length=options.length, threads=options.threads
     )
-    ours = replace(base, precision=pair.own_precision, optimizer=options.optimizer or pair.optimizer)
+    ours = replace(
+        base,
+        precision=pair.own_precision,
+        optimizer=options.optimizer or pair.optimizer,
+        compiled=options.compiled,
+    )
     theirs = replace(base, trainer=pair.peer, setting=pair.setting, precision=pair.precision)
     try:
         with Running(theirs, peers=options.peers, timeout=options.timeout) as peer:

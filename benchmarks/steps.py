@@ -1,14 +1,15 @@
 """Whether training slows down as the data grows, and whether coming back takes longer as steps grow.
 
     python -m benchmarks.steps data [--rounds 24]
-    python -m benchmarks.steps resume [--rounds 5]
+    python -m benchmarks.steps resume [--rounds 20]
 
 `data`: the same small model over a token file on disk and plans over 1, 2, 4, 8 and 16 times as many documents; every
 round makes the same number of steps with each, in an order drawn anew. Printed are the steps a second beside those of
 the smallest in the same round, and the slope a doubling with a 95 % interval over resampled rounds.
 
-`resume`: a stage that is told to end (SIGTERM: it saves) after ever more steps and started again, as any backend
-starts it; from its start to its next finished step, and the slope a doubling of the steps. Seconds, medians.
+`resume`: stages that were told to end (SIGTERM: they save) after ever more steps and are started again, as any backend
+starts them, in an order drawn anew each round; from the start to the next finished step, and the slope a doubling of
+the steps. Seconds, medians.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def main() -> None:
         if options.what == "data":
             by_data(Path(temporary), documents=options.documents, steps=options.steps, rounds=options.rounds or 24)
         else:
-            by_steps(Path(temporary), rounds=options.rounds or 5)
+            by_steps(Path(temporary), rounds=options.rounds or 20)
 
 
 # Steps a second by the size of the data
@@ -117,21 +118,25 @@ def seconds_of(trainer: Trainer, steps: int) -> float:
 
 
 def by_steps(folder: Path, *, rounds: int) -> None:
-    """A stage is ended and started again at ever more steps, `rounds` times at each."""
+    """Stages that ended after ever more steps are started again in turn, in an order drawn anew each round."""
     from tests.training.pretrain import tiny
     from training.job import write_job
     from training.recipe import MixtureRecipe
 
-    recipe = dataclasses.replace(tiny.PRETRAIN, tokens=(STAGE_STEPS[-1] + 800) * 256)  # a note every twelve
+    recipe = dataclasses.replace(tiny.PRETRAIN, tokens=2 * STAGE_STEPS[-1] * 256)  # a note every twelve
     chain = tiny.TinyChain(folder, pretrain=recipe, mixture=MixtureRecipe(max_epochs=1e9, held_out_fraction=0.1))
-    job = folder / "job.json"
-    write_job(chain.job("run"), job)
-    metrics = Path(chain.job("run").output) / "metrics.jsonl"
-    taken: list[list[float]] = []
+    jobs = {}
     for steps in STAGE_STEPS:
-        taken.append([to_next_step(job, metrics, until=steps) for _ in range(rounds + 1)][1:])
-        print(f"after {steps} steps and more: {statistics.median(taken[-1]):.2f} s to the next", flush=True)
-    turns = [list(turn) for turn in zip(*taken, strict=True)]
+        jobs[steps] = folder / f"{steps}.json", Path(chain.job(f"run-{steps}").output) / "metrics.jsonl"
+        write_job(chain.job(f"run-{steps}"), jobs[steps][0])
+        to_next_step(*jobs[steps], until=steps)
+    draw, turns = random.Random(0), []
+    for _ in range(rounds):
+        order = draw.sample(STAGE_STEPS, k=len(STAGE_STEPS))
+        taken = {steps: to_next_step(*jobs[steps], until=0) for steps in order}
+        turns.append([taken[steps] for steps in STAGE_STEPS])
+    for steps, seconds in zip(STAGE_STEPS, zip(*turns, strict=True), strict=True):
+        print(f"after {steps} steps and more: {statistics.median(seconds):.2f} s to the next")
     print(slope_line("seconds to the next step", [[one / turn[0] for one in turn] for turn in turns]))
 
 
