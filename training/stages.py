@@ -62,6 +62,7 @@ PRETRAIN_MODULES = (
     "training.pretrain.checkpoint",
     "training.pretrain.degrees",
     "training.pretrain.distill",
+    "training.pretrain.dtypes",
     "training.pretrain.experts",
     "training.pretrain.export",
     "training.pretrain.fp8",

@@ -26,6 +26,7 @@ from training.pretrain.account import peak_teraflops
 from training.pretrain.attention import DocumentMask, attention_kind, document_mask, one_document
 from training.pretrain.batches import Plan, Sample, Shards, held_out_bytes, held_out_samples, index, trained_tokens
 from training.pretrain.distill import Teacher
+from training.pretrain.dtypes import formats_of, products_in, states_of
 from training.pretrain.fp8 import fp8_product
 from training.pretrain.ledger import Entry, Ledger, Watched, write_ledger
 from training.pretrain.loss import next_token_loss, token_losses
@@ -145,6 +146,8 @@ class Trainer:
         self.store: checkpoint.Store | None = None  # None: nothing is kept
         self.recent: list[StepReport] = []
         self.data_seconds = 0.0  # that the last step waited for its rows
+        self.products: dict[str, int] = {}  # of this process's first pass, by their format
+        self.states_format = ""  # what the layers of that pass gave to each other
         self.passes = [  # of each phase
             micro_batches(
                 phase.rows,
@@ -271,8 +274,14 @@ class Trainer:
             objective, likelihood = self.teacher.loss(tokens, mask, *given, scale=scale, softcap=softcap)
         if (balance := self._balance(batch, hidden)) is not None:
             objective = objective + balance
+        self._see(objective, hidden)
         objective.backward()
         return torch.cat((likelihood.detach()[None], _counted(batch) * hidden.loads.flatten()))
+
+    def _see(self, result: Tensor, hidden: Hidden) -> None:
+        """Note the formats of the first pass, while the graph that led to its `result` is there."""
+        if not self.states_format:
+            self.products, self.states_format = products_in(result), formats_of([hidden.states])
 
     def _loss(self, states: Tensor, targets: Tensor, *, scale: float) -> tuple[Tensor, Tensor]:
         """What is minimized of the last states, and the likelihood part of it."""
@@ -309,9 +318,11 @@ class Trainer:
             loads[routed] += _counted(batch) * hidden.loads if routed else 0.0
             balance = self._balance(batch, hidden) if routed else None
             if not pipeline.is_last(chunk):
+                self._see(hidden.states, hidden)
                 return hidden.states, balance
             objective, likelihood = self._loss(hidden.states, targets, scale=scale)
             likelihoods.add_(likelihood.detach())
+            self._see(objective, hidden)
             return objective, balance
 
         pipeline.train(len(batches), forward, lambda number: self._states_like(batches[number]))
@@ -481,6 +492,14 @@ class Trainer:
         return {"plan_digest": self.plan.digest, "settings": settings}
 
     # Looking at it
+
+    def formats(self) -> dict[str, Any]:
+        """The number formats in this process: what is there now, and what its first pass was made of."""
+        weights = [*self.model.parameters(), *self.model.buffers()]
+        gradients = [weight.grad for weight in self.pieces.tensors if weight.grad is not None]
+        named = {"weights": weights, "gradients": gradients, "optimizer": states_of(self.optimizers)}
+        found = {name: formats_of(tensors) for name, tensors in named.items()}
+        return found | {"passes": self.states_format, "products": self.products}
 
     def held_out(self) -> dict[str, float]:
         """What is measured on held-out documents, by the name it is logged under."""

@@ -294,12 +294,7 @@ def _sampler(tokenizer: Path, trainer: Trainer) -> Callable[[Decoder], str] | No
 def _notes(trainer: Trainer, broken: tuple[str, ...], resumed_at: int) -> dict[str, Any]:
     """Everything that did not go the plain way, and the number formats that were used."""
     notes: dict[str, Any] = {
-        "dtypes": {
-            "weights": "float32",
-            "optimizer": "float32",
-            "gradients": "float32",
-            "passes": str(trainer.dtype).removeprefix("torch."),
-        },
+        "dtypes": trainer.formats(),
         "device": trainer.world.device.type,
         "attention": trainer.attention,
         "processes": trainer.world.size,
@@ -308,7 +303,7 @@ def _notes(trainer: Trainer, broken: tuple[str, ...], resumed_at: int) -> dict[s
         "torch": torch.__version__,
     }
     if trainer.recipe.precision == "fp8":
-        notes["dtypes"]["products"] = "layers float8_e4m3fn, gradients float8_e5m2, a scale a tensor; head bfloat16"
+        notes["fp8"] = "layers float8_e4m3fn, gradients float8_e5m2, a scale a tensor; head bfloat16"
         notes["torchao"] = version("torchao")
     if trainer.world.is_split:
         notes["mesh"] = trainer.world.degrees.sizes(trainer.world.size)

@@ -266,8 +266,14 @@ def test_training_lowers_the_loss_as_bf16_does(data):
 
 @needs_torchao
 def test_the_artifacts_notes_say_what_was_in_fp8(data):
-    fp8s, bf16s = (stage._notes(trainer_in(data, Degrees(), 0, 1, precision=kind), (), 0) for kind in ("fp8", "bf16"))
-    assert fp8s["dtypes"].pop("products").startswith("layers float8_e4m3fn, gradients float8_e5m2")
+    trainers = [trainer_in(data, Degrees(), 0, 1, precision=kind) for kind in ("fp8", "bf16")]
+    for trainer in trainers:
+        trainer.run_step()
+    fp8s, bf16s = (stage._notes(trainer, (), 0) for trainer in trainers)
+    assert fp8s.pop("fp8").startswith("layers float8_e4m3fn, gradients float8_e5m2")
+    counts = [notes["dtypes"].pop("products") for notes in (fp8s, bf16s)]
+    # Of each of four layers five products of weights; attention's own stays as it is.
+    assert counts == [{"bfloat16": 4, "float8": 20}, {"bfloat16": 24}]
     assert fp8s.pop("torchao").startswith("0.") and fp8s == bf16s
 
 

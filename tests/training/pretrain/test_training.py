@@ -181,6 +181,26 @@ def test_a_gradient_that_is_not_finite_skips_the_step_and_then_stops(chain):
         trainer.run_step()
 
 
+def test_the_formats_in_the_notes_are_read_off_what_is_there(chain):
+    noted = {}
+    for precision in ("bf16", "fp32"):
+        trainer = trainer_of(chain, model=EXPERTS, precision=precision, optimizer="adamw")
+        trainer.run_step()
+        noted[precision] = stage._notes(trainer, (), 0)["dtypes"]
+    fp32 = dict.fromkeys(("weights", "gradients", "optimizer", "passes"), "float32")
+    assert noted["fp32"] == {**fp32, "products": {"float32": 32}}
+    # 2 routers, in fp32; 2 layers of 4 experts in three products, with two of attention's weights and its own.
+    assert noted["bf16"] == {**fp32, "passes": "bfloat16", "products": {"bfloat16": 30, "float32": 2}}
+    odd = trainer.model.blocks[0].mlp
+    trainer.optimizers["adamw"].state[odd.down]["exp_avg"] = torch.zeros(1, dtype=torch.bfloat16)
+    odd.down.grad = None
+    odd.router.data, odd.router.grad = odd.router.data.double(), None
+    odd.router.grad = torch.zeros_like(odd.router)
+    seen = trainer.formats()
+    assert seen["optimizer"] == "bfloat16, float32"
+    assert seen["weights"] == seen["gradients"] == "float32, float64"
+
+
 # Checkpoints
 
 
