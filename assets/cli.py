@@ -65,14 +65,19 @@ def run(
         str, typer.Option(help="comma-separated; only these snapshots' assets and what they need")
     ] = "",
     until: Annotated[str, typer.Option(help="stop after this asset")] = "",
+    start_anew: Annotated[
+        bool, typer.Option("--start-anew", help="begin a training at step 0 that stands further under other settings")
+    ] = False,
     json_: JsonOption = False,
 ) -> None:
     """Materialize what a recipe lacks, in order, through Dagster."""
-    report = _run(recipe, profile, root, snapshots, until)
+    report = _run(recipe, profile, root, snapshots, until, starts_anew=start_anew)
     _finish(report, json_)
 
 
-def _run(name: str, profile: str, root: Path, snapshots: str = "", until: str = "") -> Report:
+def _run(
+    name: str, profile: str, root: Path, snapshots: str = "", until: str = "", *, starts_anew: bool = False
+) -> Report:
     from assets.capacity import check_fit
     from assets.chain import CHAIN
     from assets.terminal import Display
@@ -90,7 +95,13 @@ def _run(name: str, profile: str, root: Path, snapshots: str = "", until: str = 
             keep_recipe(recipe, root)
         with Display(recipe) as display:
             return run_recipe(
-                recipe, root, profile=profile, until=until or None, snapshots=chosen, announce=display.announce
+                recipe,
+                root,
+                profile=profile,
+                until=until or None,
+                snapshots=chosen,
+                announce=display.announce,
+                starts_anew=starts_anew,
             )
     except Exception as error:
         sentence = full_disk("".join(traceback.format_exception(error)), root)

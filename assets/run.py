@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.chain import CHAIN
-from assets.status import Cell, Comparison, compare
+from assets.status import START_ANEW, Cell, Comparison, check_begun, compare
 from training import artifact
 from training.recipe import Recipe, recipe_as_data
 
@@ -76,10 +76,17 @@ Announce = Callable[[str, Cell, dict[str, Any]], None]
 
 
 def run_recipe(
-    recipe: Recipe, root: Path, *, profile: str, until: str | None, snapshots: tuple[str, ...], announce: Announce
+    recipe: Recipe,
+    root: Path,
+    *,
+    profile: str,
+    until: str | None,
+    snapshots: tuple[str, ...],
+    announce: Announce,
+    starts_anew: bool = False,
 ) -> Report:
     """Make what is missing up to `until`; stops at the first refusal or failure. Bad input raises before anything
-    starts."""
+    starts, and so does a training that was begun under other settings, unless it `starts_anew`."""
     started = time.monotonic()
     report = Report(recipe=recipe.name)
     comparison = compare(recipe, root)
@@ -90,8 +97,11 @@ def run_recipe(
             made_here.add(cell.key)
         announce(kind, cell, values)
 
-    if _chosen(comparison, until, snapshots):
-        _materialize_all(comparison, profile, until, snapshots, note, report)
+    chosen = _chosen(comparison, until, snapshots)
+    for cell in () if starts_anew else chosen:
+        check_begun(cell, comparison)
+    if chosen:
+        _materialize_all(comparison, profile, until, snapshots, note, report, starts_anew=starts_anew)
     _fill(report, compare(recipe, root), made_here, until, snapshots)
     report.seconds = time.monotonic() - started
     return report
@@ -158,6 +168,8 @@ def _materialize_all(
     snapshots: tuple[str, ...],
     announce: Announce,
     report: Report,
+    *,
+    starts_anew: bool,
 ) -> None:
     # Dagster costs 2 s to import: a run that finds everything made does without it.
     import dagster as dg
@@ -174,6 +186,8 @@ def _materialize_all(
     )
     launch = uuid.uuid4().hex
     pipeline.tracking().launch(launch, recipe.name, artifact.digest_of(recipe_as_data(recipe)))
+    tags = {"pedigree/launch": launch, "pedigree/recipe": recipe.name}
+    tags |= {START_ANEW: "true"} if starts_anew else {}
     os.environ.setdefault("DAGSTER_HOME", str(dagster_home(root)))
     stage.announce = announce
     try:
@@ -185,7 +199,7 @@ def _materialize_all(
                     partition_key=group[0].partition,
                     instance=instance,
                     resources={"pipeline": pipeline},
-                    tags={"pedigree/launch": launch, "pedigree/recipe": recipe.name},
+                    tags=tags,
                     run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
                     raise_on_error=False,
                 )

@@ -12,7 +12,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,14 @@ import dagster as dg
 
 from assets.chain import CHAIN, Link
 from assets.settings import observe_used
-from assets.status import Cell, Comparison, compare, seed_of, write_reference
+from assets.status import START_ANEW, Cell, Comparison, check_begun, compare, seed_of, write_reference
 from resources.compute.base import Handle, Status, Task
 from resources.profile import Profile, Size, load_profile
 from resources.tracking import Tracking, artifact_key
 from training import artifact
 from training.artifact import Artifact
-from training.job import InputArtifact, Job, RunSettings, write_job
-from training.progress import MESSAGES_FILE, METRICS_FILE
+from training.job import DataError, InputArtifact, Job, RunSettings, write_job
+from training.progress import MESSAGES_FILE, METRICS_FILE, SAVED
 from training.recipe import Recipe, load_recipe, recipe_as_data, recipe_folders
 from training.records import read_record
 
@@ -38,6 +38,7 @@ HANDLE_FILE = "handle.json"
 BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, REQUEUE_EXIT_CODE, BUSY_EXIT_CODE = 2, 3, 75, 76
 BUSY_SECONDS = 2.0
 SAMPLE_CHARACTERS = 2000  # of a text in a tag of a tracked run
+OBSERVED_SECONDS = 60.0  # between two observations of a training
 WAITING_SECONDS, REMINDER_SECONDS = 30.0, 600.0
 
 
@@ -145,6 +146,8 @@ class Watch:
     run_id: str
     say: Callable[[str], None]
     is_canceling: Callable[[], bool]
+    observe: Callable[[dict[str, Any]], None]  # numbers of a training at a step, which Dagster plots
+    starts_anew: bool = False  # also a training that stands at some step under other settings
 
     @staticmethod
     def of(context: dg.AssetExecutionContext, pipeline: Pipeline) -> Watch:
@@ -156,7 +159,20 @@ class Watch:
             run = context.instance.get_run_by_id(context.run.run_id)
             return pipeline.cancels_on_interrupt or (run is not None and run.status in _CANCELLED)
 
-        return Watch(launch=launch, run_id=context.run.run_id, say=context.log.info, is_canceling=is_canceling)
+        def observe(numbers: dict[str, Any]) -> None:
+            metadata = {name: _readable(float(value)) for name, value in numbers.items()}
+            context.log_event(
+                dg.AssetObservation(context.asset_key, partition=context.partition_key, metadata=metadata)
+            )
+
+        return Watch(
+            launch=launch,
+            run_id=context.run.run_id,
+            say=context.log.info,
+            is_canceling=is_canceling,
+            observe=observe,
+            starts_anew=tags.get(START_ANEW) == "true",
+        )
 
 
 _CANCELLED = (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
@@ -178,6 +194,11 @@ def make(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -
         announce("reused", cell, {})
         url = pipeline.tracking().run_url(artifact_key(cell.asset, cell.fingerprint))
         return Made(cell=cell, artifact=cell.artifact, reused=True, seconds=time.monotonic() - started, mlflow_url=url)
+    if not watch.starts_anew:
+        try:
+            check_begun(cell, comparison)
+        except DataError as error:
+            raise StageFailed(str(error), BAD_INPUT_EXIT_CODE) from None
     job = job_of(cell, comparison, pipeline.loaded_profile().size_for(cell.asset))
     _set_aside_outdated(Path(job.output))
     write_job(job, Path(job.output) / "job.json")
@@ -315,7 +336,7 @@ def _run(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch) -> tuple[Artifa
             if made is not None:
                 run.finish("FINISHED")
                 return made, run.url
-            if status.exit_code == REQUEUE_EXIT_CODE:
+            if status.exit_code == REQUEUE_EXIT_CODE and status.state != "cancelled":
                 watch.say(f"{task.key} saved its state and stopped; submitting it again")
                 continue
             if status.exit_code == BUSY_EXIT_CODE:
@@ -351,15 +372,20 @@ def _follow(backend: Any, task: Task, folder: Path, run: Any, watch: Watch, cell
         watch.say(f"found {task.key} on {backend.name} as {handle.id}; going on watching it")
     # Metrics from the first line: MLflow counts equal rows once, and those written while nobody watched are not lost.
     metrics, messages = Tail(folder / METRICS_FILE), Tail(folder / MESSAGES_FILE, from_end=True)
-    patience = Patience()
+    patience, is_saved, training = Patience(), False, Observed(watch)
     try:
         while True:
             status = backend.poll(handle)
             if patience.is_due(status):
                 watch.say(f"{task.key} is {status.state} for {patience.seconds:.0f} s: {status.reason}")
                 announce("waiting", cell, {"state": status.state, "reason": status.reason, "seconds": patience.seconds})
-            _forward(metrics, messages, run, watch, cell)
+            rows, saved = _forward(metrics, messages, run, watch, cell)
+            training.see(rows, is_last=status.is_over)
+            is_saved |= saved
             if status.is_over:
+                # torchrun makes 1 of every code of its processes, also of theirs who saved and stopped.
+                if is_saved and status.state != "succeeded":
+                    return replace(status, exit_code=REQUEUE_EXIT_CODE)
                 return status
             time.sleep(backend.poll_seconds)
     except BaseException:
@@ -402,7 +428,23 @@ class Patience:
         return due
 
 
-def _forward(metrics: Tail, messages: Tail, run: Any, watch: Watch, cell: Cell) -> None:
+class Observed:
+    """A training's numbers for Dagster: the newest ones every OBSERVED_SECONDS, and the last ones."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch, self._row = watch, {}
+        self._observed_at = time.monotonic() - OBSERVED_SECONDS
+
+    def see(self, rows: list[dict[str, Any]], *, is_last: bool) -> None:
+        """Take note of new rows of metrics; those without a loss are no training's."""
+        self._row = next((row for row in reversed(rows) if "loss" in row), self._row)
+        if self._row and (is_last or time.monotonic() - self._observed_at > OBSERVED_SECONDS):
+            self._watch.observe({name: value for name, value in self._row.items() if name != "time"})
+            self._row, self._observed_at = {}, time.monotonic()
+
+
+def _forward(metrics: Tail, messages: Tail, run: Any, watch: Watch, cell: Cell) -> tuple[list[dict[str, Any]], bool]:
+    """Pass on what the job has written since. The new rows, and whether it said that it saved its state and stops."""
     new = metrics.new_rows()
     rows = [row for row in new if "sample" not in row]
     if rows:
@@ -411,9 +453,12 @@ def _forward(metrics: Tail, messages: Tail, run: Any, watch: Watch, cell: Cell) 
     samples = {f"sample/step {row['step']}": row["sample"][:SAMPLE_CHARACTERS] for row in new if "sample" in row}
     if samples:
         run.set_tags(samples)
+    is_saved = False
     for message in messages.new_rows():
         if message.get("method") == "log":
             watch.say(message["params"]["message"])
+        is_saved |= message.get("method") == "report_custom_message" and SAVED in message["params"]["payload"]
+    return rows, is_saved
 
 
 class Tail:

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from assets.chain import Link, asked_settings, in_order, input_partitions, partitions_of, replaced
+from assets.chain import CHAIN, Link, asked_settings, in_order, input_partitions, partitions_of, replaced
 from training import artifact
 from training.artifact import MADE, Artifact
 from training.job import DataError
 from training.recipe import Recipe
 from training.records import differences, read_record, write_record
+
+START_ANEW = "pedigree/start-anew"  # the tag of a run that may begin a training again at step 0
 
 State = Literal["made", "missing", "outdated", "unavailable"]
 
@@ -223,8 +225,9 @@ def _cell(
     state: State = "made" if made else "missing" if recorded is None else "outdated"
     reasons: tuple[str, ...] = ()
     if state == "outdated":
-        reasons = _reasons(
-            link, artifact.find(artifact.folder_of(root, link.name, recorded or "")), plain, inputs, cells
+        old = artifact.find(artifact.folder_of(root, link.name, recorded or ""))
+        reasons = (
+            _reasons(link, old.record, plain, inputs, cells) if old is not None else ("the recorded artifact is gone",)
         )
     return Cell(
         asset=link.name,
@@ -259,16 +262,13 @@ def _usable(
 
 def _reasons(
     link: Link,
-    old: Artifact | None,
+    record: Mapping[str, Any],
     settings: dict[str, Any],
     inputs: tuple[tuple[str, str], ...],
     cells: Mapping[tuple[str, str], Cell],
 ) -> tuple[str, ...]:
-    """Why the recorded artifact is not what is asked for, field by field."""
-    if old is None:
-        return ("the recorded artifact is gone",)
+    """Why what an artifact or a job has on record is not what is asked for, field by field."""
     stage = link.how
-    record = old.record
     lines = differences(record["settings"], json.loads(json.dumps(settings)))
     lines += differences(record["libraries"], stage.library_versions(), "libraries")
     if record["stage_version"] != stage.version:
@@ -282,6 +282,36 @@ def _reasons(
         if (asset, snapshot) not in {(name, of) for name, of, _ in now}:
             lines.append(f"input {asset}{f' of {snapshot}' if snapshot else ''} is no longer read")
     return tuple(lines) or ("an input was made again with another result",)
+
+
+def check_begun(cell: Cell, comparison: Comparison) -> None:
+    """DataError when a training of this cell stands at some step under another fingerprint, and none under its own.
+
+    A changed setting or input is another fingerprint, and so another folder, in which it would begin at step 0 without
+    a word. Only the run that was begun last counts: those before it were given up for it.
+    """
+    own = artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)
+    if cell.state in ("made", "unavailable") or artifact.checkpoint_step(own) is not None:
+        return
+    folder, record = _last_begun(cell, comparison.root)
+    step = artifact.checkpoint_step(folder) if folder else None
+    if folder in (None, own) or step is None or artifact.find(folder) is not None:
+        return
+    reasons = "; ".join(_reasons(CHAIN[cell.asset], record, cell.settings, cell.inputs, comparison.cells))
+    raise DataError(
+        f"{cell.asset} [{cell.partition}]: training stands at step {step} and was begun otherwise ({reasons}); change"
+        f" that back to go on from there, or begin at step 0 with --start-anew (in the UI: the tag {START_ANEW}: true)"
+    )
+
+
+def _last_begun(cell: Cell, root: Path) -> tuple[Path | None, dict[str, Any]]:
+    """The folder and job of the cell's asset and partition that was written last, whatever it asked for."""
+    jobs = sorted((root / cell.asset).glob("*/job.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    for path in jobs:
+        job = json.loads(path.read_text("utf-8"))
+        if job["partition"] == cell.partition:
+            return path.parent, job
+    return None, {}
 
 
 def last_made(cell: Cell, root: Path) -> Artifact | None:

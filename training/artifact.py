@@ -96,6 +96,14 @@ def find(folder: Path) -> Artifact | None:
         return None
 
 
+def checkpoint_step(folder: Path) -> int | None:
+    """The step of the newest checkpoint that an unfinished artifact's stage left, whole or not; None: there is none."""
+    found = (
+        path.name for kind in ("step", "checkpoint") for path in (folder / SCRATCH_FOLDER).glob(f"*/{kind}-[0-9]*")
+    )
+    return max((int(name.rpartition("-")[2]) for name in found), default=None)
+
+
 def manifest(folder: Path, files: Iterable[str]) -> list[dict[str, Any]]:
     """Path, size in bytes and sha256 of each of the folder's `files`, sorted by path."""
     return [

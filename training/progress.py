@@ -15,6 +15,7 @@ from typing import Any, TextIO
 PIPES_VERSION = "0.1"
 METRICS_FILE = "metrics.jsonl"
 MESSAGES_FILE = "messages.jsonl"
+SAVED = "saved"  # the key of a custom message: what `Progress.saved` tells
 
 
 class Progress:
@@ -41,6 +42,13 @@ class Progress:
     def message(self, text: str, *, level: str = "INFO") -> None:
         """One log line, shown in the Dagster UI."""
         self._pipes("log", {"message": text, "level": level})
+
+    def saved(self, text: str) -> None:
+        """Tell that the job was asked to stop, that its state is saved, and that the same command goes on from there.
+
+        An exit code says so too, but a launcher of several processes makes 1 of every code.
+        """
+        self._pipes("report_custom_message", {"payload": {SAVED: text}})
 
     def opened(self) -> None:
         """Tell a Pipes reader that the job has started."""

@@ -98,9 +98,13 @@ class Backend(Protocol):
 def interpreter_argv(task: Task, python: str) -> list[str]:
     """The whole command of a task on one node: torchrun where the size has several processes."""
     if task.size.processes > 1 and task.argv[:1] == ("-m",):
-        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={task.size.processes}", "-m"]
+        launcher = [*LAUNCHER, "--standalone", f"--nproc-per-node={task.size.processes}", "-m"]
         return [python, *launcher, *task.argv[1:]]
     return [python, *task.argv]
+
+
+# SIGUSR1 is a scheduler's early warning, by which torchrun would die by default and leave its processes behind.
+LAUNCHER = ("-m", "torch.distributed.run", "--signals-to-handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1")
 
 
 # Small things that backends share

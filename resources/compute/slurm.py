@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 from resources.compute.base import (
+    LAUNCHER,
     Handle,
     Status,
     Task,
@@ -248,7 +249,7 @@ def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distribut
 def _torchrun(task: Task, settings: SlurmSettings) -> list[str]:
     """torchrun on every node, with the first node as the meeting place and rank 0."""
     size = task.size
-    fixed = [_python(settings), "-m", "torch.distributed.run"]
+    fixed = [_python(settings), *LAUNCHER]
     fixed += [f"--nnodes={size.nodes}", f"--nproc-per-node={size.processes}"]
     meeting = '--node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT"'
     on_node = f"exec {shlex.join(fixed)} {meeting} {shlex.join(task.argv)}"

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import json
 import socket
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from assets import dev
+from assets import dev, stage
 from assets.cli import main
+from assets.stage import Pipeline, StageFailed, job_of
+from assets.status import compare
+from resources.profile import Size
+from tests.assets.fabricate import make_all
+from training.artifact import checkpoint_step
+from training.job import write_job
+from training.recipe import load_recipe
 
 
 def said(monkeypatch, capsys, *arguments):
@@ -113,3 +122,53 @@ def test_status_of_a_fresh_root_says_missing(monkeypatch, capsys, tmp_path):
     code, answer, _ = said(monkeypatch, capsys, "status", "kitchen", "--root", str(tmp_path), "--json")
     states = {cell["state"] for cells in json.loads(answer)["assets"].values() for cell in cells.values()}
     assert code == 0 and states == {"missing"}
+
+
+def begun(recipe, root, *, step):
+    """Its base model, as a killed training leaves it, and the comparison that it was begun in."""
+    comparison = compare(load_recipe(str(recipe)), root)
+    job = job_of(comparison.cells["base_model", "own"], comparison, Size())
+    checkpoint = Path(job.output, "scratch", "checkpoints", f"step-{step:08d}")
+    checkpoint.mkdir(parents=True)
+    write_job(job, Path(job.output, "job.json"))
+    return comparison
+
+
+def test_a_training_that_stands_at_a_step_under_other_settings_is_no_restart_from_zero(monkeypatch, capsys, tmp_path):
+    root, recipe = tmp_path / "r", tmp_path / "own.yaml"
+    arguments = ("run", str(recipe), "--root", str(root), "--until", "base_model", "--json")
+    recipe.write_text("extends: kitchen\nname: own\n")
+    make_all(load_recipe(str(recipe)), root)
+    recipe.write_text("extends: kitchen\nname: own\npretrain: {learning_rate: 0.001}\n")
+    begun(recipe, root, step=120)
+    recipe.write_text("extends: kitchen\nname: own\npretrain: {learning_rate: 0.002, z_loss: 0.001}\n")
+    code, answer, errors = said(monkeypatch, capsys, *arguments)
+    assert code == 2 and json.loads(answer)["ok"] is False and len(errors.strip().splitlines()) == 1
+    assert "base_model [own]" in errors and "at step 120" in errors and "--start-anew" in errors
+    assert "pretrain.learning_rate: 0.001 → 0.002; pretrain.z_loss: 0.0 → 0.001" in errors
+    # The UI comes this way.
+    comparison = compare(load_recipe(str(recipe)), root)
+    cell = comparison.cells["base_model", "own"]
+    watch = SimpleNamespace(starts_anew=False)
+    with pytest.raises(StageFailed, match="at step 120") as failed:
+        stage.make(cell, comparison, Pipeline(root=str(root)), watch)
+    assert failed.value.exit_code == 2 and not (root / "base_model" / cell.fingerprint).exists()
+
+    class Started(Exception):
+        pass
+
+    def start(*_):
+        raise Started
+
+    monkeypatch.setattr(stage, "_run", start)
+    watch.starts_anew = True
+    with pytest.raises(Started):
+        stage.make(cell, comparison, Pipeline(root=str(root)), watch)
+    # From here on this is what is under way, whether or not it came to a checkpoint; the other one can still go on.
+    watch.starts_anew = False
+    recipe.write_text("extends: kitchen\nname: own\npretrain: {learning_rate: 0.001}\n")
+    older = compare(load_recipe(str(recipe)), root)
+    for one in (comparison, older):
+        with pytest.raises(Started):
+            stage.make(one.cells["base_model", "own"], one, Pipeline(root=str(root)), watch)
+    assert checkpoint_step(root / "base_model" / older.cells["base_model", "own"].fingerprint) == 120

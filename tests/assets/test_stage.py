@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
+import dagster as dg
 import pytest
 
 from assets import stage
-from assets.stage import Made, Patience, metadata_of, run_settings
+from assets.stage import Made, Observed, Patience, Pipeline, Watch, metadata_of, run_settings
 from resources.compute.base import Handle, Status, Task
 from resources.compute.slurm import status_of
 from resources.profile import Size
@@ -82,8 +83,33 @@ def test_numbers_and_texts_of_a_running_job_reach_the_tracked_run(tmp_path, monk
     rows, tags = [], {}
     run = SimpleNamespace(log_metrics=rows.extend, set_tags=tags.update)
     tails = stage.Tail(tmp_path / "metrics.jsonl"), stage.Tail(tmp_path / "messages.jsonl")
-    stage._forward(*tails, run, SimpleNamespace(say=lambda line: None), None)
+    new, is_saved = stage._forward(*tails, run, SimpleNamespace(say=lambda line: None), None)
+    assert new == rows and not is_saved
     assert [row["loss"] for row in rows] == [2.5, 2.4] and tags == {"sample/step 1": "stir the ⟶ soup"}
+
+
+def test_numbers_of_a_training_become_observations_of_its_asset_now_and_then_and_at_the_end(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(stage.time, "monotonic", lambda: clock[0])
+    written = {"loss": 2.5, "gradient_norm": 0.7, "tokens_per_second": 12_345.678, "data_wait_seconds": 1e-4}
+
+    @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["kitchen"]))
+    def base_model(context: dg.AssetExecutionContext) -> None:
+        training = Observed(Watch.of(context, Pipeline(root="nowhere")))
+        training.see([{"step": 0, "held_out_bits_per_byte": 4.0}], is_last=False)
+        for step in range(1, 9):
+            clock[0] += 25.0
+            training.see([{"time": 1.0, "step": step, **written}], is_last=False)
+        training.see([], is_last=True)
+        training.see([], is_last=True)
+
+    instance = dg.DagsterInstance.ephemeral()
+    dg.materialize([base_model], partition_key="kitchen", instance=instance)
+    found = instance.fetch_observations(dg.AssetKey("base_model"), limit=100).records[::-1]
+    shown = [{k: v.value for k, v in one.asset_observation.metadata.items()} for one in found]
+    assert [row["step"] for row in shown] == [1.0, 4.0, 7.0, 8.0]
+    assert shown[0] == {"step": 1.0, **written, "tokens_per_second": 12345.7}
+    assert {one.asset_observation.partition for one in found} == {"kitchen"}
 
 
 def test_metadata_has_numbers_first_in_digits_that_people_read(tmp_path):

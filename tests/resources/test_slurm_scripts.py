@@ -50,8 +50,8 @@ first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 MASTER_ADDR=$(scontrol -o show node "$first" | grep -o "NodeAddr=[^ ]*" | cut -d= -f2)
 export MASTER_ADDR="${MASTER_ADDR:-$first}" MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))
 exec srun --kill-on-bad-exit=1 --export=ALL --cpus-per-task=8 bash -c 'exec /opt/python -m torch.distributed.run \
---nnodes=2 --nproc-per-node=4 --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" \
--m training /runs/f/job.json'
+--signals-to-handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1 --nnodes=2 --nproc-per-node=4 \
+--node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" -m training /runs/f/job.json'
 """
 
 

@@ -200,6 +200,8 @@ class Reporter(TrainerCallback):
         """Mark the checkpoint as whole: one without the mark was being written when the job was killed."""
         if state.is_world_process_zero:
             Path(args.output_dir, f"checkpoint-{state.global_step}", COMPLETE_MARK).touch()
+            if self.asked:
+                self._work.progress.saved(f"saved at step {state.global_step} of {state.max_steps}")
 
 
 def last_checkpoint(folder: Path) -> Path | None:

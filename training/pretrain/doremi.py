@@ -121,7 +121,9 @@ def _train(
             saved = time.monotonic()
             if asked:
                 store.settle()
-                raise StopRequested(f"checkpoint of step {step + 1} of {steps} saved; the same command goes on there")
+                text = f"checkpoint of step {step + 1} of {steps} saved; the same command goes on there"
+                work.progress.saved(text)
+                raise StopRequested(text)
 
 
 @contextmanager

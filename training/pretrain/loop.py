@@ -673,9 +673,11 @@ def _run_steps(trainer: Trainer, watch: Watch, store: checkpoint.Store, asked: l
             saved = time.monotonic()
             if report.told.stop:
                 store.settle()
-                raise StopRequested(
-                    f"checkpoint of step {trainer.position.step} of {steps} saved; the same command goes on from there"
-                )
+                step = trainer.position.step
+                text = f"checkpoint of step {step} of {steps} saved; the same command goes on from there"
+                watch.progress.saved(text)
+                trainer.world.wait()  # the first process that ends in an error ends the others
+                raise StopRequested(text)
 
 
 def _roll_back(trainer: Trainer, watch: Watch, spike: Entry) -> None:
@@ -697,7 +699,8 @@ def _report(trainer: Trainer, watch: Watch, report: StepReport, *, seconds: floa
         held_out = trainer.held_out()
         for name, value in held_out.items():
             watch.progress.log(step=step, **{name: value})
-        watch.progress.message(f"step {step} of {steps}: {said({'loss': report.loss, **held_out})}")
+        numbers = _numbers(trainer, report, seconds=seconds) | held_out
+        watch.progress.message(f"step {step} of {steps}: {said(numbers)}")
     model = trainer.whole_model() if _is_one_of(step, steps, TEXT_SAMPLES, every=watch.sample_steps) else None
     if not trainer.world.is_first:
         return
@@ -706,23 +709,27 @@ def _report(trainer: Trainer, watch: Watch, report: StepReport, *, seconds: floa
         outcome = f"skipped: {numbers}" if report.is_skipped else f"was not finite at first, then {numbers}"
         watch.progress.message(f"step {report.step} {outcome}", level="WARNING")
     if not report.is_skipped and (step == 1 or _is_one_of(step, steps, LOGGED_STEPS)):
-        phase = trainer.plan.phase_at(report.step)
-        tokens = phase.global_batch_tokens
-        flops = trainer.model.config.training_flops_per_token(phase.sequence_length)
-        watch.progress.log(
-            step=step,
-            loss=report.loss,
-            gradient_norm=report.gradient_norm,
-            learning_rate=report.learning_rate,
-            tokens=trainer.plan.tokens_before(step),
-            tokens_per_second=tokens / seconds,
-            teraflops_per_second=flops * tokens / seconds / 1e12,
-            **_utilization(trainer, flops * tokens / seconds / 1e12),
-            data_wait_seconds=trainer.data_seconds,
-            peak_memory_bytes=peak_memory_bytes(trainer.world.device),
-        )
+        watch.progress.log(step=step, **_numbers(trainer, report, seconds=seconds))
     if watch.sample is not None and model is not None:
         watch.progress.sample(step=step, text=watch.sample(model))
+
+
+def _numbers(trainer: Trainer, report: StepReport, *, seconds: float) -> dict[str, float]:
+    """What is told of a step that took so many `seconds`."""
+    phase = trainer.plan.phase_at(report.step)
+    tokens = phase.global_batch_tokens
+    flops = trainer.model.config.training_flops_per_token(phase.sequence_length)
+    return {
+        "loss": report.loss,
+        "gradient_norm": report.gradient_norm,
+        "learning_rate": report.learning_rate,
+        "tokens": trainer.plan.tokens_before(report.step + 1),
+        "tokens_per_second": tokens / seconds,
+        "teraflops_per_second": flops * tokens / seconds / 1e12,
+        **_utilization(trainer, flops * tokens / seconds / 1e12),
+        "data_wait_seconds": trainer.data_seconds,
+        "peak_memory_bytes": peak_memory_bytes(trainer.world.device),
+    }
 
 
 def _utilization(trainer: Trainer, teraflops: float) -> dict[str, float]:
