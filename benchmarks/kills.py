@@ -27,7 +27,7 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 # A process that goes on where another was killed is measured from its start, so nothing slow is imported up here.
 
@@ -43,6 +43,8 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--processes", type=int, default=1, help="by torchrun; a kill ends all of them")
+    parser.add_argument("--threads", type=int, default=1, help="of each process")
+    parser.add_argument("--packing", choices=("end_to_end", "best_fit"), default="end_to_end")
     parser.add_argument("--checkpoint-seconds", type=float, default=0.3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="keeps what was done; without it nothing is kept")
@@ -52,9 +54,16 @@ def main() -> int:
         train_as(options.train)
         return 0
     if options.folder:
-        return compare(options.folder / f"{options.processes}-of-{options.steps}-seed-{options.seed}", options)
+        return compare(options.folder / name_of(options), options)
     with tempfile.TemporaryDirectory() as temporary:
         return compare(Path(temporary), options)
+
+
+def name_of(options: argparse.Namespace) -> str:
+    """The folder of a set of kills: another for everything that the bits may depend on."""
+    more = [f"threads-{options.threads}"] if options.threads > 1 else []
+    more += [options.packing] if options.packing != "end_to_end" else []
+    return "-".join([f"{options.processes}-of-{options.steps}-seed-{options.seed}", *more])
 
 
 def compare(root: Path, options: argparse.Namespace) -> int:
@@ -63,7 +72,8 @@ def compare(root: Path, options: argparse.Namespace) -> int:
     write = jobs_in(
         root,
         steps=options.steps,
-        threads=1,
+        packing=options.packing,
+        threads=options.threads,
         micro_batch_tokens=64,
         checkpoint_seconds=options.checkpoint_seconds,
         processes=options.processes,
@@ -109,7 +119,7 @@ def summary(noted: list[dict[str, Any]], processes: int) -> str:
     )
 
 
-def jobs_in(root: Path, *, steps: int, **settings: float) -> Any:
+def jobs_in(root: Path, *, steps: int, packing: Literal["end_to_end", "best_fit"], **settings: float) -> Any:
     """A function that writes the job of a run with the name it is given; inputs are made once."""
     from tests.training.pretrain import tiny
     from training.job import write_job
@@ -118,6 +128,7 @@ def jobs_in(root: Path, *, steps: int, **settings: float) -> Any:
     recipe = dataclasses.replace(
         tiny.PRETRAIN,
         tokens=steps * 256,
+        packing=packing,
         learning_rate=3e-3,
         average=AverageRecipe(kind="ema"),
         spikes=SpikeRecipe(deviations=6.0, window=24, rollback_steps=20, skipped_after=10),
@@ -134,7 +145,8 @@ def jobs_in(root: Path, *, steps: int, **settings: float) -> Any:
 
 def start(job: Path) -> subprocess.Popen[bytes]:
     """A process, or torchrun and its processes, that trains from wherever the job stands; a group of its own."""
-    processes = json.loads(job.read_text("utf-8"))["run"]["processes"]
+    settings = json.loads(job.read_text("utf-8"))["run"]
+    processes = settings["processes"]
     launcher = []
     if processes > 1:
         with socket.socket() as probe:
@@ -143,7 +155,7 @@ def start(job: Path) -> subprocess.Popen[bytes]:
         launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--master-port", str(port)]
     return subprocess.Popen(
         [sys.executable, *launcher, "-m", "benchmarks.kills", "--train", str(job)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": str(settings["threads"])},
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         start_new_session=True,

@@ -25,7 +25,10 @@ def test_what_was_done_is_counted_and_not_done_again(tmp_path, capsys, same):
         {"kills": 2, "same_bits": same, "seconds_to_next_step": [7.0], "epochs": 4.0},
     ]
     root = noted(tmp_path, runs)
-    options = argparse.Namespace(kills=5, steps=100, processes=1, checkpoint_seconds=0.3, seed=0)
+    options = argparse.Namespace(
+        kills=5, steps=100, processes=1, threads=1, packing="end_to_end", checkpoint_seconds=0.3, seed=0
+    )
+    assert kills.name_of(options) == root.name
     assert kills.compare(root, options) == (0 if same else 1)
     said = capsys.readouterr().out
     assert "5 kills of 1 process(es) in 2 runs" in said and "6.00 s [5.00 to 7.00], n = 3" in said
