@@ -101,7 +101,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
         tracking_uri=tracking_uri,
         stages={
             "extracted_documents": {"nodes": 2},  # an array of two tasks, and the job that finishes
-            "base_model": {"nodes": 2, "gpus_per_node": 1},
+            "base_model": {"nodes": 2},
+            "sft_model": {"gpus_per_node": 1},  # the nodes' GPUs are made of paper, which pretraining would refuse
         },
     )
     (folder / "kitchen-small-long.yaml").write_text(long_recipe())
@@ -126,7 +127,7 @@ def test_the_chain_runs_on_the_cluster_by_changing_the_profile_alone(slurm: Mini
     training = place.job_of(slurm, "base_model")
     assert training["JobState"] == "COMPLETED"
     assert training["NumNodes"] == "2"
-    assert training["TresPerNode"] == "gres:gpu:1"
+    assert place.job_of(slurm, "sft_model")["TresPerNode"] == "gres:gpu:1"
     jobs = slurm.call("scontrol", "-o", "show", "job").splitlines()
     extracting = [job for job in jobs if "JobName=extracted_documents" in job]
     snapshots = len(there["assets"]["extracted_documents"])

@@ -40,7 +40,6 @@ from training.pretrain.shape import ModelConfig
 from training.pretrain.sidecars import Sidecars
 from training.pretrain.usage import memory_of
 from training.pretrain.watchdog import watched
-from training.progress import Progress
 from training.recipe import ModelRecipe, PretrainRecipe
 from training.records import RecipeError
 
@@ -69,7 +68,7 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
     recipe = job.settings_as(PretrainRecipe, "pretrain")
     plan, shards, sidecars = open_inputs(job, recipe)
     set_up_torch(job)
-    check_devices(job.run, work.progress)
+    check_devices(job.run)
     degrees = Degrees.of(job.run)
     with joined_world(degrees, hang_seconds=job.run.hang_seconds) as world:
         shape = model_shape(job.settings_as(ModelRecipe, "model"), _tokenizer_folder(job))
@@ -208,23 +207,16 @@ def set_up_torch(job: Job) -> None:
         torch.set_num_threads(job.run.threads)
 
 
-def check_devices(run: RunSettings, progress: Progress) -> None:
-    """RecipeError when this node has fewer GPUs than the profile says: on the CPU it would only seem to work.
-
-    A build of torch for CPUs sees none of any node's GPUs; it trains on the CPU and says so.
-    """
+def check_devices(run: RunSettings) -> None:
+    """RecipeError when this node has fewer GPUs than the profile says: on the CPU it would only seem to work."""
     found = torch.cuda.device_count()
     if found >= run.gpus_per_node:
         return
-    if torch.version.cuda is None and torch.version.hip is None:
-        progress.message(
-            f"the profile says gpus_per_node={run.gpus_per_node}; this build of torch knows no GPU, so the CPU trains",
-            level="WARNING",
-        )
-        return
+    is_blind = torch.version.cuda is None and torch.version.hip is None
+    here = f" (torch {torch.__version__}, built for CPUs alone, sees none of any node's)" if is_blind else ""
     raise RecipeError(
-        f"the profile says gpus_per_node={run.gpus_per_node}, this node has {found}; choose another profile or ask"
-        " the scheduler for a node that has them"
+        f"the profile says gpus_per_node={run.gpus_per_node}, this node has {found}{here}; choose another profile"
+        " (gpus_per_node: 0 trains on the CPU) or ask the scheduler for a node that has them"
     )
 
 
