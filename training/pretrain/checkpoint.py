@@ -25,8 +25,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from training.artifact import sha256_of, write_json, write_text
+from training.artifact import digest_of, sha256_of, write_json, write_text
 from training.job import RefusedInput
+from training.pretrain.batches import Plan
 from training.pretrain.ledger import Ledger, read_entries, read_ledger, write_ledger
 from training.pretrain.mesh import Piece, pieces_of, reshard
 from training.pretrain.model import Decoder
@@ -36,7 +37,7 @@ from training.records import differences
 STATE_FILE = "state.json"
 MANIFEST_FILE = "manifest.json"
 KEPT = 2
-FORMAT = 2  # of what is in a checkpoint; another one is passed over like a broken one
+FORMAT = 3  # of what is in a checkpoint; another one is passed over like a broken one
 
 
 PLACES = "places"  # in the header of a file of tensors
@@ -297,13 +298,20 @@ class Store:
         return None
 
 
+def data_identity(plan: Plan) -> dict[str, str]:
+    """What a checkpoint was trained on: the digests of the plan, the tokenizer, and all the plan's shards together."""
+    shards = digest_of([[shard.artifact, shard.path, shard.sha256] for shard in plan.record.shards])
+    return {"plan": plan.digest, "tokenizer": plan.record.tokenizer_digest, "shards": shards}
+
+
 def check_identity(state: Mapping[str, Any], own: Mapping[str, Any], folder: Path) -> None:
-    """RefusedInput when a checkpoint's `plan_digest` or `settings` are not the job's `own`."""
-    if state["plan_digest"] != own["plan_digest"]:
-        raise RefusedInput(
-            f"{folder}: checkpoints of plan {state['plan_digest'][:12]}, the job's is {own['plan_digest'][:12]};"
-            " remove the folder to start again from step 0"
-        )
+    """RefusedInput when a checkpoint's `data` or `settings` are not the job's `own`."""
+    for name, digest in own["data"].items():
+        if state["data"][name] != digest:
+            raise RefusedInput(
+                f"{folder}: checkpoints of {name} {state['data'][name][:12]}, the job's is {digest[:12]}; remove the"
+                " folder to start again from step 0"
+            )
     differing = differences(state["settings"], own["settings"])
     if differing:
         raise RefusedInput(
@@ -440,8 +448,20 @@ def _packed(model: Decoder, optimizers: dict[str, torch.optim.Optimizer]) -> Ite
 
 
 def pack_own(world: World) -> dict[str, Tensor]:
-    """What a process does not share with the others: torch's random state."""
-    return {f"random.cpu.{world.rank}": torch.get_rng_state()}
+    """What a process does not share with the others: torch's random state, on the CPU and on its device."""
+    states = {f"random.cpu.{world.rank}": torch.get_rng_state()}
+    if world.device.type == "cuda":
+        states[f"random.cuda.{world.rank}"] = torch.cuda.get_rng_state(world.device)
+    return states
+
+
+def unpack_own(tensors: Mapping[str, Tensor], world: World) -> None:
+    """Put back what of `pack_own` a checkpoint has for this process; one that was not there keeps its own."""
+    for name in pack_own(world).keys() & tensors.keys():
+        if name.startswith("random.cuda."):
+            torch.cuda.set_rng_state(tensors[name], world.device)
+        else:
+            torch.set_rng_state(tensors[name])
 
 
 @torch.no_grad()
@@ -469,8 +489,7 @@ def unpack(tensors: Saved, model: Decoder, optimizers: dict[str, torch.optim.Opt
             value = tensors.part(name, piece.start, piece.own.shape) if is_part else tensors[name]
             # AdamW's fused form keeps its step beside the weights; every other field follows the weight as well.
             optimizers[optimizer_name].state[piece.own][field_name] = value.to(piece.own.device)
-    for name in pack_own(world).keys() & tensors.keys():
-        torch.set_rng_state(tensors[name])
+    unpack_own(tensors, world)
 
 
 def _check_shapes(

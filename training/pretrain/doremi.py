@@ -32,7 +32,7 @@ from training.job import Job, Outcome, RefusedInput, Work
 from training.pretrain import export
 from training.pretrain.attention import attention_kind, document_mask
 from training.pretrain.batches import Plan, Sample, Shards, index, open_shards, read_plan, sample_ids
-from training.pretrain.checkpoint import Store, check_identity, pack, pack_own, unpack
+from training.pretrain.checkpoint import Store, check_identity, data_identity, pack, pack_own, unpack
 from training.pretrain.loss import next_token_loss, token_losses
 from training.pretrain.loss_mask import IGNORED
 from training.pretrain.memory import check_memory, needed_beside_reference
@@ -145,7 +145,7 @@ def _identity(job: Job, plan: Plan, recipe: DoremiRecipe, pretrain: PretrainReci
         "pretrain": differing_from_defaults(pretrain),
         "reference": job.input_of("reference_model").digest,
     }
-    return {"plan_digest": plan.digest, "settings": settings}
+    return {"data": data_identity(plan), "settings": settings}
 
 
 def check_room(shape: ModelConfig, pretrain: PretrainRecipe, plan: Plan, job: Job) -> None:

@@ -489,7 +489,7 @@ class Trainer:
             "model": differing_from_defaults(self.model.config),
             "pretrain": differing_from_defaults(self.recipe),
         }
-        return {"plan_digest": self.plan.digest, "settings": settings}
+        return {"data": checkpoint.data_identity(self.plan), "settings": settings}
 
     # Looking at it
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import threading
+from pathlib import Path
 
 import pytest
 import torch
 
+from tests.training.pretrain import tiny
 from training.job import RefusedInput
-from training.pretrain import checkpoint
+from training.pretrain import checkpoint, stage
 from training.pretrain.checkpoint import Store, share_of
 from training.pretrain.ledger import Ledger
+from training.pretrain.loop import Trainer
 from training.pretrain.parallel import World
 
 SIZES = {"a": 300, "b": 7, "c": 50, "d": 90, "e": 1, "f": 64}
@@ -56,6 +60,48 @@ def test_a_flip_or_a_cut_at_any_byte_leads_to_the_checkpoint_before(tmp_path, si
                 assert found.state["step"] == 2 and found.broken[0].startswith("step-00000004"), (path, place)
         path.write_bytes(whole)
     assert store.newest().state["step"] == 4
+
+
+def test_a_flip_or_a_cut_of_a_trainers_own_checkpoint_is_always_noticed(tmp_path):
+    """At every byte of its JSON; at some 900 of its tensors, of which every seventh of the header's."""
+    shape = dataclasses.replace(tiny.MODEL, width=16, layers=1, heads=2, kv_heads=1, mlp_width=16)
+    recipe = dataclasses.replace(tiny.PRETRAIN, optimizer="adamw", max_skipped_steps=5)
+    chain = tiny.TinyChain(tmp_path / "chain", pretrain=recipe)
+    model = stage.build_model(stage.model_shape(shape, Path(chain.tokenizer.path)), recipe)
+    trainer = Trainer(model, recipe, chain.plan, chain.open_shards(), world())
+    trainer.resume(Store(tmp_path / "kept", world()))
+    trainer.run_step()
+    trainer.save()
+    trainer.store.settle()
+    (newest,) = checkpoint.checkpoints(tmp_path / "kept")
+    assert checkpoint._problem(newest) is None
+    tried = 0
+    for path in sorted(newest.iterdir()):
+        whole = path.read_bytes()
+        chance = random.Random(path.name)
+        tensors = {*range(0, 2000, 7), *(chance.randrange(len(whole)) for _ in range(600)), len(whole) - 1}
+        for place in range(len(whole)) if path.suffix == ".json" else sorted(tensors):
+            flipped = bytes([whole[place] ^ (1 << place % 8)])
+            for damaged in (whole[:place], whole[:place] + flipped + whole[place + 1 :]):
+                path.write_bytes(damaged)
+                assert checkpoint._problem(newest) is not None, (path, place)
+                tried += 1
+        path.write_bytes(whole)
+    assert checkpoint._problem(newest) is None and tried > 3000
+
+
+def test_random_states_of_device_and_cpu_come_back_to_the_process_that_had_them(monkeypatch):
+    device, put_back = torch.device("cuda", 1), {}
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda at: torch.tensor([7 + at.index], dtype=torch.uint8))
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, at: put_back.update({at: state.tolist()}))
+    first, second = (World(rank=rank, size=2, device=torch.device("cuda", rank)) for rank in (0, 1))
+    states = checkpoint.pack_own(first) | checkpoint.pack_own(second)
+    assert sorted(states) == ["random.cpu.0", "random.cpu.1", "random.cuda.0", "random.cuda.1"]
+    expected = torch.rand(3)
+    torch.rand(5)
+    checkpoint.unpack_own(states, second)
+    assert put_back == {device: [8]} and torch.equal(torch.rand(3), expected)
+    assert list(checkpoint.pack_own(world())) == ["random.cpu.0"]
 
 
 @pytest.mark.parametrize("before", [1, 2, 3, 4, 8])

@@ -243,10 +243,18 @@ def test_two_checkpoints_are_kept(chain, tmp_path):
 
 def test_a_checkpoint_of_another_plan_or_model_is_refused(chain, tmp_path):
     saved(chain, tmp_path)
-    other = trainer_of(chain)
-    other.plan.digest = "0" * 64
-    with pytest.raises(RefusedInput, match="checkpoints of plan"):
-        resume(other, tmp_path)
+    record = chain.plan.record
+    shard = dataclasses.replace(record.shards[0], sha256="0" * 64)
+    for name, changed in {
+        "plan": {},
+        "tokenizer": {"tokenizer_digest": "0" * 64},
+        "shards": {"shards": (shard, *record.shards[1:])},
+    }.items():
+        other = trainer_of(chain)
+        other.plan.digest = other.plan.digest if changed else "0" * 64
+        other.plan.record = dataclasses.replace(record, **changed)
+        with pytest.raises(RefusedInput, match=f"checkpoints of {name} .*, the job's is "):
+            resume(other, tmp_path)
     with pytest.raises(RefusedInput, match=r"model.width: 32 → 64"):
         resume(trainer_of(chain, model=dataclasses.replace(tiny.MODEL, width=64)), tmp_path)
     with pytest.raises(RefusedInput, match=r"other settings.*pretrain.learning_rate: 0.01 → 0.02"):
