@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from benchmarks import parallel
 from benchmarks.parallel import ALONE, LIMIT, MODELS, Combination
@@ -39,6 +41,7 @@ MESHES = {
     "four": (4, Degrees(shard=2, tensor=2)),
     "stages": (4, Degrees(pipeline=2, shard=2)),
 }
+SKIPPING = (Degrees(), Degrees(shard=2))  # two processes each
 
 
 def trainer_in(data, world, one=ADAMW, **more):
@@ -93,6 +96,30 @@ def audited(data, rank, size, *, is_audited=True, tokens=parallel.LENGTH):
     return digest.hexdigest()
 
 
+def skipping(data, degrees, rank, size):
+    """Of every process: whether it skipped each of three steps, in the second of which the last one's gradient is NaN.
+
+    And whether its weights and optimizer were left alone by that, and what it entered.
+    """
+    trainer = trainer_in(data, world_of(degrees, rank, size))
+    healthy, wrong = trainer._backward, math.nan if rank == size - 1 else 1.0
+
+    def state():
+        return {name: tensor.clone() for name, tensor in checkpoint.pack(trainer.model, trainer.optimizers).items()}
+
+    skips = [trainer.run_step().is_skipped]
+    before = state()
+    trainer._backward = lambda batch, *, scale: healthy(batch, scale=scale * wrong)
+    skips.append(trainer.run_step().is_skipped)
+    after = state()
+    is_same = all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+    trainer._backward = healthy
+    skips.append(trainer.run_step().is_skipped)
+    told = [None] * size
+    dist.all_gather_object(told, (skips, is_same, list(trainer.ledger.steps)))
+    return told
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     return parallel.make_data(tmp_path_factory.mktemp("chain"))
@@ -109,6 +136,8 @@ def done(data, tmp_path_factory):
     for name, (size, degrees) in MESHES.items():  # those of four processes come first
         tasks["from one", name] = (size, partial(resumed, data, folder / "one", degrees))
     tasks["from four", "two"] = (2, partial(resumed, data, folder / "four", Degrees(context=2)))
+    for degrees in SKIPPING:
+        tasks["skipping", degrees] = (2, partial(skipping, data, degrees))
     for size in (2, 4):
         tasks["audited", size] = (size, partial(audited, data))
     results = parallel.in_processes(list(tasks.values()), folder)
@@ -135,13 +164,19 @@ def passes_of(rank):
 
 def test_a_checkpoint_of_any_mesh_goes_on_in_any_other(done):
     expected_loss, expected = done["alone"]
-    others = {key: value for key, value in done.items() if isinstance(key, tuple) and key[0] != "audited"}
+    apart = ("audited", "skipping")
+    others = {key: value for key, value in done.items() if isinstance(key, tuple) and key[0] not in apart}
     assert len(others) == 3 * len(MESHES) + 1
     for key, (loss, weights) in others.items():
         assert loss == pytest.approx(expected_loss, rel=LIMIT), key
         assert weights.keys() == expected.keys(), key
         for name, weight in weights.items():
             assert (weight - expected[name]).norm() <= LIMIT * expected[name].norm(), (key, name)
+
+
+def test_a_gradient_that_is_not_finite_in_one_process_is_skipped_by_all(done):
+    for degrees in SKIPPING:
+        assert done["skipping", degrees] == 2 * [([False, True, False], True, [1])], degrees
 
 
 def test_an_audited_run_gives_the_same_bits_for_any_number_of_processes(done, data):
