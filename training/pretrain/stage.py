@@ -64,7 +64,6 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
 
     `start` is the folder of a model to go on from; None: begin with the recipe's seed.
     """
-    export.require_transformers()
     recipe = job.settings_as(PretrainRecipe, "pretrain")
     plan, shards, sidecars = open_inputs(job, recipe)
     set_up_torch(job)
@@ -72,6 +71,8 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
     degrees = Degrees.of(job.run)
     with joined_world(degrees, hang_seconds=job.run.hang_seconds) as world:
         shape = model_shape(job.settings_as(ModelRecipe, "model"), _tokenizer_folder(job))
+        if not own_layout(shape, recipe):
+            export.require_transformers()
         check_degrees(
             degrees,
             shape,
@@ -143,6 +144,11 @@ def compile_model(trainer: Trainer, what: bool | str) -> None:
 def model_shape(recipe: ModelRecipe, tokenizer: Path) -> ModelConfig:
     """The recipe's shape over the tokenizer's vocabulary."""
     return recipe.shape(vocab_size=max(export.token_ids(tokenizer).values()) + 1)
+
+
+def own_layout(shape: ModelConfig, recipe: PretrainRecipe) -> tuple[str, ...]:
+    """Why a model is kept in the package's own layout; empty where one of transformers' classes is the model."""
+    return (*shape.inexpressible(), *recipe.objective.inexpressible())
 
 
 def build_model(
@@ -324,7 +330,7 @@ def _finish(
     """Export, judge and sum up."""
     position, record, ledger = trainer.position, trainer.plan.record, trainer.ledger
     folder = work.path / MODEL_FOLDER
-    reasons = (*trainer.model.config.inexpressible(), *trainer.recipe.objective.inexpressible())
+    reasons = own_layout(trainer.model.config, trainer.recipe)
     if reasons:
         notes["own_layout"] = list(reasons)
     names = export.write_model(

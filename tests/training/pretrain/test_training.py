@@ -32,7 +32,8 @@ from training.pretrain.shape import ExpertLayers
 from training.progress import read_metrics
 from training.recipe import AverageRecipe
 from training.records import RecipeError
-from training.runner import REQUEUE_EXIT_CODE, StopRequested
+from training.runner import REQUEUE_EXIT_CODE, StopRequested, run_job
+from training.stages import STAGES
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 ALONE = World(rank=0, size=1, device=torch.device("cpu"))
@@ -408,42 +409,38 @@ def test_a_wrong_export_is_noticed(made, chain, tmp_path):
 # Processes of their own
 
 
-def launched(job, path):
-    """Run a job as the runner does; the finished process."""
-    write_job(job, path)
-    argv = [sys.executable, "-m", "training", str(path)]
-    return subprocess.run(argv, env=ENVIRONMENT, capture_output=True, text=True, timeout=200)
+def rows_of(job):
+    return [row for row in read_metrics(Path(job.output) / "metrics.jsonl") if "loss" in row]
 
 
-def losses_of(job):
-    rows = read_metrics(Path(job.output) / "metrics.jsonl")
-    return [row["loss"] for row in rows if "loss" in row]
-
-
-class Warned:
-    """A watched job whose launcher gets SIGUSR1 after some steps of its first life."""
+class Disturbed:
+    """Follows a job of several processes as Dagster does, and strikes its launcher when a life has made some steps."""
 
     def __init__(self, folder):
-        self.folder, self.said, self.warned = folder, [], 0
-        self.is_canceling, self.observed = lambda: False, []
-
-    say = property(lambda self: self.said.append)
-    observe = property(lambda self: self.observed.append)
+        self.folder, self.observed, self.strike, self.began = folder, [], None, 0.0
+        self.observe, self.say, self.is_canceling = self.observed.append, lambda _: None, lambda: False
 
     def hear(self, kind, _, values):
-        if kind == "progress" and values["step"] >= 5 and not self.warned:
-            supervisor = json.loads((self.folder / "process.json").read_text())["pid"]
-            self.warned = int(Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text())
-            os.kill(self.warned, signal.SIGUSR1)
+        if kind == "progress" and self.strike and values["time"] > self.began:
+            (launcher,) = children(json.loads((self.folder / "process.json").read_text())["pid"])
+            self.strike(launcher)
+            self.strike = None
 
-    def follow(self, task):
+    def follow(self, task, strike=None):
+        self.strike, self.began = strike, time.time()
         run = SimpleNamespace(log_metrics=lambda _: None, set_tags=lambda _: None)
-        return bridge._follow(LocalBackend(), task, self.folder, run, self, None)
+        status = bridge._follow(LocalBackend(), task, self.folder, run, self, None)
+        assert not self.strike, (self.folder / "log.txt").read_text()
+        return status
 
 
-def test_two_processes_that_are_warned_are_submitted_again_and_train_the_model_of_one(tmp_path, monkeypatch):
-    mixture = tiny.MixtureRecipe(max_epochs=10, held_out_fraction=0.1)
-    recipe = dataclasses.replace(tiny.PRETRAIN, precision="fp32", optimizer="adamw", tokens=40 * 256)
+def children(pid):
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_two_processes_that_are_killed_and_warned_train_the_model_of_one(tmp_path, monkeypatch):
+    mixture = tiny.MixtureRecipe(max_epochs=100, held_out_fraction=0.1)
+    recipe = dataclasses.replace(tiny.PRETRAIN, precision="fp32", optimizer="adamw", tokens=100 * 256)
     chain = tiny.TinyChain(tmp_path, pretrain=recipe, mixture=mixture)
     alone, together = (
         chain.job(name, micro_batch_tokens=64, processes=count, shard=count, checkpoint_seconds=0.0)
@@ -451,23 +448,77 @@ def test_two_processes_that_are_warned_are_submitted_again_and_train_the_model_o
     )
     stage.run(alone, tiny.work_in(Path(alone.output)))
     write_job(together, Path(together.output) / "job.json")
-    watch = Warned(Path(together.output))
+    watch = Disturbed(Path(together.output))
     monkeypatch.setattr(bridge, "announce", watch.hear)
     argv = ("-m", "training", f"{together.output}/job.json")
     size = Size(processes=2, threads=1)
     task = Task(key="two", argv=argv, size=size, folder=together.output, environment={"HF_HUB_OFFLINE": "1"})
-    assert watch.follow(task).exit_code == REQUEUE_EXIT_CODE and watch.warned, watch.said
+    # One process is gone: the launcher ends the other, though that one would wait half an hour for it.
+    assert watch.follow(task, lambda launcher: os.kill(children(launcher)[1], signal.SIGKILL)).exit_code == 1
+    # A warning: the launcher ends with 1 here too, and the job is one to submit again all the same.
+    assert watch.follow(task, lambda launcher: os.kill(launcher, signal.SIGUSR1)).exit_code == REQUEUE_EXIT_CODE
     assert watch.follow(task).state == "succeeded", Path(together.output, "log.txt").read_text()
-    assert watch.observed[-1]["step"] == 40 and watch.observed[-1]["tokens_per_second"] > 0
-    assert losses_of(together) == pytest.approx(losses_of(alone), rel=1e-4)
+    assert watch.observed[-1]["step"] == 100 and watch.observed[-1]["tokens_per_second"] > 0
+    # A step that was made again after the kill is written again.
+    losses = [{row["step"]: row["loss"] for row in rows_of(job)} for job in (alone, together)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
     weights = [load_file(Path(job.output, "model", "model.safetensors")) for job in (alone, together)]
     for name, weight in weights[0].items():
         assert torch.allclose(weights[1][name], weight, rtol=1e-2, atol=1e-3), name
     notes = json.loads(Path(together.output, "artifact.json").read_text())["notes"]
-    assert notes["processes"] == notes["mesh"]["shard"] == 2 and 5 < notes["resumed_at_step"] < 40
+    assert notes["processes"] == notes["mesh"]["shard"] == 2 and 0 < notes["resumed_at_step"] < 100
 
 
-def test_a_run_that_is_killed_or_told_to_stop_goes_on_to_the_same_weights(tmp_path):
+BARE = """
+import builtins, importlib, pkgutil, sys
+
+ALLOWED = {"torch", "numpy", "safetensors", "training", *sys.stdlib_module_names}
+plain = builtins.__import__
+
+
+def guarded(name, globals=None, locals=None, fromlist=(), level=0):
+    asking, asked = ((globals or {}).get("__name__") or "").partition(".")[0], name.partition(".")[0]
+    if level == 0 and asking == "training" and asked not in ALLOWED:
+        raise ModuleNotFoundError(f"No module named {name!r}: this node is bare", name=name)
+    return plain(name, globals, locals, fromlist, level)
+
+
+builtins.__import__ = guarded
+import training.pretrain
+
+for module in pkgutil.iter_modules(training.pretrain.__path__):
+    importlib.import_module(f"training.pretrain.{module.name}")
+from training import runner, stages
+
+sys.exit(runner.main(sys.argv[1:], stages.STAGES))
+"""
+
+
+def test_a_node_that_has_torch_numpy_and_safetensors_alone_trains(chain, tmp_path):
+    """To the end where the model is in the package's own layout; transformers checks the others."""
+    job = chain.job("bare", model=dataclasses.replace(tiny.MODEL, activation="relu2"))
+    write_job(job, tmp_path / "job.json")
+    argv = [sys.executable, "-c", BARE, str(tmp_path / "job.json")]
+    done = subprocess.run(argv, env=ENVIRONMENT, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(Path(job.output, "artifact.json").read_text())["notes"]["own_layout"]
+
+
+def trained(job, monkeypatch):
+    """What a job's training left: weights and optimizer, before the stage makes anything of them."""
+    found = {}
+
+    def noting(trainer, watch):
+        train(trainer, watch)
+        found.update(state_of(trainer))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stage, "train", noting)
+        assert run_job(job, STAGES) == 0
+    return found
+
+
+def test_a_run_that_is_killed_or_told_to_stop_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     texts = {source: [tiny.sentence((source, number)) for number in range(30)] for source in ("books", "web")}
     mixture = tiny.MixtureRecipe(max_epochs=10, held_out_fraction=0.1)
     recipe = dataclasses.replace(tiny.PRETRAIN, tokens=40 * 256)
@@ -476,7 +527,6 @@ def test_a_run_that_is_killed_or_told_to_stop_goes_on_to_the_same_weights(tmp_pa
     straight, stopped = (
         chain.job(name, threads=1, checkpoint_seconds=0.0, micro_batch_tokens=64) for name in ("straight", "stopped")
     )
-    stage.run(straight, tiny.work_in(Path(straight.output)))
     write_job(stopped, tmp_path / "job.json")
     for moment, number in ((5, signal.SIGKILL), (15, signal.SIGTERM), (25, signal.SIGKILL)):
         running = subprocess.Popen(
@@ -487,10 +537,11 @@ def test_a_run_that_is_killed_or_told_to_stop_goes_on_to_the_same_weights(tmp_pa
             time.sleep(0.01)
         running.send_signal(number)
         assert running.wait(60) == (REQUEUE_EXIT_CODE if number == signal.SIGTERM else -number)
-    done = launched(stopped, tmp_path / "job.json")
-    assert done.returncode == 0, done.stderr
+    ours, theirs = (trained(job, monkeypatch) for job in (stopped, straight))
+    assert_same_bits(ours, theirs)
+    assert any(name.startswith("muon.") for name in ours) and any(name.endswith(".exp_avg_sq") for name in ours)
     record = json.loads(Path(stopped.output, "artifact.json").read_text())
     assert 0 < record["notes"]["resumed_at_step"] < 40
-    ours, theirs = (Path(job.output, "model", "model.safetensors").read_bytes() for job in (straight, stopped))
-    assert ours == theirs
+    files = [Path(job.output, "model", "model.safetensors").read_bytes() for job in (straight, stopped)]
+    assert files[0] == files[1]
     assert not Path(stopped.output, "scratch").exists()
