@@ -28,6 +28,8 @@ from training.pretrain.shape import ExpertLayers, ModelConfig, RotaryScaling
 from training.records import RecipeError, read_record, write_record
 
 OWN_TYPE = "pedigree_decoder"  # the model_type of a model that no class of transformers is
+WEIGHTS = "model.safetensors"
+PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 TOLERANCE = 1e-4  # largest difference of fp32 logits
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
@@ -199,7 +201,8 @@ def _read_experts(data: dict[str, Any]) -> ExpertLayers:
         raise DataError("config.json: only the first layers may be without experts")
     coefficient = data.get("router_aux_loss_coef", 0.0)
     return ExpertLayers(
-        count=data["num_experts"],
+        # transformers wrote the first name until 5.17 or later, the second in 5.23.
+        count=data["num_experts"] if "num_experts" in data else data["num_local_experts"],
         active=data["num_experts_per_tok"],
         width=data["moe_intermediate_size"],
         first_layer=len(dense),
@@ -265,12 +268,12 @@ def write_model(
     else:
         config = hugging_face_config(model.config, eos_id=eos_id, bos_id=bos_id, pad_id=pad_id)
         views = hugging_face_views(model)
-    save_tensors({name: _written(name, view).cpu() for name, view in views}, folder / "model.safetensors")
+    save_tensors({name: _written(name, view).cpu() for name, view in views}, folder / WEIGHTS)
     write_json(folder / "config.json", config)
     generation = {"bos_token_id": bos_id, "eos_token_id": eos_id, "pad_token_id": pad_id, "do_sample": False}
     given = {name: value for name, value in generation.items() if value is not None}
     write_json(folder / "generation_config.json", given)
-    return ("model.safetensors", "config.json", "generation_config.json", *copied)
+    return (WEIGHTS, "config.json", "generation_config.json", *copied)
 
 
 def own_views(model: Decoder) -> Iterator[tuple[str, Tensor]]:
@@ -281,13 +284,21 @@ def own_views(model: Decoder) -> Iterator[tuple[str, Tensor]]:
 
 def _written(name: str, view: Tensor) -> Tensor:
     """A contiguous copy; transformers' attention weights have the heads' axes joined into rows."""
-    joined = view.reshape(-1, view.shape[-1]) if ".self_attn." in name and view.dim() > 1 else view
-    return joined.detach().clone().contiguous()
+    return view.reshape(_written_shape(name, view)).detach().clone().contiguous()
+
+
+def _written_shape(name: str, view: Tensor) -> tuple[int, ...]:
+    if ".self_attn." in name and view.dim() > 1:
+        return view.numel() // view.shape[-1], view.shape[-1]
+    return tuple(view.shape)
 
 
 def read_shape(folder: Path) -> ModelConfig:
     """The shape of the model in a folder of either layout. DataError for what cannot be read."""
-    data = _config(folder)
+    return _shape(_config(folder))
+
+
+def _shape(data: dict[str, Any]) -> ModelConfig:
     return read_record(ModelConfig, data["shape"]) if data.get("model_type") == OWN_TYPE else read_config(data)
 
 
@@ -297,16 +308,47 @@ def _config(folder: Path) -> dict[str, Any]:
 
 @torch.no_grad()
 def read_model(folder: Path) -> Decoder:
-    """The model in a folder of either layout. DataError when a weight is missing or has another shape."""
-    model = Decoder(read_shape(folder))
-    own_layout = _config(folder).get("model_type") == OWN_TYPE
-    weights = load_file(folder / "model.safetensors")
-    for name, view in own_views(model) if own_layout else hugging_face_views(model):
-        if name not in weights or weights[name].numel() != view.numel():
-            given = tuple(weights[name].shape) if name in weights else "nothing"
-            raise DataError(f"{folder}: {name} is {given}, the configuration wants {view.numel()} numbers")
+    """The model in a folder of either layout, its weights in one file of safetensors or in several with an index.
+
+    DataError when a weight is missing, has another shape or is one that this model does not have, and for weights in
+    pickles, which are never read.
+    """
+    data = _config(folder)
+    model = Decoder(_shape(data))
+    views = dict(own_views(model) if data.get("model_type") == OWN_TYPE else hugging_face_views(model))
+    weights = _weights(folder)
+    unknown = [name for name in weights if name not in views and not _is_repeated(name, model.config)]
+    if unknown:
+        raise DataError(f"{folder}: {unknown[0]} is no weight of a {data['model_type']} with this config.json")
+    for name, view in views.items():
+        wanted = _written_shape(name, view)
+        given = tuple(weights[name].shape) if name in weights else "missing"
+        if given != wanted:
+            raise DataError(f"{folder}: {name} is {given}, the configuration wants {wanted}")
         view.copy_(weights[name].view(view.shape))
     return model
+
+
+def _is_repeated(name: str, config: ModelConfig) -> bool:
+    """What older files hold beside the weights: a tied head, and frequencies that follow from the configuration."""
+    return (name == "lm_head.weight" and config.tied) or name.endswith("rotary_emb.inv_freq")
+
+
+def _weights(folder: Path) -> dict[str, Tensor]:
+    """Every tensor of `model.safetensors`, or of the files that its index names."""
+    index = folder / f"{WEIGHTS}.index.json"
+    files = [WEIGHTS]
+    if not (folder / WEIGHTS).exists() and index.exists():
+        files = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
+    tensors: dict[str, Tensor] = {}
+    for name in files:
+        # An index names files beside it; anything else could be any file of the machine.
+        if Path(name).name != name or not (folder / name).exists():
+            pickled = any(path.suffix in PICKLES for path in folder.iterdir())
+            advice = "; weights in pickles are not read, save them again as safetensors" if pickled else ""
+            raise DataError(f"{folder}: there is no {name} in it{advice}")
+        tensors |= load_file(folder / name)
+    return tensors
 
 
 def _special_id(tokenizer: Path, name: str) -> int | None:

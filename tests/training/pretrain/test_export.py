@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tests.training.pretrain import tiny
 from training.job import DataError
@@ -84,6 +85,79 @@ def test_a_raised_base_is_written_as_the_base_that_it_is(tokenizer, tmp_path):
     assert export.compare(model, tmp_path, tokens()).is_equal
     # Head width 8: 10,000 · 4^(8 / 6).
     assert export.read_model(tmp_path).config.rope_theta == pytest.approx(63_496.04)
+
+
+SAVED = {
+    "Llama": {},
+    "Qwen3": {},
+    "Qwen3Moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "mlp_only_layers": [0]},
+}
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A function that has transformers save a random model of a class, and returns the model and its folder."""
+    import transformers
+
+    def save(name: str, **more) -> tuple[torch.nn.Module, Path]:
+        torch.manual_seed(0)
+        config = getattr(transformers, f"{name}Config")(
+            vocab_size=tiny.VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=2, head_dim=16,
+            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64, initializer_range=0.3,
+            **SAVED[name], **{key: more.pop(key) for key in ("tie_word_embeddings",) if key in more},
+        )  # fmt: skip
+        model = getattr(transformers, f"{name}ForCausalLM")(config).eval().requires_grad_(False)
+        for parameter in model.parameters():  # norms start at one, where each could stand in for another
+            parameter.add_(0.1 * torch.randn(parameter.shape))
+        model.save_pretrained(tmp_path, **more)
+        return model, tmp_path
+
+    return save
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("shard", [{}, {"max_shard_size": "20KB"}], ids=["one file", "sharded"])
+@pytest.mark.parametrize("name", SAVED)
+def test_what_transformers_saves_is_read(saved, name, shard, tied):
+    theirs, folder = saved(name, tie_word_embeddings=tied, **shard)
+    assert (folder / "model.safetensors").exists() == (not shard)
+    ours = export.read_model(folder)
+    assert ours.config.tied == tied and ours.config.parameter_count == sum(p.numel() for p in theirs.parameters())
+    wanted = theirs(tokens(), use_cache=False).logits
+    difference = logits_of(ours) - wanted
+    assert difference.abs().max() <= export.TOLERANCE and wanted.std() > 0.5
+    assert torch.equal(logits_of(ours).argmax(-1), wanted.argmax(-1))
+
+
+def test_weights_that_are_not_the_models_are_refused(saved, tmp_path):
+    _, folder = saved("Llama", tie_word_embeddings=False, max_shard_size="20KB")
+    index = folder / "model.safetensors.index.json"
+    good = json.loads(index.read_text())
+    last = sorted(good["weight_map"].values())[-1]
+    (folder / last).rename(folder / "aside.safetensors")
+    with pytest.raises(DataError, match=f"there is no {last} in it$"):
+        export.read_model(folder)
+    index.write_text(json.dumps({"weight_map": {"x": f"../{folder.name}/aside.safetensors"}}))
+    with pytest.raises(DataError, match=r"there is no \.\./"):
+        export.read_model(folder)
+    index.unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"never opened")
+    with pytest.raises(DataError, match="pickles are not read, save them again as safetensors"):
+        export.read_model(folder)
+
+
+def test_a_weight_too_many_or_of_another_shape_is_refused(saved):
+    _, folder = saved("Llama")
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    bias = {"model.layers.0.self_attn.q_proj.bias": torch.ones(64)}
+    save_file(weights | bias, path)
+    with pytest.raises(DataError, match=r"q_proj.bias is no weight of a llama"):
+        export.read_model(folder)
+    turned = {name: weight.t().contiguous() if "gate_proj" in name else weight for name, weight in weights.items()}
+    save_file(turned, path)
+    with pytest.raises(DataError, match=r"gate_proj.weight is \(32, 48\), the configuration wants \(48, 32\)"):
+        export.read_model(folder)
 
 
 INEXPRESSIBLE = {
