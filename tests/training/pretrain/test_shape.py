@@ -25,16 +25,51 @@ def shape_of(name: str) -> ModelConfig:
     return read_record(ModelRecipe, preset.model).shape(vocab_size=preset.vocab_size)
 
 
+# Written down here and not read from the presets: parameters of the published weight files, a tied head counted once,
+# and what their cards and papers print of them (Llama: arXiv 2407.21783 and the cards of meta-llama; Qwen3: arXiv
+# 2505.09388, tables 1 and 2, and the cards, which also give the count without embeddings), in 10^9.
+PUBLISHED = {
+    "llama-3.2-1b": (1_235_814_400, 1.23, None),
+    "llama-3.2-3b": (3_212_749_824, 3.21, None),
+    "llama-3-8b": (8_030_261_248, 8.03, None),
+    "llama-3.1-8b": (8_030_261_248, 8.03, None),
+    "llama-3-70b": (70_553_706_496, 70.6, None),
+    "llama-3.1-70b": (70_553_706_496, 70.6, None),
+    "qwen3-0.6b": (596_049_920, 0.6, 0.44),
+    "qwen3-1.7b": (1_720_574_976, 1.7, 1.4),
+    "qwen3-4b": (4_022_468_096, 4.0, 3.6),
+    "qwen3-8b": (8_190_735_360, 8.2, 6.95),
+    "qwen3-14b": (14_768_307_200, 14.8, 13.2),
+    "qwen3-32b": (32_762_123_264, 32.8, 31.2),
+    "qwen3-30b-a3b": (30_532_122_624, 30.5, 29.9),
+    "qwen3-235b-a22b": (235_093_634_560, 235, 234),
+}
+ACTIVE = {"qwen3-30b-a3b": 3.3, "qwen3-235b-a22b": 22}  # 10^9 for a token, of the same cards
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_counts_to_its_published_number_here_and_in_transformers(name):
     shape = shape_of(name)
-    data = hugging_face_config(shape, eos_id=0)
     with torch.device("meta"):
-        config = AutoConfig.for_model(**{**data, "num_hidden_layers": 2})
-        two_layers = sum(p.numel() for p in AutoModelForCausalLM.from_config(config).parameters())
-    # Layers are alike, so two of them and the rest say it all; a 94-layer class takes seconds to build.
-    assert dataclasses.replace(shape, layers=2).parameter_count == two_layers
-    assert shape.parameter_count == PRESETS[name].parameters
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**hugging_face_config(shape, eos_id=0)))
+    assert shape.parameter_count == sum(p.numel() for p in model.parameters()) == PRESETS[name].parameters
+    if name in PUBLISHED:
+        assert shape.parameter_count == PUBLISHED[name][0]
+    else:
+        assert name in ("1m", "3m", "10m", "30m", "100m", "300m")  # a ladder of our own
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_what_the_cards_print_is_the_count_in_their_digits(name):
+    shape, (_, total, without_embeddings) = shape_of(name), PUBLISHED[name]
+    embeddings = shape.vocab_size * shape.width * (1 if shape.tied else 2)
+    printed = [(shape.parameter_count, total), (shape.parameter_count - embeddings, without_embeddings)]
+    printed.append((shape.active_parameter_count, ACTIVE.get(name)))
+    for count, said in printed:
+        if said is not None:
+            digits = len(str(said).partition(".")[2])
+            # Within one of the last digit: cards cut as often as they round.
+            assert abs(count / 1e9 - said) < 10**-digits, (name, count, said)
 
 
 def test_the_documentation_lists_every_preset_with_its_count():
