@@ -195,6 +195,7 @@ def decontamination_rates(records: Sequence[Record]) -> list[dict[str, Any]]:
             **{how: plants.get(f"plants_found_{benchmark['name']}_{how}") for how in ("verbatim", "edited")},
             "marked": record["metrics"].get(f"documents_marked_{benchmark['name']}"),
             "documents": record["counts"]["in"],
+            "parts": record.get("notes", {}).get("hits_by_part", {}).get(benchmark["name"], {}),
         }
         for _, record in of_asset(records, "decontaminated_documents")
         for benchmark in record["settings"].get("decontaminate", {}).get("benchmarks", ())

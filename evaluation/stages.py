@@ -50,7 +50,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             name="card",
-            version="6",
+            version="7",
             modules=(
                 "evaluation.card",
                 "evaluation.report",

@@ -200,7 +200,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             name="benchmarks",
-            version="1",
+            version="2",
             modules=(
                 "training.data.benchmarks",
                 "training.data.decontaminate",
@@ -215,7 +215,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             name="decontaminate",
-            version="1",
+            version="2",
             in_ranks=True,
             modules=(
                 "training.data.decontaminate",

@@ -215,6 +215,7 @@ def test_what_the_ngrams_find_and_who_encoded_are_shown(tmp_path):
         counts=counts(20_000, 20_000),
         metrics={"documents_marked_exam": 3.0},
         settings={"decontaminate": {"benchmarks": [{"name": "exam", "ngram_words": 13}]}},
+        notes={"hits_by_part": {"exam": {"answer": 1, "question": 4}}},
     )
     (tmp_path / "shards").mkdir()
     shards = commit(
@@ -231,7 +232,7 @@ def test_what_the_ngrams_find_and_who_encoded_are_shown(tmp_path):
     made = [Path(item.path) for item in (index, clean, tokenizer, shards)]
     text = " ".join(_Page(render_report(records_of(made))).text.split())
     assert "language <i>de73.2501.5004.5001.500" in text
-    assert "s1exam13100.077.5320,000" in text
+    assert "s1exam13100.077.5320,000answer 1, question 4" in text
     assert "2 files encoded by gigatoken, 1 files encoded by tokenizers" in text
     assert "52 documents" in text and "differ on '<b>'" in text
 

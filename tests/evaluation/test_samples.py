@@ -80,11 +80,14 @@ def test_redactions_show_the_placeholder_and_its_surroundings(records):
 
 
 def test_the_shared_span_of_a_contaminated_document_is_marked(tmp_path):
-    row = document(5, "before the answer is 42 after", reason="contaminated", benchmark="b", item="b/1", span="7:23")
-    documents(tmp_path / "c", [], [row], ("benchmark", "item", "span"))
+    row = document(
+        5, "before the answer is 42 after", reason="contaminated", benchmark="b", item="b/1", part="answer", span="7:23"
+    )
+    documents(tmp_path / "c", [], [row], ("benchmark", "item", "part", "span"))
     commit(tmp_path / "c", "decontaminated_documents", partition="tiny@s1", counts=counts(1, 0, contaminated=1))
     (group,) = sample_groups(records_of([tmp_path / "c"]), "decontaminated_documents")
     assert group.samples[0].parts == (("text", "before "), ("marked", "the answer is 42"), ("text", " after"))
+    assert group.samples[0].facts["part"] == "answer"
 
 
 def test_differences_are_by_word_and_text_is_cut_where_asked():

@@ -2,7 +2,8 @@
 
 `items.parquet` has a row for each part of each item: `number` (the item's row in the index), `benchmark`, `item` (its
 id), `part` (question, answer or passage), `text`. `index.safetensors` holds for each length k of n-grams the sorted
-hashes `hash_k`, and beside each the item's number `item_k` and what it proves `kind_k`.
+hashes `hash_k`, and beside each the item's number `item_k`, what it proves `kind_k`, and the parts of the item that its
+words are of `part_k` (a sum of PARTS).
 
 What is indexed: the n-grams (the benchmark's `ngram_words`) of question and answer read as one text. An item whose
 question is shorter has its whole question as one n-gram, of five words at least, which proves something only with the
@@ -44,6 +45,7 @@ MIN_LETTERED_WORDS: Final = 4
 # if the answer follows; nothing, as too many items of the benchmark have it.
 PLAIN, WHOLE, WITH_ANSWER, FORM = 0, 1, 2, 3
 MAX_ITEMS_OF_NGRAM: Final = 3
+PARTS: Final = {"passage": 1, "question": 2, "answer": 4}  # in the order in which an item is read
 
 _ITEM_SCHEMA = pa.schema(
     [("number", pa.int32()), *((name, pa.string()) for name in ("benchmark", "item", "part", "text"))]
@@ -219,11 +221,12 @@ class _Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grams:
-    """The n-grams of one length, sorted by hash, then item: the rows of a table, and each one's item and kind."""
+    """The n-grams of one length, sorted by hash, then item: the rows of a table; each one's item, kind and parts."""
 
     table: GramTable
     items: npt.NDArray[np.int32]
     kinds: npt.NDArray[np.uint8]
+    parts: npt.NDArray[np.uint8]
 
     @property
     def hashes(self) -> Hashes:
@@ -257,15 +260,16 @@ class BenchmarkIndex:
 
 def build_index(benchmarks: Sequence[BenchmarkRecipe], items: Sequence[Sequence[BenchmarkItem]]) -> BenchmarkIndex:
     """The index over the items of each benchmark."""
-    entries: dict[int, list[tuple[Hashes, int, int]]] = {}
+    entries: dict[int, list[tuple[_Ngrams, int, int]]] = {}
     names: list[tuple[str, str]] = []
     answers: dict[int, Hashes] = {}
     for benchmark, some in zip(benchmarks, items, strict=True):
         for item in some:
-            parts = [_Words.of(text) for text in (item.passage, bare_question(item.question), item.answer)]
-            for length, hashes, kind in _evidence(*parts, ngram_words=benchmark.ngram_words):
-                if len(hashes):
-                    entries.setdefault(length, []).append((hashes, len(names), kind))
+            texts = zip(PARTS.values(), (item.passage, bare_question(item.question), item.answer), strict=True)
+            parts = [_Words.of(text, part) for part, text in texts]
+            for length, ngrams, kind in _evidence(*parts, ngram_words=benchmark.ngram_words):
+                if len(ngrams.hashes):
+                    entries.setdefault(length, []).append((ngrams, len(names), kind))
                 if kind == WITH_ANSWER:
                     answers[len(names)] = parts[2].hashes
             names.append((benchmark.name, item.id))
@@ -281,44 +285,66 @@ def bare_question(question: str) -> str:
     return _TRAILING_LABEL.sub("", _LEADING_LABEL.sub("", question))
 
 
+def part_name(parts: int) -> str:
+    """The parts of an item that a stretch holds words of, such as `question+answer`; `parts` is a sum of PARTS."""
+    return "+".join(name for name, bit in PARTS.items() if parts & bit)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ngrams:
+    """N-grams, and which parts of the item the words of each are of."""
+
+    hashes: Hashes
+    parts: npt.NDArray[np.uint8]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Words:
-    """The words of a piece of text: their hashes, and those of words with a letter (0 for the others)."""
+    """The words of a piece of text: their hashes, those of words with a letter (0 for the others), the part of each."""
 
     hashes: Hashes
     lettered: Hashes
+    parts: npt.NDArray[np.uint8]
 
     @staticmethod
-    def of(text: str) -> _Words:
+    def of(text: str, part: int) -> _Words:
         hashes = word_hashes(text)
         with_letter = np.array([any(map(str.isalpha, word)) for word in words(text)], np.bool_)
-        return _Words(hashes=hashes, lettered=np.where(with_letter, hashes, np.uint64(0)))
+        return _Words(
+            hashes=hashes,
+            lettered=np.where(with_letter, hashes, np.uint64(0)),
+            parts=np.full(len(hashes), part, np.uint8),
+        )
 
     def __len__(self) -> int:
         return len(self.hashes)
 
     def last(self, number: int) -> _Words:
         start = max(0, len(self) - number)
-        return _Words(hashes=self.hashes[start:], lettered=self.lettered[start:])
+        return _Words(hashes=self.hashes[start:], lettered=self.lettered[start:], parts=self.parts[start:])
 
     def then(self, other: _Words) -> _Words:
         return _Words(
-            hashes=np.concatenate([self.hashes, other.hashes]), lettered=np.concatenate([self.lettered, other.lettered])
+            hashes=np.concatenate([self.hashes, other.hashes]),
+            lettered=np.concatenate([self.lettered, other.lettered]),
+            parts=np.concatenate([self.parts, other.parts]),
         )
 
-    def ngrams(self, num_words: int) -> Hashes:
+    def ngrams(self, num_words: int) -> _Ngrams:
         """The n-grams with enough different words that have a letter."""
         if len(self) < num_words:
-            return np.empty(0, np.uint64)
+            return _Ngrams(hashes=np.empty(0, np.uint64), parts=np.empty(0, np.uint8))
         windows = np.sort(np.lib.stride_tricks.sliding_window_view(self.lettered, num_words), axis=1)
         distinct = (windows[:, :1] != 0).sum(axis=1) + (windows[:, 1:] != windows[:, :-1]).sum(axis=1)
-        return ngram_hashes(self.hashes, num_words)[distinct >= min(MIN_LETTERED_WORDS, num_words)]
+        telling = distinct >= min(MIN_LETTERED_WORDS, num_words)
+        parts = np.bitwise_or.reduce(np.lib.stride_tricks.sliding_window_view(self.parts, num_words), axis=1)
+        return _Ngrams(hashes=ngram_hashes(self.hashes, num_words)[telling], parts=parts[telling])
 
 
 def _evidence(
     passage: _Words, question: _Words, answer: _Words, *, ngram_words: int
-) -> Iterator[tuple[int, Hashes, int]]:
-    """(words, n-gram hashes, kind) that show a document holds the item."""
+) -> Iterator[tuple[int, _Ngrams, int]]:
+    """(words, n-grams, kind) that show a document holds the item."""
     whole = question.then(answer)
     shortest = min(MIN_WORDS, ngram_words)
     # Half of the words of an n-gram at least are the item's own.
@@ -330,19 +356,22 @@ def _evidence(
 
 
 def _sorted_grams(
-    num_words: int, entries: Sequence[tuple[Hashes, int, int]], names: Sequence[tuple[str, str]]
+    num_words: int, entries: Sequence[tuple[_Ngrams, int, int]], names: Sequence[tuple[str, str]]
 ) -> Grams:
-    hashes = np.concatenate([some for some, _, _ in entries])
-    lengths = [len(some) for some, _, _ in entries]
+    hashes = np.concatenate([some.hashes for some, _, _ in entries])
+    parts = np.concatenate([some.parts for some, _, _ in entries])
+    lengths = [len(some.hashes) for some, _, _ in entries]
     items = np.repeat(np.array([item for _, item, _ in entries], np.int32), lengths)
     kinds = np.repeat(np.array([kind for _, _, kind in entries], np.uint8), lengths)
     order = np.lexsort((kinds, items, hashes))
-    hashes, items, kinds = hashes[order], items[order], kinds[order]
+    hashes, items, kinds, parts = hashes[order], items[order], kinds[order], parts[order]
     new = np.ones(len(hashes), np.bool_)
     new[1:] = (hashes[1:] != hashes[:-1]) | (items[1:] != items[:-1]) | (kinds[1:] != kinds[:-1])
+    # An n-gram that stands in an item several times is one row, of all the parts in which it stands.
+    parts = np.bitwise_or.reduceat(parts, np.flatnonzero(new)) if len(parts) else parts
     hashes, items, kinds = hashes[new], items[new], kinds[new]
     kinds[(kinds == PLAIN) & (_items_with_same(hashes, items, names) > MAX_ITEMS_OF_NGRAM)] = FORM
-    return Grams(table=GramTable.of(num_words, hashes), items=items, kinds=kinds)
+    return Grams(table=GramTable.of(num_words, hashes), items=items, kinds=kinds, parts=parts)
 
 
 def _items_with_same(
@@ -368,7 +397,8 @@ def save_index(index: BenchmarkIndex, path: Path) -> None:
         "answer_hashes": np.concatenate([np.empty(0, np.uint64), *(index.answers[n] for n in numbers.tolist())]),
     }
     for length, grams in index.grams.items():
-        arrays |= {f"hash_{length}": grams.hashes, f"item_{length}": grams.items, f"kind_{length}": grams.kinds}
+        arrays |= {f"hash_{length}": grams.hashes, f"item_{length}": grams.items}
+        arrays |= {f"kind_{length}": grams.kinds, f"part_{length}": grams.parts}
     with written(path) as stream:
         stream.write(save(arrays))
 
@@ -387,7 +417,12 @@ def load_index(folder: Path) -> BenchmarkIndex:
     return BenchmarkIndex(
         names=tuple(names[number] for number in range(len(names))),
         grams={
-            k: Grams(table=GramTable.of(k, arrays[f"hash_{k}"]), items=arrays[f"item_{k}"], kinds=arrays[f"kind_{k}"])
+            k: Grams(
+                table=GramTable.of(k, arrays[f"hash_{k}"]),
+                items=arrays[f"item_{k}"],
+                kinds=arrays[f"kind_{k}"],
+                parts=arrays[f"part_{k}"],
+            )
             for k in lengths
         },
         answers=dict(zip(arrays["answer_items"].tolist(), answers, strict=True)),

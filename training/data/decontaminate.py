@@ -5,8 +5,9 @@ more than `max_document_frequency` documents of the snapshot is a common phrase 
 of the whole snapshot: each rank judges by what it has seen and keeps what it found in a private file; `finish` adds up
 the counts and writes again those files in which a verdict changes.
 
-`hits.parquet` lists every item found: document, benchmark, item, `start` and `end` (characters of the document's text),
-`words`, and the shared `text`. A removed or flagged document carries its longest hit; `span` is `start:end`.
+`hits.parquet` lists every item found: document, benchmark, item, `part` (whose words these are: `question`, `answer`,
+`passage`, or several as in `question+answer`), `start` and `end` (characters of the document's text), `words`, and the
+shared `text`. A removed or flagged document carries its longest hit; `span` is `start:end`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import groupby
+from operator import or_
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from training.artifact import SCRATCH_FOLDER, written
-from training.data.benchmarks import FORM, WITH_ANSWER, BenchmarkIndex, BenchmarkItem, load_index
+from training.data.benchmarks import FORM, WITH_ANSWER, BenchmarkIndex, BenchmarkItem, load_index, part_name
 from training.data.documents import DocumentWriter, document_files, extra_columns, read_tables
 from training.data.grams import Occurrences, Scanner, column_of
 from training.data.ngrams import Hashes, words_with_spans
@@ -55,6 +57,7 @@ _MATCH = np.dtype(
         ("position", np.int32),  # of its first word
         ("start", np.int32),  # characters
         ("end", np.int32),
+        ("parts", np.uint8),  # of the item, a sum of benchmarks.PARTS
     ]
 )
 _HIT_SCHEMA = pa.schema(
@@ -66,6 +69,7 @@ _HIT_SCHEMA = pa.schema(
         ("warc_offset", pa.int64()),
         ("benchmark", pa.string()),
         ("item", pa.string()),
+        ("part", pa.string()),
         ("start", pa.int64()),
         ("end", pa.int64()),
         ("words", pa.int32()),
@@ -78,10 +82,15 @@ Matches = npt.NDArray[np.void]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hit:
-    """An item found in a text: the longest stretch they share, in characters [start, end) and in words."""
+    """An item found in a text: the longest stretch they share, in characters [start, end) and in words.
+
+    `part` says whose words these are: `question`, `answer`, `passage`, or several joined by `+`. The answer that a
+    short question needs close behind it lies outside of the stretch.
+    """
 
     benchmark: str
     item: str
+    part: str
     start: int
     end: int
     words: int
@@ -121,7 +130,8 @@ def _matches(
         for entry in range(gram, last):
             item, kind = int(grams.items[entry]), grams.kinds[entry]
             proves = kind != FORM and (kind != WITH_ANSWER or _answered(index, item, hashes, position + length))
-            yield row, item, int(first_grams[number]) + gram, length, proves, position, start, end
+            parts = int(grams.parts[entry])
+            yield row, item, int(first_grams[number]) + gram, length, proves, position, start, end, parts
 
 
 def _answered(index: BenchmarkIndex, item: int, hashes: Hashes, behind: int) -> bool:
@@ -144,9 +154,10 @@ def judge(matches: Matches, index: BenchmarkIndex, common: frozenset[int]) -> li
     for item, some in groupby(ordered.tolist(), key=lambda match: match[1]):
         stretches = [stretch for stretch in _stretches(some, common) if stretch is not None]
         if stretches:
-            words, start, end = max(stretches, key=lambda stretch: (stretch[0], -stretch[1]))
+            words, start, end, parts = max(stretches, key=lambda stretch: (stretch[0], -stretch[1]))
             benchmark, name = index.names[item]
-            hits.append((-words, item, Hit(benchmark=benchmark, item=name, start=start, end=end, words=words)))
+            hit = Hit(benchmark=benchmark, item=name, part=part_name(parts), start=start, end=end, words=words)
+            hits.append((-words, item, hit))
     return _outermost([hit for _, _, hit in sorted(hits, key=lambda entry: entry[:2])])
 
 
@@ -164,8 +175,10 @@ def _outermost(hits: list[Hit]) -> list[Hit]:
     return [hit for number, hit in enumerate(hits) if number not in inner]
 
 
-def _stretches(matches: Iterator[tuple[Any, ...]], common: frozenset[int]) -> Iterator[tuple[int, int, int] | None]:
-    """(words, start, end) of each run of neighbouring matches of one item that proves something, else None."""
+def _stretches(
+    matches: Iterator[tuple[Any, ...]], common: frozenset[int]
+) -> Iterator[tuple[int, int, int, int] | None]:
+    """(words, start, end, parts) of each run of neighbouring matches of one item that proves something, else None."""
     run: list[tuple[Any, ...]] = []
     for match in matches:
         if run and (match[3] != run[-1][3] or match[5] > run[-1][5] + 1):
@@ -175,10 +188,11 @@ def _stretches(matches: Iterator[tuple[Any, ...]], common: frozenset[int]) -> It
     yield _stretch(run, common)
 
 
-def _stretch(run: list[tuple[Any, ...]], common: frozenset[int]) -> tuple[int, int, int] | None:
+def _stretch(run: list[tuple[Any, ...]], common: frozenset[int]) -> tuple[int, int, int, int] | None:
     if not any(proves and gram not in common for _, _, gram, _, proves, *_ in run):
         return None
-    return run[-1][5] + run[-1][3] - run[0][5], run[0][6], run[-1][7]
+    parts = reduce(or_, (match[8] for match in run))
+    return run[-1][5] + run[-1][3] - run[0][5], run[0][6], run[-1][7], parts
 
 
 # What an index finds
@@ -297,7 +311,7 @@ def _place(
 ) -> dict[str, Any]:
     """Write the kept and the dropped documents of one file."""
     extra = extra_columns(path)
-    marks = ("benchmark", "item", "span")
+    marks = ("benchmark", "item", "part", "span")
     flags = (*marks, *(() if "flags" in extra else ("flags",)))
     names = f"documents/{rank:05d}.parquet", f"dropped/{rank:05d}.parquet"
     total = 0
@@ -340,7 +354,7 @@ def _verdicts(hits: Mapping[int, list[Hit]]) -> list[list[Any]]:
 
 
 def _marks(hit: Hit) -> dict[str, str]:
-    return {"benchmark": hit.benchmark, "item": hit.item, "span": f"{hit.start}:{hit.end}"}
+    return {"benchmark": hit.benchmark, "item": hit.item, "part": hit.part, "span": f"{hit.start}:{hit.end}"}
 
 
 def _listed(path: Path, hits: Mapping[int, list[Hit]]) -> list[dict[str, Any]]:
@@ -377,8 +391,14 @@ def _metrics(listed: list[dict[str, Any]], index: BenchmarkIndex, common: frozen
 
 def _notes(recipe: DecontaminateRecipe, listed: list[dict[str, Any]]) -> dict[str, Any]:
     longest = sorted(listed, key=lambda row: (-row["words"], row["id"], row["benchmark"], row["item"]))[:SAMPLE_HITS]
-    shown = ("id", "url", "benchmark", "item", "words", "text")
-    notes: dict[str, Any] = {"longest_hits": [{name: row[name] for name in shown} for row in longest]}
+    shown = ("id", "url", "benchmark", "item", "part", "words", "text")
+    by_part: dict[str, Counter[str]] = {}
+    for row in listed:
+        by_part.setdefault(row["benchmark"], Counter())[row["part"]] += 1
+    notes: dict[str, Any] = {
+        "hits_by_part": {name: dict(sorted(parts.items())) for name, parts in sorted(by_part.items())},
+        "longest_hits": [{name: row[name] for name in shown} for row in longest],
+    }
     if recipe.action == "off":
         notes["decontamination"] = "off: decontaminate.action is off, every document passed; hits are counted"
     return notes

@@ -53,6 +53,7 @@ EXTRA_COLUMNS: dict[str, pa.DataType] = {
     "similarity": pa.float32(),  # Jaccard with it, in [0, 1]
     "benchmark": pa.string(),
     "item": pa.string(),  # id of the benchmark's item
+    "part": pa.string(),  # of the item: question, answer, passage, or several joined by +
     "span": pa.string(),  # start:end, the characters of the text that document and item share
     "quality_score": pa.float32(),
     "perplexity": pa.float32(),

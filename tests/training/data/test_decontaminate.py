@@ -50,7 +50,39 @@ def test_the_span_is_the_longest_stretch_that_text_and_item_share(index):
     text = PAGE.format(f"{LONG} The Alder, of course.")
     (hit,) = scan(text, index)
     assert text[hit.start : hit.end] == f"{LONG} The Alder"
-    assert hit == Hit(benchmark="exam", item="rivers", start=26, end=26 + len(LONG) + 10, words=17)
+    assert hit == Hit(
+        benchmark="exam", item="rivers", part="question+answer", start=26, end=26 + len(LONG) + 10, words=17
+    )
+
+
+ASKED = "Which of these bridges was built by the guild of the millers"
+ANSWERED = "the stone one that leads from the abbey to the old mint"
+QUOTED = "Nine bridges cross the Alder, and each of them has a toll house and a legend of its own."
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (f"Tell me. {ASKED}, please?", "question"),
+        (f"We took {ANSWERED} and went home.", "answer"),
+        (f"{ASKED}? It was another. We took {ANSWERED}.", "question"),
+        (f"{ASKED}? {ANSWERED}", "question+answer"),
+        (f"as it says: a legend of its own. {ASKED}", "passage+question"),
+        (f"{QUOTED} {ASKED} {ANSWERED}", "passage+question+answer"),
+        (f"{QUOTED} That is all.", None),
+    ],
+)
+def test_a_hit_says_whose_words_it_has(tmp_path, text, part):
+    item = {"id": "toll", "question": ASKED, "answer": ANSWERED, "passage": QUOTED}
+    index = index_of(benchmark_of(tmp_path, [item], passage_field="passage", ngram_words=8))
+    assert [hit.part for hit in scan(PAGE.format(text), index)] == ([part] if part else [])
+
+
+def test_words_that_question_and_answer_both_have_are_of_both(tmp_path):
+    phrase = "to be or not to be that is"
+    item = {"id": "twice", "question": f"Who said {phrase}?", "answer": f"Hamlet did say {phrase}"}
+    index = index_of(benchmark_of(tmp_path, [item], ngram_words=8))
+    assert [hit.part for hit in scan(f"Well, {phrase}", index)] == ["question+answer"]
 
 
 @pytest.mark.parametrize("text", [LONG.upper(), LONG.replace(" ", "\n* "), LONG.replace("?", "…"), f"**{LONG}**"])
@@ -163,10 +195,11 @@ def test_removed_documents_name_item_and_span(tmp_path):
     (row,) = chain.rows(made, "dropped")
     start, end = map(int, row["span"].split(":"))
     assert (row["reason"], row["benchmark"], row["item"]) == ("contaminated", "exam", "rivers")
+    assert row["part"] == "question" and made.record()["notes"]["hits_by_part"] == {"exam": {"question": 1}}
     assert row["text"][start:end] == LONG.rstrip("?")
     assert made.record()["counts"] == {"in": 4, "kept": 3, "dropped": {"contaminated": 1}, "quarantined": {}}
     (hit,) = pq.read_table(Path(made.path, "hits.parquet")).to_pylist()
-    assert (hit["id"], hit["warc_offset"], hit["words"]) == (row["id"], 100, 15)
+    assert (hit["id"], hit["part"], hit["warc_offset"], hit["words"]) == (row["id"], "question", 100, 15)
 
 
 def test_flagged_documents_stay_and_say_so(tmp_path):
