@@ -247,25 +247,27 @@ def inspect(
     asset: Annotated[str, typer.Argument(help="a stage that sorts records, such as filtered_documents")],
     recipe: RecipeArgument,
     snapshot: Annotated[str, typer.Option(help="only this snapshot")] = "",
-    reason: Annotated[str, typer.Option(help="kept, dropped, quarantined, redacted, or how a reason begins")] = "",
+    reason: Annotated[
+        str,
+        typer.Option(help="kept, dropped, quarantined, redacted, cluster, just_passed, cut, or how a reason begins"),
+    ] = "",
     samples: Annotated[int, typer.Option(help="records shown of each group", min=0)] = 3,
     characters: Annotated[int, typer.Option(help="of each text", min=1)] = 500,
     seed: Annotated[int, typer.Option(help="another one shows other records")] = 0,
     root: RootOption = DEFAULT_ROOT,
     json_: JsonOption = False,
 ) -> None:
-    """Look at records that a stage kept, dropped, quarantined or redacted, by reason."""
+    """Look at records that a stage kept, dropped, quarantined or redacted, by reason; clusters, close calls, cuts."""
     from assets.terminal import show_samples
-    from evaluation.samples import has_records, sample_groups
+    from evaluation.closer import look_at
+    from evaluation.samples import has_records
 
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
     cells = comparison.cells.values()
     made = [(found.path, found.record) for cell in cells if (found := last_made(cell, root.resolve()))]
     if any(cell.asset == asset and cell.state == "outdated" for cell in cells):
         print(f"{asset} is outdated (`pedigree status {recipe}` says why); shown is what was made", file=sys.stderr)
-    groups = sample_groups(
-        made, asset, partition=snapshot, reason=reason, number=samples, characters=characters, seed=seed
-    )
+    groups = look_at(made, asset, partition=snapshot, reason=reason, number=samples, characters=characters, seed=seed)
     if not groups:
         known = ", ".join(dict.fromkeys(record["asset"] for _, record in made if has_records(record))) or "none"
         raise DataError(

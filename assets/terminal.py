@@ -142,7 +142,10 @@ def show_samples(groups: Iterable[Group]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for group in groups:
         what = f"{group.outcome}: {group.reason}" if group.reason else group.outcome
-        console.print(Text(f"\n{group.asset} [{group.partition}]  {what}  {group.number:,}", style="bold"))
+        number = (
+            f"{group.number:,}" if group.looked_at is None else f"{group.number:,} of {group.looked_at:,} looked at"
+        )
+        console.print(Text(_harmless(f"\n{group.asset} [{group.partition}]  {what}  {number}"), style="bold"))
         for sample in group.samples:
             console.print(Text(_harmless(f"\n  {sample.url}  {sample.id}"), style="cyan"))
             facts = ", ".join(f"{name} {_fact(value)}" for name, value in sample.facts.items())

@@ -17,7 +17,8 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from evaluation.samples import has_records, sample_groups
+from evaluation.closer import look_at
+from evaluation.samples import has_records
 from evaluation.scoreboard import long_context_lines, money, scoreboard, total_price
 from evaluation.scores import MODELS, sample_file
 from evaluation.truth import Record, of_asset
@@ -154,7 +155,7 @@ def looked_at(records: Sequence[Record]) -> list[dict[str, Any]]:
     groups = [
         group
         for asset in assets
-        for group in sample_groups(records, asset, number=SHOWN_SAMPLES, characters=SHOWN_CHARACTERS)
+        for group in look_at(records, asset, number=SHOWN_SAMPLES, characters=SHOWN_CHARACTERS)
     ]
     return [
         {"asset": asset, "partition": partition, "groups": list(found)}

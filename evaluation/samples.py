@@ -1,9 +1,9 @@
 """Looking at what a stage did: a few of the records that it kept, of those that each rule dropped, of each quarantine.
 
-`pedigree inspect` and the report show the same groups. Which records are shown depends on their ids and a seed alone,
-so that a second look sees the same ones, and another seed others. Near-duplicates come with their differences from
-the document that they repeat, contaminated documents with the span that they share with an item, redacted ones with
-the placeholders; what was redacted is nowhere and cannot be shown.
+`pedigree inspect` and the report show the same groups, these and those of evaluation.closer. Which records are shown
+depends on their ids and a seed alone, so that a second look sees the same ones, and another seed others.
+Near-duplicates come with their differences from the document that they repeat, contaminated documents with the span
+that they share with an item, redacted ones with the placeholders; what was redacted is nowhere and cannot be shown.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import hashlib
 import heapq
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,10 @@ DEDUPLICATED = "deduplicated_documents"
 Part = tuple[str, str]
 """What a stretch of text is, and the stretch: `text`, `marked` (why the record is here), `removed` (only in the
 document that this one repeats), `added` (only in this one)."""
+
+
+Place = tuple[Path, int, int]
+"""Where a record lies: its file, row group and row."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class Group:
     reason: str
     number: int
     samples: tuple[Sample, ...]
+    looked_at: int | None = None  # where the number is of so many records looked at, not of all
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -66,7 +71,7 @@ class _Heap:
     number: int = 0
     chosen: list[tuple[int, Path, int, int]] = field(default_factory=list)  # negated hash, file, row group, row
 
-    def add(self, rank: int, place: tuple[Path, int, int], most: int) -> None:
+    def add(self, rank: int, place: Place, most: int) -> None:
         self.number += 1
         if len(self.chosen) < most:
             heapq.heappush(self.chosen, (-rank, *place))
@@ -94,24 +99,29 @@ def sample_groups(
     `records` are artifacts with their `artifact.json`; other assets' are needed only for the texts that near-duplicates
     repeat. `reason` is the beginning of a reason, or an outcome.
     """
-    made = [one for one in of_asset(records, asset) if partition in ("", one[1]["partition"], _snapshot(one[1]))]
-    made = [one for one in made if has_records(one[1])]
     groups = []
-    for folder, record in made:
+    for folder, record in made_of(records, asset, partition):
         heaps = _heaps(folder, record, number, seed)
-        rows = _rows_at({place[1:] for heap in heaps.values() for place in heap.chosen})
+        rows = rows_at({place[1:] for heap in heaps.values() for place in heap.chosen})
         originals = _originals(records, rows.values())
         for (outcome, why), heap in heaps.items():
-            if not _asked(reason, outcome, why):
+            if not is_asked(reason, outcome, why):
                 continue
             chosen = [rows[place[1:]] for place in sorted(heap.chosen, key=lambda one: (-one[0], one[1:]))]
-            samples = tuple(_sample(row, outcome, why, originals, characters) for row in chosen)
+            samples = tuple(sample_of(row, outcome, why, originals, characters) for row in chosen)
             groups.append(Group(asset, record["partition"], outcome, why, heap.number, samples))
     order = (KEPT, DROPPED, QUARANTINED, REDACTED)
     return sorted(groups, key=lambda one: (one.partition, order.index(one.outcome), -one.number, one.reason))
 
 
-def _asked(wanted: str, outcome: str, reason: str) -> bool:
+def made_of(records: Sequence[Record], asset: str, partition: str = "") -> list[Record]:
+    """The artifacts of an asset that have records; only those of `partition`, a partition or a snapshot, when given."""
+    made = [one for one in of_asset(records, asset) if partition in ("", one[1]["partition"], _snapshot(one[1]))]
+    return [one for one in made if has_records(one[1])]
+
+
+def is_asked(wanted: str, outcome: str, reason: str) -> bool:
+    """Whether a group is meant by `wanted`: an outcome, or the beginning of a reason or of `outcome:reason`."""
     return outcome == wanted or reason.startswith(wanted) or f"{outcome}:{reason}".startswith(wanted)
 
 
@@ -131,6 +141,15 @@ def _outcome(path: str) -> str:
     return names.get(name, KEPT if name in ("instructions.jsonl", "train.jsonl", "held_out.jsonl") else "")
 
 
+def files_of(folder: Path, record: Mapping[str, Any], what: str) -> list[Path]:
+    """The artifact's files with the records of one outcome, or else those in the folder `what`, in order."""
+    return [
+        folder / entry["path"]
+        for entry in record["files"]
+        if what in (_outcome(entry["path"]), entry["path"].partition("/")[0])
+    ]
+
+
 def _heaps(folder: Path, record: Mapping[str, Any], most: int, seed: int) -> dict[tuple[str, str], _Heap]:
     heaps: dict[tuple[str, str], _Heap] = {}
     for entry in record["files"]:
@@ -138,8 +157,8 @@ def _heaps(folder: Path, record: Mapping[str, Any], most: int, seed: int) -> dic
         if not outcome:
             continue
         path = folder / entry["path"]
-        for place, row in _rows(path, ("id", "reason", "redactions")):
-            rank = _rank(seed, row["id"])
+        for place, row in rows_of(path, ("id", "reason", "redactions")):
+            rank = rank_of(seed, row["id"])
             reason = (row.get("reason") or "") if outcome != KEPT else ""
             groups = [(outcome, reason)]
             if outcome == KEPT:
@@ -149,11 +168,12 @@ def _heaps(folder: Path, record: Mapping[str, Any], most: int, seed: int) -> dic
     return heaps
 
 
-def _rank(seed: int, name: str) -> int:
+def rank_of(seed: int, name: str) -> int:
+    """Where a record stands in the order in which records are shown."""
     return int.from_bytes(hashlib.blake2b(f"{seed}\0{name}".encode(), digest_size=8).digest(), "big")
 
 
-def _rows(path: Path, columns: Iterable[str]) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
+def rows_of(path: Path, columns: Iterable[str]) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
     """The rows of a file of documents or of lines, each with its row group and its number in it."""
     if path.suffix == ".parquet":
         with open_documents(path) as parquet:
@@ -167,12 +187,12 @@ def _rows(path: Path, columns: Iterable[str]) -> Iterator[tuple[tuple[int, int],
         yield (0, i), {**row, "id": name}
 
 
-def _rows_at(places: set[tuple[Path, int, int]]) -> dict[tuple[Path, int, int], dict[str, Any]]:
+def rows_at(places: set[Place]) -> dict[Place, dict[str, Any]]:
     """The whole rows at these places; of a file of documents only the row groups that have one are read."""
-    found: dict[tuple[Path, int, int], dict[str, Any]] = {}
+    found: dict[Place, dict[str, Any]] = {}
     for path in sorted({place[0] for place in places}):
         if path.suffix != ".parquet":
-            found |= {(path, *at): row for at, row in _rows(path, ()) if (path, *at) in places}
+            found |= {(path, *at): row for at, row in rows_of(path, ()) if (path, *at) in places}
             continue
         with open_documents(path) as parquet:
             for group in sorted({place[1] for place in places if place[0] == path}):
@@ -185,19 +205,25 @@ def _rows_at(places: set[tuple[Path, int, int]]) -> dict[tuple[Path, int, int], 
 def _originals(records: Sequence[Record], rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """The texts that near-duplicates repeat, by id, wherever deduplication left them."""
     wanted = {row["duplicate_of"] for row in rows if row.get("duplicate_of")}
-    places = {}
-    for folder, record in of_asset(records, DEDUPLICATED) if wanted else ():
-        for entry in record["files"]:
-            if _outcome(entry["path"]) in (KEPT, DROPPED):
-                path = folder / entry["path"]
-                places |= {(path, *at): row["id"] for at, row in _rows(path, ("id",)) if row["id"] in wanted}
-    return {places[place]: row["text"] for place, row in _rows_at(set(places)).items()}
+    return {name: row["text"] for name, row in rows_with_ids(of_asset(records, DEDUPLICATED), wanted).items()}
+
+
+def rows_with_ids(made: Iterable[Record], wanted: Set[str]) -> dict[str, dict[str, Any]]:
+    """The rows of kept and dropped documents with these ids, whichever of the artifacts has them, by id."""
+    places: dict[Place, str] = {}
+    for folder, record in made if wanted else ():
+        for path in (*files_of(folder, record, KEPT), *files_of(folder, record, DROPPED)):
+            places |= {(path, *at): row["id"] for at, row in rows_of(path, ("id",)) if row["id"] in wanted}
+    return {places[place]: row for place, row in rows_at(set(places)).items()}
 
 
 # What is shown of one.
 
 
-def _sample(row: Mapping[str, Any], outcome: str, reason: str, originals: Mapping[str, str], characters: int) -> Sample:
+def sample_of(
+    row: Mapping[str, Any], outcome: str, reason: str, originals: Mapping[str, str], characters: int
+) -> Sample:
+    """What is shown of a record; `originals` are the texts that near-duplicates repeat, by id."""
     text = _text(row)
     parts: Sequence[Part] = [("text", text)] if text else []
     if outcome == REDACTED:
@@ -239,9 +265,14 @@ def _near(gap: str, *, is_first: bool) -> str:
 
 
 def differences(original: str, copy: str) -> list[Part]:
-    """Word by word what `copy` lacks of `original` and what it adds; long stretches that both have are shortened."""
-    left, right = original.split()[:COMPARED_WORDS], copy.split()[:COMPARED_WORDS]
-    parts: list[Part] = []
+    """Word by word what `copy` lacks of `original` and what it adds; long stretches that both have are shortened.
+
+    Compared are the first COMPARED_WORDS of each behind the words with which both begin.
+    """
+    left, right = original.split(), copy.split()
+    same = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
+    parts: list[Part] = [("text", _joined(_shortened(left[:same])))] if same else []
+    left, right = left[same:][:COMPARED_WORDS], right[same:][:COMPARED_WORDS]
     for what, a, b, c, d in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
         if what == "equal":
             parts.append(("text", _joined(_shortened(left[a:b]))))

@@ -50,9 +50,10 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             name="card",
-            version="7",
+            version="8",
             modules=(
                 "evaluation.card",
+                "evaluation.closer",
                 "evaluation.report",
                 "evaluation.samples",
                 "evaluation.scoreboard",

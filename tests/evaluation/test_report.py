@@ -262,6 +262,7 @@ def test_every_outcome_of_every_stage_is_shown(inputs):
         ("filtered_documents", "dropped", "too_short", 1),
         ("deduplicated_documents", "kept", "", 1),
         ("deduplicated_documents", "dropped", "near_duplicate", 1),
+        ("deduplicated_documents", "cluster", "s1/a.warc.gz/000000000001", 2),
     ]
 
 
