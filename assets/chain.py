@@ -401,7 +401,7 @@ CHAIN: dict[str, Link] = {
             scope="recipe",
             settings=_sections("quality"),
             inputs=(Input(asset="extracted_documents", which="quality"),),
-            gates=("classifier_auc", "toxicity_auc"),
+            gates=("counts_balance", "classifier_auc", "toxicity_auc"),
         ),
         Link(
             name="document_scores",
@@ -431,6 +431,7 @@ CHAIN: dict[str, Link] = {
             scope="snapshot",
             settings=_sections("dedup"),
             inputs=(Input(asset="filtered_documents"),),
+            gates=("counts_balance",),
         ),
         Link(
             name="deduplicated_documents",
@@ -471,7 +472,7 @@ CHAIN: dict[str, Link] = {
             scope="recipe",
             settings=_sections("tokenizer"),
             inputs=(Input(asset="decontaminated_documents", which="tokenizer"),),
-            gates=("all_bytes", "round_trip", "fertility"),
+            gates=("counts_balance", "all_bytes", "round_trip", "fertility"),
         ),
         Link(
             name="token_shards",
@@ -491,7 +492,7 @@ CHAIN: dict[str, Link] = {
             scope="doremi",
             settings=_of_reference(_plan_settings),
             inputs=(Input(asset="token_shards", which="every"), Input(asset="tokenizer")),
-            gates=("shares",),
+            gates=("counts_balance", "shares"),
         ),
         Link(
             name="reference_model",
@@ -533,7 +534,7 @@ CHAIN: dict[str, Link] = {
                 Input(asset="tokenizer"),
                 Input(asset="mixture_weights"),
             ),
-            gates=("shares",),
+            gates=("counts_balance", "shares"),
         ),
         Link(
             name="base_model",
@@ -557,7 +558,7 @@ CHAIN: dict[str, Link] = {
                 Input(asset="tokenizer"),
                 Input(asset="mixture_weights", when=lambda recipe: not recipe.mixture.phases),
             ),
-            gates=("shares",),
+            gates=("counts_balance", "shares"),
         ),
         Link(
             name="long_context_model",
@@ -586,7 +587,7 @@ CHAIN: dict[str, Link] = {
                 Input(asset="tokenizer"),
                 Input(asset="mixture_weights"),
             ),
-            gates=("shares",),
+            gates=("counts_balance", "shares"),
         ),
         Link(
             name="ladder_model",

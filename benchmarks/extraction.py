@@ -26,7 +26,7 @@ from typing import Any
 
 from resiliparse.extract.html2text import extract_plain_text
 
-from training.data.extract import ArchiveFile, Kept, warc_fates
+from training.data.extract import ArchiveFile, Kept, warc_fates, warc_items
 from training.data.html import extract_html
 from training.data.language import identify
 from training.data.sandbox import close_sandbox
@@ -165,7 +165,9 @@ def compare_on_archive(names: list[str], uri: str, rounds: int) -> None:
             extractor, _, language = name.partition("+")
             settings = ExtractRecipe(extractor=extractor, languages=(language,) if language else ())
             started = _cpu_seconds()
-            kept = [fate for fate in warc_fates(_file(uri), settings) if isinstance(fate, Kept) and not fate.reason]
+            file = _file(uri)
+            fates = warc_fates(warc_items(file, settings), file, settings)
+            kept = [fate for fate in fates if isinstance(fate, Kept) and not fate.reason]
             close_sandbox()
             seconds[name].append(_cpu_seconds() - started)
             if name not in english:

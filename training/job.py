@@ -127,17 +127,26 @@ def write_job(job: Job, path: str | os.PathLike[str]) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counts:
-    """Where every record went: in = kept + dropped(reason) + quarantined(reason)."""
+    """Where every record went: in = kept + dropped(reason) + quarantined(reason).
+
+    `training.accounts` compares the two sides, so neither may be made of the other.
+    """
 
     records_in: int
     kept: int
     dropped: dict[str, int] = field(default_factory=dict)
     quarantined: dict[str, int] = field(default_factory=dict)
+    parts: tuple[Counts, ...] = ()  # of the ranks, or of the files of a stage that works on one after the other
+
+    @property
+    def accounted(self) -> int:
+        """Records that were kept, dropped or quarantined."""
+        return self.kept + sum(self.dropped.values()) + sum(self.quarantined.values())
 
     @property
     def balance(self) -> bool:
         """Whether no record is missing or counted twice."""
-        return self.records_in == self.kept + sum(self.dropped.values()) + sum(self.quarantined.values())
+        return self.records_in == self.accounted
 
     def as_json(self) -> dict[str, Any]:
         """The form in `artifact.json` and on the command line."""
@@ -145,7 +154,7 @@ class Counts:
 
     @staticmethod
     def total(parts: list[dict[str, Any]]) -> Counts:
-        """The sum of several `as_json` forms (one a rank)."""
+        """The sum of several `as_json` forms (one a rank), which are its parts."""
         dropped: dict[str, int] = {}
         quarantined: dict[str, int] = {}
         for part in parts:
@@ -156,6 +165,14 @@ class Counts:
             kept=sum(part["kept"] for part in parts),
             dropped=dict(sorted(dropped.items())),
             quarantined=dict(sorted(quarantined.items())),
+            parts=tuple(Counts.of_json(part) for part in parts),
+        )
+
+    @staticmethod
+    def of_json(part: Mapping[str, Any]) -> Counts:
+        """The counts whose `as_json` form this is."""
+        return Counts(
+            records_in=part["in"], kept=part["kept"], dropped=part["dropped"], quarantined=part["quarantined"]
         )
 
 

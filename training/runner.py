@@ -21,13 +21,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
 from training import artifact
-from training.job import Counts, DataError, Gate, Job, Outcome, RefusedInput, Work, read_job, write_job
+from training.accounts import balance_gate
+from training.job import Counts, DataError, Job, Outcome, RefusedInput, Work, read_job, write_job
 from training.progress import Progress
 from training.records import RecipeError, write_record
 from training.stages import Stage
@@ -134,7 +136,8 @@ def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: artifact.Lease)
     try:
         outcome = _run_stage(job, stage, work)
         seconds = time.monotonic() - started
-        commit(job, outcome, folder, lease, seconds=seconds, node_hours=_node_hours(job, stage, seconds, earlier))
+        node_hours = _node_hours(job, stage, seconds, earlier)
+        commit(job, _with_balance(job, stage, outcome), folder, lease, seconds=seconds, node_hours=node_hours)
     except BaseException as error:
         work.progress.closed(error)
         raise
@@ -171,7 +174,7 @@ def commit(
         "code_revision": job.code_revision,
         "counts": outcome.counts.as_json() if outcome.counts else None,
         "metrics": {name: float(value) for name, value in sorted(outcome.metrics.items())},
-        "gates": write_record(_with_balance(outcome)),
+        "gates": write_record(outcome.gates),
         "notes": outcome.notes,
         "files": files,
         "seconds": round(seconds, 3),
@@ -182,12 +185,11 @@ def commit(
     artifact.write_json(folder / artifact.ARTIFACT_FILE, record)
 
 
-def _with_balance(outcome: Outcome) -> tuple[Gate, ...]:
-    """The stage's gates and, where it passes records through, the conservation law."""
+def _with_balance(job: Job, stage: Stage, outcome: Outcome) -> Outcome:
+    """The outcome with the account of its records among its gates, where the stage passes records through."""
     if outcome.counts is None:
-        return outcome.gates
-    balance = Gate(name="counts_balance", passed=outcome.counts.balance, evidence=outcome.counts.as_json())
-    return (*outcome.gates, balance)
+        return outcome
+    return replace(outcome, gates=(*outcome.gates, balance_gate(job, stage, outcome.counts)))
 
 
 def _work(folder: Path, *, enabled: bool = True) -> Work:

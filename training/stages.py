@@ -25,6 +25,9 @@ class Stage:
     data_files: tuple[str, ...] = ()  # patterns relative to `training/`, such as data/lists/*.txt
     distributed: bool = False  # the processes of torchrun make it together; without, the first one makes it alone
     in_ranks: bool = False  # the module has `num_ranks`: the work can be spread over the tasks of an array
+    reads: tuple[str, ...] = ()  # assets that hold the records that come in: each kept so many (training/accounts.py)
+    reads_in_ranks: tuple[str, ...] = ()  # assets whose every kept record is a rank: `in` counts what lies inside
+    reads_last: bool = False  # of inputs of several snapshots only its own, the last, comes in
 
     @property
     def module(self) -> str:
@@ -110,6 +113,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="extract",
             version="4",
+            reads_in_ranks=("crawl_archives",),
             in_ranks=True,
             modules=(
                 "training.data.extract",
@@ -131,6 +135,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="quality",
             version="2",
+            reads=("extracted_documents",),
             modules=(
                 "training.data.quality",
                 "training.data.perplexity",
@@ -143,6 +148,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="score",
             version="3",
+            reads=("extracted_documents",),
             in_ranks=True,
             modules=(
                 "training.data.scores",
@@ -165,6 +171,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="filter",
             version="2",
+            reads=("extracted_documents", "document_scores"),
             in_ranks=True,
             modules=("training.data.filter", "training.data.limits", "training.data.toxicity"),
             data_files=("data/lists/toxic.urls.txt",),
@@ -172,6 +179,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="sign",
             version="2",
+            reads=("filtered_documents",),
             in_ranks=True,
             modules=(
                 "training.data.signatures",
@@ -185,6 +193,8 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="dedup",
             version="2",
+            reads=("filtered_documents", "document_signatures"),
+            reads_last=True,
             modules=(
                 "training.data.dedup",
                 "training.data.duplicates",
@@ -216,6 +226,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="decontaminate",
             version="2",
+            reads=("deduplicated_documents",),
             in_ranks=True,
             modules=(
                 "training.data.decontaminate",
@@ -229,10 +240,17 @@ STAGES: dict[str, Stage] = {
             ),
             libraries=("xxhash",),
         ),
-        Stage(name="tokenizer", version="1", modules=("training.data.tokenizer",), libraries=("tokenizers",)),
+        Stage(
+            name="tokenizer",
+            version="1",
+            reads=("decontaminated_documents",),
+            modules=("training.data.tokenizer",),
+            libraries=("tokenizers",),
+        ),
         Stage(
             name="tokenize",
             version="1",
+            reads=("decontaminated_documents",),
             in_ranks=True,
             modules=("training.data.tokenize", "training.data.tokenizer"),
             libraries=("tokenizers",),
@@ -240,6 +258,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="plan",
             version="1",
+            reads=("token_shards",),
             modules=(
                 "training.data.plan",
                 "training.pretrain.batches",
@@ -290,6 +309,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="sft",
             version="1",
+            reads=("instruction_data",),
             distributed=True,
             modules=(
                 "training.posttrain.sft",
@@ -312,6 +332,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="reward",
             version="1",
+            reads=("preference_data",),
             distributed=True,
             modules=(
                 "training.posttrain.reward",

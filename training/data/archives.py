@@ -81,17 +81,17 @@ def run(job: Job, work: Work) -> Outcome:
     folder.mkdir(exist_ok=True)
     extra: list[str] = []
     if snapshot.source == "kitchen":
-        extra = _make_kitchen(job.settings_as(KitchenWorld, "kitchen"), snapshot, work)
+        asked, extra = _make_kitchen(job.settings_as(KitchenWorld, "kitchen"), snapshot, work)
     elif snapshot.source == "commoncrawl":
-        _fetch_crawl(snapshot, folder, work)
+        asked = _fetch_crawl(snapshot, folder, work)
     else:
-        _bring(snapshot, job.settings.get("files", []), folder, work)
+        asked = _bring(snapshot, job.settings.get("files", []), folder, work)
     form = snapshot.source if snapshot.source in SUFFIXES else "warc"
-    return _listed(snapshot, form, work, extra)
+    return _listed(snapshot, form, work, asked, extra)
 
 
-def _listed(snapshot: SnapshotRecipe, form: str, work: Work, extra: list[str]) -> Outcome:
-    """Check every file; list the readable ones and quarantine the others."""
+def _listed(snapshot: SnapshotRecipe, form: str, work: Work, asked: int, extra: list[str]) -> Outcome:
+    """Check every file; list the readable ones and quarantine the others. In are the files that were asked for."""
     entries, quarantined = [], []
     for path in sorted((work.path / FOLDER).iterdir()):
         problem = _problem(path, form, snapshot)
@@ -122,7 +122,7 @@ def _listed(snapshot: SnapshotRecipe, form: str, work: Work, extra: list[str]) -
     return Outcome(
         files=(LIST_FILE, QUARANTINE_FILE, *(entry["path"] for entry in entries), *extra),
         counts=Counts(
-            records_in=len(entries) + len(quarantined),
+            records_in=asked,
             kept=len(entries),
             quarantined={reason: reasons.count(reason) for reason in dict.fromkeys(reasons)},
         ),
@@ -133,15 +133,15 @@ def _listed(snapshot: SnapshotRecipe, form: str, work: Work, extra: list[str]) -
 # Bringing files together
 
 
-def _make_kitchen(world: KitchenWorld, snapshot: SnapshotRecipe, work: Work) -> list[str]:
-    """Write the kitchen's WARC files; the truth of each page is kept aside. Returns the truth's files."""
+def _make_kitchen(world: KitchenWorld, snapshot: SnapshotRecipe, work: Work) -> tuple[int, list[str]]:
+    """Write the kitchen's WARC files; the truth of each page is kept aside. Returns their number and the truth's."""
     from training.data.kitchen.archive import write_snapshot
 
     made = work.scratch / "kitchen"
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
     try:
-        write_snapshot(world, snapshot.name, made)
+        written = write_snapshot(world, snapshot.name, made)
     except KitchenError as error:
         raise RecipeError(f"snapshots.{snapshot.name}: {error}") from None
     truth = work.path / "truth"
@@ -153,11 +153,14 @@ def _make_kitchen(world: KitchenWorld, snapshot: SnapshotRecipe, work: Work) -> 
         else:
             os.replace(path, truth / path.name)
             kept.append(f"truth/{path.name}")
-    return kept
+    return len(written), kept
 
 
-def _bring(snapshot: SnapshotRecipe, expected: list[dict[str, Any]], folder: Path, work: Work) -> None:
-    """Link, copy or fetch the files that the recipe names, and compare them with what the job was written for."""
+def _bring(snapshot: SnapshotRecipe, expected: list[dict[str, Any]], folder: Path, work: Work) -> int:
+    """Link, copy or fetch the files that the recipe names, and compare them with what the job was written for.
+
+    Returns their number.
+    """
     located = _located(snapshot)
     asked = {entry["name"]: entry for entry in expected} or {entry["name"]: entry for entry in source_files(snapshot)}
     if missing := sorted(asked.keys() ^ located.keys()):
@@ -177,6 +180,7 @@ def _bring(snapshot: SnapshotRecipe, expected: list[dict[str, Any]], folder: Pat
                 f"{location}: {target.stat().st_size} bytes that differ from the {asked[name]['bytes']} bytes with"
                 f" sha256 {asked[name]['sha256'][:12]} that the job was written for; run again"
             )
+    return len(asked)
 
 
 def _is_whole(target: Path, asked: dict[str, Any]) -> bool:
@@ -217,8 +221,8 @@ def _copy_remote(location: str, target: Path, scratch: Path) -> None:
     os.replace(partial, target)
 
 
-def _fetch_crawl(snapshot: SnapshotRecipe, folder: Path, work: Work) -> None:
-    """Fetch the chosen WARC files of a Common Crawl snapshot by its listing."""
+def _fetch_crawl(snapshot: SnapshotRecipe, folder: Path, work: Work) -> int:
+    """Fetch the chosen WARC files of a Common Crawl snapshot by its listing; returns their number."""
     from training.data.download import Manners, fetch, fetch_all  # requests is slow to import
 
     manners = Manners()
@@ -233,6 +237,7 @@ def _fetch_crawl(snapshot: SnapshotRecipe, folder: Path, work: Work) -> None:
         work.scratch,
         manners,
     )
+    return len(chosen)
 
 
 def _chosen_paths(snapshot: SnapshotRecipe, listing: Path) -> list[str]:

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 from training.artifact import SCRATCH_FOLDER, written
 from training.data.benchmarks import FORM, WITH_ANSWER, BenchmarkIndex, BenchmarkItem, load_index, part_name
-from training.data.documents import DocumentWriter, document_files, extra_columns, read_tables
+from training.data.documents import DocumentWriter, count_documents, document_files, extra_columns, read_tables
 from training.data.grams import Occurrences, Scanner, column_of
 from training.data.ngrams import Hashes, words_with_spans
 from training.job import Counts, Job, Outcome, Work
@@ -328,8 +328,7 @@ def _place(
                 _remove(table, found, kept, dropped)
             else:
                 kept.write_table(table)
-    reasons = {CONTAMINATED: dropped.num_documents} if dropped.num_documents else {}
-    counts = Counts(records_in=total, kept=kept.num_documents, dropped=reasons)
+    counts = Counts(records_in=count_documents(path), kept=kept.num_documents, dropped=dict(dropped.reasons))
     return {"files": list(names), "counts": counts.as_json()}
 
 

@@ -27,7 +27,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from training.data import signatures
-from training.data.documents import EXTRA_COLUMNS, DocumentWriter, document_files, extra_columns, open_documents
+from training.data.documents import (
+    EXTRA_COLUMNS,
+    DocumentWriter,
+    count_documents,
+    document_files,
+    extra_columns,
+    open_documents,
+)
 from training.data.duplicates import EXACT, NEAR, REASONS, URL, Corpus, Flags, Orders, Verdicts, find_duplicates
 from training.data.edits import Edits, find_edits
 from training.job import Counts, DataError, Gate, Job, Outcome, Work
@@ -45,10 +52,10 @@ def run(job: Job, work: Work) -> Outcome:
     verdicts = find_duplicates(corpus, recipe, work) if recipe.enabled else Verdicts.keep_all(corpus.num_own)
     ids = Ids(corpus, verdicts)
     edits = find_edits(corpus, verdicts, recipe) if recipe.enabled else None
-    files, tally = _write(corpus, verdicts, edits, ids, work)
+    files, tally, counts = _write(corpus, verdicts, edits, ids, work)
     return Outcome(
         files=files,
-        counts=tally.counts,
+        counts=counts,
         metrics=_metrics(corpus, verdicts, tally) | (dict(edits.counts) if edits else {}),
         gates=_gates(recipe, tally),
         notes=_survival(tally) | _notes(recipe, verdicts, corpus, ids),
@@ -110,17 +117,14 @@ class _Tally:
         self.kept.update(_groups(staying))
         self.reasons.update(going["reason"].to_pylist())
 
-    @property
-    def counts(self) -> Counts:
-        return Counts(records_in=self.total.total(), kept=self.kept.total(), dropped=dict(sorted(self.reasons.items())))
-
 
 def _write(
     corpus: Corpus, verdicts: Verdicts, edits: Edits | None, ids: Ids, work: Work
-) -> tuple[tuple[str, ...], _Tally]:
+) -> tuple[tuple[str, ...], _Tally, Counts]:
     """Copy the own documents into kept and dropped ones, file by file."""
     tally = _Tally(kept=Counter(), total=Counter(), reasons=Counter())
     names: list[str] = []
+    counts: list[dict[str, Any]] = []
     last: tuple[str, int] = ("", -1)
     row = 0
     for rank, path in enumerate(corpus.document_files[corpus.first_own_file :]):
@@ -141,8 +145,10 @@ def _write(
                 tally.add(table, staying, going)
                 kept.write_table(staying)
                 dropped.write_table(going)
+        of_file = Counts(records_in=count_documents(path), kept=kept.num_documents, dropped=dict(dropped.reasons))
+        counts.append(of_file.as_json())
         work.progress.log(step=rank + 1, documents=tally.total.total(), kept=tally.kept.total())
-    return tuple(names), tally
+    return tuple(names), tally, Counts.total(counts)
 
 
 def _judged(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -89,6 +90,7 @@ class DocumentWriter:
         self.path = Path(path)
         self.schema = schema_with(extra)
         self.num_documents = 0
+        self.reasons: Counter[str] = Counter()  # of those written with one
         self._required = {field.name for field in self.schema if not field.nullable}
         self._names = frozenset(self.schema.names)
         self._rows: list[Mapping[str, Any]] = []
@@ -127,12 +129,16 @@ class DocumentWriter:
             raise ValueError(f"{self.path.name}: column {sorted(missing)[0]!r} is missing from {row.get('id')!r}")
         self._rows.append(row)
         self.num_documents += 1
+        if "reason" in row:
+            self.reasons[row["reason"]] += 1
         if len(self._rows) == ROWS_PER_GROUP:
             self._add(self._rows_as_table())
 
     def write_table(self, table: pa.Table) -> None:
         """Add the documents of a table, which has the writer's columns. Equal rows give equal bytes either way."""
         self.num_documents += len(table)
+        if "reason" in self._names:
+            self.reasons.update(table["reason"].to_pylist())
         self._add(pa.concat_tables([self._rows_as_table(), table.select(self.schema.names).cast(self.schema)]))
 
     def _rows_as_table(self) -> pa.Table:

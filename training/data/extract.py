@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from typing import Any
 import pyarrow as pa
 import zstandard
 
+from training.accounts import Counted
 from training.data.archives import read_listing
 from training.data.digests import contradicts
 from training.data.documents import DocumentWriter, LineWriter, decompressed, document_id, open_documents
@@ -127,7 +128,9 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
         url_field=listing["url_field"],
     )
     _check_lists(job, settings)
-    return _write(_READERS[listing["form"]](file, settings), file, work, rank)
+    read, judge = _FORMS[listing["form"]]
+    items = Counted(read(file, settings))
+    return _write(judge(items, file, settings), items, file, work, rank)
 
 
 def _check_lists(job: Job, settings: ExtractRecipe) -> None:
@@ -138,17 +141,17 @@ def _check_lists(job: Job, settings: ExtractRecipe) -> None:
             raise DataError(f"{uri}: changed since the job was written; run again")
 
 
-def _write(fates: Iterator[Fate], file: ArchiveFile, work: Work, rank: int) -> dict[str, Any]:
-    """Write every record where it belongs, and count."""
+def _write(fates: Iterator[Fate], items: Counted[Any], file: ArchiveFile, work: Work, rank: int) -> dict[str, Any]:
+    """Write every record where it belongs. In are the `items` that were read, less those that are no documents."""
     names = [f"{folder}/{rank:05d}" for folder in ("documents", "dropped", "quarantine")]
     files = [f"{names[0]}.parquet", f"{names[1]}.parquet", f"{names[2]}.jsonl"]
-    tally = _Tally()
+    quarantined: Counter[str] = Counter()
+    metrics: Counter[str] = Counter()
     with ExitStack() as stack:
         kept = stack.enter_context(DocumentWriter(work.path / files[0], extra=TERMS))
         dropped = stack.enter_context(DocumentWriter(work.path / files[1], extra=(*TERMS, "reason")))
         quarantine = stack.enter_context(LineWriter(work.path / files[2]))
         for fate in fates:
-            tally.add(fate)
             if isinstance(fate, Quarantined):
                 quarantine.write(
                     {
@@ -159,42 +162,29 @@ def _write(fates: Iterator[Fate], file: ArchiveFile, work: Work, rank: int) -> d
                         "url": fate.url,
                     }
                 )
+                quarantined[fate.reason] += 1
             elif isinstance(fate, Kept) and fate.reason:
                 dropped.write(fate.row | {"reason": fate.reason})
             elif isinstance(fate, Kept):
                 kept.write(fate.row)
-    return {"files": files, "counts": tally.counts().as_json(), "metrics": tally.metrics}
+            _measure(fate, metrics)
+    counts = Counts(
+        records_in=items.number - metrics["other_records"],
+        kept=kept.num_documents,
+        dropped=dict(sorted(dropped.reasons.items())),
+        quarantined=dict(sorted(quarantined.items())),
+    )
+    return {"files": files, "counts": counts.as_json(), "metrics": metrics}
 
 
-@dataclass(slots=True)
-class _Tally:
-    kept: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-    quarantined: Counter[str] = field(default_factory=Counter)
-    metrics: Counter[str] = field(default_factory=Counter)
-
-    def add(self, fate: Fate) -> None:
-        if isinstance(fate, Kept):
-            self.metrics["doubtful_pages"] += fate.is_doubtful
-            self.metrics["second_extractor_pages"] += fate.is_second
-        if isinstance(fate, Other):
-            self.metrics["other_records"] += 1
-        elif isinstance(fate, Quarantined):
-            self.quarantined[fate.reason] += 1
-        elif fate.reason:
-            self.dropped[fate.reason] += 1
-        else:
-            self.kept += 1
-            self.metrics["text_characters"] += len(fate.row["text"])
-            self.metrics["replaced_characters"] += fate.num_replaced
-
-    def counts(self) -> Counts:
-        return Counts(
-            records_in=self.kept + self.dropped.total() + self.quarantined.total(),
-            kept=self.kept,
-            dropped=dict(sorted(self.dropped.items())),
-            quarantined=dict(sorted(self.quarantined.items())),
-        )
+def _measure(fate: Fate, metrics: Counter[str]) -> None:
+    metrics["other_records"] += isinstance(fate, Other)
+    if isinstance(fate, Kept):
+        metrics["doubtful_pages"] += fate.is_doubtful
+        metrics["second_extractor_pages"] += fate.is_second
+        if not fate.reason:
+            metrics["text_characters"] += len(fate.row["text"])
+            metrics["replaced_characters"] += fate.num_replaced
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
@@ -222,12 +212,17 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
 # WARC
 
 
-def warc_fates(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Fate]:
+def warc_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Record | Damage]:
+    """The records and the damaged stretches of a WARC file."""
+    return read_warc(file.path, max_content_bytes=settings.max_html_bytes + MAX_HTTP_HEADER_BYTES)
+
+
+def warc_fates(items: Iterable[Record | Damage], file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Fate]:
     """What becomes of every record of a WARC file, in file order."""
     sandbox = sandbox_for(settings)
     waiting: list[Fate | _Page] = []  # the sandbox is at work on its pages
     batch: list[Fate | _Page] = []
-    for item in read_warc(file.path, max_content_bytes=settings.max_html_bytes + MAX_HTTP_HEADER_BYTES):
+    for item in items:
         batch.append(_judged(item, file, settings))
         pages = [one.page for one in batch if isinstance(one, _Page)]
         is_full = len(pages) == BATCH_PAGES or sum(len(page.body) for page in pages) >= BATCH_BYTES
@@ -364,30 +359,23 @@ def _url(record: Record) -> str:
 # Text that is extracted already: the offset is the row's number
 
 
-def jsonl_fates(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Fate]:
-    """What becomes of every line of a JSON lines file that is not blank. Compression that breaks off ends it."""
+Numbered = tuple[int, bytes | dict[str, Any]]  # a row and its number
+
+
+def jsonl_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Numbered | Quarantined]:
+    """Every line of a JSON lines file that is not blank. Compression that breaks off ends it."""
     number = -1
     try:
         with open(file.path, "rb") as stream, decompressed(stream, file.name) as lines:
             for number, line in enumerate(lines):
                 if line.strip():
-                    yield _line_fate(line, number, file, settings)
+                    yield number, line
     except (EOFError, OSError, zstandard.ZstdError) as error:
         yield Quarantined(offset=number + 1, reason="damaged_compression", detail=str(error))
 
 
-def _line_fate(line: bytes, number: int, file: ArchiveFile, settings: ExtractRecipe) -> Fate:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        return Quarantined(offset=number, reason="bad_row", detail=f"not JSON: {error}")
-    if not isinstance(row, dict):
-        return Quarantined(offset=number, reason="bad_row", detail=f"expected an object, got {type(row).__name__}")
-    return _row_fate(row, number, file, settings)
-
-
-def parquet_fates(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Fate]:
-    """What becomes of every row of a parquet file. A row group that cannot be read is one quarantined record."""
+def parquet_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Numbered | Quarantined]:
+    """Every row of a parquet file. A row group that cannot be read is one quarantined record."""
     with open_documents(file.path) as parquet:
         columns = [name for name in _columns(file) if name in parquet.schema_arrow.names]
         number = 0
@@ -398,9 +386,29 @@ def parquet_fates(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Fate]:
             except (pa.ArrowInvalid, OSError) as error:
                 yield Quarantined(offset=number, reason="damaged_compression", detail=f"{size} rows: {error}")
             else:
-                for place, row in enumerate(rows):
-                    yield _row_fate(row, number + place, file, settings)
+                yield from enumerate(rows, number)
             number += size
+
+
+def row_fates(items: Iterable[Numbered | Quarantined], file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Fate]:
+    """What becomes of every row, in order."""
+    for item in items:
+        if isinstance(item, Quarantined):
+            yield item
+        else:
+            number, row = item
+            judge = _line_fate if isinstance(row, bytes) else _row_fate
+            yield judge(row, number, file, settings)
+
+
+def _line_fate(line: bytes, number: int, file: ArchiveFile, settings: ExtractRecipe) -> Fate:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        return Quarantined(offset=number, reason="bad_row", detail=f"not JSON: {error}")
+    if not isinstance(row, dict):
+        return Quarantined(offset=number, reason="bad_row", detail=f"expected an object, got {type(row).__name__}")
+    return _row_fate(row, number, file, settings)
 
 
 def _columns(file: ArchiveFile) -> tuple[str, ...]:
@@ -419,4 +427,8 @@ def _row_fate(row: dict[str, Any], number: int, file: ArchiveFile, settings: Ext
     return Kept(row=made, reason=withdrawn(made, settings) or ("" if text else "empty"))
 
 
-_READERS = {"warc": warc_fates, "jsonl": jsonl_fates, "parquet": parquet_fates}
+_FORMS: dict[str, tuple[Callable[..., Iterator[Any]], Callable[..., Iterator[Fate]]]] = {
+    "warc": (warc_items, warc_fates),
+    "jsonl": (jsonl_items, row_fates),
+    "parquet": (parquet_items, row_fates),
+}

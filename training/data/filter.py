@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from training.data import personal_data
-from training.data.documents import DocumentWriter, document_files, extra_columns, read_documents
+from training.data.documents import DocumentWriter, count_documents, document_files, extra_columns, read_documents
 from training.data.limits import COLUMNS_OF_RULE, KEPT, Page, make_decisions, page_of
 from training.job import Counts, DataError, Gate, Job, Outcome, Work
 from training.recipe import FilterRecipe
@@ -55,7 +55,10 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
                 # The text as it came, so that a person sees what was dropped, but never personal data that would go.
                 page.text = row["text"] if scored["shown"] is None else scored["shown"]
                 dropped.write(_as_row(row, page) | {"reason": reason})
-    return {"files": files, "counts": tally.counts().as_json(), "tally": tally.as_json()}
+    counts = Counts(
+        records_in=count_documents(source), kept=kept.num_documents, dropped=dict(sorted(dropped.reasons.items()))
+    )
+    return {"files": files, "counts": counts.as_json(), "tally": tally.as_json()}
 
 
 def _scored(row: Mapping[str, Any], scored: Mapping[str, Any]) -> Page:
@@ -93,8 +96,6 @@ def _as_row(row: Mapping[str, Any], page: Page) -> dict[str, Any]:
 class Tally:
     """What a rank saw, in numbers and a few samples."""
 
-    kept: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
     redacted: Counter[str] = field(default_factory=Counter)  # in the kept documents
     characters_in: int = 0
     characters_kept: int = 0
@@ -106,7 +107,6 @@ class Tally:
     def add(self, row: Mapping[str, Any], page: Page, reason: str) -> None:
         """Count one document."""
         is_kept = reason == KEPT
-        self.kept += is_kept
         self.characters_in += len(row["text"])
         self.languages[page.language or "unknown"] += 1
         for group in (f"language {page.language or 'unknown'}", f"source {row['source']}"):
@@ -118,17 +118,9 @@ class Tally:
             self.redacted.update(page.redactions)
             if "perplexity_bucket" in page.columns:
                 self.buckets[page.columns["perplexity_bucket"]] += 1
-        else:
-            self.dropped[reason] += 1
         samples = self.samples.setdefault(reason or "kept", [])
         if len(samples) < SAMPLES_PER_REASON:
             samples.append([row["id"], shown(page.text)])
-
-    def counts(self) -> Counts:
-        """In = kept + dropped(reason)."""
-        return Counts(
-            records_in=self.kept + self.dropped.total(), kept=self.kept, dropped=dict(sorted(self.dropped.items()))
-        )
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, which `merged` reads."""

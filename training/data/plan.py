@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from training.artifact import write_json, written
-from training.job import DataError, Gate, InputArtifact, Job, Outcome, RefusedInput, Work
+from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, RefusedInput, Work
 from training.pretrain import batches
 from training.pretrain.batches import TOKENS, Plan, PlannedPhase, PlannedShard, PlannedSource, PlanRecord
 from training.pretrain.packing import Packing, best_fit, cut_documents, joined
@@ -88,7 +88,10 @@ def run(job: Job, work: Work) -> Outcome:
         packing=pretrain.packing,
     )
     files = _write(work, record, documents, packings)
-    return _outcome(batches.read_plan(work.path), shares, files)
+    plan = batches.read_plan(work.path)
+    # In are the documents of the shards, by their offsets; kept are those of the written plan, trained on or held out.
+    counts = Counts(records_in=sum(shard.documents for shard in shards), kept=len(plan.documents) + len(plan.held_out))
+    return _outcome(plan, shares, files, counts)
 
 
 def _found_weights(job: Job, mixture: MixtureRecipe) -> MixtureRecipe:
@@ -419,7 +422,7 @@ def _write(work: Work, record: PlanRecord, documents: _Documents, packings: Mapp
     return (batches.PLAN_FILE, *arrays)
 
 
-def _outcome(plan: Plan, shares: Sequence[Shares], files: tuple[str, ...]) -> Outcome:
+def _outcome(plan: Plan, shares: Sequence[Shares], files: tuple[str, ...], counts: Counts) -> Outcome:
     record = plan.record
     tokens = plan.tokens_before(record.steps)
     metrics: dict[str, float] = {
@@ -443,6 +446,7 @@ def _outcome(plan: Plan, shares: Sequence[Shares], files: tuple[str, ...]) -> Ou
     notes = {"sources_without_held_out_documents": empty} if empty else {}
     return Outcome(
         files=files,
+        counts=counts,
         metrics=metrics,
         gates=(_shares_gate(shares),),
         notes=notes,

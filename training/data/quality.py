@@ -15,12 +15,13 @@ import math
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from training.accounts import Counted
 from training.artifact import write_json, written
 from training.data import classifier, perplexity
 from training.data.classifier import FastTextClassifier, LinearClassifier
@@ -29,7 +30,7 @@ from training.data.kitchen.world import KitchenWorld
 from training.data.language import identify
 from training.data.perplexity import NgramModel
 from training.data.sources import is_kitchen, open_uri, read_rows
-from training.job import DataError, Gate, InputArtifact, Job, Outcome, Work
+from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Work
 from training.recipe import QualityRecipe
 from training.records import RecipeError
 
@@ -104,17 +105,20 @@ class Made:
     metrics: dict[str, float] = field(default_factory=dict)
     gates: tuple[Gate, ...] = ()
     notes: dict[str, Any] = field(default_factory=dict)
+    counts: Counts | None = None  # of crawled pages; None where none are read
 
 
 def run(job: Job, work: Work) -> Outcome:
     """Train the models that the recipe asks for, or state that it asks for none."""
     recipe = job.settings_as(QualityRecipe, "quality")
-    made = [_reference_models(job, recipe, work)]
+    reference = _reference_models(job, recipe, work)
+    made = [reference]
     if recipe.toxicity.positive:
         made.append(_toxicity_model(job, recipe, work))
     write_json(work.path / SUMMARY_FILE, {name: value for one in made for name, value in one.summary.items()})
     return Outcome(
         files=(*(name for one in made for name in one.files), SUMMARY_FILE),
+        counts=reference.counts,
         metrics={name: value for one in made for name, value in one.metrics.items()},
         gates=tuple(gate for one in made for gate in one.gates),
         notes={name: value for one in made for name, value in one.notes.items()},
@@ -130,10 +134,22 @@ def _reference_models(job: Job, recipe: QualityRecipe, work: Work) -> Made:
         raise RecipeError("quality.snapshots: empty; name the snapshots whose pages the reference is compared with")
     references = _texts(job, recipe.reference, recipe.reference_field, "quality.reference")
     language = _main_language(references)
-    negatives = _negatives(job, recipe, language)
-    sides = {code: (_in_language(references, code), _negatives(job, recipe, code)) for code in recipe.ngram_languages}
-    ngrams = _train_ngrams(recipe, sides or {"": (references, negatives)})
-    return _train(recipe, work, references, negatives, language, ngrams)
+    pages, candidates = _candidates(job, recipe)
+    negatives = {
+        code: _negatives(candidates, recipe, code) for code in dict.fromkeys((language, *recipe.ngram_languages))
+    }
+    sides = {code: (_in_language(references, code), negatives[code]) for code in recipe.ngram_languages}
+    ngrams = _train_ngrams(recipe, sides or {"": (references, negatives[language])})
+    made = _train(recipe, work, references, negatives[language], language, ngrams)
+    return replace(made, counts=_counts(pages, sum(map(len, negatives.values()))))
+
+
+def _counts(pages: int, sampled: int) -> Counts:
+    """In are all pages of the snapshots, kept those of the samples that models were made with.
+
+    The rest follows from the two: what the gate compares here is `in` with what the snapshots hold.
+    """
+    return Counts(records_in=pages, kept=sampled, dropped={"not_sampled": pages - sampled} if pages > sampled else {})
 
 
 def _toxicity_model(job: Job, recipe: QualityRecipe, work: Work) -> Made:
@@ -281,19 +297,25 @@ def _main_language(texts: Sequence[str]) -> str:
 # The crawl's side
 
 
-def _negatives(job: Job, recipe: QualityRecipe, language: str) -> list[str]:
-    """Pages in `language`, chosen by the hash of their id, in that order: the same for any order of files."""
-    candidates = heapq.nsmallest(
-        CANDIDATES_PER_NEGATIVE * recipe.negatives,
-        (
-            (_hash(row["id"]), row["text"])
-            for item in job.inputs_of("extracted_documents")
-            for path in document_files(item)
-            for row in read_documents(path, columns=["id", "text"])
-        ),
+def _candidates(job: Job, recipe: QualityRecipe) -> tuple[int, list[str]]:
+    """How many pages there are, and the texts of some, chosen by the hash of their id and in that order: the same for
+    any order of files."""
+    pages = Counted(
+        row
+        for item in job.inputs_of("extracted_documents")
+        for path in document_files(item)
+        for row in read_documents(path, columns=["id", "text"])
     )
+    found = heapq.nsmallest(
+        CANDIDATES_PER_NEGATIVE * recipe.negatives, ((_hash(row["id"]), row["text"]) for row in pages)
+    )
+    return pages.number, [text for _, text in found]
+
+
+def _negatives(candidates: Sequence[str], recipe: QualityRecipe, language: str) -> list[str]:
+    """The first candidates in `language`, at most `negatives`."""
     chosen: list[str] = []
-    for _, text in candidates:
+    for text in candidates:
         if len(chosen) < recipe.negatives and identify(text[:LANGUAGE_CHARACTERS])[0] == language:
             chosen.append(text)
     if len(chosen) < MIN_TEXTS:

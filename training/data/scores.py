@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from training.artifact import written
 from training.data import personal_data
-from training.data.documents import document_files, read_documents
+from training.data.documents import count_documents, document_files, read_documents
 from training.data.limits import Page, page_of
 from training.data.quality import load_models
 from training.data.rules import MEASURED_BY_RULE, Rule, make_rules
@@ -42,18 +42,17 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     source = document_files(job.input_of("extracted_documents"))[rank]
     name = f"scores/{rank:05d}.parquet"
     schema = schema_of(recipe)
-    number = 0
     with written(work.path / name) as stream, pq.ParquetWriter(stream, schema, compression="zstd") as parquet:
         rows: list[dict[str, Any]] = []
         for row in read_documents(source):
             rows.append(score(row, rules, recipe))
-            number += 1
             if len(rows) == ROWS_PER_GROUP:
                 parquet.write_table(pa.Table.from_pylist(rows, schema=schema))
                 rows.clear()
         if rows:
             parquet.write_table(pa.Table.from_pylist(rows, schema=schema))
-    return {"files": [name], "counts": Counts(records_in=number, kept=number).as_json()}
+    counts = Counts(records_in=count_documents(source), kept=count_documents(work.path / name))
+    return {"files": [name], "counts": counts.as_json()}
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:

@@ -31,10 +31,11 @@ import pyarrow as pa
 import xxhash
 
 from training.artifact import written
-from training.data.documents import document_files, open_documents, utf8_of
+from training.data.documents import count_documents, document_files, open_documents, utf8_of
 from training.data.ngrams import Hashes, mixed, ngram_set
-from training.job import Job, Outcome, Work
+from training.job import Counts, Job, Outcome, Work
 from training.recipe import DedupRecipe
+from training.runner import total_counts
 
 log = logging.getLogger(__name__)
 
@@ -70,18 +71,22 @@ def num_ranks(job: Job) -> int:
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     """Sign the documents of one file."""
     recipe = job.settings_as(DedupRecipe, "dedup")
-    arrays = sign_file(document_files(job.input_of("filtered_documents"))[rank], recipe)
+    source = document_files(job.input_of("filtered_documents"))[rank]
+    arrays = sign_file(source, recipe)
     name = f"{FOLDER}/{rank:05d}.safetensors"
     save(arrays, work.path / name)
-    return {"files": [name], "documents": len(arrays["count"]), "ngrams": int(arrays["count"].sum())}
+    counts = Counts(records_in=count_documents(source), kept=num_documents(work.path / name))
+    return {"files": [name], "counts": counts.as_json(), "ngrams": int(arrays["count"].sum())}
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     """Add up what the ranks did."""
-    documents = sum(rank["documents"] for rank in ranks)
+    counts = total_counts(ranks)
+    documents = counts.kept
     files = tuple(name for rank in ranks for name in rank["files"])
     return Outcome(
         files=files,
+        counts=counts,
         metrics={
             "documents": documents,
             "distinct_ngrams_per_document": sum(rank["ngrams"] for rank in ranks) / max(documents, 1),

@@ -45,6 +45,7 @@ from training.data.tokenizer import (
 )
 from training.job import Counts, Gate, InputArtifact, Job, Outcome, Work
 from training.recipe import ShardsRecipe
+from training.runner import total_counts
 
 log = logging.getLogger(__name__)
 
@@ -221,6 +222,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     decoded, wrong = check_decoding(work.path, shards, tokenizer, shape)
     return {
         "files": [f"{FOLDER}/{shard['name']}{suffix}" for shard in shards for suffix in SUFFIXES],
+        "counts": Counts(records_in=count_documents(source), kept=sum(one["documents"] for one in shards)).as_json(),
         "shards": shards,
         "encoder": encoder,
         "reason": reason,
@@ -248,10 +250,9 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     write_json(work.path / SHARDS_FILE, listing)
     wrong = [one for rank in ranks for one in rank["wrong"]]
     decoded = sum(rank["decoded"] for rank in ranks)
-    given = sum(count_documents(path) for path in document_files(job.input_of("decontaminated_documents")))
     return Outcome(
         files=(SHARDS_FILE, *(name for rank in ranks for name in rank["files"])),
-        counts=Counts(records_in=given, kept=listing["documents"]),
+        counts=total_counts(ranks),
         metrics={
             "tokens": listing["tokens"],
             "documents": listing["documents"],

@@ -25,11 +25,12 @@ import numpy.typing as npt
 import xxhash
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from training.accounts import Counted
 from training.artifact import sha256_of, write_json, write_text
 from training.data.documents import document_files, read_documents
 from training.data.ngrams import words
 from training.data.sources import open_uri
-from training.job import DataError, Gate, Job, Outcome, Work
+from training.job import Counts, DataError, Gate, Job, Outcome, Work
 from training.recipe import TokenizerRecipe
 
 log = logging.getLogger(__name__)
@@ -168,6 +169,7 @@ class Sample:
     held_out_above: int
     train_bytes: int
     documents: int
+    unused: int  # documents that neither train nor measure
 
     @staticmethod
     def choose(files: Sequence[Path], recipe: TokenizerRecipe) -> Sample:
@@ -186,12 +188,14 @@ class Sample:
         held_out = min(held_out, max(fits, 1))
         rest = len(hashes) - held_out
         trained = max(1, int(np.searchsorted(np.cumsum(sizes[:rest]), recipe.sample_bytes, "right")))
+        train_below, held_out_above = hashes[trained - 1], hashes[rest] if held_out else hashes[0]
         return Sample(
             files=tuple(files),
-            train_below=int(hashes[trained - 1]),
-            held_out_above=int(hashes[rest]) if held_out else int(hashes[0]),
+            train_below=int(train_below),
+            held_out_above=int(held_out_above),
             train_bytes=int(sizes[:trained].sum()),
             documents=len(hashes),
+            unused=int(np.count_nonzero((hashes > train_below) & (hashes < held_out_above))),
         )
 
     def training_texts(self) -> Iterator[str]:
@@ -228,7 +232,8 @@ def run(job: Job, work: Work) -> Outcome:
     recipe = job.settings_as(TokenizerRecipe, "tokenizer")
     sample = Sample.choose(sample_files(job, recipe), recipe)
     work.progress.log(step=0, training_bytes=sample.train_bytes)
-    trained = train(sample.training_texts(), recipe)
+    texts = Counted(sample.training_texts())
+    trained = train(texts, recipe)
     write_text(work.path / TOKENIZER_FILE, trained.to_str(pretty=False))
     write_json(work.path / CONFIG_FILE, tokenizer_config(recipe))
     tokenizer = load_tokenizer(work.path / TOKENIZER_FILE)
@@ -237,6 +242,7 @@ def run(job: Job, work: Work) -> Outcome:
     fertility = measure(tokenizer, held_out)
     return Outcome(
         files=(TOKENIZER_FILE, CONFIG_FILE),
+        counts=_counts(sample, texts.number, rows),
         metrics={
             "vocabulary": tokenizer.get_vocab_size(),
             "training_bytes": sample.train_bytes,
@@ -261,6 +267,17 @@ def run(job: Job, work: Work) -> Outcome:
             "special_tokens": {token: tokenizer.token_to_id(token) for token in recipe.special_tokens},
             "fertility": fertility_table(tokenizer, reference_of(job, recipe), rows),
         },
+    )
+
+
+def _counts(sample: Sample, trained: int, held_out: Sequence[Mapping[str, Any]]) -> Counts:
+    """In are the documents of the snapshots, kept those whose text trained or was measured on. A single document is
+    both."""
+    measured_alone = sum(_hash(row["id"]) > sample.train_below for row in held_out)
+    return Counts(
+        records_in=sample.documents,
+        kept=trained + measured_alone,
+        dropped={"not_sampled": sample.unused} if sample.unused else {},
     )
 
 

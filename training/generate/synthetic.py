@@ -42,10 +42,11 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     kept = [row for row in rows if row["text"].strip()]
     name = f"{FOLDER}/{rank:05d}.jsonl.zst"
     write_lines(work.path / name, kept)
-    dropped = {"empty": len(rows) - len(kept)} if len(kept) < len(rows) else {}
+    empty = sum(not row["text"].strip() for row in rows)
+    dropped = {"empty": empty} if empty else {}
     return {
         "files": [name],
-        "counts": Counts(records_in=len(rows), kept=len(kept), dropped=dropped).as_json(),
+        "counts": Counts(records_in=len(asked), kept=len(kept), dropped=dropped).as_json(),
         "characters": sum(len(row["text"]) for row in kept),
     }
 

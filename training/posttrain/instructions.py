@@ -6,6 +6,7 @@ could not be used lies in `dropped.jsonl` and `quarantine.jsonl` with its reason
 
 from __future__ import annotations
 
+from training.accounts import Counted
 from training.job import DataError, Job, Outcome, Work
 from training.posttrain.formats import CONVERSATION_READERS, PAIR_READERS, Row, label, records
 from training.posttrain.sorting import Sorter
@@ -17,8 +18,9 @@ FILE = "instructions.jsonl"
 def run(job: Job, work: Work) -> Outcome:
     """Write the conversations of every source."""
     sources = job.settings_as(SftRecipe, "sft").data
+    rows = Counted(records(sources, CONVERSATION_READERS | _CHOSEN_ANSWERS, job, "sft"))
     with Sorter(work.path, FILE) as sorter:
-        for source, record in records(sources, CONVERSATION_READERS | _CHOSEN_ANSWERS, job, "sft"):
+        for source, record in rows:
             if record.reason:
                 sorter.refuse(record)
             else:
@@ -31,9 +33,11 @@ def run(job: Job, work: Work) -> Outcome:
                     }
                 )
     if not sorter.kept:
-        raise DataError(f"sft.data: none of {sorter.records_in} rows can be used; reasons: {sorter.reasons}")
+        raise DataError(f"sft.data: none of {rows.number} rows can be used; reasons: {sorter.reasons}")
     turns = sorter.totals["turns"]
-    return Outcome(files=sorter.files, counts=sorter.counts, metrics={"conversations": sorter.kept, "turns": turns})
+    return Outcome(
+        files=sorter.files, counts=sorter.counts(rows.number), metrics={"conversations": sorter.kept, "turns": turns}
+    )
 
 
 def generator_of(row: Row, source: TextSourceRecipe) -> str:

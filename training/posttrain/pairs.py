@@ -42,18 +42,19 @@ class Pairs:
 def read_pairs(item: InputArtifact, chat: Chat, *, max_length: int, where: str) -> Pairs:
     """The pairs of a preference artifact that fit in `max_length` tokens. DataError when a side of it is empty."""
     sides = {}
-    records_in = 0
+    records_in, too_long = 0, 0
     for name in (TRAIN_FILE, HELD_OUT_FILE):
         rows = read_jsonl(item.file(name))
         records_in += len(rows)
         encoded = encode_pairs(rows, chat)
+        too_long += sum(pair.length > max_length for pair in encoded)
         sides[name] = [(row, pair) for row, pair in zip(rows, encoded, strict=True) if pair.length <= max_length]
         if not sides[name]:
             raise DataError(
                 f"{where}.max_length={max_length}: not one of {len(rows)} pairs in {name} fits; make it larger"
             )
     kept = sum(map(len, sides.values()))
-    dropped = {"longer_than_max_length": records_in - kept} if kept < records_in else {}
+    dropped = {"longer_than_max_length": too_long} if too_long else {}
     return Pairs(
         train_rows=[row for row, _ in sides[TRAIN_FILE]],
         train=[pair for _, pair in sides[TRAIN_FILE]],

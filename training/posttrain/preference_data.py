@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from training.accounts import Counted
 from training.artifact import digest_of
 from training.job import DataError, Job, Outcome, Work
 from training.posttrain.formats import PAIR_READERS, Pair, label, records
@@ -24,8 +25,9 @@ def run(job: Job, work: Work) -> Outcome:
     """Write the pairs of every source, the held-out ones apart."""
     recipe = job.settings_as(PreferencesRecipe, "preferences")
     held_out = 0
+    rows = Counted(records(recipe.data, PAIR_READERS, job, "preferences"))
     with Sorter(work.path, TRAIN_FILE, HELD_OUT_FILE) as sorter:
-        for source, record in records(recipe.data, PAIR_READERS, job, "preferences"):
+        for source, record in rows:
             if record.reason:
                 sorter.refuse(record)
                 continue
@@ -37,12 +39,12 @@ def run(job: Job, work: Work) -> Outcome:
             sorter.keep(row, HELD_OUT_FILE if apart else TRAIN_FILE)
     if not sorter.kept - held_out or not held_out:
         raise DataError(
-            f"preferences: {sorter.kept - held_out} pairs to train on, {held_out} held out of {sorter.records_in} rows;"
+            f"preferences: {sorter.kept - held_out} pairs to train on, {held_out} held out of {rows.number} rows;"
             f" both must be at least 1 (held_out_fraction={recipe.held_out_fraction}; rows not used: {sorter.reasons})"
         )
     return Outcome(
         files=sorter.files,
-        counts=sorter.counts,
+        counts=sorter.counts(rows.number),
         metrics={"train_pairs": sorter.kept - held_out, "held_out_pairs": held_out},
     )
 

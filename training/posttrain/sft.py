@@ -81,13 +81,14 @@ def fitting(
     not even the first answer fits, the row is dropped.
     """
     kept: list[list[Message]] = []
+    dropped = 0
     for messages, whole in zip(conversations, chat.encode(conversations), strict=True):
         ends = [i + 1 for i, token in enumerate(whole.input_ids) if token == chat.end_id and whole.trained[i]]
         spoken = [i + 1 for i, message in enumerate(messages) if message["role"] == "assistant"]
         number = sum(end <= max_length for end in ends)
         if number:
             kept.append(list(messages[: spoken[number - 1]]))
-    dropped = len(conversations) - len(kept)
+        dropped += not number
     if not kept:
         raise DataError(
             f"sft.max_length={max_length}: not one of {len(conversations)} conversations fits; make it larger"

@@ -36,20 +36,14 @@ class Sorter:
         self._stack.__exit__(*error)
 
     @property
-    def records_in(self) -> int:
-        """How many rows were sorted."""
-        return self.kept + self.dropped.total() + self.quarantined.total()
-
-    @property
     def reasons(self) -> dict[str, int]:
         """Why rows were not kept, and how many."""
         return dict(sorted((self.dropped + self.quarantined).items()))
 
-    @property
-    def counts(self) -> Counts:
-        """Where every row went."""
+    def counts(self, records_in: int) -> Counts:
+        """Where every one of the rows went that its reader gave."""
         return Counts(
-            records_in=self.records_in,
+            records_in=records_in,
             kept=self.kept,
             dropped=dict(sorted(self.dropped.items())),
             quarantined=dict(sorted(self.quarantined.items())),
@@ -57,15 +51,15 @@ class Sorter:
 
     def keep(self, row: dict[str, Any], file: str = "") -> None:
         """Keep a row in `file` (the first one unless said)."""
+        self._write(file or self.files[0], row)
         self.kept += 1
         self.totals["turns"] += len(row.get("messages", ()))
-        self._write(file or self.files[0], row)
 
     def refuse(self, record: Record) -> None:
         """Put a row aside with its reason."""
         bucket, name = (self.quarantined, QUARANTINE_FILE) if record.is_damaged else (self.dropped, DROPPED_FILE)
-        bucket[record.reason] += 1
         self._write(name, {"id": record.id, "reason": record.reason, "row": record.row})
+        bucket[record.reason] += 1
 
     def _write(self, name: str, row: dict[str, Any]) -> None:
         self._streams[name].write(json.dumps(row, ensure_ascii=False, sort_keys=True, default=str) + "\n")

@@ -8,7 +8,7 @@ from typing import Any
 
 from training import artifact
 from training.data.documents import DocumentWriter, document_files, document_id, read_documents
-from training.job import InputArtifact, Job, RunSettings
+from training.job import Counts, InputArtifact, Job, RunSettings
 from training.records import write_record
 from training.runner import run_job
 from training.stages import STAGES
@@ -57,11 +57,13 @@ def documents_of(
         with DocumentWriter(folder / name, extra=extra) as writer:
             for row in rows:
                 writer.write(row)
-    return committed(folder, asset, f"tiny@{snapshot}", names)
+    return committed(folder, asset, f"tiny@{snapshot}", names, kept=sum(map(len, files)))
 
 
-def committed(folder: Path, asset: str, partition: str, names: Sequence[str]) -> InputArtifact:
-    """The files `names` in `folder`, made an artifact by hand."""
+def committed(
+    folder: Path, asset: str, partition: str, names: Sequence[str], *, kept: int | None = None
+) -> InputArtifact:
+    """The files `names` in `folder`, made an artifact by hand that `kept` so many records."""
     files = artifact.manifest(folder, names)
     digest = artifact.digest_of_files(files)
     fingerprint = artifact.digest_of([asset, partition, digest])[:32]
@@ -73,6 +75,7 @@ def committed(folder: Path, asset: str, partition: str, names: Sequence[str]) ->
             "fingerprint": fingerprint,
             "digest": digest,
             "files": files,
+            "counts": None if kept is None else Counts(records_in=kept, kept=kept).as_json(),
             "gates": [],
         },
     )

@@ -5,8 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import subprocess
+import sys
 from base64 import b32encode
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha1
 from pathlib import Path
@@ -142,7 +146,8 @@ def test_counts_say_where_every_record_went(everything: InputArtifact):
     assert counts["dropped"] == {fate: fates.count(fate) for fate in fates if fate not in QUARANTINES | {"kept"}}
     assert counts["quarantined"] == {fate: fates.count(fate) for fate in fates if fate in QUARANTINES}
     assert record["metrics"]["other_records"] == len(RECORDS) - len(fates)
-    assert record["gates"] == [{"name": "counts_balance", "passed": True, "evidence": counts}]
+    evidence = counts | {"inputs_kept": {"crawl_archives": 1}}
+    assert record["gates"] == [{"name": "counts_balance", "passed": True, "evidence": evidence}]
 
 
 def test_a_document_says_what_it_is_and_where_it_came_from(everything: InputArtifact):
@@ -451,6 +456,30 @@ def test_published_archives_with_quirks_are_read(
     for row in chain.rows(made):
         assert row["url"].startswith("http")
         assert not set("\0\r\ufffd") & set(row["text"])
+
+
+@contextmanager
+def busy_cores() -> Iterator[None]:
+    """A process that never rests for each core."""
+    command = [sys.executable, "-c", "while True: pass"]
+    loops = [subprocess.Popen(command) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+@pytest.mark.data
+def test_what_is_kept_depends_neither_on_workers_nor_on_what_else_the_machine_does(tmp_path: Path):
+    paths = [f"data://warc/{name}" for name in ("dolma/sample-0000.warc.gz", "resiliparse/warcfile.warc.lz4")]
+    recipe = ExtractRecipe(extractor="blocks")
+    alone = real(tmp_path / "alone", *paths, recipe=recipe)
+    with busy_cores():
+        beside = real(tmp_path / "beside", *paths, recipe=recipe, workers=2)
+    assert (beside.digest, beside.record()["counts"]) == (alone.digest, alone.record()["counts"])
+    assert alone.record()["counts"]["kept"] > 30
 
 
 @pytest.mark.data

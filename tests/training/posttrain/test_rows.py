@@ -9,7 +9,7 @@ import pytest
 from tests.training.posttrain import tiny
 from training.artifact import sha256_of
 from training.job import DataError
-from training.posttrain.sorting import read_jsonl
+from training.posttrain.sorting import Sorter, read_jsonl
 from training.records import RecipeError
 
 ROWS = [
@@ -38,6 +38,13 @@ def test_every_row_is_kept_dropped_or_quarantined(tmp_path):
     dropped = read_jsonl(tmp_path / "instruction_data" / "dropped.jsonl")
     assert [(row["id"], row["reason"]) for row in dropped] == [("rows.jsonl#0000001", "missing_answer")]
     assert read_jsonl(tmp_path / "instruction_data" / "quarantine.jsonl")[0]["row"] == ROWS[2]
+
+
+def test_a_row_that_is_lost_on_the_way_is_missed(tmp_path, monkeypatch):
+    monkeypatch.setattr(Sorter, "refuse", lambda *_: None)
+    gate = tiny.gate(instructions(tmp_path), "counts_balance")
+    assert gate["evidence"]["faults"] == ["instructions: 4 in, 2 kept, dropped or quarantined: 2 lost"]
+    assert not gate["passed"]
 
 
 def test_rows_carry_source_and_generator_and_no_machine_path(tmp_path):

@@ -1,0 +1,75 @@
+"""The account of records: in = kept + dropped(reason) + quarantined(reason), in the whole and in each rank.
+
+A stage counts what comes in where it comes in (what a reader gives, what a file's footer says), and what becomes of it
+where that is written; the two are made equal nowhere but here. What comes in must also be what the artifacts that the
+stage reads have kept (`Stage.reads`), so that no record is lost between two stages either. The verdict is the gate
+`counts_balance`: an artifact that fails it is refused as an input. Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
+
+from training.job import Counts, Gate, Job
+from training.stages import Stage
+
+T = TypeVar("T")
+
+
+class Counted(Generic[T]):
+    """Hands items on; `number` is how many it has handed on so far."""
+
+    def __init__(self, items: Iterable[T]) -> None:
+        self._items = items
+        self.number = 0
+
+    def __iter__(self) -> Iterator[T]:
+        for item in self._items:
+            self.number += 1
+            yield item
+
+
+def balance_gate(job: Job, stage: Stage, counts: Counts) -> Gate:
+    """Whether every record is accounted for. The evidence has the counts, what the inputs kept (null where an input
+    does not say), and a sentence for each fault: where, and how many records."""
+    given = {asset: _kept_of(job, stage, asset) for asset in (*stage.reads, *stage.reads_in_ranks)}
+    faults = [
+        *_unbalanced(stage.name, counts),
+        *(fault for rank, part in enumerate(counts.parts) for fault in _unbalanced(f"{stage.name}, rank {rank}", part)),
+        *_not_read(stage, given, counts),
+    ]
+    evidence = {
+        **counts.as_json(),
+        **({"inputs_kept": given} if given else {}),
+        **({"faults": faults} if faults else {}),
+    }
+    return Gate(name="counts_balance", passed=not faults, evidence=evidence)
+
+
+def _kept_of(job: Job, stage: Stage, asset: str) -> int | None:
+    """How many records the inputs made by `asset` kept; None when one of them has no account."""
+    inputs = job.inputs_of(asset)
+    records = [item.record() for item in (inputs[-1:] if stage.reads_last else inputs)]
+    accounts = [record.get("counts") for record in records]
+    return None if None in accounts else sum(account["kept"] for account in accounts)
+
+
+def _unbalanced(where: str, counts: Counts) -> list[str]:
+    if counts.balance:
+        return []
+    difference = _difference(counts.records_in, counts.accounted)
+    return [f"{where}: {counts.records_in} in, {counts.accounted} kept, dropped or quarantined: {difference}"]
+
+
+def _not_read(stage: Stage, given: dict[str, int | None], counts: Counts) -> list[str]:
+    came = {asset: len(counts.parts) if asset in stage.reads_in_ranks else counts.records_in for asset in given}
+    return [
+        f"{stage.name}: {asset} kept {kept}, {came[asset]} came in: {_difference(kept, came[asset])}"
+        for asset, kept in given.items()
+        if kept is not None and kept != came[asset]
+    ]
+
+
+def _difference(expected: int, found: int) -> str:
+    return f"{expected - found} lost" if found < expected else f"{found - expected} too many"
