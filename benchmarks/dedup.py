@@ -1,7 +1,7 @@
 """Deduplication beside its peers on the same texts in one run: the figures of docs/dedup.md.
 
     PEDIGREE_DATA=… python -m benchmarks.dedup speed --peers VENV/lib/python3.11/site-packages
-    PEDIGREE_DATA=… python -m benchmarks.dedup truth growth increment
+    PEDIGREE_DATA=… python -m benchmarks.dedup definitions truth growth increment
     PEDIGREE_DATA=… python -m benchmarks.dedup substrings --peers …
 
 The peers rensa, datasketch and pydivsufsort are not among the project's packages: `--peers` names a folder that has
@@ -31,6 +31,7 @@ os.environ.update(RAYON_NUM_THREADS="1", OMP_NUM_THREADS="1", NUMBA_NUM_THREADS=
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 
 from tests.training.data import chain
 from training.data import duplicates, signatures
@@ -283,6 +284,31 @@ def speed(options: argparse.Namespace) -> None:
         print(f"{name}: {spread} MB/s; {found[name]}; it ÷ {', '.join(ratios)}; n = {ROUNDS}")
 
 
+def definitions(options: argparse.Namespace) -> None:
+    """What the definition of a word does to precision and recall: our keys over our n-grams and over the peers'."""
+    texts, origins = made_texts(round(options.megabytes * 1e6 / 3300))
+    similar = true_duplicates(texts, origins)
+    hashed = ([xxhash.xxh3_64_intdigest(one) for one in shingles(text)] for text in texts)
+    for name, sets in (
+        ("our words", [ngram_set(text, RECIPE.ngram_words) for text in texts]),
+        ("the peers' words", [np.unique(np.array(each, np.uint64)) for each in hashed]),
+    ):
+        each = (
+            signatures.band_keys(one, buckets=RECIPE.buckets, hashes_per_bucket=RECIPE.hashes_per_bucket)
+            for one in sets
+        )
+        removed: set[int] = set()
+        for keys in np.ascontiguousarray(np.array(list(each)).T):
+            members, begins = duplicates.shared(keys, np.arange(len(keys)))
+            removed.update(members[~begins].tolist())
+        right = len(removed & similar)
+        similarity = statistics.mean(jaccard(sets[number], sets[origins[number]]) for number in origins)
+        print(
+            f"{name}: precision {right / len(removed):.3f}, recall {right / len(similar):.3f} of {len(similar)};"
+            f" mean similarity of the {len(origins)} copies with what they were made of {similarity:.4f}"
+        )
+
+
 def truth(_: argparse.Namespace) -> None:
     """Pairs found among published articles with planted near-duplicates."""
     for size in (100, 1000):
@@ -448,6 +474,7 @@ def covered_by_array(order: Any, common: Any, parted: Any) -> Any:
 
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "speed": speed,
+    "definitions": definitions,
     "truth": truth,
     "growth": growth,
     "increment": increment,
@@ -461,7 +488,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("parts", nargs="+", choices=sorted(PARTS))
     parser.add_argument("--peers", default="", help="site-packages with rensa, datasketch, pydivsufsort")
-    parser.add_argument("--megabytes", type=float, default=20, help="text for speed")
+    parser.add_argument("--megabytes", type=float, default=20, help="text for speed and definitions")
     parser.add_argument("--documents", type=int, default=320_000, help="the largest size of growth")
     parser.add_argument("--root", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--stage", help=argparse.SUPPRESS)

@@ -6,6 +6,9 @@ import gzip
 import json
 import os
 import random
+from collections import Counter
+from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,9 +17,14 @@ import pytest
 
 from tests.training.data import chain
 from training.data import duplicates, signatures
-from training.data.ngrams import jaccard, ngram_set
+from training.data.archives import source_files
+from training.data.extract import _response
+from training.data.html import extract_html
+from training.data.ngrams import jaccard, ngram_set, words
+from training.data.responses import payload
+from training.data.warc import Record, read_warc
 from training.job import DataError, InputArtifact
-from training.recipe import DedupRecipe
+from training.recipe import DedupRecipe, ExtractRecipe, SnapshotRecipe
 
 # Eleven words once the hyphen separates two; seven 5-grams each, six shared: similarity 6/8.
 LEFT = "Bake the well-risen loaf until its crust sounds hollow below"
@@ -116,6 +124,21 @@ def test_a_snapshot_does_not_change_when_a_newer_one_comes(tmp_path):
     before = [item.digest for item in deduplicated(tmp_path / "a", first_two, DedupRecipe())]
     after = [item.digest for item in deduplicated(tmp_path / "b", snapshots, DedupRecipe())]
     assert before == after[:2]
+
+
+@pytest.mark.parametrize("late", ["one", "two"])
+def test_a_late_older_snapshot_changes_only_newer_ones(tmp_path, late):
+    snapshots = random_corpus(9) | {"one": [file[:2] for file in random_corpus(9)["one"]]}
+    there = {name: files for name, files in snapshots.items() if name != late}
+    before = dict(zip(there, deduplicated(tmp_path / "a", there, DedupRecipe()), strict=True))
+    after = dict(zip(snapshots, deduplicated(tmp_path / "b", snapshots, DedupRecipe()), strict=True))
+    older = list(snapshots)[: list(snapshots).index(late)]
+    assert all(after[name].digest == before[name].digest for name in older)
+    for name in there.keys() - older:
+        assert removed(before[name]).keys() <= removed(after[name]).keys()
+        # What a newer one loses besides, it loses to the late one.
+        gone = removed(after[name]).keys() - removed(before[name]).keys()
+        assert {removed(after[name])[key].partition("/")[0] for key in gone} == {late}, name
 
 
 def test_how_documents_lie_in_files_and_how_many_work_changes_nothing(tmp_path):
@@ -236,6 +259,37 @@ def test_documents_out_of_order_are_refused(tmp_path):
         chain.run(tmp_path, "dedup", "deduplicated_documents", "tiny@one", {"dedup": DedupRecipe()}, [source, signed])
 
 
+def test_files_in_another_order_are_refused(tmp_path):
+    files = [[chain.document("one", name, 0, f"text of {name}")] for name in ("b", "a")]
+    source = chain.documents_of(tmp_path, "one", files)
+    signed = chain.run(tmp_path, "sign", "document_signatures", "tiny@one", {"dedup": DedupRecipe()}, [source])
+    with pytest.raises(DataError, match=r"00001\.parquet: document 'one/a/000000000000' comes after b at 0"):
+        chain.run(tmp_path, "dedup", "deduplicated_documents", "tiny@one", {"dedup": DedupRecipe()}, [source, signed])
+
+
+def test_the_order_in_which_a_recipe_names_its_files_changes_nothing(tmp_path):
+    texts = [text for file in random_corpus(4)["one"] for text in file if text]
+    paths = []
+    for name, some in (("a", texts[:10]), ("b", texts[10:15]), ("c", texts[15:])):
+        paths.append(tmp_path / f"{name}.jsonl")
+        paths[-1].write_text("".join(json.dumps({"text": text}) + "\n" for text in some))
+    digests = []
+    for number, order in enumerate((paths, paths[::-1], [paths[1], paths[2], paths[0]])):
+        snapshot = SnapshotRecipe(name="one", source="jsonl", paths=tuple(map(str, order)))
+        settings = {"snapshot": snapshot, "files": source_files(snapshot)}
+        root = tmp_path / str(number)
+        crawled = chain.run(root, "crawl", "crawl_archives", "tiny@one", settings)
+        extracted = chain.run(
+            root, "extract", "extracted_documents", "tiny@one", {"extract": ExtractRecipe()}, [crawled]
+        )
+        source = replace(extracted, asset="filtered_documents")  # as a filter without a rule would leave them
+        signed = chain.run(root, "sign", "document_signatures", "tiny@one", {"dedup": DedupRecipe()}, [source])
+        inputs = [source, signed]
+        made = chain.run(root, "dedup", "deduplicated_documents", "tiny@one", {"dedup": DedupRecipe()}, inputs)
+        digests.append(made.digest)
+    assert len(set(digests)) == 1 and removed(made)
+
+
 def test_a_snapshot_without_its_own_signatures_is_refused(tmp_path):
     one = chain.documents(tmp_path, "one", [["text"]])
     two = chain.documents(tmp_path, "two", [["text"]])
@@ -264,3 +318,86 @@ def test_every_published_near_duplicate_is_found_and_nothing_else(tmp_path, size
     }
     found = {frozenset((place[left], place[right])) for left, right in removed(made).items()}
     assert found == {pair for pair in truth if pair}
+
+
+# Real pages: the manual of git as two releases of Debian have it. Options are described in several pages, and every
+# page ends in the same two lines.
+
+
+@cache
+def manual(snapshot: str) -> dict[str, str]:
+    """The text of the first short pages by URL."""
+    path = Path(os.environ["PEDIGREE_DATA"], "crawl", snapshot, "web-01-00000.warc.gz")
+    settings = ExtractRecipe(extractor="blocks")
+    texts: dict[str, str] = {}
+    for item in read_warc(path, max_content_bytes=100_000):
+        if isinstance(item, Record) and item.type == "response" and "git-docs.test/docs/git-" in item.target_uri:
+            response = _response(item)
+            if response.status == 200 and not item.is_cut and len(texts) < 24:
+                body = payload(response, max_bytes=100_000)
+                texts[item.target_uri] = extract_html(body, headers=response.headers, settings=settings).text
+    return texts
+
+
+def manual_deduplicated(root: Path, recipe: DedupRecipe, *snapshots: str) -> list[InputArtifact]:
+    """The deduplicated pages of each snapshot."""
+    sources, signed, made = [], [], []
+    for name in snapshots:
+        pages = enumerate(manual(name).items())
+        rows = [chain.document(name, "f", place, text, url=url) for place, (url, text) in pages]
+        sources.append(chain.documents_of(root, name, [rows]))
+        settings = {"dedup": recipe}
+        signed.append(chain.run(root, "sign", "document_signatures", f"tiny@{name}", settings, [sources[-1]]))
+        inputs = [*sources, *signed]
+        made.append(chain.run(root, "dedup", "deduplicated_documents", f"tiny@{name}", settings, inputs))
+    return made
+
+
+UNLIKE = 1.0  # no page is near enough to another to go
+
+
+@pytest.mark.data
+def test_of_real_pages_each_url_stays_once(tmp_path):
+    recipe = DedupRecipe(urls=True, min_similarity=UNLIKE)
+    first, second = manual_deduplicated(tmp_path, recipe, "snapshot-1", "snapshot-2")
+    again = [url for url in manual("snapshot-2") if url in manual("snapshot-1")]
+    dropped = chain.rows(second, "dropped")
+    assert [row["url"] for row in dropped] == again and len(again) > 10
+    assert {row["reason"] for row in dropped} == {"duplicate_url"} and not removed(first)
+    assert any(manual("snapshot-1")[url] != manual("snapshot-2")[url] for url in again)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(("unit", "mark"), [("line", "\n"), ("paragraph", "\n\n")])
+def test_of_real_pages_lines_and_paragraphs_that_are_everywhere_go_and_no_others(tmp_path, unit, mark):
+    recipe = DedupRecipe(min_similarity=UNLIKE, max_line_copies=6, line_unit=unit)
+    (made,) = manual_deduplicated(tmp_path, recipe, "snapshot-1")
+    pages = list(manual("snapshot-1").values())
+    copies = Counter(tuple(words(part)) for page in pages for part in page.split(mark))
+    copies[()] = 0  # what has no word is no line
+    expected = [[part for part in page.split(mark) if copies[tuple(words(part))] <= 6] for page in pages]
+    kept = [row["text"] for row in chain.rows(made)]
+    assert [" ".join(text.split()) for text in kept] == [" ".join(" ".join(parts).split()) for parts in expected]
+    assert copies[("part", "of", "the", "git", "1", "suite")] == len(pages)
+    assert sum(map(len, kept)) < sum(map(len, pages))
+
+
+@pytest.mark.data
+def test_of_real_pages_substrings_stay_where_they_stand_first(tmp_path):
+    length = 100
+    recipe = DedupRecipe(min_similarity=UNLIKE, min_substring_bytes=length)
+    (made,) = manual_deduplicated(tmp_path, recipe, "snapshot-1")
+    seen: set[bytes] = set()
+    expected = []
+    for page in manual("snapshot-1").values():
+        data = page.encode()
+        stays = bytearray(b"\x01" * len(data))
+        for start in range(len(data) - length + 1):
+            window = data[start : start + length]
+            if window in seen:
+                stays[start : start + length] = bytes(length)
+            seen.add(window)
+        left = bytes(byte for byte, kept in zip(data, stays, strict=True) if kept)
+        expected.append(b"".join(left.split()))
+    assert [b"".join(row["text"].encode().split()) for row in chain.rows(made)] == expected
+    assert made.record()["metrics"]["removed_substring_bytes"] > 1000
