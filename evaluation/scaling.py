@@ -29,6 +29,7 @@ SAME_BUDGET = 0.05  # relative: models of one budget rarely train for exactly as
 EXPONENTS = np.linspace(0.02, 1.5, 75)  # where the search for alpha and beta begins
 INTERVAL = (2.5, 97.5)
 LARGEST_LOGARITHM = 700
+COLORS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e")
 RESULT_FILE, PAGE_FILE = "scaling.json", "scaling.html"
 
 
@@ -141,7 +142,7 @@ def scaling(rungs: Sequence[Rung], foretold: dict[str, float], *, resamplings: i
             "size_exponent": law.beta / (law.alpha + law.beta),
             "size_exponent_interval": interval([one.beta / (one.alpha + one.beta) for one in others]),
         },
-        "iso_flop": iso_flop(rungs),
+        "iso_flop": iso_flop(rungs, resamplings=resamplings, seed=seed),
     }
 
 
@@ -235,25 +236,70 @@ def resampled(rungs: Sequence[Rung], law: Law, times: int, seed: int) -> list[La
 # The IsoFLOP reading.
 
 
-def iso_flop(rungs: Sequence[Rung]) -> dict[str, Any]:
+def iso_flop(rungs: Sequence[Rung], *, resamplings: int, seed: int) -> dict[str, Any]:
     """For each budget with three sizes or more the lowest point of a parabola of the loss over log N, and how its size
-    grows with the budget: N = scale * C^exponent. Lowest points outside the sizes tried are left out."""
-    budgets = []
-    for members in _budgets(rungs):
-        sizes = np.log([rung.parameters for rung in members])
-        curve = np.polyfit(sizes, [rung.loss for rung in members], 2)
-        lowest = -curve[1] / (2 * curve[0]) if curve[0] > 0 else math.nan
-        inside = bool(sizes.min() <= lowest <= sizes.max())
-        flops = float(np.exp(np.mean(np.log([rung.flops for rung in members]))))
-        budgets.append(
-            {"flops": flops, "rungs": [rung.name for rung in members], "curve": [float(value) for value in curve]}
-            | ({"parameters": math.exp(lowest), "loss": float(np.polyval(curve, lowest))} if inside else {})
-        )
-    found = [(one["flops"], one["parameters"]) for one in budgets if "parameters" in one]
-    if len(found) < 2:
-        return {"budgets": budgets}
-    exponent, offset = np.polyfit(*np.log(np.array(found)).T, 1)
-    return {"budgets": budgets, "size_exponent": float(exponent), "scale": math.exp(offset)}
+    grows with the budget: N = scale * C^exponent. Lowest points outside the sizes tried are left out.
+
+    Intervals are of the models of each budget drawn with replacement. Where there is no exponent or no interval,
+    `without` says why.
+    """
+    groups = _budgets(rungs)
+    budgets = [_budget(members) for members in groups]
+    used = [(group, budget) for group, budget in zip(groups, budgets, strict=True) if "parameters" in budget]
+    if len(used) < 2:
+        reason = f"{len(used)} budgets with a lowest point among three sizes or more; an exponent needs two"
+        return {"budgets": budgets, "without": reason}
+    exponent, scale = _growth([budget["flops"] for _, budget in used], [budget["parameters"] for _, budget in used])
+    found = {"budgets": budgets, "size_exponent": exponent, "size_exponent_interval": [], "scale": scale}
+    if min(len({rung.parameters for rung in group}) for group, _ in used) < 4:
+        # Three points drawn until three are different are the same parabola every time.
+        return found | {"without": "a budget of three sizes has one parabola; four or more show how sure it is"}
+    generator = np.random.default_rng(seed)
+    drawn = [[_drawn_lowest(group, generator) for group, _ in used] for _ in range(resamplings)]
+    for number, (_, budget) in enumerate(used):
+        budget["interval"] = interval([sizes[number] for sizes in drawn])
+    exponents = [_growth([budget["flops"] for _, budget in used], sizes)[0] for sizes in drawn]
+    found["size_exponent_interval"] = interval(exponents)
+    if not found["size_exponent_interval"]:
+        none = sum(not math.isfinite(value) for value in exponents)
+        found["without"] = f"{none} of {resamplings} resamplings have a parabola without a lowest point"
+    return found
+
+
+def _budget(members: Sequence[Rung]) -> dict[str, Any]:
+    """What one budget says, as plain data; `parameters` and `loss` of the lowest point if it lies inside."""
+    flops = float(np.exp(np.mean(np.log([rung.flops for rung in members]))))
+    sizes = [rung.parameters for rung in members]
+    curve, lowest = _lowest(members)
+    said = {"flops": flops, "rungs": [rung.name for rung in members], "curve": [float(value) for value in curve]}
+    if min(sizes) <= lowest <= max(sizes):
+        said |= {"parameters": lowest, "loss": float(np.polyval(curve, math.log(lowest))), "interval": []}
+    return said
+
+
+def _lowest(members: Sequence[Rung]) -> tuple[np.ndarray, float]:
+    """The parabola of the loss over log N and the size at its lowest point; NaN where it has none."""
+    curve = np.polyfit(np.log([rung.parameters for rung in members]), [rung.loss for rung in members], 2)
+    if curve[0] <= 0:
+        return curve, math.nan
+    logarithm = float(-curve[1] / (2 * curve[0]))
+    return curve, math.exp(logarithm) if abs(logarithm) < LARGEST_LOGARITHM else math.nan
+
+
+def _drawn_lowest(group: Sequence[Rung], generator: np.random.Generator) -> float:
+    """The lowest point of a budget's models drawn with replacement, drawn again until three sizes are among them."""
+    while True:
+        members = [group[i] for i in generator.integers(len(group), size=len(group))]
+        if len({rung.parameters for rung in members}) >= 3:
+            return _lowest(members)[1]
+
+
+def _growth(flops: Sequence[float], parameters: Sequence[float]) -> tuple[float, float]:
+    """Exponent and scale of N = scale * C^exponent; NaN where a size is none."""
+    if not np.isfinite(parameters).all():
+        return math.nan, math.nan
+    exponent, offset = np.polyfit(np.log(flops), np.log(parameters), 1)
+    return float(exponent), math.exp(offset)
 
 
 def _budgets(rungs: Sequence[Rung]) -> list[list[Rung]]:
@@ -295,11 +341,52 @@ def figure(result: dict[str, Any]) -> dict[str, Any]:
     traces.append(
         {"type": "scatter", "mode": "markers", "name": "foretold", "marker": {"symbol": "star", "size": 12}, **at}
     )
-    axes = {
+    layout: dict[str, Any] = {
         "xaxis": {"type": "log", "title": {"text": "training compute, FLOP"}},
         "yaxis": {"title": {"text": "held-out bits per byte"}},
+        "height": 520,
     }
-    return {"data": traces, "layout": {**axes, "height": 520}}
+    if result["iso_flop"]["budgets"]:
+        traces += _parabolas(result)
+        layout |= {
+            "grid": {"rows": 1, "columns": 2, "pattern": "independent"},
+            "xaxis2": {"type": "log", "title": {"text": "parameters, at equal compute"}},
+            "yaxis2": {},
+            "legend": {"orientation": "h", "y": -0.2},
+            "height": 680,
+        }
+    return {"data": traces, "layout": layout}
+
+
+def _parabolas(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """For the second panel: the models of each budget, their parabola, and its lowest point with its interval."""
+    by_name = {rung["name"]: rung for rung in result["rungs"]}
+    traces: list[dict[str, Any]] = []
+    for color, budget in zip(itertools.cycle(COLORS), result["iso_flop"]["budgets"], strict=False):
+        members = [by_name[name] for name in budget["rungs"]]
+        sizes = [rung["parameters"] for rung in members]
+        along = np.geomspace(min(sizes) / 1.2, max(sizes) * 1.2, 60)
+        drawn = [
+            {"mode": "markers", "x": sizes, "y": [rung["loss"] for rung in members]},
+            {"mode": "lines", "x": along.tolist(), "y": np.polyval(budget["curve"], np.log(along)).tolist()},
+        ]
+        if "parameters" in budget:
+            at = {"x": [budget["parameters"]], "y": [budget["loss"]], "marker": {"symbol": "diamond", "size": 12}}
+            drawn.append({"mode": "markers", **at, **_bars(budget)})
+        name = f"{budget['flops']:.2e} FLOP"
+        for part, trace in zip(("", ", parabola", ", lowest point"), drawn, strict=False):
+            marker = {"color": color, **trace.pop("marker", {})}
+            common = {"type": "scatter", "xaxis": "x2", "yaxis": "y2", "name": name + part, "line": {"color": color}}
+            traces.append({**common, **trace, "marker": marker})
+    return traces
+
+
+def _bars(budget: dict[str, Any]) -> dict[str, Any]:
+    if not budget["interval"]:
+        return {}
+    low, high = budget["interval"]
+    beyond = {"array": [max(0.0, high - budget["parameters"])], "arrayminus": [max(0.0, budget["parameters"] - low)]}
+    return {"error_x": {"type": "data", "symmetric": False, **beyond}}
 
 
 def page(result: dict[str, Any]) -> str:

@@ -44,7 +44,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             name="scaling",
-            version="1",
+            version="2",
             modules=("evaluation.scaling",),
             libraries=("jinja2", "numpy", "plotly", "scipy"),
         ),

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evaluation.scaling import HUBER, Law, Rung, _objective, fit, iso_flop, resampled, scaling
+from evaluation.scaling import HUBER, Law, Rung, _objective, figure, fit, iso_flop, page, resampled, scaling
 from evaluation.stages import STAGES
 from tests.evaluation.conftest import commit, make_job
 from training.job import DataError
@@ -71,17 +71,59 @@ def test_the_best_split_is_where_the_law_is_lowest():
     )
 
 
-def test_equal_budgets_show_the_exponent_of_the_best_size():
-    rungs = [
-        Rung(name=f"{c}-{i}", parameters=n, tokens=flops / 6 / n, loss=PLANTED.loss(n, flops / 6 / n))
+def budgets(factors: tuple[float, ...], noise: float = 0.0) -> list[Rung]:
+    """Three budgets, each with models around the size that the planted law says is best."""
+    generator = np.random.default_rng(5)
+    return [
+        Rung(name=f"{c}-{i}", parameters=n, tokens=flops / 6 / n,
+             loss=PLANTED.loss(n, flops / 6 / n) * float(np.exp(noise * generator.normal())))
         for c, flops in enumerate((1e16, 1e17, 1e18))
-        for i, n in enumerate(PLANTED.best_parameters(flops) * np.array([0.5, 0.7, 1.0, 1.4, 2.0]))
-    ]
-    found = iso_flop(rungs)
+        for i, n in enumerate(PLANTED.best_parameters(flops) * np.array(factors))
+    ]  # fmt: skip
+
+
+PLANTED_EXPONENT = PLANTED.beta / (PLANTED.alpha + PLANTED.beta)
+AROUND = (0.4, 0.6, 0.8, 1.0, 1.3, 1.7, 2.4)
+
+
+def test_equal_budgets_show_the_exponent_of_the_best_size():
+    rungs = budgets((0.5, 0.7, 1.0, 1.4, 2.0))
+    found = iso_flop(rungs, resamplings=0, seed=0)
     assert [len(one["rungs"]) for one in found["budgets"]] == [5, 5, 5]
-    assert found["size_exponent"] == pytest.approx(PLANTED.beta / (PLANTED.alpha + PLANTED.beta), abs=0.01)
+    assert found["size_exponent"] == pytest.approx(PLANTED_EXPONENT, abs=0.01)
     outside = [rung for rung in rungs if rung.parameters > PLANTED.best_parameters(rung.flops) * 0.9]
-    assert "size_exponent" not in iso_flop(outside)
+    nothing = iso_flop(outside, resamplings=20, seed=0)
+    assert "size_exponent" not in nothing and nothing["without"].startswith("0 budgets")
+
+
+def test_noise_moves_the_lowest_points_within_their_intervals():
+    rungs = budgets(AROUND, noise=0.0005)
+    found = iso_flop(rungs, resamplings=200, seed=1)
+    low, high = found["size_exponent_interval"]
+    assert low < PLANTED_EXPONENT < high and 0.01 < high - low < 0.2, found
+    assert found["size_exponent"] != pytest.approx(PLANTED_EXPONENT, abs=1e-3) and "without" not in found
+    for budget in found["budgets"]:
+        low, high = budget["interval"]
+        assert low < PLANTED.best_parameters(budget["flops"]) < high
+    assert found == iso_flop(rungs, resamplings=200, seed=1) != iso_flop(rungs, resamplings=200, seed=2)
+
+
+def test_three_sizes_of_a_budget_have_an_exponent_without_an_interval():
+    found = iso_flop(budgets((0.5, 1.0, 2.0), noise=0.0005), resamplings=20, seed=0)
+    assert found["size_exponent"] and not found["size_exponent_interval"]
+    assert "one parabola" in found["without"]
+
+
+def test_the_figure_draws_parabolas_with_their_lowest_points():
+    result = scaling(budgets(AROUND, 0.0005), {"parameters": 1e9, "tokens": 1e10}, resamplings=20, seed=0)
+    second = [trace for trace in figure(result)["data"] if trace.get("xaxis") == "x2"]
+    assert len(second) == 9  # models, parabola and lowest point of three budgets
+    lowest = next(trace for trace in second if trace["name"].endswith("lowest point"))
+    assert lowest["x"] == [result["iso_flop"]["budgets"][0]["parameters"]] and lowest["error_x"]["array"][0] > 0
+    assert "lowest point, parameters" in page(result) and "No interval" not in page(result)
+    two_sizes = [rung for rung in ladder() if rung.parameters < 5e6]
+    plain = scaling(two_sizes, {"parameters": 1e9, "tokens": 1e10}, resamplings=0, seed=0)
+    assert not any(trace.get("xaxis") for trace in figure(plain)["data"]) and "No exponent: 0 budgets" in page(plain)
 
 
 def test_a_ladder_of_too_few_different_models_is_refused():
