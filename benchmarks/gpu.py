@@ -537,7 +537,6 @@ def static_account() -> str:
         layers=shape.layers,
         length=length,
     )
-    assert sums.activation_bytes is not None
     step = flops * rows * length
     lines = [
         "Arithmetic, not measured:",

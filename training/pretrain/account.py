@@ -89,41 +89,57 @@ def activation_bytes(
 ) -> int:
     """What the layers keep for the backward pass, in bytes, for `rows` of `length` positions in one pass.
 
-    Shapes without experts. `probabilities` are kept by attention on a CPU; a fused kernel keeps two numbers a head
-    instead, which are left out. `full` is what the layers keep between them, and one layer at work on top. The head's
-    chunk, the table of rotations and the cast weights are not in it.
+    `probabilities` are kept by attention on a CPU; a fused kernel keeps two numbers a head instead, which are left out.
+    `full` is what the layers keep between them, and one layer at work on top. Experts drop no token, so what all of
+    them keep together does not depend on the routing. The head's chunk, the table of rotations, the order of tokens by
+    expert and the cast weights are not in it.
     """
-    if config.experts.count:
-        raise ValueError("activation_bytes: what experts keep depends on the routing")
     tokens = rows * length
     layers = range(config.layers)
     if recompute == "full":
-        at_work = max(_layer_numbers(config, n, rows, length, "none", probabilities) for n in layers)
-        numbers = config.layers * config.width * tokens + at_work
+        at_work = max(_layer_bytes(config, n, rows, length, "none", number_bytes, probabilities) for n in layers)
+        kept = number_bytes * config.layers * config.width * tokens + at_work
     else:
-        numbers = sum(_layer_numbers(config, n, rows, length, recompute, probabilities) for n in layers)
-    return number_bytes * (numbers + (config.width + 1) * tokens)
+        kept = sum(_layer_bytes(config, n, rows, length, recompute, number_bytes, probabilities) for n in layers)
+    return kept + number_bytes * (config.width + 1) * tokens
 
 
-def _layer_numbers(
-    config: ModelConfig, layer: int, rows: int, length: int, recompute: Recompute, probabilities: bool
+def _layer_bytes(
+    config: ModelConfig,
+    layer: int,
+    rows: int,
+    length: int,
+    recompute: Recompute,
+    number_bytes: int,
+    probabilities: bool,
 ) -> int:
-    """Numbers that one layer keeps. A: all query heads' width, KV: all keys' width."""
+    """What one layer keeps. A: all query heads' width, KV: all keys' width."""
     D, A, KV = config.width, config.attention_width, config.kv_heads * config.head_width
     heads = A + KV
     normed = heads + config.heads + config.kv_heads if config.qk_norm else 0  # unit heads and their scales
-    gated = config.activation == "swiglu"
-    if recompute == "selective":
-        core = heads + KV  # queries and keys before rotation, values
-        between = (3 if gated else 2) * config.mlp_width  # gate and up, or up; and what goes down
-    else:
-        core = heads + KV + A  # rotated queries and keys, values, scaled queries
-        between = (4 if gated else 2) * config.mlp_width  # and silu(gate); relu(up) stands for up
-    a_token = (D + 1) + normed + core + A + (D + 1) + between
-    kept = rows * length * a_token
+    # Selective: queries and keys before rotation, values. Else rotated queries and keys, values, scaled queries.
+    core = heads + KV if recompute == "selective" else heads + KV + A
+    attention = number_bytes * ((D + 1) + normed + core + A)
+    kept = rows * length * (attention + _mlp_bytes(config, layer, recompute, number_bytes))
     if probabilities and recompute != "selective":
-        kept += rows * config.heads * attention_pairs(config, layer, length)
+        kept += number_bytes * rows * config.heads * attention_pairs(config, layer, length)
     return kept
+
+
+def _mlp_bytes(config: ModelConfig, layer: int, recompute: Recompute, number_bytes: int) -> int:
+    """What the MLP or the experts of a layer keep of one token; what the router computes is in fp32."""
+    gated, experts, D = config.activation == "swiglu", config.experts, config.width
+    # Gate and up, or up; what goes down; and, unless it is made again, silu(gate). relu(up) stands for up.
+    between = (3 if recompute == "selective" else 4) if gated else 2
+    if not config.has_experts(layer):
+        return number_bytes * ((D + 1) + between * config.mlp_width)
+    k = experts.active
+    # What comes to its experts, what is inside them, what comes back and the weight that it has in the sum.
+    dispatched = k * (D + between * experts.width + D + 1)
+    shared = between * experts.shared * experts.width
+    # The router's input, its scores, and the chosen ones with their sum.
+    routed = FP32 * (D + experts.count + (k + 1 if experts.normalize_weights else 0))
+    return number_bytes * ((D + 1) + dispatched + shared) + routed
 
 
 def attention_pairs(config: ModelConfig, layer: int, length: int) -> int:
@@ -145,14 +161,13 @@ class Account:
     cast_bytes: int  # the bf16 copies that a pass keeps
     gradient_bytes: int
     optimizer_bytes: int
-    activation_bytes: int | None  # of one row; None with experts
+    activation_bytes: int  # of one row
 
 
 def account(
     config: ModelConfig, *, length: int, optimizer: Optimizer = "adamw", recompute: Recompute = "none"
 ) -> Account:
     """The sums, for rows of `length` positions and attention that keeps no probabilities."""
-    dense = not config.experts.count
     return Account(
         parameters=config.parameter_count,
         active_parameters=config.active_parameter_count,
@@ -161,9 +176,7 @@ def account(
         cast_bytes=2 * sum(prod(shape) for _, shape in parameter_shapes(config) if len(shape) > 1),
         gradient_bytes=FP32 * config.parameter_count,
         optimizer_bytes=optimizer_bytes(config, optimizer),
-        activation_bytes=activation_bytes(config, rows=1, length=length, recompute=recompute, probabilities=False)
-        if dense
-        else None,
+        activation_bytes=activation_bytes(config, rows=1, length=length, recompute=recompute, probabilities=False),
     )
 
 
@@ -183,22 +196,13 @@ def least_bytes(
     """What a process without sharding certainly holds at one moment, in bytes, by what it is for.
 
     That moment is the end of the last forward pass, or of the last backward pass when there is only one and gradients
-    weigh more than activations. What experts keep is left out: it depends on the routing. The head's chunk, the copy of
-    a checkpoint and the libraries come on top. A `teacher`'s weights are there all the time; of its pass its states and
+    weigh more than activations. The head's chunk, the copy of a checkpoint and the libraries come on top. A `teacher`'s
+    weights are there all the time; of its pass its states and
     the cast head are left when the student's ends.
     """
     whole = FP32 * config.parameter_count
-    kept = (
-        0
-        if config.experts.count
-        else activation_bytes(
-            config,
-            rows=rows,
-            length=length,
-            recompute=recompute,
-            number_bytes=number_bytes,
-            probabilities=probabilities,
-        )
+    kept = activation_bytes(
+        config, rows=rows, length=length, recompute=recompute, number_bytes=number_bytes, probabilities=probabilities
     )
     if teacher is not None:
         kept += number_bytes * rows * length * teacher.width
@@ -236,10 +240,7 @@ def main() -> None:
             kind: account(shape, length=options.length, optimizer=options.optimizer, recompute=kind) for kind in kinds
         }
         first = sums["none"]
-        kept = ", ".join(
-            "unknown" if one.activation_bytes is None else f"{kind} {one.activation_bytes / 1e9:.2f}"
-            for kind, one in sums.items()
-        )
+        kept = ", ".join(f"{kind} {one.activation_bytes / 1e9:.2f}" for kind, one in sums.items())
         print(
             f"{name:16} {first.parameters:>15,} parameters, {first.active_parameters:>14,} active,"
             f" {first.flops_per_token / 1e9:9.3f} GFLOP/token; GB: weights {first.weight_bytes / 1e9:.2f},"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,16 @@ def test_the_documentation_lists_every_preset_with_its_count():
     page = Path(__file__).parents[3].joinpath("docs", "pretraining.md").read_text("utf-8")
     assert [name for name, preset in PRESETS.items() if f"`{name}`" not in page] == []
     assert [name for name, preset in PRESETS.items() if f" {preset.parameters:,} " not in page] == []
+
+
+def test_the_reading_order_names_every_file_with_about_its_lines():
+    root = Path(__file__).parents[3]
+    page = root.joinpath("docs", "pretraining.md").read_text("utf-8").partition("**In an evening.**")[2]
+    said = {name: int(lines) for name, lines in re.findall(r"`(\w+\.py)` \((\d+)\)", page.partition("\n## ")[0])}
+    lines = {file.name: len(file.read_text("utf-8").splitlines()) for file in (root / "training/pretrain").glob("*.py")}
+    small = {"__init__.py", "loss_mask.py", "usage.py"}
+    assert said.keys() == lines.keys() - small
+    assert {name: n for name, n in said.items() if abs(n - lines[name]) > 0.1 * lines[name]} == {}
 
 
 @pytest.mark.parametrize("name", PRESETS)
