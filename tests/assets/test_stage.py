@@ -94,7 +94,7 @@ def test_numbers_of_a_training_become_observations_of_its_asset_now_and_then_and
     written = {"loss": 2.5, "gradient_norm": 0.7, "tokens_per_second": 12_345.678, "data_wait_seconds": 1e-4}
 
     @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["kitchen"]))
-    def base_model(context: dg.AssetExecutionContext) -> None:
+    def base_model(context) -> None:
         training = Observed(Watch.of(context, Pipeline(root="nowhere")))
         training.see([{"step": 0, "held_out_bits_per_byte": 4.0}], is_last=False)
         for step in range(1, 9):
