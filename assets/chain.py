@@ -152,6 +152,7 @@ _URI_FIELDS = (
     "takedown",
     "positive",
     "negative",
+    "c4_bad_words",
 )
 
 
@@ -169,7 +170,7 @@ def _uris(value: Any, key: str = "") -> Iterator[str]:
 def _measured_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
     """The part of `filter` that decides what is measured: a changed limit measures nothing again."""
     del snapshot
-    return {"filter": recipe.filter.measured()}
+    return with_data(recipe, {"filter": recipe.filter.measured()})
 
 
 def _crawl_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
@@ -401,7 +402,7 @@ CHAIN: dict[str, Link] = {
             scope="recipe",
             settings=_sections("quality"),
             inputs=(Input(asset="extracted_documents", which="quality"),),
-            gates=("counts_balance", "classifier_auc", "toxicity_auc"),
+            gates=("counts_balance", "classifier_auc", "labelled_auc", "toxicity_auc"),
         ),
         Link(
             name="document_scores",

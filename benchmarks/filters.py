@@ -2,17 +2,23 @@
 
     PEDIGREE_DATA=… python -m benchmarks.filters language classifier toxicity
     python -m benchmarks.filters --documents DIR/documents rules personal peers
+    PEDIGREE_DATA=… python -m benchmarks.filters kenlm --peers VENV/lib/python3.11/site-packages
 
 `--documents` is a folder of parquet files of an `extracted_documents` artifact. `peers` takes at most `--pages` English
 pages, spread over the files, through datatrove's blocks and through ours, `--pairs` times in turn, and compares every
-decision and every text that is left.
+decision and every text that is left. `kenlm` writes our model of web texts as an ARPA file, asks KenLM's query (not
+among the project's packages: `--peers` names a folder that has it) and ours about other texts, and prints how far they
+differ; with `--queried FILE` it writes what KenLM says of the tests' tiny model there.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import re
+import sys
+import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -20,7 +26,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from training.data import classifier, personal_data, toxicity, wordtable
+import numpy as np
+
+from training.data import arpa, classifier, perplexity, personal_data, toxicity, wordtable
 from training.data.documents import read_documents
 from training.data.language import identify, model_path
 from training.data.lid import read_model
@@ -196,6 +204,45 @@ def peers(files: list[Path], *, pages: int, pairs: int) -> None:
     print(f"  decisions or texts that differ: {differing} of {len(rows) * pairs}")
 
 
+def kenlm(*, peers: str, queried: Path | None) -> None:
+    """Logarithms (base 10) of KenLM's query and ours for every word and line end of texts that neither model saw."""
+    sys.path.append(peers)
+    import kenlm as query  # type: ignore[import-not-found]
+
+    if queried:
+        _query_tiny(query, queried)
+        return
+    seen = [row["text"] for row in read_rows("data://text/c4_demo.jsonl.gz")]
+    asked = [row["text"] for row in read_rows(LABELLED)]
+    lines = [line for text in asked for line in perplexity.lines_of(text)][:5000]
+    for order in (3, 5):
+        model = perplexity.train(seen, order=order)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "model.arpa")
+            with path.open("w", encoding="utf-8") as stream:
+                arpa.write_arpa(model, stream)
+            size, theirs = path.stat().st_size, query.Model(str(path))
+        said = [value for line in lines for value, _, _ in theirs.full_scores(" ".join(line), bos=True, eos=True)]
+        differences = np.abs(model.log_probabilities(lines) / arpa.LOG_10 - np.array(said))
+        print(
+            f"kenlm, order {order}, {sum(map(len, model.log_probability))} n-grams, {size / 1e6:.1f} MB of ARPA:"
+            f" {len(lines)} lines, {len(said)} words and line ends; base 10 logarithms differ by at most"
+            f" {differences.max():.1e}, {differences.mean():.1e} on average"
+        )
+
+
+def _query_tiny(query: Any, out: Path) -> None:
+    """The reference figures of tests/training/data/test_arpa.py, for the texts that `out` has now."""
+    texts = list(json.loads(out.read_text("utf-8")))
+    model = query.Model(str(out.with_name("tiny.arpa")))
+    rows = {}
+    for text in texts:
+        (line,) = perplexity.lines_of(text)
+        rows[text] = [round(value, 7) for value, _, _ in model.full_scores(" ".join(line), bos=True, eos=True)]
+    entries = (f" {json.dumps(text, ensure_ascii=False)}: {json.dumps(values)}" for text, values in rows.items())
+    out.write_text("{\n" + ",\n".join(entries) + "\n}\n", "utf-8")
+
+
 def _outcome(page: Page, reason: str) -> tuple[str, str]:
     return reason, "" if reason else page.text
 
@@ -219,15 +266,19 @@ PARTS = {"language": language, "classifier": quality, "toxicity": toxic, "rules"
 def main() -> None:
     """Run the parts that are named."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("parts", nargs="+", choices=sorted([*PARTS, "peers"]))
+    parser.add_argument("parts", nargs="+", choices=sorted([*PARTS, "kenlm", "peers"]))
     parser.add_argument("--documents", type=Path, action="append", default=[])
     parser.add_argument("--pages", type=int, default=150)
     parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--peers", default="", help="site-packages with kenlm")
+    parser.add_argument("--queried", type=Path, help="write KenLM's figures for the tests' model here")
     options = parser.parse_args()
     files = [path for folder in options.documents for path in sorted(folder.glob("*.parquet"))]
     for part in options.parts:
         if part == "peers":
             peers(files, pages=options.pages, pairs=options.pairs)
+        elif part == "kenlm":
+            kenlm(peers=options.peers, queried=options.queried)
         else:
             PARTS[part](files)
 

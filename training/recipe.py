@@ -111,20 +111,55 @@ class ToxicityRecipe:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LabelledRecipe:
+    """Texts that people called good or not. The classifier is measured on them and never trained on them."""
+
+    name: str
+    positive: tuple[str, ...] = ()  # URIs of good texts
+    negative: tuple[str, ...] = ()  # of others
+    text_field: str = "text"
+    label_field: str = ""  # of rows in files that hold both kinds: only those with a side's label are that side's
+    positive_label: str = "1"
+    negative_label: str = "0"
+    min_auc: float = 0.6  # gate
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "quality.labelled.name")
+        if not self.positive or not self.negative:
+            raise RecipeError(
+                f"quality.labelled.{self.name}: {len(self.positive)} positive and {len(self.negative)} negative sets;"
+                " both are needed (with label_field they may name the same file)"
+            )
+        if self.label_field and self.positive_label == self.negative_label:
+            raise RecipeError(f"quality.labelled.{self.name}: both labels are {self.positive_label!r}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NgramFileRecipe:
+    """An n-gram model that is taken as it is: an ARPA file, plain or .gz or .zst."""
+
+    uri: str
+    language: str = ""  # one of `ngram_languages`, or "" where there are none
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class QualityRecipe:
     """Models that judge text, trained by the pipeline on what the recipe names for them.
 
     An n-gram model of the reference texts (perplexity) and a linear classifier of hashed word n-grams (reference
-    against a
-    sample of `snapshots`).
+    against `negative`, or a sample of `snapshots`).
     """
 
     reference: tuple[str, ...] = ()  # URIs of texts that are known to be good
     reference_field: str = "text"
-    snapshots: tuple[str, ...] = ()  # the classifier's negatives are sampled from these
-    negatives: int = 2000
+    negative: tuple[str, ...] = ()  # URIs of the classifier's negatives; empty: the sample of `snapshots`
+    negative_field: str = "text"
+    snapshots: tuple[str, ...] = ()  # the sample that the buckets part in three, and the negatives, are of these
+    negatives: int = 2000  # pages in the sample
+    labelled: tuple[LabelledRecipe, ...] = ()  # held-out sets of their own, each with a gate
     ngram_order: int = 3
     ngram_languages: tuple[str, ...] = ()  # each with a model and buckets of its own; empty: one model for all
+    ngram_files: tuple[NgramFileRecipe, ...] = ()  # models to take instead of estimating them
     classifier_buckets: int = 65_536
     classifier_model: str = ""  # URI of a fastText model to use instead of training one; "": train it
     classifier_label: str = "__label__hq"  # of that model, for good text
@@ -138,10 +173,18 @@ class QualityRecipe:
                 f"quality: ngram_order={self.ngram_order} (1 to 6), negatives={self.negatives} (at least 1),"
                 f" classifier_buckets={self.classifier_buckets} (at least 2)"
             )
-        if self.classifier_model and not self.reference:
+        for name in ("classifier_model", "negative", "labelled", "ngram_files"):
+            if getattr(self, name) and not self.reference:
+                raise RecipeError(f"quality.{name}: without effect; name texts in quality.reference")
+        given = [one.language for one in self.ngram_files]
+        if len(set(given)) != len(given) or not set(given) <= set(self.ngram_languages or ("",)):
             raise RecipeError(
-                "quality.classifier_model: without effect; name texts in quality.reference, on which it is measured"
+                f"quality.ngram_files: languages {given}; each once, and one of ngram_languages"
+                f" ({', '.join(self.ngram_languages) or 'none are named, so only an empty one is possible'})"
             )
+        names = [labelled.name for labelled in self.labelled]
+        if len(set(names)) != len(names):
+            raise RecipeError(f"quality.labelled: {', '.join(names)}; each name at most once")
         if not 0 < self.held_out_fraction < 1:
             raise RecipeError(f"quality.held_out_fraction={self.held_out_fraction}; it must lie between 0 and 1")
 
@@ -196,11 +239,16 @@ class FilterRecipe:
     c4_drop_javascript_lines: bool = True
     c4_drop_policy_lines: bool = True  # "terms of use", "uses cookies" …
     c4_drop_curly_brackets: bool = True  # the whole page: false where code is wanted
+    c4_drop_lorem_ipsum: bool = True  # the whole page
+    c4_drop_citations: bool = True  # "[1]", "[edit]", "[citation needed]", out of their line
+    c4_max_word_length: int = 1000  # characters; a line with a longer word goes; 0: no limit
+    c4_bad_words: str = ""  # URI of a list; a page with one of its words goes; "": no list
     refinedweb_max_uppercase: float = 0.5  # of a line's characters; more, and the line goes
     refinedweb_short_line_words: int = 10  # `sign in`, `read more` and the like are cut out of lines up to this long
     refinedweb_max_removed_words: float = 0.05  # of the page's words; more, and the page goes
     fineweb_min_line_punctuation: float = 0.12
     fineweb_max_short_lines: float = 0.67
+    fineweb_short_line_length: int = 30  # characters up to which a line is short
     fineweb_max_duplicate_characters: float = 0.01
     fineweb_max_newline_ratio: float = 0.3
     min_quality_score: float = 0.2
@@ -216,6 +264,8 @@ class FilterRecipe:
             raise RecipeError(f"filter.rules: {', '.join(self.rules)}; each rule at most once")
         if (self.blocked_domains or self.blocked_urls) and "url" not in self.rules:
             raise RecipeError("filter.blocked_domains, filter.blocked_urls: without effect; add 'url' to filter.rules")
+        if self.c4_bad_words and "c4" not in self.rules:
+            raise RecipeError("filter.c4_bad_words: without effect; add 'c4' to filter.rules")
         known = ("email", "phone", "ip", "card", "iban", "api_key", "national_id")
         for kind in self.personal_data:
             if kind not in known:
@@ -243,6 +293,11 @@ class FilterRecipe:
             c4_drop_javascript_lines=self.c4_drop_javascript_lines,
             c4_drop_policy_lines=self.c4_drop_policy_lines,
             c4_drop_curly_brackets=self.c4_drop_curly_brackets,
+            c4_drop_lorem_ipsum=self.c4_drop_lorem_ipsum,
+            c4_drop_citations=self.c4_drop_citations,
+            c4_max_word_length=self.c4_max_word_length,
+            c4_bad_words=self.c4_bad_words,
+            fineweb_short_line_length=self.fineweb_short_line_length,
             refinedweb_max_uppercase=self.refinedweb_max_uppercase,
             refinedweb_short_line_words=self.refinedweb_short_line_words,
             personal_data=self.personal_data,

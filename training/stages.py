@@ -138,6 +138,7 @@ STAGES: dict[str, Stage] = {
             reads=("extracted_documents",),
             modules=(
                 "training.data.quality",
+                "training.data.arpa",
                 "training.data.perplexity",
                 "training.data.classifier",
                 "training.data.language",
@@ -155,6 +156,7 @@ STAGES: dict[str, Stage] = {
                 "training.data.rules",
                 "training.data.limits",
                 "training.data.heuristics",
+                "training.data.bad_words",
                 "training.data.wordtable",
                 "training.data.segment",
                 "training.data.repetition",

@@ -33,8 +33,6 @@ QUALITY = (
 """What `quality` measures."""
 LINES = ("lines_end_in_punctuation", "short_lines", "duplicate_line_characters", "line_ends_per_word")
 """What `lines` measures."""
-LONGEST_WORD = 1000  # characters; C4's code takes out a line with a longer one
-SHORT_LINE = 30  # characters, FineWeb
 
 
 def repetition(text: str, words: Words) -> dict[str, float]:
@@ -81,13 +79,13 @@ def quality(text: str, words: Words) -> dict[str, float]:
     return dict(zip(QUALITY, values, strict=True))
 
 
-def lines(text: str, words: Words) -> dict[str, float]:
+def lines(text: str, words: Words, *, short_line_length: int) -> dict[str, float]:
     """FineWeb's three line tests and its share of line ends to words. The text must not be blank."""
     written = [line for line in text.split("\n") if line and not line.isspace()]
     line_ends = text.count("\n")
     values = (
         sum(line[-1] in TERMINAL_PUNCTUATION for line in written) / len(written),
-        sum(len(line) <= SHORT_LINE for line in written) / len(written),
+        sum(len(line) <= short_line_length for line in written) / len(written),
         _repeated(written)[1] / (len(text) - line_ends),
         _fraction(line_ends, words.counts.words),
     )
@@ -100,25 +98,32 @@ def _fraction(part: float, whole: float) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class C4Lines:
-    """Which lines of a page C4 takes out, and which pages. `min_words`: of a line, below 1 for any."""
+    """Which lines of a page C4 takes out, and which pages.
+
+    `min_words`: of a line, below 1 for any. `max_word_length`: characters, 0 for any.
+    """
 
     min_words: int
+    max_word_length: int
     end_with_punctuation: bool
     drop_javascript: bool
     drop_policy: bool
     drop_curly_brackets: bool
+    drop_lorem_ipsum: bool
+    drop_citations: bool
 
 
 def c4_lines(text: str, rules: C4Lines) -> tuple[list[str], str]:
     """The lines that stay, stripped and without citation marks; or none and why the whole page goes."""
     kept = []
+    longest = rules.max_word_length
     lowered = text.lower()
     # Looked for in the whole text first: most pages have none of it. A citation mark may stand inside a word.
     has_phrase = "[" in text or any(word in lowered for word in ("lorem ipsum", "javascript", *_POLICY))
     for line in map(str.strip, text.splitlines()):
-        if len(line) > LONGEST_WORD and max(map(len, line.split())) > LONGEST_WORD:
+        if longest and len(line) > longest and max(map(len, line.split())) > longest:
             continue
-        bare = _CITATION.sub("", line) if "[" in line else line
+        bare = _CITATION.sub("", line) if rules.drop_citations and "[" in line else line
         if rules.end_with_punctuation and (not bare.endswith(_SENTENCE_ENDS) or bare.endswith("...")):
             continue
         if rules.min_words > 0 and len(line.split()) < rules.min_words:
@@ -136,7 +141,7 @@ def c4_lines(text: str, rules: C4Lines) -> tuple[list[str], str]:
 def _objection(line: str, rules: C4Lines) -> str:
     """What C4 says against a line, "" for nothing; in the order in which datatrove asks."""
     lowered = line.lower()
-    if "lorem ipsum" in lowered:
+    if rules.drop_lorem_ipsum and "lorem ipsum" in lowered:
         return "lorem_ipsum"
     if rules.drop_javascript and "javascript" in lowered:
         return "javascript"

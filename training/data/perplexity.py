@@ -162,11 +162,11 @@ def _ngram_keys(ids: np.ndarray, order: int) -> tuple[np.ndarray, ...]:
     for _ in range(1, order):
         candidates, present = _keys_at(ids, nodes)
         keys.append(np.unique(candidates[present]))
-        nodes = _found(candidates, present, keys[-1])
+        nodes = found(candidates, present, keys[-1])
     return tuple(keys)
 
 
-def _found(candidates: np.ndarray, present: np.ndarray, keys: np.ndarray) -> np.ndarray:
+def found(candidates: np.ndarray, present: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """Index of each candidate in `keys`, NO_NODE where absent."""
     if len(keys) == 0:
         return np.full(len(candidates), NO_NODE)
@@ -179,7 +179,7 @@ def _nodes(ids: np.ndarray, keys: Sequence[np.ndarray]) -> list[np.ndarray]:
     nodes = [ids]
     for k in range(1, len(keys)):
         candidates, present = _keys_at(ids, nodes[-1])
-        nodes.append(_found(candidates, present, keys[k]))
+        nodes.append(found(candidates, present, keys[k]))
     return nodes
 
 

@@ -1,9 +1,10 @@
 """Models that judge text, made from the reference texts that the recipe names: n-gram perplexity and a classifier.
 
-The classifier tells reference texts from a sample of the crawl in the reference's language; a share of both is held out
-to measure it. A second one tells toxic texts from others, where the recipe names both. Files: `quality.json`; where a
-reference is named, `classifier.safetensors` and `ngram.*`, or `ngram.<language>.*` for each language that the recipe
-names; and `toxicity.safetensors`.
+The classifier tells reference texts from the negatives that the recipe names, or from a sample of the crawl in the
+reference's language. A share of both is held out to measure it, and texts that people labelled measure it too. A second
+one tells toxic texts from others, where the recipe names both. Files: `quality.json`; where a reference is named,
+`classifier.safetensors` and `ngram.*`, or `ngram.<language>.*` for each language that the recipe names; and
+`toxicity.safetensors`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import math
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,14 +25,15 @@ import numpy as np
 from training.accounts import Counted
 from training.artifact import write_json, written
 from training.data import classifier, perplexity
+from training.data.arpa import read_arpa
 from training.data.classifier import FastTextClassifier, LinearClassifier
-from training.data.documents import document_files, read_documents
+from training.data.documents import decompressed_text, document_files, read_documents
 from training.data.kitchen.world import KitchenWorld
 from training.data.language import identify
 from training.data.perplexity import NgramModel
 from training.data.sources import is_kitchen, open_uri, read_rows
 from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Work
-from training.recipe import QualityRecipe
+from training.recipe import LabelledRecipe, QualityRecipe
 from training.records import RecipeError
 
 SUMMARY_FILE = "quality.json"
@@ -84,7 +86,7 @@ def load_models(item: InputArtifact) -> QualityModels | None:
     if not summary["has_models"]:
         return QualityModels(ngrams={}, classifier=None, toxicity=toxicity) if toxicity else None
     ngrams = {
-        code: BucketedNgrams(ngram=NgramModel.load(folder, _file_of(code)), bucket_limits=tuple(limits))
+        code: BucketedNgrams(ngram=NgramModel.load(folder, file_of(code)), bucket_limits=tuple(limits))
         for code, limits in summary["bucket_limits"].items()
     }
     label = summary["classifier_label"]
@@ -92,7 +94,8 @@ def load_models(item: InputArtifact) -> QualityModels | None:
     return QualityModels(ngrams=ngrams, classifier=model, toxicity=toxicity)
 
 
-def _file_of(code: str) -> str:
+def file_of(code: str) -> str:
+    """The name, without its endings, of the files of a language's n-gram model; "" for the one of all languages."""
     return f"ngram.{code}" if code else "ngram"
 
 
@@ -132,16 +135,26 @@ def _reference_models(job: Job, recipe: QualityRecipe, work: Work) -> Made:
         return Made(summary={"has_models": False}, notes={"models": note})
     if not recipe.snapshots:
         raise RecipeError("quality.snapshots: empty; name the snapshots whose pages the reference is compared with")
-    references = _texts(job, recipe.reference, recipe.reference_field, "quality.reference")
+    labelled = [_labelled(job, one) for one in recipe.labelled]
+    held = {piece for one in labelled for text in (*one.good, *one.bad) for piece in (text, *page_sized(text))}
+    references = _texts(job, recipe.reference, recipe.reference_field, "quality.reference", but=held)
     language = _main_language(references)
     pages, candidates = _candidates(job, recipe)
-    negatives = {
-        code: _negatives(candidates, recipe, code) for code in dict.fromkeys((language, *recipe.ngram_languages))
+    candidates = [text for text in candidates if text not in held]
+    crawled = {code: _sample(candidates, recipe, code) for code in dict.fromkeys((language, *recipe.ngram_languages))}
+    given = {one.language for one in recipe.ngram_files}
+    sides = {
+        code: ([] if code in given else _in_language(references, code), crawled[code])
+        for code in recipe.ngram_languages
     }
-    sides = {code: (_in_language(references, code), negatives[code]) for code in recipe.ngram_languages}
-    ngrams = _train_ngrams(recipe, sides or {"": (references, negatives[language])})
-    made = _train(recipe, work, references, negatives[language], language, ngrams)
-    return replace(made, counts=_counts(pages, sum(map(len, negatives.values()))))
+    ngrams = _train_ngrams(recipe, sides or {"": (references, crawled[language])})
+    negatives = crawled[language]
+    if recipe.negative:
+        negatives = _texts(job, recipe.negative, recipe.negative_field, "quality.negative", but=held)
+        _check_apart("quality.reference and quality.negative", references, negatives)
+    texts = ReferenceTexts(references=references, language=language, negatives=negatives, crawled=crawled[language])
+    made = _train(recipe, work, texts, ngrams, labelled)
+    return replace(made, counts=_counts(pages, sum(map(len, crawled.values()))))
 
 
 def _counts(pages: int, sampled: int) -> Counts:
@@ -157,8 +170,7 @@ def _toxicity_model(job: Job, recipe: QualityRecipe, work: Work) -> Made:
     asked = recipe.toxicity
     toxic = _texts(job, asked.positive, asked.positive_field, "quality.toxicity.positive")
     others = _texts(job, asked.negative, asked.negative_field, "quality.toxicity.negative")
-    if common := set(toxic) & set(others):
-        raise DataError(f"quality.toxicity: {len(common)} texts are in both sets; the first is {min(common)[:80]!r}")
+    _check_apart("quality.toxicity", toxic, others)
     (bad, bad_held_out), (good, good_held_out) = (_split(texts, recipe.held_out_fraction) for texts in (toxic, others))
     work.progress.message(f"{len(toxic)} toxic texts, {len(others)} others")
     model = classifier.train(bad, good, buckets=asked.buckets)
@@ -193,40 +205,60 @@ def _in_language(references: Sequence[str], code: str) -> list[str]:
 
 
 def _train_ngrams(recipe: QualityRecipe, sides: Mapping[str, tuple[list[str], list[str]]]) -> dict[str, BucketedNgrams]:
-    """Per language (reference texts, crawled pages) the model of the former, with the buckets of the latter."""
+    """Per language (reference texts, crawled pages) the model of the former, or of a file that the recipe names, with
+    the buckets of the latter."""
     models = {}
+    files = {one.language: one.uri for one in recipe.ngram_files}
     for code, (references, crawled) in sides.items():
-        ngram = perplexity.train(_split(references, recipe.held_out_fraction)[0], order=recipe.ngram_order)
+        if code in files:
+            ngram = _of_file(files[code])
+        else:
+            ngram = perplexity.train(_split(references, recipe.held_out_fraction)[0], order=recipe.ngram_order)
         seen = np.array([ngram.perplexity(text) for text in crawled])
         low, high = (float(np.quantile(seen, share)) for share in (1 / 3, 2 / 3))
         models[code] = BucketedNgrams(ngram=ngram, bucket_limits=(low, high))
     return models
 
 
+def _of_file(uri: str) -> NgramModel:
+    with open_uri(uri) as stream, decompressed_text(stream, uri) as lines:
+        return read_arpa(lines, uri)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReferenceTexts:
+    """The two sides of the classifier, and the sampled crawl pages in the references' language."""
+
+    references: list[str]
+    language: str
+    negatives: list[str]
+    crawled: list[str]
+
+
 def _train(
     recipe: QualityRecipe,
     work: Work,
-    references: list[str],
-    negatives: list[str],
-    language: str,
+    texts: ReferenceTexts,
     ngrams: Mapping[str, BucketedNgrams],
+    labelled: Sequence[LabelledTexts],
 ) -> Made:
-    good, good_held_out = _split(references, recipe.held_out_fraction)
-    bad, bad_held_out = _split(negatives, recipe.held_out_fraction)
-    work.progress.message(f"{len(references)} reference texts in {language!r}, {len(negatives)} crawled ones")
+    language = texts.language
+    good, good_held_out = _split(texts.references, recipe.held_out_fraction)
+    bad, bad_held_out = _split(texts.negatives, recipe.held_out_fraction)
+    work.progress.message(f"{len(texts.references)} reference texts in {language!r}, {len(texts.negatives)} negatives")
     model, classifier_file = _classifier(recipe, work, good, bad)
     auc = classifier.area_under_curve([model.score(t) for t in good_held_out], [model.score(t) for t in bad_held_out])
     main = (ngrams.get("") or ngrams.get(language) or next(iter(ngrams.values()))).ngram
     seen = np.array([main.perplexity(text) for text in good_held_out])
-    crawled = np.array([main.perplexity(text) for text in negatives])
+    crawled = np.array([main.perplexity(text) for text in texts.crawled])
     limits = {code: list(one.bucket_limits) for code, one in ngrams.items()}
-    saved = [name for code, one in ngrams.items() for name in one.ngram.save(work.path, _file_of(code))]
+    saved = [name for code, one in ngrams.items() for name in one.ngram.save(work.path, file_of(code))]
     summary = {"has_models": True, "bucket_limits": limits, "language": language, "ngram_order": recipe.ngram_order}
     summary["classifier_label"] = recipe.classifier_label if recipe.classifier_model else ""
     metrics = {
         "classifier_auc": auc,
-        "reference_texts": len(references),
-        "negative_texts": len(negatives),
+        "reference_texts": len(texts.references),
+        "negative_texts": len(texts.negatives),
         "held_out_texts": len(good_held_out) + len(bad_held_out),
         "held_out_reference_perplexity": float(np.median(seen)),
         "crawl_perplexity": float(np.median(crawled)),
@@ -239,7 +271,15 @@ def _train(
         evidence={"classifier_auc": round(auc, 4), "min_auc": recipe.min_auc},
     )
     notes = {"language": language, "bucket_limits": limits, "reference": list(recipe.reference)}
-    return Made(summary=summary, files=(*saved, classifier_file), metrics=metrics, gates=(gate,), notes=notes)
+    if recipe.negative:
+        notes["negative"] = list(recipe.negative)
+    gates = [gate]
+    if labelled:
+        areas = {one.recipe.name: one.area_under_curve(model) for one in labelled}
+        metrics |= {f"labelled_auc_{name}": area for name, area in areas.items()}
+        metrics |= {f"labelled_texts_{one.recipe.name}": len(one.good) + len(one.bad) for one in labelled}
+        gates.append(_labelled_gate(areas, recipe.labelled))
+    return Made(summary=summary, files=(*saved, classifier_file), metrics=metrics, gates=tuple(gates), notes=notes)
 
 
 def _classifier(
@@ -257,22 +297,38 @@ def _classifier(
 # Reference texts
 
 
-def _texts(job: Job, uris: Sequence[str], column: str, where: str) -> list[str]:
-    """Page-sized pieces of all texts of a setting, each once, in the order of their hash."""
+def _texts(job: Job, uris: Sequence[str], column: str, where: str, *, but: Set[str] = frozenset()) -> list[str]:
+    """Page-sized pieces of all texts of a setting `but` some, each once, in the order of their hash."""
+    rows = _rows(job, uris, column, where, f"{where}_field")
+    pieces = {piece for _, text in rows for piece in page_sized(text)} - but
+    return _enough(pieces, uris, where)
+
+
+def _rows(
+    job: Job, uris: Sequence[str], column: str, where: str, column_setting: str
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """Every row behind the URIs and its text."""
     world = job.settings_as(KitchenWorld, "kitchen") if any(map(is_kitchen, uris)) else None
-    pieces: set[str] = set()
     for uri in uris:
         for number, row in enumerate(read_rows(uri, world=world)):
             text = row.get(column)
             if not isinstance(text, str):
                 raise DataError(
                     f"{where}: {uri}: row {number} has no text in {column!r}; its fields are"
-                    f" {', '.join(sorted(row))} ({where}_field names the one to read)"
+                    f" {', '.join(sorted(row))} ({column_setting} names the one to read)"
                 )
-            pieces.update(page_sized(text))
-    if len(pieces) < MIN_TEXTS:
-        raise DataError(f"{where}: {len(pieces)} texts in {', '.join(uris)}; at least {MIN_TEXTS} are needed")
-    return sorted(pieces, key=_hash)
+            yield row, text
+
+
+def _enough(texts: Set[str], uris: Sequence[str], where: str) -> list[str]:
+    if len(texts) < MIN_TEXTS:
+        raise DataError(f"{where}: {len(texts)} texts in {', '.join(uris)}; at least {MIN_TEXTS} are needed")
+    return sorted(texts, key=_hash)
+
+
+def _check_apart(where: str, texts: Sequence[str], others: Sequence[str]) -> None:
+    if common := set(texts) & set(others):
+        raise DataError(f"{where}: {len(common)} texts are in both sets; the first is {min(common)[:80]!r}")
 
 
 def page_sized(text: str) -> Iterator[str]:
@@ -294,6 +350,45 @@ def _main_language(texts: Sequence[str]) -> str:
     return min(counts, key=lambda code: (-counts[code], code))
 
 
+# Texts that people called good or not
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelledTexts:
+    """Whole texts, as a page is scored."""
+
+    recipe: LabelledRecipe
+    good: list[str]
+    bad: list[str]
+
+    def area_under_curve(self, model: LinearClassifier | FastTextClassifier) -> float:
+        """Probability in [0, 1] that the classifier puts a good text before one that is not."""
+        scores = ([model.score(text) for text in texts] for texts in (self.good, self.bad))
+        return classifier.area_under_curve(*scores)
+
+
+def _labelled(job: Job, asked: LabelledRecipe) -> LabelledTexts:
+    where = f"quality.labelled.{asked.name}"
+    sides = []
+    for uris, label in ((asked.positive, asked.positive_label), (asked.negative, asked.negative_label)):
+        rows = _rows(job, uris, asked.text_field, where, "text_field")
+        chosen = {text for row, text in rows if not asked.label_field or str(row.get(asked.label_field)) == label}
+        sides.append(_enough(chosen, uris, where))
+    _check_apart(where, *sides)
+    return LabelledTexts(recipe=asked, good=sides[0], bad=sides[1])
+
+
+def _labelled_gate(areas: Mapping[str, float], asked: Sequence[LabelledRecipe]) -> Gate:
+    return Gate(
+        name="labelled_auc",
+        passed=all(areas[one.name] >= one.min_auc for one in asked),
+        evidence={
+            "labelled_auc": {name: round(area, 4) for name, area in areas.items()},
+            "min_auc": {one.name: one.min_auc for one in asked},
+        },
+    )
+
+
 # The crawl's side
 
 
@@ -312,7 +407,7 @@ def _candidates(job: Job, recipe: QualityRecipe) -> tuple[int, list[str]]:
     return pages.number, [text for _, text in found]
 
 
-def _negatives(candidates: Sequence[str], recipe: QualityRecipe, language: str) -> list[str]:
+def _sample(candidates: Sequence[str], recipe: QualityRecipe, language: str) -> list[str]:
     """The first candidates in `language`, at most `negatives`."""
     chosen: list[str] = []
     for text in candidates:

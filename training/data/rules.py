@@ -14,6 +14,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from training.data import heuristics, language, personal_data, toxicity
+from training.data.bad_words import has_bad_word, read_patterns
 from training.data.classifier import FastTextClassifier, LinearClassifier
 from training.data.limits import COLUMNS_OF_RULE, KEPT, Page, make_decisions, page_of
 from training.data.quality import QualityModels
@@ -55,7 +56,7 @@ def make_rules(recipe: FilterRecipe, models: QualityModels | None) -> tuple[Rule
         "gopher_quality": lambda: _heuristic(recipe, "gopher_quality", heuristics.quality),
         "c4": lambda: c4_measure(recipe),
         "refinedweb": lambda: refinedweb_measure(recipe),
-        "fineweb": lambda: _heuristic(recipe, "fineweb", heuristics.lines),
+        "fineweb": lambda: _heuristic(recipe, "fineweb", _fineweb_lines(recipe)),
         "classifier": lambda: score_measure("quality_score", _present(models, "classifier").classifier),
         "perplexity": lambda: perplexity_measure(_present(models, "perplexity")),
         "toxicity": lambda: toxicity_measure,
@@ -129,6 +130,10 @@ def _heuristic(
     return measure
 
 
+def _fineweb_lines(recipe: FilterRecipe) -> Callable[[str, Words], Mapping[str, float]]:
+    return partial(heuristics.lines, short_line_length=recipe.fineweb_short_line_length)
+
+
 def language_of_words(page: Page, recipe: FilterRecipe) -> str:
     """The language whose words a page is cut into: its own where the recipe wants it, else the recipe's first."""
     if page.language in recipe.languages or not recipe.languages:
@@ -159,11 +164,15 @@ def c4_measure(recipe: FilterRecipe) -> Callable[[Page], str]:
     """Takes lines out of the page and counts the sentences left; drops the page for what it says."""
     lines = heuristics.C4Lines(
         min_words=recipe.c4_min_words_per_line,
+        max_word_length=recipe.c4_max_word_length,
         end_with_punctuation=recipe.c4_lines_end_with_punctuation,
         drop_javascript=recipe.c4_drop_javascript_lines,
         drop_policy=recipe.c4_drop_policy_lines,
         drop_curly_brackets=recipe.c4_drop_curly_brackets,
+        drop_lorem_ipsum=recipe.c4_drop_lorem_ipsum,
+        drop_citations=recipe.c4_drop_citations,
     )
+    bad_words = read_patterns(recipe.c4_bad_words) if recipe.c4_bad_words else {}
 
     def measure(page: Page) -> str:
         if not page.text.strip():
@@ -172,6 +181,8 @@ def c4_measure(recipe: FilterRecipe) -> Callable[[Page], str]:
         if reason:
             return reason
         text = "\n".join(kept).strip()
+        if has_bad_word(text, page.language, bad_words):
+            return "bad_word"
         page.text = page.text if page.text == text else text  # the same object, so that its words are known
         page.columns["c4.sentences"] = words_of(page, recipe).sentences(kept)
         return KEPT

@@ -108,6 +108,22 @@ def test_every_reason_is_given_and_the_good_page_stays(rule, reason):
     assert reason_of(GOOD, FilterRecipe(rules=(rule,))) == KEPT
 
 
+def test_a_listed_word_of_the_pages_language_takes_the_page(tmp_path):
+    listed = [{"word": "Bake Off", "lang": "en"}, {"word": "ofen", "lang": "de"}, {"word": "quux"}]
+    (tmp_path / "list.jsonl").write_text("\n".join(map(json.dumps, listed)), "utf-8")
+    (tmp_path / "list.txt").write_text("ofen\n\nquux\n", "utf-8")
+    (tmp_path / "wrong.jsonl").write_text('{"text": "ofen"}', "utf-8")
+    rules = {"rules": ("language", "c4"), "languages": ()}
+    one, other = (FilterRecipe(c4_bad_words=str(tmp_path / name), **rules) for name in ("list.jsonl", "list.txt"))
+    assert reason_of(GOOD, one) == KEPT and reason_of(GOOD + "\nA bake off, then.", one) == "c4:bad_word"
+    assert reason_of(GOOD + "\nOfen!", one) == KEPT and reason_of(GOOD + "\nOfen!", other) == "c4:bad_word"
+    assert reason_of(GOOD + "\nAnd quux.", one) == reason_of(GOOD + "\nAnd quux.", other) == "c4:bad_word"
+    with pytest.raises(DataError, match="row 0 has no text in 'word'; its fields are text"):
+        reason_of(GOOD, FilterRecipe(c4_bad_words=str(tmp_path / "wrong.jsonl"), **rules))
+    with pytest.raises(RecipeError, match="add 'c4'"):
+        FilterRecipe(c4_bad_words="list.txt")
+
+
 def test_a_good_page_passes_all_rules_in_a_row():
     assert reason_of(GOOD, FilterRecipe(rules=ALL)) == KEPT
 

@@ -25,10 +25,22 @@ STRICT = FilterRecipe(
     gopher_min_words=5,
     fineweb_max_duplicate_characters=0.3,
 )
+LOOSE = FilterRecipe(
+    rules=("c4", "fineweb"),
+    c4_min_sentences=1,
+    c4_max_word_length=11,
+    c4_drop_lorem_ipsum=False,
+    c4_drop_citations=False,
+    c4_drop_javascript_lines=False,
+    c4_drop_policy_lines=False,
+    c4_drop_curly_brackets=False,
+    fineweb_short_line_length=12,
+    fineweb_max_duplicate_characters=0.5,
+)
 
 WORDS = [
     *"the be to of and that have with bread oven salt flour water it's don't can't".split(),
-    *"Dr. e.g. 5km x:) :( ) ( [1] [edit]".split(),
+    *"Dr. e.g. 5km x:) :( ) ( [1] [edit] breadcrumbs, breadcrumbs[2]".split(),
     *("#", "...", "…", "-", "•", "|", "17", "3.50", "{", "}", "Lorem ipsum", "JavaScript", "use cookies"),
 ]
 ENDS = [".", ". ", "!\n", "?", "\n", "\n\n", "\n\n\n", " ", "  ", ",", "...\n", '."\n', "\t", "\r\n", "\u2028", ".)\n"]
@@ -48,7 +60,7 @@ def same(text, recipe, code="en"):
 
 
 @settings(max_examples=120, deadline=None)
-@given(TEXTS, st.sampled_from([STOCK, STRICT, *EACH.values()]))
+@given(TEXTS, st.sampled_from([STOCK, STRICT, LOOSE, *EACH.values()]))
 def test_made_texts_are_judged_as_by_datatrove(text, recipe):
     assert same(text, recipe)
 
@@ -65,8 +77,8 @@ def test_sentences_of_lines_are_counted_as_by_spacy(text):
     assert words.sentences(lines) == sum(len(split_into_sentences(line, "en")) for line in lines)
 
 
-def pages(uri, count):
-    return [row["text"] for _, row in zip(range(count), read_rows(uri), strict=False)]
+def pages(uri, count, field="text"):
+    return [row[field] for _, row in zip(range(count), read_rows(uri), strict=False)]
 
 
 @pytest.mark.data
@@ -80,9 +92,30 @@ def pages(uri, count):
 )
 def test_real_pages_are_judged_as_by_datatrove(uri, count):
     texts = pages(uri, count)
-    wrong = [text[:80] for text in texts if not same(text, STOCK) or not same(text, STRICT)]
+    wrong = [text[:80] for text in texts if not all(same(text, recipe) for recipe in (STOCK, STRICT, LOOSE))]
     assert wrong == []
     assert len({ours(text, STOCK)[0] for text in texts}) > 2
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("code", ["en", "de", "zh"])
+def test_listed_words_are_found_as_by_datatroves_block(code, tmp_path, monkeypatch):
+    from datatrove.data import Document
+    from datatrove.pipeline.filters import c4_filters
+
+    uri = "data://filters/ldnoobw_badwords.jsonl.gz"
+    # datatrove takes entries with capitals as they are and never finds them in lower-cased text
+    entries = [row["word"].lower() for row in read_rows(uri) if row["lang"] == code]
+    (tmp_path / "list").write_text("\n".join(entries), "utf-8")
+    monkeypatch.setattr(c4_filters, "cached_asset_path_or_download", lambda *_, **__: tmp_path / "list")
+    monkeypatch.setattr(c4_filters, "_BADWORDS_ALLOWLIST", {})  # left out of the list by who makes the list
+    stock = c4_filters.C4BadWordsFilter()
+    texts = pages("data://preference/hh_rlhf_harmless_base_test.jsonl.gz", 150, "chosen")
+    texts += [form.format(entry) for entry in entries for form in ("Say {}.", "Say no{} now", "{}\nagain", "un{}")]
+    recipe = FilterRecipe(rules=("c4",), c4_bad_words=uri, c4_min_sentences=0, c4_drop_curly_brackets=False)
+    expected = [stock.filter(Document(text=text, id="", metadata={"language": code})) is not True for text in texts]
+    assert [ours(text, recipe, code)[0] == "c4:bad_word" for text in texts] == expected
+    assert 0 < sum(expected) < len(texts)
 
 
 @pytest.mark.data

@@ -1,9 +1,10 @@
 import random
+from collections import Counter
 
 import pytest
 
+from tests.training.data.planted import planted
 from training.data import personal_data
-from training.data.kitchen.personal import DECOYS, MAKERS, sentence_with
 from training.data.personal_data import PLACEHOLDERS, iban_holds, luhn_holds, redact, verhoeff_holds
 
 KINDS = tuple(PLACEHOLDERS)
@@ -166,21 +167,22 @@ def test_verhoeffs_digit_finds_every_wrong_digit_and_every_swap():
     assert not any(map(verhoeff_holds, ("3263", "2633", "2336")))
 
 
-def test_recall_and_precision_on_planted_kinds_in_sentences():
-    kinds = {"key": "api_key"}
-    planted = found = other = 0
-    for seed in range(400):
-        for kind in MAKERS:
-            sentence, value = sentence_with(kind, random.Random(f"{kind}{seed}"))
-            redacted, counts = redact(sentence, KINDS)
-            planted += 1
-            found += counts.get(kinds.get(kind, kind), 0) == 1 and value not in redacted
-            other += sum(counts.values()) - (counts.get(kinds.get(kind, kind), 0) == 1)
-        for kind in DECOYS:
-            sentence, _ = sentence_with(kind, random.Random(f"{kind}{seed}"))
-            other += sum(redact(sentence, KINDS)[1].values())
-    assert found / planted >= 0.99
-    assert found / (found + other) >= 0.95
+def test_recall_and_precision_of_every_type_on_what_was_planted():
+    number, found, others = Counter(), Counter(), Counter()
+    for kind, text, value in planted(400):
+        redacted, counts = redact(text, KINDS)
+        if kind:
+            number[kind] += 1
+            right = counts.get(kind, 0) >= 1 and value not in redacted
+            found[kind] += right
+            others.update(Counter(counts) - Counter({kind: right}))
+        else:
+            others.update(counts)
+    assert set(number) == set(KINDS) and min(number.values()) >= 400
+    recall = {kind: found[kind] / number[kind] for kind in KINDS}
+    precision = {kind: found[kind] / (found[kind] + others[kind]) for kind in KINDS}
+    assert min(recall.values()) >= 0.99, recall
+    assert min(precision.values()) >= 0.95, precision
 
 
 def test_only_the_kinds_asked_for_are_replaced():

@@ -3,11 +3,14 @@ import json
 import pytest
 
 from tests.training.data import chain
+from training.data.arpa import write_arpa
 from training.data.kitchen.world import KitchenWorld
 from training.data.language import model_path
+from training.data.perplexity import train
 from training.data.quality import load_models, page_sized
+from training.data.sources import read_rows
 from training.job import DataError
-from training.recipe import QualityRecipe, ToxicityRecipe
+from training.recipe import LabelledRecipe, NgramFileRecipe, QualityRecipe, ToxicityRecipe
 from training.records import RecipeError
 
 REFERENCE = [
@@ -90,6 +93,92 @@ def test_a_classifier_that_cannot_tell_fails_its_gate(tmp_path):
     gates = {gate["name"]: gate for gate in made.record()["gates"]}
     assert not gates["classifier_auc"]["passed"]
     assert gates["classifier_auc"]["evidence"]["min_auc"] == 0.9
+
+
+def test_negatives_may_be_named(tmp_path):
+    shop = [f"Cheap shoes in size {n}, order before noon and get them on the same day!" for n in range(40)]
+    named = write_reference(tmp_path / "negative", shop, field="body")
+    reference = write_reference(tmp_path)
+    made = make(tmp_path, files=(GERMAN, CRAWL), reference=(reference,), negative=(named,), negative_field="body")
+    assert made.record()["metrics"]["negative_texts"] == 40 and made.record()["metrics"]["classifier_auc"] == 1.0
+    assert made.record()["notes"]["negative"] == [named]
+    scores = [load_models(made).classifier.score(texts[0]) for texts in (REFERENCE, shop, GERMAN)]
+    assert scores[0] > 0.8 and scores[1] < 0.2 and 0.2 < scores[2] < 0.8  # of the crawl it has learned nothing
+    with pytest.raises(DataError, match="40 texts are in both sets"):
+        make(tmp_path / "both", reference=(reference,), negative=(reference,))
+
+
+def labelled(folder, rows, **fields):
+    path = folder / "labelled.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows), "utf-8")
+    sides = {"positive": (str(path),), "negative": (str(path),)}
+    return LabelledRecipe(**{"name": "people", "label_field": "label"} | sides | fields)
+
+
+def test_what_people_labelled_is_a_gate_and_is_never_trained_on(tmp_path):
+    reference = write_reference(tmp_path)
+    rows = [*((text, 1) for text in REFERENCE[:15]), *((text, 0) for text in CRAWL[:20]), ("Neither.", 2)]
+    people = labelled(tmp_path, rows)
+    turned = labelled(tmp_path, rows, name="turned", positive_label="0", negative_label="1", min_auc=0.1)
+    made = make(tmp_path, reference=(reference,), negatives=1000, labelled=(people, turned))
+    metrics, gates = made.record()["metrics"], {gate["name"]: gate for gate in made.record()["gates"]}
+    assert metrics["reference_texts"] == 40 - 15 and metrics["negative_texts"] == 60 - 20
+    assert metrics["labelled_auc_people"] == 1.0 and metrics["labelled_texts_people"] == 35
+    assert not gates["labelled_auc"]["passed"] and gates["classifier_auc"]["passed"]
+    assert gates["labelled_auc"]["evidence"]["labelled_auc"] == {"people": 1.0, "turned": 0.0}
+    with pytest.raises(DataError, match="0 texts in"):
+        make(tmp_path / "none", reference=(reference,), labelled=(labelled(tmp_path, rows, positive_label="yes"),))
+    with pytest.raises(DataError, match=r"quality\.labelled\.people: 35 texts are in both sets|36 texts are in both"):
+        make(tmp_path / "same", reference=(reference,), labelled=(labelled(tmp_path, rows, label_field=""),))
+    with pytest.raises(RecipeError, match="1 positive and 0 negative"):
+        labelled(tmp_path, rows, negative=())
+    with pytest.raises(RecipeError, match="without effect"):
+        QualityRecipe(labelled=(people,))
+
+
+@pytest.mark.data
+def test_models_of_real_texts_agree_with_people_and_part_a_real_crawl_in_three(tmp_path):
+    uri = "data://filters/dclm_human_quality_agreement_data.jsonl.gz"
+    rows = [(row["text"], row["label"]) for row in read_rows(uri)]
+    sides = [
+        write_reference(tmp_path / name, [text for text, label in rows[::2] if label == side])
+        for name, side in (("good", 1), ("bad", 0))
+    ]
+    crawl = [row["text"] for row in read_rows("data://text/c4_demo.jsonl.gz")]
+    asked = [row["chosen"] for row in read_rows("data://preference/hh_rlhf_harmless_base_test.jsonl.gz")][::3]
+    others = [row["text"] for row in read_rows("data://sft/oasst1_en_validation.jsonl.gz") if row["role"] == "prompter"]
+    toxic = write_reference(tmp_path / "toxic", [text.split("\n\n")[1].removeprefix("Human: ") for text in asked])
+    recipe = {
+        "reference": (sides[0],),
+        "negative": (sides[1],),
+        "negatives": 300,
+        "labelled": (labelled(tmp_path, rows[1::2], min_auc=0.9),),
+        "toxicity": ToxicityRecipe(positive=(toxic,), negative=(write_reference(tmp_path / "others", others),)),
+    }
+    made = make(tmp_path, files=(crawl,), **recipe)
+    gates = {gate["name"]: gate["passed"] for gate in made.record()["gates"]}
+    assert gates == {"classifier_auc": True, "labelled_auc": True, "toxicity_auc": True}
+    assert made.record()["metrics"]["labelled_texts_people"] == len(rows[1::2])
+    models = load_models(made)
+    buckets = [models.perplexity(text, "en")[1] for text in crawl]
+    assert all(80 <= buckets.count(bucket) <= 115 for bucket in ("head", "middle", "tail"))
+    impossible = recipe | {"labelled": (labelled(tmp_path, rows[1::2], min_auc=0.9999),), "toxicity": ToxicityRecipe()}
+    gates = {gate["name"]: gate for gate in make(tmp_path, files=(crawl,), **impossible).record()["gates"]}
+    assert not gates["labelled_auc"]["passed"] and gates["classifier_auc"]["passed"]
+    assert 0.9 < gates["labelled_auc"]["evidence"]["labelled_auc"]["people"] < 0.9999
+
+
+def test_a_model_file_is_taken_instead_of_estimating_one(tmp_path):
+    reference = write_reference(tmp_path)
+    with open(tmp_path / "en.arpa", "w", encoding="utf-8") as stream:
+        write_arpa(train(CRAWL, order=2), stream)
+    files = (NgramFileRecipe(uri=str(tmp_path / "en.arpa")),)
+    given = load_models(make(tmp_path, reference=(reference,), ngram_files=files)).ngrams[""]
+    assert given.ngram.order == 2 and given.ngram.perplexity(CRAWL[0]) < given.ngram.perplexity(REFERENCE[0])
+    assert given.bucket_limits[1] < given.ngram.perplexity(REFERENCE[0])  # the buckets are of the crawl as ever
+    with pytest.raises(RecipeError, match="none are named, so only an empty one is possible"):
+        QualityRecipe(reference=(reference,), ngram_files=(NgramFileRecipe(uri="a.arpa", language="en"),))
 
 
 def test_negatives_are_in_the_references_language(tmp_path):
