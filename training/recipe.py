@@ -239,10 +239,11 @@ class FilterRecipe:
     c4_drop_javascript_lines: bool = True
     c4_drop_policy_lines: bool = True  # "terms of use", "uses cookies" …
     c4_drop_curly_brackets: bool = True  # the whole page: false where code is wanted
-    c4_drop_lorem_ipsum: bool = True  # the whole page
-    c4_drop_citations: bool = True  # "[1]", "[edit]", "[citation needed]", out of their line
+    c4_drop_lorem_ipsum: bool = True  # the whole page; references of template languages name it too
+    c4_drop_citations: bool = True  # "[1]", "[edit]", out of their line; in code r[1] is no citation
     c4_max_word_length: int = 1000  # characters; a line with a longer word goes; 0: no limit
     c4_bad_words: str = ""  # URI of a list; a page with one of its words goes; "": no list
+    c4_strip_lines: bool = True  # false keeps the indentation of code
     refinedweb_max_uppercase: float = 0.5  # of a line's characters; more, and the line goes
     refinedweb_short_line_words: int = 10  # `sign in`, `read more` and the like are cut out of lines up to this long
     refinedweb_max_removed_words: float = 0.05  # of the page's words; more, and the page goes
@@ -298,6 +299,7 @@ class FilterRecipe:
             c4_max_word_length=self.c4_max_word_length,
             c4_bad_words=self.c4_bad_words,
             fineweb_short_line_length=self.fineweb_short_line_length,
+            c4_strip_lines=self.c4_strip_lines,
             refinedweb_max_uppercase=self.refinedweb_max_uppercase,
             refinedweb_short_line_words=self.refinedweb_short_line_words,
             personal_data=self.personal_data,

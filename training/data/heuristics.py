@@ -111,16 +111,17 @@ class C4Lines:
     drop_curly_brackets: bool
     drop_lorem_ipsum: bool
     drop_citations: bool
+    strip: bool
 
 
 def c4_lines(text: str, rules: C4Lines) -> tuple[list[str], str]:
-    """The lines that stay, stripped and without citation marks; or none and why the whole page goes."""
+    """The lines that stay, stripped and without citation marks if so asked; or none and why the whole page goes."""
     kept = []
     longest = rules.max_word_length
     lowered = text.lower()
     # Looked for in the whole text first: most pages have none of it. A citation mark may stand inside a word.
     has_phrase = "[" in text or any(word in lowered for word in ("lorem ipsum", "javascript", *_POLICY))
-    for line in map(str.strip, text.splitlines()):
+    for line in map(str.strip if rules.strip else str.rstrip, text.splitlines()):
         if longest and len(line) > longest and max(map(len, line.split())) > longest:
             continue
         bare = _CITATION.sub("", line) if rules.drop_citations and "[" in line else line

@@ -171,6 +171,7 @@ def c4_measure(recipe: FilterRecipe) -> Callable[[Page], str]:
         drop_curly_brackets=recipe.c4_drop_curly_brackets,
         drop_lorem_ipsum=recipe.c4_drop_lorem_ipsum,
         drop_citations=recipe.c4_drop_citations,
+        strip=recipe.c4_strip_lines,
     )
     bad_words = read_patterns(recipe.c4_bad_words) if recipe.c4_bad_words else {}
 

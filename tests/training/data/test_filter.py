@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
@@ -224,6 +225,17 @@ def test_curly_brackets_may_stay():
     assert reason_of(text, FilterRecipe(rules=("c4",), c4_drop_curly_brackets=False)) == KEPT
 
 
+def test_what_looks_like_c4s_debris_in_code_may_stay():
+    text = GOOD + "\nlipsum() writes lorem ipsum, as the code here says:\n    return rows[1] if rows[] else [edit]"
+    assert reason_of(text, FilterRecipe(rules=("c4",))) == "c4:lorem_ipsum"
+    named = FilterRecipe(rules=("c4",), c4_drop_lorem_ipsum=False)
+    assert judge(row(text), make_rules(named, None))[0].text.endswith("\nreturn rows if rows else")
+    indented = replace(named, c4_strip_lines=False)
+    assert judge(row(text), make_rules(indented, None))[0].text.endswith("\n    return rows if rows else")
+    whole = replace(indented, c4_drop_citations=False)
+    assert judge(row(text), make_rules(whole, None))[0].text == text
+
+
 class FixedScore:
     def __init__(self, value):
         self.value = value
@@ -373,7 +385,14 @@ def test_a_changed_limit_measures_nothing_again_and_a_changed_text_does():
     recipe = FilterRecipe(rules=ALL)
     other = FilterRecipe(rules=ALL, gopher_min_words=5, min_language_score=0.1, blocked_domains=("a.example",))
     assert other.measured() == recipe.measured()
-    for changed in ({"c4_drop_policy_lines": False}, {"languages": ("en", "de")}, {"personal_data": ("email",)}):
+    for changed in (
+        {"c4_drop_policy_lines": False},
+        {"c4_strip_lines": False},
+        {"c4_drop_citations": False},
+        {"c4_drop_lorem_ipsum": False},
+        {"languages": ("en", "de")},
+        {"personal_data": ("email",)},
+    ):
         assert FilterRecipe(rules=ALL, **changed).measured() != recipe.measured()
     assert FilterRecipe(rules=ALL[1:]).measured() == recipe.measured()  # `url` measures nothing
 
