@@ -1,6 +1,8 @@
 """How the time of each stage of the crawl side grows with the number of documents: the c of a + b·n^c.
 
-    PEDIGREE_DATA=… python -m benchmarks.growth [--documents 16000] [--repeats 3] [--stages extract tokenize]
+    PEDIGREE_DATA=… python -m benchmarks.growth [--documents 16000] [--repeats 3] [--stages extract dedup]
+    PEDIGREE_DATA=… python -m benchmarks.growth --stages tokenize --documents-per-file 500 --few 500
+    PEDIGREE_DATA=… python -m benchmarks.growth --stages tokenize --documents-per-file 16000
 
 Over four doublings. Each size runs in a process of its own, which first runs every stage over a few documents, so that
 what a process loads once is not counted; the least of the repeats, because neighbours on the machine only ever add.
@@ -8,8 +10,9 @@ Documents are real paragraphs with 35 % of the words replaced, in HTML for the s
 of the process and of its extractor.
 
 Three unknowns from five sizes are badly told where the constant part is large, so the curve is fixed at its start: it
-passes through what a stage takes over FEW documents, and b and c alone are fitted. This does not suit tokenize, whose
-start is paid by every file.
+passes through what a stage takes over --few documents, and b and c alone are fitted. tokenize pays its start with every
+file, because the first documents of each are proved: it is measured over whole files (as many files of one size, the
+first size being one of them) or over one file that grows, never over a part of a file and then several.
 """
 
 from __future__ import annotations
@@ -39,14 +42,20 @@ from training.recipe import (
     DedupRecipe,
     ExtractRecipe,
     FilterRecipe,
+    MixtureRecipe,
+    PretrainRecipe,
+    QualityRecipe,
     ShardsRecipe,
     SnapshotRecipe,
     TokenizerRecipe,
 )
 
 RULES = ("url", "language", "gopher_repetition", "gopher_quality", "c4", "fineweb", "toxicity", "personal_data")
-DOCUMENTS_PER_FILE = 2000
-FEW = 40
+FEW = 40  # what a process is warmed by, and the start of the curve
+TOKENS_PER_DOCUMENT = 1000  # about as many as the pages have
+STEP_TOKENS = 8192
+
+Parts = Sequence[list[str]]
 
 
 def main() -> None:
@@ -54,23 +63,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=16_000, help="of the largest size")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--few", type=int, default=FEW, help="documents of the size that the curve goes through")
+    parser.add_argument("--documents-per-file", type=int, default=2000)
     parser.add_argument("--child", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--stages", nargs="+", default=list(STAGES), choices=STAGES)
     options = parser.parse_args()
     if options.child:
-        print(json.dumps(measured(options.child, options.stages)))
+        print(json.dumps(measured(options.child, options.documents_per_file, options.stages)))
         return
-    sizes = [FEW, *(options.documents >> shift for shift in (4, 3, 2, 1, 0))]
+    sizes = [options.few, *(options.documents >> shift for shift in (4, 3, 2, 1, 0))]
     runs: dict[int, list[dict[str, float]]] = {size: [] for size in sizes}
     for _ in range(options.repeats):
         for size in sizes:
             command = [sys.executable, "-m", "benchmarks.growth", "--child", str(size), "--stages", *options.stages]
+            command += ["--documents-per-file", str(options.documents_per_file)]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
             runs[size].append(json.loads(done.stdout.splitlines()[-1]))
             print(f"{size} documents: {runs[size][-1]}", flush=True)
     print(f"\n| stage | {' | '.join(map(str, sizes))} | exponent | of each round |")
     print("|---|" + "---|" * (len(sizes) + 2))
-    for stage in runs[FEW][0]:
+    for stage in runs[options.few][0]:
         seconds = [min(run[stage] for run in runs[size]) for size in sizes]
         rounds = [exponent(sizes, [run[stage] for run in some]) for some in zip(*runs.values(), strict=True)]
         shown = " | ".join(f"{one:.3f}" for one in seconds)
@@ -90,22 +102,22 @@ def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
     return best[1]
 
 
-def measured(size: int, stages: Sequence[str]) -> dict[str, float]:
+def measured(size: int, documents_per_file: int, stages: Sequence[str]) -> dict[str, float]:
     """Processor seconds of each stage over so many documents."""
     # The compiled loops at every size, or the fit would see two programs.
     signatures.COMPILED_FROM_BYTES = grams.COMPILED_FROM_BYTES = 0
     texts, _ = made_texts(size)
     with scratch() as root:
         tokenizer = trained(root, texts[:FEW])
-        for _ in timed(root / "few", texts[:FEW], tokenizer, stages):
+        for _ in timed(root / "few", [texts[:FEW]], tokenizer, stages):
             pass
         wordtable.forget()
-        return dict(timed(root / "all", texts, tokenizer, stages))
+        parts = [texts[start : start + documents_per_file] for start in range(0, size, documents_per_file)]
+        return dict(timed(root / "all", parts, tokenizer, stages))
 
 
-def timed(root: Path, texts: list[str], tokenizer: InputArtifact, stages: Sequence[str]) -> Iterator[tuple[str, float]]:
+def timed(root: Path, parts: Parts, tokenizer: InputArtifact, stages: Sequence[str]) -> Iterator[tuple[str, float]]:
     """Each stage that is asked for, or that stands before one in its chain, and its processor seconds."""
-    parts = [texts[start : start + DOCUMENTS_PER_FILE] for start in range(0, len(texts), DOCUMENTS_PER_FILE)]
     for names, steps in CHAINS.items():
         wanted = max((names.index(stage) + 1 for stage in stages if stage in names), default=0)
         run = steps(root, parts, tokenizer)
@@ -126,7 +138,26 @@ def trained(root: Path, texts: list[str]) -> InputArtifact:
 
 # Chains of stages. Each stops before and after each of its stages.
 
-Parts = Sequence[list[str]]
+
+def judged(root: Path, parts: Parts, _: InputArtifact) -> Iterator[None]:
+    """Models of quality: every second text is the reference, the others are what it is compared with."""
+    source = chain.documents(root / "texts", "one", [part[1::2] for part in parts], asset="extracted_documents")
+    reference = root / "reference.jsonl"
+    reference.write_text("".join(json.dumps({"text": text}) + "\n" for part in parts for text in part[::2]), "utf-8")
+    half = sum(len(part[1::2]) for part in parts)
+    recipe = QualityRecipe(reference=(str(reference),), snapshots=("one",), negatives=half, min_auc=0.0)
+    yield
+    chain.run(root, "quality", "quality_models", "tiny", {"quality": recipe}, [source])
+    yield
+
+
+def vocabulary(root: Path, parts: Parts, _: InputArtifact) -> Iterator[None]:
+    """A vocabulary trained on the texts and measured on some of them."""
+    source = chain.documents(root / "texts", "one", parts, asset="decontaminated_documents")
+    recipe = TokenizerRecipe(snapshots=("one",), vocabulary=2048, sample_bytes=10**9, min_bytes_per_token=1.0)
+    yield
+    chain.run(root, "tokenizer", "tokenizer", "tiny", {"tokenizer": recipe}, [source])
+    yield
 
 
 def from_pages(root: Path, parts: Parts, _: InputArtifact) -> Iterator[None]:
@@ -171,15 +202,23 @@ def tokenized(root: Path, parts: Parts, tokenizer: InputArtifact) -> Iterator[No
     """The texts themselves, as shards."""
     source = chain.documents(root / "texts", "one", parts, asset="decontaminated_documents")
     yield
-    run(root, "tokenize", "token_shards", {"shards": ShardsRecipe()}, [source, tokenizer])
+    shards = run(root, "tokenize", "token_shards", {"shards": ShardsRecipe()}, [source, tokenizer])
+    yield
+    tokens = sum(map(len, parts)) * TOKENS_PER_DOCUMENT // STEP_TOKENS * STEP_TOKENS
+    pretrain = PretrainRecipe(tokens=tokens, sequence_length=512, global_batch_tokens=STEP_TOKENS)
+    settings = {"mixture": MixtureRecipe(), "pretrain": pretrain}
+    yield
+    chain.run(root, "plan", "training_plan", "tiny", settings, [shards, tokenizer])
     yield
 
 
 CHAINS: dict[tuple[str, ...], Callable[[Path, Parts, InputArtifact], Iterator[None]]] = {
+    ("quality",): judged,
     ("extract", "score", "filter"): from_pages,
     ("sign", "dedup"): deduplicated,
     ("decontaminate",): decontaminated,
-    ("tokenize",): tokenized,
+    ("tokenizer",): vocabulary,
+    ("tokenize", "plan"): tokenized,
 }
 STAGES = tuple(stage for names in CHAINS for stage in names)
 
