@@ -8,7 +8,7 @@ from assets.stage import Pipeline, materialize
 
 @chain_asset
 def tokenizer(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
-    """Byte-level BPE: vocabulary, merges and special tokens, with round trip and fertility. Made by
+    """A byte-level vocabulary with its special tokens, with round trip and fertility. Made by
     training.data.tokenizer."""
     return materialize(context, pipeline)
 

@@ -29,6 +29,7 @@ from typing import Any
 os.environ.update(RAYON_NUM_THREADS="1", OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
 
 import numpy as np
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from benchmarks.dedup import made_texts, processor_seconds, scratch
 from tests.training.data import chain
@@ -264,24 +265,44 @@ def stage(options: argparse.Namespace) -> None:
         print(f"{processor_seconds() - began:.2f} s", made.record()["notes"], made.record()["metrics"])
 
 
-def vocabularies(options: argparse.Namespace) -> None:
-    """A study of vocabulary sizes on real web text: fertility of held-out text against the size of the embedding."""
+def vocabularies(_: argparse.Namespace) -> None:
+    """A study of vocabulary sizes on real web text: fertility of held-out text and of code, beside GPT-2's."""
     texts = [str(row["text"]) for row in read_rows("data://text/c4_demo.jsonl.gz")]
     texts += [text for text in _wiki_articles() if len(text) > 500]
-    train, held_out = [text for i, text in enumerate(texts) if i % 10], texts[::10]
-    print(f"{sum(map(len, train)) / 1e6:.2f} MB trained on, {sum(map(len, held_out)) / 1e6:.2f} MB held out")
-    for model in ("bpe", "wordpiece"):
+    train = [text for place, text in enumerate(texts) if place % 10]
+    exams = read_rows("data://benchmarks/human_eval.jsonl.gz")
+    held_out = {"text": texts[::10], "code": [f"{row['prompt']}{row['canonical_solution']}" for row in exams]}
+    sizes = ", ".join(
+        f"{sum(len(text.encode()) for text in some) / 1e6:.2f} MB {name}" for name, some in held_out.items()
+    )
+    print(f"{sum(len(text.encode()) for text in train) / 1e6:.2f} MB trained on; held out {sizes}")
+    for model in ("bpe", "wordpiece", "unigram"):
         for size in (1024, 2048, 4096, 8192, 16_384):
-            recipe = TokenizerRecipe(snapshots=(), vocabulary=size, model=model)
             began = processor_seconds()
-            made = train_tokenizer(train, recipe)
-            seconds = processor_seconds() - began
-            found = measure(made, held_out)
-            print(
-                f"{model} {made.get_vocab_size()}: {found['bytes_per_token']:.3f} bytes a token,"
-                f" {found['tokens_per_word']:.3f} tokens a word, {size * WIDTH / 1e6:.2f}M embedding parameters"
-                f" at width {WIDTH}, trained in {seconds:.1f} s"
-            )
+            made = train_tokenizer(train, TokenizerRecipe(snapshots=(), vocabulary=size, model=model))
+            _print_fertility(f"{model} {made.get_vocab_size()}", made, held_out, processor_seconds() - began)
+    _print_fertility("gpt-2", _gpt2(), held_out, 0.0)
+
+
+def _print_fertility(name: str, tokenizer: Tokenizer, held_out: dict[str, list[str]], seconds: float) -> None:
+    found = {kind: measure(tokenizer, texts) for kind, texts in held_out.items()}
+    shown = "; ".join(
+        f"{kind} {one['bytes_per_token']:.3f} bytes a token, {one['tokens_per_word']:.3f} tokens a word"
+        for kind, one in found.items()
+    )
+    parameters = tokenizer.get_vocab_size() * WIDTH / 1e6
+    print(f"{name}: {shown}; {parameters:.2f}M embedding parameters at width {WIDTH}, trained in {seconds:.1f} s")
+
+
+def _gpt2() -> Tokenizer:
+    """GPT-2's own vocabulary and merges."""
+    with gzip.open(resolve("data://oracles/gpt2/encoder.json.gz"), "rt", encoding="utf-8") as stream:
+        vocabulary = json.load(stream)
+    with gzip.open(resolve("data://oracles/gpt2/vocab.bpe.gz"), "rt", encoding="utf-8") as stream:
+        merges = [tuple(line.split()) for line in stream.read().splitlines()[1:]]
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return tokenizer
 
 
 def _wiki_articles() -> list[str]:

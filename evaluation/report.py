@@ -57,7 +57,8 @@ def render_report(records: Sequence[Record]) -> str:
             decontamination=decontamination_rates(records),
             encoders=encoders(records),
             second_extractors=second_extractors(records),
-            fertility=fertility(records),
+            fertility=tokenizer_note(records, "fertility"),
+            vocabularies=tokenizer_note(records, "study"),
             answers=answers_side_by_side(records),
             alignment_answers=alignment_answers(records),
             how=_file(records, "model_scores", "harness.json") or {},
@@ -230,10 +231,10 @@ def second_extractors(records: Sequence[Record]) -> list[dict[str, Any]]:
     ]
 
 
-def fertility(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """The tokenizer's fertility over held-out documents, by language and source, a reference's beside."""
+def tokenizer_note(records: Sequence[Record], name: str) -> list[dict[str, Any]]:
+    """A table of the tokenizer's: `fertility` by language and source, or the `study` of vocabulary sizes."""
     made = of_asset(records, "tokenizer")
-    return made[-1][1].get("notes", {}).get("fertility", []) if made else []
+    return made[-1][1].get("notes", {}).get(name, []) if made else []
 
 
 def answers_side_by_side(records: Sequence[Record]) -> list[dict[str, Any]]:

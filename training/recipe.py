@@ -380,14 +380,15 @@ class DecontaminateRecipe:
 class TokenizerRecipe:
     """A byte-level vocabulary with its special tokens, fixed here; the chat template belongs to post-training.
 
-    `model` says how a word is cut: bpe by merges in order, wordpiece by the longest piece from the left. Unigram is not
-    offered: the library's trainer gives other scores at every run.
+    `model` says how a word is cut: bpe by merges in order, wordpiece by the longest piece from the left, unigram into
+    the most probable pieces.
     """
 
     snapshots: tuple[str, ...]
     vocabulary: int
-    model: Literal["bpe", "wordpiece"] = "bpe"
+    model: Literal["bpe", "wordpiece", "unigram"] = "bpe"
     reference: str = ""  # URI of a tokenizer.json whose fertility is reported beside; none when empty
+    study: tuple[int, ...] = ()  # other sizes, trained and measured for the report alone
     sample_bytes: int = 50_000_000
     min_frequency: int = 2
     # the first ends a document, the second pads; post-training uses the others
@@ -402,10 +403,9 @@ class TokenizerRecipe:
                 " ends a document, the second pads"
             )
         smallest = 256 + len(self.special_tokens)
-        if self.vocabulary < smallest:
-            raise RecipeError(
-                f"tokenizer.vocabulary={self.vocabulary}; 256 bytes and the special tokens need at least {smallest}"
-            )
+        for name, size in (("vocabulary", self.vocabulary), *(("study", size) for size in self.study)):
+            if size < smallest:
+                raise RecipeError(f"tokenizer.{name}={size}; 256 bytes and the special tokens need at least {smallest}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

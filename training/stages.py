@@ -246,7 +246,7 @@ STAGES: dict[str, Stage] = {
             name="tokenizer",
             version="1",
             reads=("decontaminated_documents",),
-            modules=("training.data.tokenizer",),
+            modules=("training.data.tokenizer", "training.data.unigram", "training.data.native"),
             libraries=("tokenizers",),
         ),
         Stage(

@@ -228,10 +228,12 @@ def test_what_the_ngrams_find_and_who_encoded_are_shown(tmp_path):
     (tmp_path / "tokenizer").mkdir()
     one = {"bytes_per_token": 3.25, "tokens_per_word": 1.5}
     table = [{"of": "language", "name": "<i>de", "documents": 7, **one, "reference": {**one, "bytes_per_token": 4.5}}]
-    tokenizer = commit(tmp_path / "tokenizer", "tokenizer", metrics={"vocabulary": 400.0}, notes={"fertility": table})
+    notes = {"fertility": table, "study": [{"vocabulary": 1024, "pieces": 1000, **one}]}
+    tokenizer = commit(tmp_path / "tokenizer", "tokenizer", metrics={"vocabulary": 400.0}, notes=notes)
     made = [Path(item.path) for item in (index, clean, tokenizer, shards)]
     text = " ".join(_Page(render_report(records_of(made))).text.split())
     assert "language <i>de73.2501.5004.5001.500" in text
+    assert "1,0241,0003.2501.500" in text
     assert "s1exam13100.077.5320,000answer 1, question 4" in text
     assert "2 files encoded by gigatoken, 1 files encoded by tokenizers" in text
     assert "52 documents" in text and "differ on '<b>'" in text

@@ -14,8 +14,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +28,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 from training.accounts import Counted
 from training.artifact import sha256_of, write_json, write_text
+from training.data import unigram
 from training.data.documents import document_files, read_documents
 from training.data.ngrams import words
 from training.data.sources import open_uri
@@ -42,6 +44,7 @@ PATTERN: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 WORDPIECE_SIGNS: Final = 100  # what models.WordPiece takes at most
+NEVER: Final = -1e9  # a special token's score under Unigram: its single bytes are always more probable
 HELD_OUT_FRACTION: Final = 0.02
 HELD_OUT_BYTES: Final = 2_000_000
 HARD_STRINGS: Final = (
@@ -112,10 +115,14 @@ def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
 
 
 def train(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:
-    """A byte-level vocabulary over texts; independent of their order and of the number of threads.
+    """A byte-level vocabulary over texts; independent of their order and of the number of threads."""
+    return _train_unigram(texts, recipe) if recipe.model == "unigram" else _train_merges(texts, recipe)
 
-    Both kinds are trained by counting merges. WordPiece needs no mark for pieces inside a word: on bytes, a word's
-    begin is its space.
+
+def _train_merges(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:
+    """BPE or WordPiece, which are both trained by counting merges.
+
+    WordPiece needs no mark for pieces inside a word: on bytes, a word's begin is its space.
     """
     is_bpe = recipe.model == "bpe"
     tokenizer = Tokenizer(models.BPE() if is_bpe else models.WordPiece(unk_token=recipe.special_tokens[0]))
@@ -138,6 +145,27 @@ def train(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def _train_unigram(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:
+    """Unigram with pieces of our own: the scores of the library's trainer are others in each run."""
+    cut = pre_tokenizers.Split(Regex(PATTERN), "isolated")
+    counts = Counter(word for text in texts for word, _ in cut.pre_tokenize_str(text))
+    pieces = unigram.train(
+        {word.encode("utf-8"): count for word, count in counts.items()},
+        num_pieces=recipe.vocabulary - len(recipe.special_tokens),
+        min_count=recipe.min_frequency,
+    )
+    signs = {value: sign for sign, value in byte_values().items()}
+    scores = {"".join(signs[value] for value in piece): score for piece, score in pieces}
+    special = dict.fromkeys(recipe.special_tokens, NEVER)  # first, and in place of a piece that looks the same
+    tokenizer = Tokenizer(models.Unigram(list((special | scores | special).items())))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(list(recipe.special_tokens))
     return tokenizer
 
 
@@ -266,6 +294,7 @@ def run(job: Job, work: Work) -> Outcome:
             "tokenizer_sha256": sha256_of(work.path / TOKENIZER_FILE),
             "special_tokens": {token: tokenizer.token_to_id(token) for token in recipe.special_tokens},
             "fertility": fertility_table(tokenizer, reference_of(job, recipe), rows),
+            **({"study": study(tokenizer, sample, recipe, recipe.study)} if recipe.study else {}),
         },
     )
 
@@ -320,6 +349,28 @@ def fertility_table(
             entry["reference"] = measure(reference, texts)
         table.append(entry)
     return table
+
+
+def study(
+    tokenizer: Tokenizer, sample: Sample, recipe: TokenizerRecipe, sizes: Iterable[int]
+) -> list[dict[str, float]]:
+    """What other sizes of the recipe's vocabulary would give: fertility over all held-out documents, smallest first.
+
+    Each size is trained on the same sample. The recipe's own vocabulary stands among them. `pieces` may be fewer than
+    the size: a sample has only so many.
+    """
+    held_out = [row["text"] for row in sample.held_out_rows()]
+    table = []
+    for size in sorted({*sizes, recipe.vocabulary}):
+        is_own = size == recipe.vocabulary
+        made = tokenizer if is_own else _plain(train(sample.training_texts(), replace(recipe, vocabulary=size)))
+        table.append({"vocabulary": size, "pieces": made.get_vocab_size(), **measure(made, held_out)})
+    return table
+
+
+def _plain(tokenizer: Tokenizer) -> Tokenizer:
+    """As `load_tokenizer` reads it: what looks like a special token is spelled with ordinary ones."""
+    return Tokenizer.from_str(json.dumps({**json.loads(tokenizer.to_str()), "added_tokens": []}))
 
 
 def reference_of(job: Job, recipe: TokenizerRecipe) -> Tokenizer | None:

@@ -221,8 +221,9 @@ def test_any_token_leads_to_its_page_and_its_range_back_to_the_text(tmp_path, to
         assert plain.decode(tokens.tolist(), skip_special_tokens=False) == page["text"]
 
 
-def test_what_gigatoken_refuses_the_reference_encodes_and_the_notes_say_so(tmp_path):
-    recipe = TokenizerRecipe(snapshots=("one",), vocabulary=400, min_bytes_per_token=1.0, model="wordpiece")
+@pytest.mark.parametrize("model", ["wordpiece", "unigram"])
+def test_what_gigatoken_refuses_the_reference_encodes_and_the_notes_say_so(tmp_path, model):
+    recipe = TokenizerRecipe(snapshots=("one",), vocabulary=400, min_bytes_per_token=1.0, model=model)
     source = chain.documents(tmp_path, "one", [texts(60)], asset="decontaminated_documents")
     tokenizer = chain.run(tmp_path, "tokenizer", "tokenizer", "tiny", {"tokenizer": recipe}, [source])
     made = sharded(tmp_path, source, tokenizer)

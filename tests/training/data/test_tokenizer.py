@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,13 +60,15 @@ def test_digits_are_tokens_of_their_own(trained):
     assert len(plain.encode("180180").ids) == 6
 
 
-def test_how_documents_lie_in_files_changes_nothing(tmp_path):
+@pytest.mark.parametrize("model", ["bpe", "unigram"])
+def test_how_documents_lie_in_files_changes_nothing(tmp_path, model):
+    recipe = replace(RECIPE, model=model)
     rows = [chain.document("one", "f", i, text) for i, text in enumerate(texts(40))]
     digests = set()
     for number, cut in enumerate((0, 7, 39)):
         root = tmp_path / str(number)
         source = chain.documents_of(root, "one", [rows[:cut], rows[cut:]], asset="decontaminated_documents")
-        digests.add(chain.run(root, "tokenizer", "tokenizer", "tiny", {"tokenizer": RECIPE}, [source]).digest)
+        digests.add(chain.run(root, "tokenizer", "tokenizer", "tiny", {"tokenizer": recipe}, [source]).digest)
     assert len(digests) == 1
 
 
@@ -80,6 +83,24 @@ def test_the_sample_is_as_large_as_asked_and_leaves_the_held_out_documents_alone
         assert sum(len(text) for text in training) == sample.train_bytes <= asked
         assert sample.train_bytes > min(asked, 20_000) * 0.85
         assert len(held_out) == 4 and not set(held_out) & set(training)
+
+
+def test_unigram_spells_a_word_by_its_most_probable_pieces_and_gives_every_text_back(tmp_path):
+    item = made(tmp_path, [texts(60)], replace(RECIPE, model="unigram", special_tokens=("<|end|>", "bread")))
+    assert all(gate["passed"] for gate in item.record()["gates"])
+    plain = stage.load_tokenizer(item.file("tokenizer.json"))
+    for text in [*stage.HARD_STRINGS, "a" * 5000, stage.every_byte(), " bread bread"]:
+        assert plain.decode(plain.encode(text).ids, skip_special_tokens=False) == text
+    spelled = stage.token_bytes(plain)
+    scores = {spelled[n]: score for n, (_, score) in enumerate(json.loads(plain.to_str())["model"]["vocab"]) if n > 1}
+    for word in ("bread", " bread", " breadwater", " ungolden", "crusté"):
+        content = word.encode()
+        best = [0.0]  # of the first bytes, by all their last pieces
+        for end in range(1, len(content) + 1):
+            pieces = ((start, content[start:end]) for start in range(end))
+            best.append(max(best[start] + scores[piece] for start, piece in pieces if piece in scores))
+        ids = plain.encode(word).ids
+        assert min(ids) > 1 and sum(scores[spelled[n]] for n in ids) == pytest.approx(best[-1])
 
 
 def test_wordpiece_takes_the_longest_piece_and_gives_every_text_back(tmp_path):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.training.data import chain
 from tests.training.data.test_tokenizer import texts
-from training.data.vocabularies import main, study
+from training.data.vocabularies import main, study_of
 from training.job import read_job
 from training.recipe import TokenizerRecipe
+from training.records import RecipeError
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +28,29 @@ def tokenizer(tmp_path_factory):
 
 
 def test_more_pieces_make_fewer_tokens_and_the_recipes_own_size_is_as_it_was_measured(tokenizer):
-    rows = study(read_job(tokenizer.file("job.json")), [270, 280, 300])
-    assert [row.name for row in rows] == ["270", "280", "300", "320", "reference"]
+    rows = study_of(Path(tokenizer.path), [270, 280, 300])
+    assert [row["name"] for row in rows] == ["270", "280", "300", "320", "reference"]
     sizes = rows[:4]
-    assert [row.size for row in sizes] == [270, 280, 300, 320]
-    assert [row.bytes_per_token for row in sizes] == sorted({row.bytes_per_token for row in sizes})
+    assert [row["pieces"] for row in sizes] == [270, 280, 300, 320]
+    assert [row["bytes_per_token"] for row in sizes] == sorted({row["bytes_per_token"] for row in sizes})
     own = tokenizer.record()["metrics"]
-    assert (rows[3].bytes_per_token, rows[3].tokens_per_word) == (own["bytes_per_token"], own["tokens_per_word"])
-    assert rows[4].bytes_per_token == rows[2].bytes_per_token and rows[4].size == 300
+    assert all(rows[3][name] == own[name] for name in ("bytes_per_token", "tokens_per_word"))
+    # the reference was trained by itself, on the same sample, at the size of the third
+    assert all(rows[4][name] == rows[2][name] for name in ("pieces", "bytes_per_token", "tokens_per_word"))
+
+
+def test_the_recipes_study_stands_in_the_artifact_and_changes_no_file(tokenizer):
+    job = read_job(tokenizer.file("job.json"))
+    recipe = replace(job.settings_as(TokenizerRecipe, "tokenizer"), study=(300, 270))
+    made = chain.run(
+        Path(tokenizer.path) / "studied", "tokenizer", "tokenizer", "tiny", {"tokenizer": recipe}, job.inputs
+    )
+    assert made.digest == tokenizer.digest and "study" not in tokenizer.record()["notes"]
+    table = made.record()["notes"]["study"]
+    assert [row["vocabulary"] for row in table] == [270, 300, 320]
+    assert [{"name": str(row["vocabulary"]), **row} for row in table] == study_of(Path(made.path), [270, 300])[:3]
+    with pytest.raises(RecipeError, match=r"tokenizer\.study=20; 256 bytes"):
+        replace(recipe, study=(20,))
 
 
 def test_the_command_prints_a_table_and_says_what_is_wrong(tokenizer, capsys, tmp_path):
