@@ -95,10 +95,10 @@ def test_a_ladder_shares_the_corpus_and_each_rung_has_its_own_plan(made):
     lacking = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
     assert lacking == {*LADDER, "model_card", "promoted_model"}  # the card describes the whole recipe
     rungs = {cell.part: cell.settings for cell in comparison.cells.values() if cell.asset == "ladder_model"}
-    assert rungs["s-1"]["model"]["width"] == 64 and rungs["l-4"]["pretrain"]["tokens"] == 491_520
+    assert rungs["a-64"]["model"]["width"] == 64 and rungs["b-96"]["pretrain"]["tokens"] == 376_832
     inputs = comparison.cells["scaling_fit", "kitchen-ladder"].inputs
     assert inputs == tuple(("ladder_model", f"kitchen-ladder@{name}") for name in rungs)
-    assert comparison.cells["ladder_model", "kitchen-ladder@m-2"].inputs[0] == ("ladder_plan", "kitchen-ladder@m-2")
+    assert comparison.cells["ladder_model", "kitchen-ladder@b-96"].inputs[0] == ("ladder_plan", "kitchen-ladder@b-96")
 
 
 def test_synthetic_text_is_made_of_the_model_that_the_recipe_names_and_of_no_other(made, tmp_path):

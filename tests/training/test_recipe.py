@@ -44,8 +44,8 @@ def test_a_rung_warms_its_batch_up_over_the_same_share_of_its_budget(tmp_path):
     variant = {"extends": "kitchen", "name": "warm", "ladder": ladder, "pretrain": {"batch_warmup": phases}}
     path.write_text(yaml.safe_dump(variant))
     recipe = load_recipe(str(path))
-    (phase,) = recipe.on_rung("s-1").pretrain.batch_warmup
-    assert phase.tokens == 122_880 * recipe.on_rung("s-1").pretrain.tokens // recipe.pretrain.tokens
+    (phase,) = recipe.on_rung("a-64").pretrain.batch_warmup
+    assert phase.tokens == 122_880 * recipe.on_rung("a-64").pretrain.tokens // recipe.pretrain.tokens
     assert phase.global_batch_tokens == 1024
 
 
