@@ -438,7 +438,7 @@ def children(pid):
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_two_processes_that_are_killed_and_warned_train_the_model_of_one(tmp_path, monkeypatch):
+def test_two_processes_that_are_killed_or_warned_leave_what_one_goes_on_from(tmp_path, monkeypatch):
     mixture = tiny.MixtureRecipe(max_epochs=100, held_out_fraction=0.1)
     recipe = dataclasses.replace(tiny.PRETRAIN, precision="fp32", optimizer="adamw", tokens=100 * 256)
     chain = tiny.TinyChain(tmp_path, pretrain=recipe, mixture=mixture)
@@ -446,7 +446,6 @@ def test_two_processes_that_are_killed_and_warned_train_the_model_of_one(tmp_pat
         chain.job(name, micro_batch_tokens=64, processes=count, shard=count, checkpoint_seconds=0.0)
         for name, count in (("one", 1), ("two", 2))
     )
-    stage.run(alone, tiny.work_in(Path(alone.output)))
     write_job(together, Path(together.output) / "job.json")
     watch = Disturbed(Path(together.output))
     monkeypatch.setattr(bridge, "announce", watch.hear)
@@ -457,16 +456,18 @@ def test_two_processes_that_are_killed_and_warned_train_the_model_of_one(tmp_pat
     assert watch.follow(task, lambda launcher: os.kill(children(launcher)[1], signal.SIGKILL)).exit_code == 1
     # A warning: the launcher ends with 1 here too, and the job is one to submit again all the same.
     assert watch.follow(task, lambda launcher: os.kill(launcher, signal.SIGUSR1)).exit_code == REQUEUE_EXIT_CODE
-    assert watch.follow(task).state == "succeeded", Path(together.output, "log.txt").read_text()
-    assert watch.observed[-1]["step"] == 100 and watch.observed[-1]["tokens_per_second"] > 0
-    # A step that was made again after the kill is written again.
-    losses = [{row["step"]: row["loss"] for row in rows_of(job)} for job in (alone, together)]
+    step = watch.observed[-1]["step"]
+    assert 1 < step < 100 and watch.observed[-1]["tokens_per_second"] > 0
+    last = dataclasses.replace(together, run=alone.run)
+    for job in (alone, last):
+        outcome = stage.run(job, tiny.work_in(Path(job.output)))
+    assert outcome.notes["resumed_at_step"] >= step
+    # Steps that were made again are written again.
+    losses = [{row["step"]: row["loss"] for row in rows_of(job)} for job in (alone, last)]
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
-    weights = [load_file(Path(job.output, "model", "model.safetensors")) for job in (alone, together)]
+    weights = [load_file(Path(job.output, "model", "model.safetensors")) for job in (alone, last)]
     for name, weight in weights[0].items():
         assert torch.allclose(weights[1][name], weight, rtol=1e-2, atol=1e-3), name
-    notes = json.loads(Path(together.output, "artifact.json").read_text())["notes"]
-    assert notes["processes"] == notes["mesh"]["shard"] == 2 and 0 < notes["resumed_at_step"] < 100
 
 
 BARE = """
@@ -521,7 +522,7 @@ def trained(job, monkeypatch):
 def test_a_run_that_is_killed_or_told_to_stop_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     texts = {source: [tiny.sentence((source, number)) for number in range(30)] for source in ("books", "web")}
     mixture = tiny.MixtureRecipe(max_epochs=10, held_out_fraction=0.1)
-    recipe = dataclasses.replace(tiny.PRETRAIN, tokens=40 * 256)
+    recipe = dataclasses.replace(tiny.PRETRAIN, tokens=40 * 256, optimizer="muon")
     chain = tiny.TinyChain(tmp_path, texts=texts, mixture=mixture, pretrain=recipe)
     assert chain.outcome.metrics["epochs_web"] > 2
     straight, stopped = (
