@@ -1,51 +1,115 @@
 """Broken archives and hostile pages by the thousand: the figures of docs/extraction.md.
 
-    python -m benchmarks.fuzz [--archives 10000] [--pages 20000] [--first 0]
+    PEDIGREE_DATA=… python -m benchmarks.fuzz archives [--number 10000] [--real 1000] [--first 0]
+    python -m benchmarks.fuzz pages [--number 20000] [--extractors blocks …] [--first 0] [--log FILE]
 
-Prints what was lost, what was quarantined, what died, the slowest, and peak memory of this process and of extractors.
+`archives` breaks made archives in six forms and then real ones, and reads them with digests checked; `pages` gives
+hostile pages to each extractor in the sandbox. Prints what was lost, quarantined, taken for good though it was not,
+what died, the slowest, and the peaks of memory. Exit code 1 when anything was lost, silent, wrong or unclean, died, or
+took more memory than `tests.fuzz.PEAK_BYTES`.
+
+Pages go in blocks of 500, each a line of the log; started again with the same log, what stands there is not done again.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import resource
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tests import fuzz
+from training.data.sources import resolve
+
+BLOCK_PAGES = 500
+REAL = (
+    "data://warc/dolma/sample-0000.warc.gz",
+    "data://warc/aut/example.warc.gz",
+    "data://warc/resiliparse/warcfile.warc.gz",
+    "data://warc/resiliparse/warcfile.warc.lz4",
+    "data://warc/warcio/example.warc",
+    "data://crawl/snapshot-1/web-06-00000.warc.gz",
+)
 
 
 def main() -> None:
-    """Run both; exit code 1 when anything was lost, died or came out unclean."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--archives", type=int, default=10_000)
-    parser.add_argument("--pages", type=int, default=20_000, help="for each extractor")
+    """Run either."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("archives", "pages"))
+    parser.add_argument("--number", type=int, default=0, help="10,000 archives, or 20,000 pages for each extractor")
+    parser.add_argument("--real", type=int, default=1000, help="archives made of pieces of real files")
     parser.add_argument("--first", type=int, default=0, help="number of the first case; every number is another one")
+    parser.add_argument("--extractors", nargs="+", choices=fuzz.EXTRACTORS, default=fuzz.EXTRACTORS)
+    parser.add_argument("--log", type=Path, help="of pages: what was done, kept from one start to the next")
     options = parser.parse_args()
-    started = time.monotonic()
+    if options.what == "archives":
+        numbers = range(options.first, options.first + (options.number or 10_000))
+        faults = read("made", map(fuzz.archive, numbers)) + read("real", real_archives(options.real))
+    else:
+        numbers = range(options.first, options.first + (options.number or 20_000))
+        faults = sum(extract(name, numbers, options.log) for name in options.extractors)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    print(f"peak memory of the reader: {peak >> 20} MiB of {fuzz.PEAK_BYTES >> 20}")
+    raise SystemExit(1 if faults or peak > fuzz.PEAK_BYTES else 0)
+
+
+def real_archives(number: int) -> Iterator[fuzz.Archive]:
+    """So many, from each of the files in turn."""
+    paths = [Path(resolve(uri)) for uri in REAL] if number else []
+    return (fuzz.real_archive(paths[n % len(paths)], n // len(paths)) for n in range(number))
+
+
+def read(name: str, archives: Iterable[fuzz.Archive]) -> int:
+    """Read broken archives, print what came of it. How many faults there were."""
+    started = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        archives = fuzz.read_archives(range(options.first, options.first + options.archives), Path(folder))
+        report = fuzz.read_archives(archives, Path(folder))
     print(
-        f"archives: {archives.files} in {time.monotonic() - started:.0f} s, {archives.intact} records left alone, "
-        f"lost {archives.lost.total()} {dict(archives.lost)}, silent {dict(archives.silent)}; damage"
-        f" {dict(archives.damages)}; slowest {archives.slowest_seconds:.2f} s CPU"
+        f"{name} archives: {report.files} in {time.process_time() - started:.0f} s CPU; of {report.intact} records left"
+        f" alone lost {report.lost.total()} {dict(report.lost)}; of {report.touched} others silent"
+        f" {report.silent.total()} {dict(report.silent)}; taken for good and wrong {report.wrong.total()}"
+        f" {dict(report.wrong)}, without a digest that could tell {report.unprovable.total()}"
+        f" {dict(report.unprovable)}; quarantined {dict(report.quarantined.most_common())}; slowest"
+        f" {report.slowest_seconds:.2f} s CPU",
+        flush=True,
     )
-    failed = archives.lost.total() + archives.silent.total()
-    for settings in fuzz.SETTINGS:
-        started = time.monotonic()
-        report = fuzz.extract_pages(range(options.first, options.first + options.pages), settings)
-        print(
-            f"pages, {settings.extractor}: {report.fates.total() + len(report.failures)} in"
-            f" {time.monotonic() - started:.0f} s; fates {dict(report.fates.most_common())}, failures"
-            f" {report.failures};"
-            f" unclean {report.unclean}; extractor deaths {report.deaths}; slowest batch of 32"
-            f" {report.slowest_batch_seconds:.1f} s"
-        )
-        failed += len(report.failures) + len(report.unclean) + report.deaths
-    for name, who in (("this process", resource.RUSAGE_SELF), ("extractors", resource.RUSAGE_CHILDREN)):
-        print(f"peak memory of {name}: {resource.getrusage(who).ru_maxrss / 1024:.0f} MiB")
-    raise SystemExit(1 if failed else 0)
+    return report.faults
+
+
+def extract(name: str, numbers: range, log: Path | None) -> int:
+    """Extract hostile pages with one extractor, block by block, print the sum. How many faults there were."""
+    done = [json.loads(line) for line in log.read_text("utf-8").splitlines()] if log and log.exists() else []
+    blocks: list[dict[str, Any]] = []
+    for start in range(numbers.start, numbers.stop, BLOCK_PAGES):
+        number = min(BLOCK_PAGES, numbers.stop - start)
+        key = {"extractor": name, "first": start, "number": number}
+        block = next((one for one in done if one.items() >= key.items()), None)
+        if block is None:
+            report = fuzz.extract_pages(range(start, start + number), fuzz.SETTINGS[name])
+            block = key | asdict(report) | {"faults": report.faults}
+            if log:
+                with open(log, "a", encoding="utf-8") as lines:
+                    lines.write(json.dumps(block) + "\n")
+        blocks.append(block)
+    fates: Counter[str] = Counter()
+    for block in blocks:
+        fates.update(block["fates"])
+    failures = [failure for block in blocks for failure in block["failures"]]
+    print(
+        f"pages, {name}: {fates.total() + len(failures)} in {sum(block['seconds'] for block in blocks):.0f} s CPU;"
+        f" fates {dict(fates.most_common())}, failures {failures}; unclean {[n for b in blocks for n in b['unclean']]};"
+        f" extractor deaths {sum(block['deaths'] for block in blocks)}; slowest batch of 32"
+        f" {max(block['slowest_batch_seconds'] for block in blocks):.1f} s CPU; peak memory"
+        f" {max(block['peak_bytes'] for block in blocks) >> 20} MiB",
+        flush=True,
+    )
+    return sum(block["faults"] for block in blocks)
 
 
 if __name__ == "__main__":

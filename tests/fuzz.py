@@ -7,16 +7,24 @@ Every case is a pure function of its number. `tests/training/data/test_fuzz.py` 
 from __future__ import annotations
 
 import gzip
+import os
 import random
 import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from hashlib import sha1
+from io import BytesIO
+from itertools import accumulate
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import zstandard
+from fastwarc.stream_io import Lz4Writer
 
+from training.data.digests import contradicts
+from training.data.extract import DOCUMENT_TYPES, ArchiveFile, Quarantined, _judged
 from training.data.responses import PayloadError, Response, payload
 from training.data.sandbox import Failure, Page, Sandbox
 from training.data.warc import Damage, Record, read_warc
@@ -24,6 +32,8 @@ from training.recipe import ExtractRecipe
 
 WORDS = "dough rests warm oven flour water until doubled slowly then baked golden crust evening".split()
 RECORDS_PER_FILE = 12
+CHECKED = ExtractRecipe(check_digests=True)
+PEAK_BYTES = 1 << 30  # of memory in use, for the one that reads and for the extractor each
 
 
 # Archives
@@ -31,24 +41,43 @@ RECORDS_PER_FILE = 12
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """A broken archive, and the block of each record whose bytes were left alone."""
+    """A broken archive, the blocks of its records before it was broken, and the places of those left alone."""
 
     data: bytes
-    intact: frozenset[bytes]
+    blocks: tuple[bytes, ...]
+    intact: frozenset[int]
     kind: str
-    num_touched: int
 
 
 def archive(number: int) -> Archive:
-    """Broken archive `number`."""
+    """Broken archive `number`. Its records state their digests, in two fields, so that one break spares one of them."""
     rng = random.Random(number)
-    codec = ("gzip", "plain", "zstd")[number % 3]
+    form = FORMS[number % len(FORMS)]
     blocks = [_block(rng, place) for place in range(RECORDS_PER_FILE)]
-    members = [_compressed(_record(block), codec) for block in blocks]
-    kind, break_ = MUTATIONS[number // 3 % len(MUTATIONS)]
+    kind, break_ = MUTATIONS[number // len(FORMS) % len(MUTATIONS)]
+    data, intact = _broken([_record(block) for block in blocks], form, break_, rng)
+    return Archive(data=data, blocks=tuple(blocks), intact=frozenset(intact), kind=f"{form}, {kind}")
+
+
+def real_archive(path: Path, number: int) -> Archive:
+    """Broken archive `number` made of some neighbouring records of a sound file in which each is a member."""
+    rng = random.Random(f"{path.name} {number}")
+    data = path.read_bytes()
+    items = [item for item in read_warc(path, max_content_bytes=1 << 30) if isinstance(item, Record)]
+    first = rng.randrange(max(1, len(items) - RECORDS_PER_FILE))
+    chosen = items[first : first + RECORDS_PER_FILE]
+    ends = [item.offset for item in items[first + 1 : first + len(chosen)]]
+    ends.append(items[first + len(chosen)].offset if first + len(chosen) < len(items) else len(data))
+    members = [data[item.offset : end] for item, end in zip(chosen, ends, strict=True)]
+    kind, break_ = MUTATIONS[number % len(MUTATIONS)]
     touched = break_(members, rng)
-    intact = frozenset(block for place, block in enumerate(blocks) if place not in touched)
-    return Archive(data=b"".join(members), intact=intact, kind=f"{codec}, {kind}", num_touched=len(touched))
+    intact = frozenset(range(len(chosen))) - touched
+    return Archive(
+        data=b"".join(members),
+        blocks=tuple(item.content for item in chosen),
+        intact=intact,
+        kind=f"{path.name}, {kind}",
+    )
 
 
 def _block(rng: random.Random, place: int) -> bytes:
@@ -57,14 +86,55 @@ def _block(rng: random.Random, place: int) -> bytes:
 
 
 def _record(block: bytes) -> bytes:
-    head = f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http://a.test/\r\nContent-Length: {len(block)}\r\n\r\n"
+    body = block.partition(b"\r\n\r\n")[2]
+    head = (
+        f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Block-Digest: sha1:{sha1(block).hexdigest()}\r\n"
+        f"WARC-Target-URI: http://a.test/\r\nWARC-Payload-Digest: sha1:{sha1(body).hexdigest()}\r\n"
+        f"Content-Length: {len(block)}\r\n\r\n"
+    )
     return head.encode() + block + b"\r\n\r\n"
 
 
-def _compressed(record: bytes, codec: str) -> bytes:
-    if codec == "gzip":
-        return gzip.compress(record, mtime=0)
-    return zstandard.compress(record) if codec == "zstd" else record
+def lz4_frame(data: bytes) -> bytes:
+    """An LZ4 frame."""
+    sink = BytesIO()
+    writer = Lz4Writer(sink)
+    writer.write(data)
+    writer.close()
+    return sink.getvalue()
+
+
+COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": lambda record: gzip.compress(record, mtime=0),
+    "plain": bytes,
+    "zstd": zstandard.compress,
+    "lz4": lz4_frame,
+}
+FORMS = (*COMPRESSED, "gzip of broken records", "broken gzip as a whole")
+
+Mutation = Callable[[list[bytes], random.Random], set[int]]
+
+
+def _broken(records: list[bytes], form: str, break_: Mutation, rng: random.Random) -> tuple[bytes, set[int]]:
+    """The file, and the places of records whose bytes can all be had."""
+    if form == "broken gzip as a whole":
+        whole = gzip.compress(b"".join(records), mtime=0)
+        size = -(-len(whole) // len(records))
+        pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
+        break_(pieces, rng)
+        data = b"".join(pieces)
+        same = next((at for at, (one, other) in enumerate(zip(whole, data, strict=False)) if one != other), len(data))
+        held = len(zlib.decompressobj(31).decompress(whole[: min(same, len(whole))]))
+        ends = accumulate(len(record) for record in records)
+        return data, {place for place, end in enumerate(ends) if end <= held}
+    if form == "gzip of broken records":
+        touched = break_(records, rng)
+        data = gzip.compress(b"".join(records), mtime=0)
+    else:
+        records[:] = map(COMPRESSED[form], records)
+        touched = break_(records, rng)
+        data = b"".join(records)
+    return data, set(range(RECORDS_PER_FILE)) - touched
 
 
 # A mutation changes members in place and says which it touched.
@@ -83,13 +153,13 @@ def _cut(members: list[bytes], rng: random.Random) -> set[int]:
     place = rng.randrange(len(members))
     data = members[place]
     start = rng.randrange(len(data))
-    members[place] = data[:start] + data[start + rng.randrange(1, len(data)) :]
+    members[place] = data[:start] + data[start + rng.randrange(1, max(2, len(data))) :]
     return {place}
 
 
 def _insert(members: list[bytes], rng: random.Random) -> set[int]:
     place = rng.randrange(len(members))
-    at = rng.randrange(1, len(members[place]))
+    at = rng.randrange(1, max(2, len(members[place])))
     members[place] = members[place][:at] + rng.randbytes(rng.randrange(1, 300)) + members[place][at:]
     return {place}
 
@@ -100,11 +170,11 @@ def _put_between(members: list[bytes], rng: random.Random) -> set[int]:
 
 
 def _end_early(members: list[bytes], rng: random.Random) -> set[int]:
-    place = rng.randrange(1, len(members))
+    place, number = rng.randrange(1, len(members)), len(members)
     # Of the block too, not of the line ends behind it alone.
     members[place] = members[place][: rng.randrange(1, len(members[place]) - 4)]
     del members[place + 1 :]
-    return set(range(place, RECORDS_PER_FILE))
+    return set(range(place, number))
 
 
 def _zero(members: list[bytes], rng: random.Random) -> set[int]:
@@ -122,7 +192,7 @@ def _lose_many(members: list[bytes], rng: random.Random) -> set[int]:
     return touched
 
 
-MUTATIONS: tuple[tuple[str, Callable[[list[bytes], random.Random], set[int]]], ...] = (
+MUTATIONS: tuple[tuple[str, Mutation], ...] = (
     ("bits flipped", _flip_bits),
     ("bytes cut out", _cut),
     ("bytes put in", _insert),
@@ -135,41 +205,72 @@ MUTATIONS: tuple[tuple[str, Callable[[list[bytes], random.Random], set[int]]], .
 
 @dataclass(slots=True)
 class ArchiveReport:
-    """What reading broken archives gave. Lost: records that were left alone and not read."""
+    """What reading broken archives gave, by kind.
+
+    Lost: records that were left alone and not read. Silent: broken records that are not read right and lie in no
+    stretch that is quarantined. Wrong: what was taken for a sound page and is none of the records, though it states a
+    digest; unprovable: the same, but its digests, or the type that makes it a page, were broken too.
+    """
 
     files: int = 0
     intact: int = 0
+    touched: int = 0
     lost: Counter[str] = field(default_factory=Counter)
     silent: Counter[str] = field(default_factory=Counter)
-    damages: Counter[str] = field(default_factory=Counter)
+    wrong: Counter[str] = field(default_factory=Counter)
+    unprovable: Counter[str] = field(default_factory=Counter)
+    quarantined: Counter[str] = field(default_factory=Counter)
     slowest_seconds: float = 0.0
 
+    @property
+    def faults(self) -> int:
+        """How much there is that must not be."""
+        return self.lost.total() + self.silent.total() + self.wrong.total()
 
-def read_archives(numbers: Iterable[int], folder: Path) -> ArchiveReport:
-    """Read broken archives. An exception is one that the reader let out."""
+
+def read_archives(archives: Iterable[Archive], folder: Path) -> ArchiveReport:
+    """Read broken archives as the stage does, digests checked. An exception is one that the reader let out."""
     report = ArchiveReport()
     path = folder / "broken.warc"
-    for number in numbers:
-        made = archive(number)
+    file = ArchiveFile(path=path, name=path.name, snapshot="s", label="web", text_field="text", url_field="url")
+    for made in archives:
         path.write_bytes(made.data)
         started = time.process_time()
-        items = list(read_warc(path, max_content_bytes=1 << 20))
+        items = [
+            (item, _judged(item, file, CHECKED)) for item in read_warc(path, max_content_bytes=CHECKED.max_html_bytes)
+        ]
         report.slowest_seconds = max(report.slowest_seconds, time.process_time() - started)
-        read = {item.content for item in items if isinstance(item, Record)}
-        damages = [item.reason for item in items if isinstance(item, Damage)]
         report.files += 1
         report.intact += len(made.intact)
-        report.damages.update(damages)
-        if lost := len(made.intact - read):
-            report.lost[made.kind] += lost
-        if len(read) < RECORDS_PER_FILE and not damages and not _ends_between(made):
-            report.silent[made.kind] += 1
+        report.touched += len(made.blocks) - len(made.intact)
+        _compare(made, items, report)
     return report
 
 
-def _ends_between(made: Archive) -> bool:
-    """Whether only whole records are missing, or only bytes between two: a break that leaves no trace in the file."""
-    return made.kind.endswith("broken off") and made.data.endswith(b"\r\n\r\n")
+def _compare(made: Archive, items: list[tuple[Record | Damage, Any]], report: ArchiveReport) -> None:
+    """Find each record again, in order; between those that were read right stands what was quarantined."""
+    right: set[int] = set()
+    told: set[int] = set()  # places of which it is said that something is wrong there
+    last, is_told = -1, False
+    for item, fate in items:
+        if isinstance(item, Damage) or isinstance(fate, Quarantined):
+            report.quarantined[fate.reason] += 1
+            is_told = True
+        elif (place := next((n for n in range(last + 1, len(made.blocks)) if made.blocks[n] == item.content), -1)) >= 0:
+            right.add(place)
+            told |= set(range(last + 1, place)) if is_told else set()
+            last, is_told = place, False
+        else:
+            stated = (item.headers.get(name, "") for name in ("warc-block-digest", "warc-payload-digest"))
+            is_provable = any(contradicts(digest, ()) for digest in stated) and item.type in DOCUMENT_TYPES
+            (report.wrong if is_provable else report.unprovable)[made.kind] += 1
+            is_told = is_told or not is_provable
+    if is_told:
+        told |= set(range(last + 1, len(made.blocks)))
+    if lost := len(made.intact - right):
+        report.lost[made.kind] += lost
+    if silent := len(set(range(len(made.blocks))) - right - told - made.intact):
+        report.silent[made.kind] += silent
 
 
 # Pages
@@ -282,13 +383,23 @@ PAGES: tuple[Callable[[random.Random], bytes], ...] = (
 
 @dataclass(slots=True)
 class PageReport:
-    """What extracting hostile pages gave: how many of each fate, and what no text may have."""
+    """What extracting hostile pages gave: how many of each fate, and what no text may have.
+
+    Seconds are the extractor's processor seconds, `peak_bytes` the most memory it had in use.
+    """
 
     fates: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     unclean: list[int] = field(default_factory=list)
     deaths: int = 0
+    seconds: float = 0.0
     slowest_batch_seconds: float = 0.0
+    peak_bytes: int = 0
+
+    @property
+    def faults(self) -> int:
+        """How much there is that must not be."""
+        return len(self.failures) + len(self.unclean) + self.deaths + (self.peak_bytes > PEAK_BYTES)
 
 
 def extract_pages(numbers: range, settings: ExtractRecipe, *, batch: int = 32) -> PageReport:
@@ -302,7 +413,6 @@ def extract_pages(numbers: range, settings: ExtractRecipe, *, batch: int = 32) -
                 if (made := _undone(number, settings, report)) is not None:
                     chosen.append(number)
                     pages.append(made)
-            started = time.monotonic()
             sandbox.submit(pages)
             for number, found in zip(chosen, sandbox.collect(), strict=True):
                 if isinstance(found, Failure):
@@ -311,11 +421,23 @@ def extract_pages(numbers: range, settings: ExtractRecipe, *, batch: int = 32) -
                     report.fates[found.reason or "kept"] += 1
                     if not _is_clean(found.text + found.title):
                         report.unclean.append(number)
-            report.slowest_batch_seconds = max(report.slowest_batch_seconds, time.monotonic() - started)
+            before = report.seconds
+            report.seconds, peak = _used(sandbox)
+            report.peak_bytes = max(report.peak_bytes, peak)
+            report.slowest_batch_seconds = max(report.slowest_batch_seconds, report.seconds - before)
     finally:
         sandbox.close()
     report.deaths = sandbox.num_deaths
     return report
+
+
+def _used(sandbox: Sandbox) -> tuple[float, int]:
+    """Processor seconds of the extractor so far, and the most memory that it had in use."""
+    folder = Path("/proc", str(sandbox._child.pid))
+    fields = (folder / "stat").read_text().rpartition(")")[2].split()
+    lines = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
+    ticks = int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK"), int(lines["VmHWM"].split()[0]) << 10
 
 
 def _undone(number: int, settings: ExtractRecipe, report: PageReport) -> Page | None:
@@ -337,5 +459,6 @@ def _is_clean(text: str) -> bool:
     return "\0" not in text and "\r" not in text
 
 
-SETTINGS = tuple(ExtractRecipe(extractor=name, min_characters=0) for name in ("resiliparse", "blocks"))
-"""The extractors that see hostile pages first."""
+EXTRACTORS = get_args(get_type_hints(ExtractRecipe)["extractor"])
+SETTINGS = {name: ExtractRecipe(extractor=name, min_characters=0) for name in EXTRACTORS}
+"""Every extractor there is, with everything that it finds kept."""

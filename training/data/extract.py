@@ -281,10 +281,12 @@ def _finished(judged: list[Fate | _Page], sandbox: Sandbox) -> Iterator[Fate]:
 def _document(record: Record, file: ArchiveFile, settings: ExtractRecipe) -> Kept | _Page:
     response = _response(record)
     row = file.row(record.offset, url=_url(record), date=day_of(record.headers.get("warc-date", "")))
-    if reason := withdrawn(row, settings) or _refusal(record, response):
+    if reason := withdrawn(row, settings):
         return Kept(row=row, reason=reason)
-    if settings.check_digests:
+    if settings.check_digests and not record.is_cut:  # before the headers are believed
         _check_digests(record, response)
+    if reason := _refusal(record, response):
+        return Kept(row=row, reason=reason)
     if record.type == "conversion":
         return _text_document(row, response.body)
     body = payload(response, max_bytes=settings.max_html_bytes)

@@ -93,6 +93,7 @@ class _Damaged(Exception):
     def __init__(self, offset: int, reason: str, detail: str) -> None:
         super().__init__(detail)
         self.offset, self.reason, self.detail = offset, reason, detail
+        self.is_told = False  # of the same member a Damage was given already, and no record since
 
 
 def read_warc(path: Path, *, max_content_bytes: int) -> Iterator[Record | Damage]:
@@ -133,6 +134,7 @@ def _gzip(data: mmap.mmap, start: int) -> Iterator[_Event]:
 def _gzip_member(data: mmap.mmap, start: int) -> Iterator[_Event]:
     inflate = isal_zlib.decompressobj(wbits=31)
     at = start
+    given = 0
     pending = b""
     while not inflate.eof:
         if not pending:
@@ -141,13 +143,32 @@ def _gzip_member(data: mmap.mmap, start: int) -> Iterator[_Event]:
         try:
             chunk = inflate.decompress(pending, CHUNK_BYTES)
         except isal_zlib.error as error:
+            yield from ((None, chunk) for chunk in _before_damage(data, start, at - len(pending), given))
             raise _Damaged(start, "damaged_compression", f"gzip: {error}") from None
         if not pending and not chunk and not inflate.eof:
             raise _Damaged(start, "truncated", "the file ends inside a gzip member")
         pending = inflate.unconsumed_tail
         if chunk:
+            given += len(chunk)
             yield None, chunk
     return at - len(inflate.unused_data)
+
+
+def _before_damage(data: mmap.mmap, start: int, at: int, given: int) -> Iterator[bytes]:
+    """What a damaged gzip member still holds after its first `given` plain bytes: a call that fails returns nothing,
+    so it is inflated again and, from the input at `at` on, byte by byte. A file as one member has many records there.
+    """
+    inflate = isal_zlib.decompressobj(wbits=31)
+    try:
+        while True:
+            step = min(1024, at - start) or 1
+            chunk = inflate.decompress(data[start : start + step])
+            start, at = start + step, max(at, start + step)
+            if chunk[given:]:
+                yield chunk[given:]
+            given = max(0, given - len(chunk))
+    except isal_zlib.error:
+        return
 
 
 def _is_zeros(data: mmap.mmap, at: int) -> bool:
@@ -285,6 +306,7 @@ class _Stream:
 
     def __init__(self, data: mmap.mmap, codec: _Codec, base: int, *, position: int) -> None:
         self._events = codec.events(data, base)
+        self._damage: _Damaged | None = None  # where the events ended; said again whenever more is asked for
         self.position = position  # in the plain stream, of the buffer's first byte
         self.buffer = bytearray()
         self.member = base
@@ -293,14 +315,20 @@ class _Stream:
 
     def more(self) -> bool:
         """Read on by one event. True when it was bytes; False at the end of a member or of everything."""
-        for event in self._events:
-            offset, chunk = event
-            if chunk:
-                self.buffer += chunk
-                return True
-            if event == END:
-                return False
-            self.member, self.member_position = offset, self.position + len(self.buffer)
+        if self._damage:
+            raise self._damage
+        try:
+            for event in self._events:
+                offset, chunk = event
+                if chunk:
+                    self.buffer += chunk
+                    return True
+                if event == END:
+                    return False
+                self.member, self.member_position = offset, self.position + len(self.buffer)
+        except _Damaged as error:
+            self._damage = error
+            raise
         self.at_end = True
         return False
 
@@ -399,7 +427,8 @@ class _Reader:
                 where = self._start or _Start(
                     position=self._position, member=error.offset, member_position=self._position
                 )
-                yield Damage(offset=self._offset(where), reason=error.reason, detail=error.detail)
+                if not error.is_told:
+                    yield Damage(offset=self._offset(where), reason=error.reason, detail=error.detail)
                 following = _next_member(self._data, self._codec, error.offset + 1)
                 if following == len(self._data):
                     return
@@ -457,7 +486,11 @@ class _Reader:
             except _Malformed as error:
                 self._start = None
                 yield Damage(offset=self._offset(start), reason=error.reason, detail=error.detail)
-                stream = self._resynchronized(start)
+                try:
+                    stream = self._resynchronized(start)
+                except _Damaged as damage:
+                    damage.is_told = damage.offset == start.member
+                    raise
 
     def _record(self, stream: _Stream, start: _Start) -> Record:
         """The record at the stream's position, complete and, where it ends its member, with the checksum verified."""
@@ -468,10 +501,13 @@ class _Reader:
             raise _Malformed("truncated", f"Content-Length is {length}, {follow} bytes follow")
         stream.drop(header_bytes)
         content = self._content(stream, length)
-        num_line_ends, ends_member = self._skip_blank_lines(stream)
+        num_line_ends, ends_member = self._skip_blank_lines(stream, by_member=self._by_member)
         # A blank line after the block says as well that the length was right; what follows it is then another matter.
-        # But where bytes of the block are missing, that may be the blank line of the next record's header.
-        if not ends_member and not VERSION.match(stream.buffer) and (num_line_ends < 2 or RECORD_START.search(content)):
+        # But where bytes of the block are missing, that may be the blank line of the next record's header, or the next
+        # record may be inside the block but for its own last line end.
+        is_next = VERSION.match(stream.buffer) is not None
+        is_odd = not is_next or num_line_ends != 2
+        if not ends_member and ((not is_next and num_line_ends < 2) or (is_odd and RECORD_START.search(content))):
             raise _Malformed("wrong_length", f"no record follows after Content-Length {length}")
         if self._by_member is None:
             self._by_member = ends_member
@@ -516,8 +552,12 @@ class _Reader:
             raise _Malformed("truncated", "the record is longer than what is there of it")
 
     @staticmethod
-    def _skip_blank_lines(stream: _Stream) -> tuple[int, bool]:
-        """Pass line ends. How many, and whether the member, or everything, ended before anything else came."""
+    def _skip_blank_lines(stream: _Stream, *, by_member: bool | None = True) -> tuple[int, bool]:
+        """Pass line ends. How many, and whether the member, or everything, ended before anything else came.
+
+        Of a file that is one member no record is verified before the file's end, so damage that comes after the blank
+        line is the next record's.
+        """
         num_line_ends = 0
         while True:
             blank = len(stream.buffer) - len(stream.buffer.lstrip(b"\r\n"))
@@ -525,7 +565,14 @@ class _Reader:
             stream.drop(blank)
             if len(stream.buffer) >= LONGEST_RECORD_START:
                 return num_line_ends, False
-            if not stream.more():
+            try:
+                is_more = stream.more()
+            except _Damaged:
+                is_whole = by_member is False or (by_member is None and VERSION.match(stream.buffer))
+                if not is_whole or num_line_ends < 2:
+                    raise
+                return num_line_ends, False
+            if not is_more:
                 if not stream.buffer:
                     return num_line_ends, True
                 if stream.at_end:

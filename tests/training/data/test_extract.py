@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from tests.training.data import chain
 from training.artifact import sha256_of
@@ -262,18 +263,20 @@ def test_a_page_whose_bytes_are_not_those_of_its_digest_is_quarantined(tmp_path:
         "wrong payload": with_digests(response("p"), payload=wrong),
         "wrong block": with_digests(response("b"), block="sha256:" + "0" * 64, payload=right),
         "wrong, and no page": with_digests(response("x", status="404 Not Found"), payload=wrong),
+        "right, and no page": with_digests(response("y", status="404 Not Found"), payload=right),
         "wrong text": with_digests(RECORDS["wet"][0], block=wrong),
     }
     data = b"".join(records.values())
     kept = extracted(tmp_path / "not", {"a.warc.gz": data}).record()["counts"]
-    assert (kept["kept"], kept["quarantined"]) == (6, {})
+    assert (kept["kept"], kept["dropped"], kept["quarantined"]) == (6, {"http_status": 2}, {})
     made = extracted(tmp_path / "checked", {"a.warc.gz": data}, recipe=ExtractRecipe(check_digests=True))
     counts = made.record()["counts"]
     assert (counts["kept"], counts["dropped"]) == (3, {"http_status": 1})
-    assert counts["quarantined"] == {"wrong_digest": 3}
+    assert counts["quarantined"] == {"wrong_digest": 4}
     assert [line["detail"] for line in quarantined(made)] == [
         f"the payload's is not {wrong}",
         f"the block's is not sha256:{'0' * 64}",
+        f"the payload's is not {wrong}",
         f"the block's is not {wrong}",
     ]
 
@@ -376,6 +379,17 @@ def test_jsonl_passes_through_with_its_line_numbers(tmp_path: Path):
         (6, "bad_row"),
         (7, "bad_row"),
     ]
+
+
+def test_jsonl_in_zstd_passes_through_and_keeps_what_came_before_a_break(tmp_path: Path):
+    rows = [{"text": f"{i} {os.urandom(90).hex()}"} for i in range(3000)]
+    data = zstandard.compress("".join(json.dumps(row) + "\n" for row in rows).encode())
+    made = extracted(tmp_path / "whole", {"a.jsonl.zst": data}, "jsonl")
+    assert [row["text"] for row in chain.rows(made)] == [row["text"] for row in rows]
+    assert made.record()["counts"]["in"] == 3000
+    cut = extracted(tmp_path / "cut", {"a.jsonl.zst": data[: len(data) // 2]}, "jsonl")
+    assert 0 < len(chain.rows(cut)) < 3000
+    assert [line["reason"] for line in quarantined(cut)] == ["damaged_compression"]
 
 
 def test_jsonl_that_breaks_off_keeps_what_came_before(tmp_path: Path):

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
+from functools import cache
+from typing import get_args, get_type_hints
 
 import pytest
 
+from benchmarks import extraction
+from tests.training.data.real import real_page
 from training.data.html import clean, day_of, decode, extract_html, is_html, may_be_deeper, union
 from training.recipe import ExtractRecipe
 
 SETTINGS = ExtractRecipe()
+EXTRACTORS = get_args(get_type_hints(ExtractRecipe)["extractor"])
 PROSE = "<p>" + "The dough rests in a bowl until it has doubled in size, which takes an hour. " * 5 + "</p>"
 
 
@@ -21,16 +27,90 @@ def text_of(body: str) -> str:
     return extract_html(page(body), settings=SETTINGS).text
 
 
-def test_paragraphs_code_lists_and_tables_stay_readable():
-    text = text_of(
-        f"<h1>Bread</h1>{PROSE}<pre>def knead(dough):\n    return dough * 2\n</pre>"
-        f"<ul><li>flour</li><li>water</li></ul>{PROSE}<table><tr><th>loaf</th><th>minutes</th></tr>"
-        "<tr><td>rye</td><td>55</td></tr></table>"
-    )
-    assert text.startswith("Bread\n\nThe dough")
-    assert "def knead(dough):\n    return dough * 2" in text
-    assert "• flour" in text and "• water" in text
-    assert "loaf\tminutes\nrye\t55" in text
+STRUCTURE = f"""<main><article><h1>Bread</h1>{PROSE}<pre><code>def knead(dough):
+    for turn in range(9):
+        dough = dough * 2
+    return dough
+</code></pre><h2>What is needed</h2><ul><li>flour of rye</li><li>water<ul><li>warm, not hot</li></ul></li></ul>
+{PROSE.replace("dough", "loaf")}<ol><li>Mix both</li><li>Wait an hour</li></ol>
+<table><tr><th>loaf</th><th>minutes</th></tr><tr><td>rye</td><td>55</td></tr><tr><td>wheat</td><td>40</td></tr></table>
+{PROSE.replace("dough", "oven")}</article></main>"""
+NESTED, FLAT = ["flour of rye", "water", "  warm, not hot"], ["flour of rye", "water", "warm, not hot"]
+
+
+@pytest.mark.parametrize("extractor", EXTRACTORS)
+def test_titles_dates_code_lists_and_tables_stay_readable(extractor: str):
+    head = "<title> Bread \n of the day</title><meta property=article:published_time content=2021-03-04T05:06:07Z>"
+    made = extract_html(page(STRUCTURE, head, "lang=en-GB"), settings=ExtractRecipe(extractor=extractor))
+    assert (made.title, made.date, made.language) == ("Bread of the day", "2021-03-04", "en")
+    assert made.text.startswith("Bread\n") and made.text.endswith("which takes an hour.")
+    code = "def knead(dough):\n    for turn in range(9):\n        dough = dough * 2\n    return dough\n"
+    assert made.text.count(code) == 1
+    bullet = "- " if extractor == "trafilatura" else "• "
+    lines = made.text.split("\n")
+    first, second = (next(n for n, line in enumerate(lines) if line.endswith(item)) for item in ("rye", "Mix both"))
+    items = textwrap.dedent("\n".join(lines[first : first + 3])).replace(bullet, "").split("\n")
+    assert items == (FLAT if extractor.startswith("blocks") else NESTED)
+    numbers = ("1. ", "2. ") if extractor in ("resiliparse", "union") else (bullet, bullet)
+    steps = [line.strip() for line in lines[second : second + 2]]
+    assert steps == [numbers[0] + "Mix both", numbers[1] + "Wait an hour"]
+    assert made.text.count("Mix both") == made.text.count("wheat") == 1  # by both extractors, written once
+    table = "| rye | 55 | \n| wheat | 40 |" if extractor == "trafilatura" else "rye\t55\nwheat\t40"
+    assert table in made.text
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("extractor", EXTRACTORS)
+def test_pages_of_a_manual_keep_code_tables_and_lists(extractor: str):
+    settings = ExtractRecipe(extractor=extractor)
+    archive = "crawl/snapshot-1/web-01-00000.warc.gz"
+    body, headers = real_page(archive, "http://postgres-docs.test/manual/datatype-money.html")
+    made = extract_html(body, headers=headers, settings=settings)
+    lines = [line.strip(" |").replace(" | ", "\t") for line in made.text.splitlines() if line.strip()]
+    table = lines.index("Name\tStorage Size\tDescription\tRange")
+    row = "money\t8 bytes\tcurrency amount\t-92233720368547758.08 to +92233720368547758.07"
+    assert row in lines[table + 1 : table + 3]
+    assert made.title == "8.2. Monetary Types"
+    for code in ("SELECT '12.34'::float8::numeric::money;", "SELECT '52093.89'::money::numeric::float8;"):
+        assert lines.count(code) == 1
+    words = made.text.split()
+    assert " ".join(words).count("Values of the numeric, int, and bigint data types can be cast to money.") == 1
+    assert not {"Prev", "Next", "Home"} & set(words)
+
+    body, headers = real_page(archive, "http://postgres-docs.test/manual/dml-update.html")
+    lines = [line.strip() for line in extract_html(body, headers=headers, settings=settings).text.splitlines()]
+    start = next(n for n, line in enumerate(lines) if line.endswith("The name of the table and column to update"))
+    items = [line.lstrip("•-123. ") for line in lines[start:] if line][:3]
+    assert items[1:] == ["The new value of the column", "Which row(s) to update"]
+    assert lines.count("UPDATE mytable SET a = 5, b = 3, c = 1 WHERE a > 0;") == 1
+
+
+@pytest.mark.data
+def test_a_korean_manual_is_read_by_its_meta_element_where_the_header_names_no_charset_that_is():
+    body, headers = real_page("crawl/snapshot-2/web-02-00000.warc.gz", "http://httpd-docs.test/manual/ko/index.html")
+    assert headers["content-type"] == "text/html; charset=off"
+    made = extract_html(body, headers=headers, settings=SETTINGS)
+    assert (made.charset, made.num_replaced) == ("euc_kr", 0)
+    assert made.text.endswith("이 문서는 최신판 번역이 아닙니다. 최근에 변경된 내용은 영어 문서를 참고하세요.")
+    assert decode(body, "text/html; charset=iso-8859-1").charset == "cp1252"  # the header comes first, even a wrong one
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("extractor", EXTRACTORS)
+def test_each_extractor_finds_the_main_text_of_labelled_pages(extractor: str):
+    """Not its quality, which docs/extraction.md has: that it is not broken, on six pages of each set."""
+    chosen = labelled_pages()
+    extract = extraction.make_extractor(extractor)
+    texts = {one.id: extract(one.html) for one in chosen}
+    for group, least in (("articles", 0.9), ("readability", 0.85), ("segments", 0.8)):
+        assert extraction.score([one for one in chosen if one.group == group], texts)[2] > least, group
+
+
+@cache
+def labelled_pages() -> list[extraction.Page]:
+    """The first six of each set that are small."""
+    small = [one for one in extraction.pages() if len(one.html) < 60_000]
+    return [one for group in extraction.GROUPS for one in [page for page in small if page.group == group][:6]]
 
 
 def test_scripts_styles_menus_and_permalinks_are_left_out():
@@ -81,6 +161,20 @@ def test_the_union_has_the_lines_of_both_in_page_order():
         page(f"{PROSE * 3}<table><tr><td>rye</td><td>55</td></tr></table>{PROSE}"), settings=settings
     ).text
     assert "rye\t55" in made and made.count("doubled in size") == 20
+
+
+def test_the_union_knows_a_paragraph_by_its_words_and_an_item_by_its_number():
+    text = "one two three four five six seven\n  1. Mix both\n  2. Wait an hour\neight nine"
+    other = "one two three\n   four five\nsix\nseven\n- Mix both\n- Wait an hour\neight\nnine ten"
+    assert union(text, other) == text + "\nnine ten"
+    almost = "a b c d e f g h i j k l m n o p q r s t u v w"
+    assert union(almost, almost.replace("b ", "")) == almost
+
+
+def test_the_union_keeps_the_signs_and_repetitions_of_code_that_one_extractor_lost():
+    code = "if (a) {\n  go();\n}\nif (b) {\n  go();\n}"
+    assert union("Bread\n\nand}\nmore", f"Bread\n{code}\nand\n}}\nmore") == f"Bread\n{code}\n\nand}}\nmore"
+    assert union("Bread\nmore", "go on\nBread\ngo on\nmore") == "go on\nBread\nmore"
 
 
 def test_title_language_and_date_are_what_the_page_says():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
+from tests.training.data.real import real_page
 from training.data.html import extract_html
 from training.data.responses import parse_response
 from training.data.terms import Terms, parse_list, read_lists, terms_of
@@ -15,7 +17,10 @@ from training.recipe import ExtractRecipe
 PROSE = "<p>" + "The dough rests in a bowl until it has doubled in size, which takes an hour. " * 3 + "</p>"
 
 
-@pytest.mark.parametrize("extractor", ["resiliparse", "blocks"])
+EXTRACTORS = get_args(get_type_hints(ExtractRecipe)["extractor"])
+
+
+@pytest.mark.parametrize("extractor", EXTRACTORS)
 def test_terms_are_read_from_headers_and_page(extractor: str):
     head = (
         '<meta name="Robots" content="NoIndex, max-snippet:-1"><meta name=tdm-reservation content=1>'
@@ -31,6 +36,29 @@ def test_terms_are_read_from_headers_and_page(extractor: str):
         tdm_reservation="1 https://a.test/p.json",
         licence="https://a.test/licence",
     )
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("extractor", EXTRACTORS)
+def test_terms_that_real_pages_state_are_read_and_can_be_refused(extractor: str):
+    crawl = "warc/dolma/sample-0000.warc.gz"
+    pages = {
+        "licence": real_page(crawl, "https://soldaini.net/"),
+        "robots": real_page(crawl, "https://amyxzhang.wordpress.com/"),
+        "rights": real_page(
+            "crawl/snapshot-1/web-06-00000.warc.gz", "http://live-manual.test/manual/live-manual/index.en.html"
+        ),
+    }
+    made = {
+        name: extract_html(body, headers=headers, settings=ExtractRecipe(extractor=extractor))
+        for name, (body, headers) in pages.items()
+    }
+    assert made["licence"].terms.licence == "http://creativecommons.org/licenses/by/4.0/?ref=chooser-v1"
+    assert made["robots"].terms.robots == "max-image-preview"
+    assert made["rights"].terms.licence.startswith("Copyright: Copyright (C) 2006-2015 Live Systems Project")
+    settings = ExtractRecipe(licences=("creativecommons.org/licenses/by",))
+    refused = {name: one.terms.refusal(settings) for name, one in made.items()}
+    assert refused == {"licence": "", "robots": "licence", "rights": "licence"}
 
 
 def test_every_line_of_the_robots_header_counts():
