@@ -1,7 +1,7 @@
 """Extractors side by side on pages whose main text is known: the figures of docs/extraction.md.
 
     PEDIGREE_DATA=… python -m benchmarks.extraction [--part held-out] [--pairs 5] [--worst 10]
-    PEDIGREE_DATA=… python -m benchmarks.extraction --archive data://crawl/snapshot-1/web-00-00000.warc.gz
+    PEDIGREE_DATA=… python -m benchmarks.extraction --archives data://crawl/snapshot-1/web-00-00000.warc.gz …
 
 Three sets, each cut by a hash of the page's id: rules were written while looking at two thirds of the pages, the
 development part; the held-out third decides. `shingles` is F1 over 4-word shingles as in article-extraction-benchmark
@@ -36,7 +36,10 @@ from training.recipe import ExtractRecipe, FilterRecipe
 ARTICLES = "data://extraction/article_extraction_benchmark.jsonl.gz"
 READABILITY = "data://extraction/readability_pages.jsonl.gz"
 SEGMENTS = "data://extraction/trafilatura_eval.jsonl.gz"
-EXTRACTORS = ("trafilatura-stock", "trafilatura", "resiliparse", "blocks", "blocks_or_trafilatura", "union")
+GROUPS = ("articles", "readability", "segments")
+DEFAULT = ("trafilatura-stock", "trafilatura", "resiliparse", "blocks", "blocks_or_trafilatura")
+EXTRACTORS = (*DEFAULT, "union", "resiliparse-stock", "trafilatura-datatrove")
+ON_ARCHIVES = (*(name + more for name in ("trafilatura", "resiliparse", "blocks") for more in ("", "+en")),)
 WORD = re.compile(r"\w+")
 SHINGLE_WORDS = 4
 
@@ -78,11 +81,16 @@ def pages() -> list[Page]:
 
 
 def make_extractor(name: str) -> Callable[[bytes], str]:
-    """From a page's bytes to its main text. `trafilatura-stock` has the library's own default settings."""
-    if name == "trafilatura-stock":
+    """From a page's bytes to its main text. `stock` is a library with its own default settings, `datatrove` with those
+    of datatrove's FineWeb example, on one page alone."""
+    if name.startswith("trafilatura-"):
         import trafilatura
 
-        return lambda html: trafilatura.extract(html) or ""
+        options = {"favor_precision": True, "include_comments": False, "deduplicate": True}
+        chosen = options if name == "trafilatura-datatrove" else {}
+        return lambda html: trafilatura.extract(html, **chosen) or ""
+    if name == "resiliparse-stock":
+        return lambda html: extract_plain_text(html.decode("utf-8", "replace"), main_content=True)
     settings = _limitless(name)
     return lambda html: extract_html(html, settings=settings).text
 
@@ -153,29 +161,29 @@ def compare_speed(names: list[str], chosen: list[Page], pairs: int) -> None:
         )
 
 
-def compare_on_archive(names: list[str], uri: str, rounds: int) -> None:
+def compare_on_archives(names: list[str], uris: list[str], rounds: int) -> None:
     """Records to fates as the stage does it, reader and sandbox together; `name+en` has the early language pass on.
 
-    CPU time of both processes with the sandbox's start. For `+en` it says how many English documents the pass cost.
+    CPU time of both processes with the sandbox's start. For `+en` it says which English documents the pass cost.
     """
-    english: dict[str, set[str]] = {}
+    english: dict[str, dict[str, str]] = {}
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(rounds):
         for name in names:
             extractor, _, language = name.partition("+")
             settings = ExtractRecipe(extractor=extractor, languages=(language,) if language else ())
             started = _cpu_seconds()
-            file = _file(uri)
-            fates = warc_fates(warc_items(file, settings), file, settings)
-            kept = [fate for fate in fates if isinstance(fate, Kept) and not fate.reason]
+            files = [_file(uri) for uri in uris]
+            fates = (fate for file in files for fate in warc_fates(warc_items(file, settings), file, settings))
+            rows = [fate.row for fate in fates if isinstance(fate, Kept) and not fate.reason]
             close_sandbox()
             seconds[name].append(_cpu_seconds() - started)
             if name not in english:
-                rows = [fate.row for fate in kept]
-                english[name] = {row["id"] for row in rows if _is_english(row["text"])}
-                print(f"{name}: {len(rows)} documents, {len(english[name])} English", end="")
-                lost = english.get(extractor, set()) - english[name]
-                print(f", {len(lost)} of them lost by the early pass" if language else "")
+                english[name] = {f"{row['id']} {row['url']}": row["text"] for row in rows if _is_english(row["text"])}
+                print(f"{name}: {len(rows)} documents, {len(english[name])} English", flush=True)
+                if language and extractor in english:
+                    lost = sorted(english[extractor].keys() - english[name])
+                    print(f"  {len(lost)} of them lost by the early pass: {lost}", flush=True)
     for name in names:
         ratios = sorted(first / own for first, own in zip(seconds[names[0]], seconds[name], strict=True))
         print(
@@ -208,22 +216,14 @@ def main() -> None:
         default="held-out",
         help="all: each part by itself and all together",
     )
-    parser.add_argument("--extractors", nargs="+", choices=EXTRACTORS, metavar="NAME", default=EXTRACTORS[:-1])
+    parser.add_argument("--extractors", nargs="+", choices=EXTRACTORS, metavar="NAME", default=DEFAULT)
     parser.add_argument("--pairs", type=int, default=0, help="of timed runs; 0: none")
-    parser.add_argument("--archive", default="", help="instead: records to documents, of this WARC file")
+    parser.add_argument("--archives", nargs="+", default=[], help="instead: records to documents, of these WARC files")
+    parser.add_argument("--ways", nargs="+", default=ON_ARCHIVES, help="of archives: extractors, `+en` with the pass")
     parser.add_argument("--worst", type=int, default=0, help="show the pages on which the last falls most behind")
     options = parser.parse_args()
-    if options.archive:
-        names = [
-            "trafilatura",
-            "trafilatura+en",
-            "resiliparse",
-            "resiliparse+en",
-            "blocks",
-            "blocks+en",
-            "blocks_or_trafilatura",
-        ]
-        compare_on_archive(names, options.archive, max(1, options.pairs))
+    if options.archives:
+        compare_on_archives(options.ways, options.archives, max(1, options.pairs))
         return
     chosen = [page for page in pages() if options.part in (page.part, "all")]
     own: dict[str, dict[str, dict[str, float]]] = {}
@@ -233,7 +233,7 @@ def main() -> None:
         if name == "blocks_or_trafilatura":
             tell_doubts(name, chosen)
         for part in ("development", "held-out", "all") if options.part == "all" else (options.part,):
-            for group in ("articles", "readability", "segments"):
+            for group in GROUPS:
                 members = [page for page in chosen if page.group == group and part in (page.part, "all")]
                 precision, recall, f1, each = score(members, texts)
                 own.setdefault(group, {})[name] = {id: value for value, id in each}

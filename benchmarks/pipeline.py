@@ -1,13 +1,20 @@
 """WARC files to filtered documents, beside datatrove's own pipeline on the same files.
 
     PEDIGREE_DATA=… python -m benchmarks.pipeline [--every 3] [--pairs 3] [--workers 2] [--extractors blocks …]
+    PEDIGREE_DATA=… python -m benchmarks.pipeline --snapshots snapshot-1 snapshot-2 --responses --every 1
+    PEDIGREE_DATA=… python -m benchmarks.pipeline --explain [--every 10]
     PEDIGREE_DATA=… python -m benchmarks.pipeline --steady [--every 10]
 
-Every n-th HTML page of a real snapshot is copied into WARC files of one a worker with the header that says what they
-are, without which datatrove's reader leaves pages out; copying is not counted. Then in turn: datatrove in a process of
-its own, and the stages `extracted_documents`, `document_scores` and `filtered_documents` with each extractor, each in
-its own process, starts included. Prints processor seconds of everything that was started, seconds by the clock, the
-medians of paired ratios of both, and how far the kept pages agree.
+Every n-th HTML page of real snapshots (with `--responses` every n-th response of any kind: 4,688 there are in both) is
+copied into WARC files of one a worker with the header that says what they are, without which datatrove's reader leaves
+pages out; copying is not counted. Then in turn: datatrove in a process of its own, and the stages
+`extracted_documents`, `document_scores` and `filtered_documents` with each extractor, each in its own process, starts
+included. Prints processor seconds of everything that was started, seconds by the clock, the medians of paired ratios
+of both, how far the kept pages agree, and how well each side's extractor does on pages whose main text is known.
+
+`--explain` times nothing: why the pages that only one side keeps were dropped by the other, and, where both sides use
+trafilatura, how many of the pages that both keep have the same text, as the peer is and with its own two choices undone
+(`benchmarks.datatrove_pipeline`).
 
 `--steady` runs ours alone, with one worker, with two, and with two beside two loops that take a core each: exit code 1
 when one artifact differs in a byte.
@@ -26,8 +33,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,26 +44,39 @@ import yaml
 from warcio.archiveiterator import ArchiveIterator
 from warcio.warcwriter import WARCWriter
 
+from benchmarks import extraction
 from benchmarks.chain import PEDIGREE
-from training.data.documents import read_documents, read_lines
+from training.data.documents import document_id, read_documents, read_lines
 from training.data.sources import resolve
 
-FOLDER = "data://crawl/snapshot-1"
+FOLDER = "data://crawl"
+SNAPSHOT = "snapshot-1"  # what the copies of whichever are called
 STAGES = ("extracted_documents", "document_scores", "filtered_documents")
 RULES = ["url", "language", "gopher_repetition", "gopher_quality", "c4", "fineweb", "personal_data"]
 EXTRACT: dict[str, dict[str, Any]] = {
+    "resiliparse": {"extractor": "resiliparse"},
     "blocks": {"extractor": "blocks"},
+    "blocks_or_trafilatura": {"extractor": "blocks_or_trafilatura"},
+    "union": {"extractor": "union"},
     "trafilatura": {"extractor": "trafilatura", "languages": ["en"]},
     "trafilatura, every page": {"extractor": "trafilatura"},
 }
 """What the recipe says under `extract`. The peer looks at languages after extraction; before it is part of ours."""
+REPLACED = {
+    "<EMAIL>": ("email@example.com", "firstname.lastname@example.org"),
+    "<IP_ADDRESS>": (
+        "22.214.171.124", "126.96.36.199", "188.8.131.52", "184.108.40.206", "220.127.116.11", "18.104.22.168"
+    ),
+}  # fmt: skip
+"""What stands for personal data in our texts, and what datatrove's PIIFormatter writes in turn."""
+MOST_EXAMPLES = 5
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 
 @dataclass(frozen=True)
 class Took:
-    """One run: processor seconds of all its processes, seconds by the clock, the addresses of the pages that were kept,
-    and the digests of what was made."""
+    """One run: processor seconds of all its processes, seconds by the clock, the record ids of the pages that were
+    kept, and the digests of what was made."""
 
     cpu: float
     wall: float
@@ -71,31 +91,141 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--extractors", nargs="+", default=["blocks", "trafilatura"], choices=EXTRACT)
+    parser.add_argument("--snapshots", nargs="+", default=["snapshot-1"], help="folders of the crawl")
+    parser.add_argument("--responses", action="store_true", help="of every kind and status, not HTML pages alone")
     parser.add_argument("--steady", action="store_true", help="whether load and workers change anything")
+    parser.add_argument("--explain", action="store_true", help="where both sides differ, and why")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        pages = copy_pages(folder / "warc", options.every, options.workers)
+        pages = copy_pages(folder / "warc", options)
         jobs = {name: prepared(folder / "warc", folder / name, EXTRACT[name]) for name in options.extractors}
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)  # so that processes whose parents ended are told to this one
-        return steady(jobs, pages) if options.steady else compared(jobs, pages, folder, options)
+        if options.steady:
+            return steady(jobs, pages)
+        (explained if options.explain else compared)(jobs, pages, folder, options)
+        return 0
 
 
-def compared(jobs: Mapping[str, list[Path]], pages: int, folder: Path, options: argparse.Namespace) -> int:
-    """Both sides in turn."""
+Pages = Mapping[str, str]
+"""Our document id of each copied record, and its WARC-Record-ID, by which the peer knows it."""
+
+
+def compared(jobs: Mapping[str, list[Path]], pages: Pages, folder: Path, options: argparse.Namespace) -> None:
+    """Both sides in turn, and the quality of the extractors of both."""
     runs: dict[str, list[Took]] = defaultdict(list)
     for number in range(options.pairs):
         runs["datatrove"].append(theirs(folder / "warc", folder / f"theirs-{number}", options.workers))
         for name, some in jobs.items():
-            runs[name].append(ours(some, options.workers))
+            runs[name].append(ours(some, options.workers, pages))
         shown = (f"{n} {r[-1].cpu:.1f} s CPU, {r[-1].wall:.1f} s" for n, r in runs.items())
         print(f"pair {number + 1}: {'; '.join(shown)}", flush=True)
-    print(f"\n{pages} pages, {options.workers} workers, {options.pairs} rounds in turn\n")
-    print("| | processor seconds | ratio | seconds by the clock | ratio | pages/s/core | kept | kept by both |")
+    print(f"\n{len(pages)} records, {options.workers} workers, {options.pairs} rounds in turn\n")
+    print("| | processor seconds | ratio | seconds by the clock | ratio | records/s/core | kept | kept by both |")
     print("|---|---|---|---|---|---|---|---|")
     for name, took in runs.items():
-        print(line_of(name, took, runs["datatrove"], pages))
-    return 0
+        print(line_of(name, took, runs["datatrove"], len(pages)))
+    print("\n| F1 on labelled pages | part | articles | readability | segments |\n|---|---|---|---|---|")
+    for name in dict.fromkeys(["datatrove's trafilatura", *(EXTRACT[name]["extractor"] for name in jobs)]):
+        for part, found in quality(name.replace("datatrove's trafilatura", "trafilatura-datatrove")).items():
+            print(f"| {name} | {part} | {' | '.join(f'{value:.3f}' for value in found)} |", flush=True)
+
+
+def quality(name: str) -> dict[str, list[float]]:
+    """F1 of an extractor in each of the sets of labelled pages, of the held-out part and of all of them."""
+    extract = extraction.make_extractor(name)
+    chosen = extraction.pages()
+    texts = {page.id: extract(page.html) for page in chosen}
+    made = {}
+    for part in ("held-out", "all"):
+        groups = ([p for p in chosen if p.group == group and part in (p.part, "all")] for group in extraction.GROUPS)
+        made[part] = [extraction.score(group, texts)[2] for group in groups]
+    return made
+
+
+# Where both sides differ
+
+
+def explained(jobs: Mapping[str, list[Path]], pages: Pages, folder: Path, options: argparse.Namespace) -> None:
+    """Why each side dropped what only the other keeps, and how far the texts that both keep are the same."""
+    peers = {}
+    for mode in ("told", "as-ours"):
+        theirs(folder / "warc", folder / mode, options.workers, mode)
+        peers[mode] = (texts_of_theirs(folder / mode), reasons_of_theirs(folder / f"{mode}-dropped"))
+    for name, some in jobs.items():
+        ours(some, options.workers, pages)
+        kept, dropped = fates_of_ours(some, pages)
+        for mode, (texts, reasons) in peers.items():
+            if mode == "as-ours" and EXTRACT[name]["extractor"] != "trafilatura":
+                continue
+            print(f"\n{name}, beside datatrove{' with its two choices undone' if mode == 'as-ours' else ''}:", end=" ")
+            print(f"{len(kept)} and {len(texts)} pages kept, {len(kept.keys() & texts)} by both\n")
+            print_reasons("only ours keeps", kept.keys() - texts, reasons, "its reader")
+            print_reasons("only datatrove keeps", texts.keys() - kept, dropped, "?")
+            if EXTRACT[name]["extractor"] == "trafilatura":
+                print_texts(kept, texts)
+
+
+def print_reasons(title: str, ids: Collection[str], reasons: Mapping[str, str], otherwise: str) -> None:
+    """How many of the pages the other side dropped for each reason."""
+    print(f"| {title}, dropped by the other for | {len(ids)} |\n|---|---|")
+    for reason, number in Counter(reasons.get(id, otherwise) for id in ids).most_common():
+        print(f"| {reason} | {number} |")
+    print()
+
+
+def print_texts(own: Mapping[str, str], other: Mapping[str, str]) -> None:
+    """How many of the pages that both keep have the same text, and where the others first differ."""
+    both = sorted(own.keys() & other)
+    differ = [(normal(own[id]), normal(other[id])) for id in both if normal(own[id]) != normal(other[id])]
+    print(
+        f"{len(both) - len(differ)} of {len(both)} texts are equal ({1 - len(differ) / max(1, len(both)):.2%});", end=""
+    )
+    print(f" of the others {sum(len(mine) > len(yours) for mine, yours in differ)} are longer on our side")
+    for mine, yours in differ[:MOST_EXAMPLES]:
+        at = next((n for n, (one, other) in enumerate(zip(mine, yours, strict=False)) if one != other), 0)
+        start = max(0, at - 30)
+        print(f"  ours {mine[start : at + 50]!r}, theirs {yours[start : at + 50]!r}")
+
+
+def normal(text: str) -> str:
+    """A text with one space between words, and either side's stand-ins for personal data alike."""
+    for ours, theirs in REPLACED.items():
+        for one in theirs:
+            text = text.replace(one, ours)
+    return " ".join(text.split())
+
+
+def texts_of_theirs(output: Path) -> dict[str, str]:
+    """What datatrove kept, by record id."""
+    return {row["id"]: row["text"] for path in sorted(output.glob("*.jsonl.gz")) for row in read_lines(path)}
+
+
+def reasons_of_theirs(folder: Path) -> dict[str, str]:
+    """Block and reason of what datatrove dropped, by record id."""
+    return {
+        row["id"]: f"{path.parent.name}: {row['metadata'].get('filter_reason', '')}".rstrip(": ")
+        for path in sorted(folder.glob("*/*.jsonl"))
+        for row in read_lines(path)
+    }
+
+
+def fates_of_ours(jobs: list[Path], pages: Pages) -> tuple[dict[str, str], dict[str, str]]:
+    """By record id: the texts of the pages that were kept, and the reasons of the others."""
+    outputs = [Path(json.loads(path.read_text("utf-8"))["output"]) for path in jobs]
+    kept = {pages[row["id"]]: row["text"] for row in rows_of(outputs[-1], "documents", ["id", "text"])}
+    dropped = {pages[row["id"]]: row["reason"] for out in outputs for row in rows_of(out, "dropped", ["id", "reason"])}
+    for path in outputs[0].glob("quarantine/*.jsonl"):
+        for row in read_lines(path):
+            id = pages.get(document_id(SNAPSHOT, row["warc_file"], row["warc_offset"]))
+            dropped |= {id: f"quarantine: {row['reason']}"} if id else {}
+    return kept, dropped
+
+
+def rows_of(output: Path, folder: str, columns: list[str]) -> Iterator[dict[str, Any]]:
+    """The rows of an artifact's documents of one kind."""
+    for path in sorted(output.glob(f"{folder}/*.parquet")):
+        yield from read_documents(path, columns)
 
 
 def line_of(name: str, took: list[Took], peer: list[Took], pages: int) -> str:
@@ -113,18 +243,21 @@ def line_of(name: str, took: list[Took], peer: list[Took], pages: int) -> str:
     return f"| {name} | {' | '.join(cells)} | {rate:.0f} | {len(took[-1].kept)} | {both} |"
 
 
-def steady(jobs: Mapping[str, list[Path]], pages: int) -> int:
+def steady(jobs: Mapping[str, list[Path]], pages: Pages) -> int:
     """Whether what is made depends on workers or on load."""
     differ = False
     for name, some in jobs.items():
         runs = {}
         for workers, loops in ((1, 0), (2, 0), (2, 2)):
-            runs[workers, loops] = ours(some, workers, loops)
+            runs[workers, loops] = ours(some, workers, pages, loops)
             print(f"{name}, {workers} workers, {loops} loops: {runs[workers, loops].wall:.1f} s", flush=True)
         same = len({took.digests for took in runs.values()}) == 1
         differ |= not same
         kept = len(runs[1, 0].kept)
-        print(f"{name}: {pages} pages, {kept} kept; {'the same bytes' if same else 'OTHER BYTES'} in {len(runs)} runs")
+        print(
+            f"{name}: {len(pages)} records, {kept} kept;"
+            f" {'the same bytes' if same else 'OTHER BYTES'} in {len(runs)} runs"
+        )
     return 1 if differ else 0
 
 
@@ -156,38 +289,49 @@ def measured(*commands: list[str], loops: int = 0) -> tuple[float, float]:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
 
 
-def copy_pages(folder: Path, every: int, files: int) -> int:
-    """Copy every n-th HTML page into so many WARC files, with its payload type said. How many pages there are."""
+def copy_pages(folder: Path, options: argparse.Namespace) -> dict[str, str]:
+    """Copy every n-th record into so many WARC files, HTML with its payload type said. Our ids of them, and theirs."""
     folder.mkdir()
-    pages = 0
+    made = {}
+    paths = [folder / f"{number:02d}.warc.gz" for number in range(options.workers)]
     with ExitStack() as stack:
-        paths = [folder / f"{number:02d}.warc.gz" for number in range(files)]
-        sinks = [WARCWriter(stack.enter_context(open(path, "wb")), gzip=True) for path in paths]
-        for record in html_pages():
-            if pages % every == 0:
+        sinks = [stack.enter_context(open(path, "wb")) for path in paths]
+        for number, record in enumerate(responses(options.snapshots, every_kind=options.responses)):
+            if number % options.every:
+                continue
+            turn = number // options.every % options.workers
+            if is_html(record):
                 record.rec_headers.replace_header("WARC-Identified-Payload-Type", "text/html")
-                sinks[pages // every % files].write_record(record)
-            pages += 1
-    return -(-pages // every)
+            id = document_id(SNAPSHOT, paths[turn].name, sinks[turn].tell())
+            made[id] = record.rec_headers.get_header("WARC-Record-ID")
+            WARCWriter(sinks[turn], gzip=True).write_record(record)
+    return made
 
 
-def html_pages() -> Iterator[Any]:
-    """warcio's records of HTML pages that were found, in order."""
-    for path in sorted(Path(resolve(FOLDER)).glob("web-*-00000.warc.gz")):
-        with open(path, "rb") as stream:
-            for record in ArchiveIterator(stream):
-                http = record.http_headers
-                is_page = record.rec_type == "response" and http is not None and http.get_statuscode() == "200"
-                if is_page and "html" in (http.get_header("content-type") or ""):
-                    yield record
+def responses(snapshots: list[str], *, every_kind: bool) -> Iterator[Any]:
+    """warcio's records of HTML pages that were found, or of every response, in order."""
+    for snapshot in snapshots:
+        for path in sorted(Path(resolve(f"{FOLDER}/{snapshot}")).glob("web-*-00000.warc.gz")):
+            with open(path, "rb") as stream:
+                for record in ArchiveIterator(stream):
+                    is_response = record.rec_type == "response" and record.http_headers is not None
+                    if is_response and (every_kind or (is_html(record) and status_of(record) == "200")):
+                        yield record
 
 
-def theirs(source: Path, output: Path, workers: int) -> Took:
+def is_html(record: Any) -> bool:
+    return "html" in (record.http_headers.get_header("content-type") or "")
+
+
+def status_of(record: Any) -> str:
+    return record.http_headers.get_statuscode()
+
+
+def theirs(source: Path, output: Path, workers: int, *mode: str) -> Took:
     """datatrove's pipeline."""
-    argv = [sys.executable, "-m", "benchmarks.datatrove_pipeline", str(source), str(output), str(workers)]
+    argv = [sys.executable, "-m", "benchmarks.datatrove_pipeline", str(source), str(output), str(workers), *mode]
     cpu, wall = measured(argv)
-    rows = [row for path in sorted(output.glob("*.jsonl.gz")) for row in read_lines(path)]
-    return Took(cpu, wall, frozenset(row["metadata"]["url"] for row in rows))
+    return Took(cpu, wall, frozenset(texts_of_theirs(output)))
 
 
 def prepared(source: Path, root: Path, extract: Mapping[str, Any]) -> list[Path]:
@@ -209,7 +353,7 @@ def prepared(source: Path, root: Path, extract: Mapping[str, Any]) -> list[Path]
     return jobs
 
 
-def ours(jobs: list[Path], workers: int, loops: int = 0) -> Took:
+def ours(jobs: list[Path], workers: int, pages: Pages, loops: int = 0) -> Took:
     """The three stages from their job files, as any backend starts them."""
     outputs = []
     for path in jobs:
@@ -220,8 +364,8 @@ def ours(jobs: list[Path], workers: int, loops: int = 0) -> Took:
         shutil.rmtree(outputs[-1])
     cpu, wall = measured(*([sys.executable, "-m", "training", str(path)] for path in jobs), loops=loops)
     digests = tuple(json.loads((folder / "artifact.json").read_text("utf-8"))["digest"] for folder in outputs)
-    kept = {row["url"] for path in outputs[-1].glob("documents/*.parquet") for row in read_documents(path, ["url"])}
-    return Took(cpu, wall, frozenset(kept), digests)
+    kept = frozenset(pages[row["id"]] for row in rows_of(outputs[-1], "documents", ["id"]))
+    return Took(cpu, wall, kept, digests)
 
 
 def recipe(source: Path, extract: Mapping[str, Any]) -> dict[str, object]:
@@ -229,16 +373,16 @@ def recipe(source: Path, extract: Mapping[str, Any]) -> dict[str, object]:
     return {
         "extends": "kitchen",
         "name": "fineweb-rules",
-        "snapshots": [{"name": "snapshot-1", "source": "warc", "label": "web", "paths": [f"{source}/*.warc.gz"]}],
+        "snapshots": [{"name": SNAPSHOT, "source": "warc", "label": "web", "paths": [f"{source}/*.warc.gz"]}],
         "extract": dict(extract),
-        "quality": {"reference": ["data://text/c4_demo.jsonl.gz"], "snapshots": ["snapshot-1"], "negatives": 200},
+        "quality": {"reference": ["data://text/c4_demo.jsonl.gz"], "snapshots": [SNAPSHOT], "negatives": 200},
         "filter": {
             "rules": RULES,
             "gopher_min_alphabetic_fraction": 0.8,
             "personal_data": ["email", "ip"],
             "min_kept_fraction": 0.01,
         },
-        "tokenizer": {"snapshots": ["snapshot-1"]},
+        "tokenizer": {"snapshots": [SNAPSHOT]},
     }
 
 

@@ -3,7 +3,8 @@
     PEDIGREE_DATA=… python -m benchmarks.reading [--pairs 5] [FILE …]
 
 Each reads every record and its whole block, and parses the HTTP headers of responses. CPU time of one process, in
-interleaved rounds; a ratio is the median over the rounds. All three must find the same bytes, or the ratio is void.
+interleaved rounds; a ratio is the median over the rounds. Before anything is timed, all three must find the same
+records with the same bytes, by a digest over all of them, and every response the bytes of its WARC digests.
 """
 
 from __future__ import annotations
@@ -12,56 +13,87 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
-from training.data.responses import parse_response
+from training.data.extract import _check_digests, _response
+from training.data.responses import PayloadError, parse_response
 from training.data.sources import resolve
 from training.data.warc import Record, read_warc
 
 FILES = ("data://crawl/snapshot-1/web-00-00000.warc.gz", "data://crawl/snapshot-2/web-00-00000.warc.gz")
 
 
-def by_warcio(path: Path) -> tuple[int, int]:
-    """Records, and bytes of HTTP bodies and other blocks."""
+Take = Callable[[bytes], object]
+"""What is done with each record's bytes: its HTTP body, or its block where there is none."""
+
+
+def by_warcio(path: Path, take: Take) -> int:
+    """Every record; how many there are."""
     from warcio.archiveiterator import ArchiveIterator
 
-    records = size = 0
+    records = 0
     with open(path, "rb") as stream:
         for record in ArchiveIterator(stream):
             records += 1
-            size += len(record.raw_stream.read())
-    return records, size
+            take(record.raw_stream.read())
+    return records
 
 
-def by_fastwarc(path: Path) -> tuple[int, int]:
+def by_fastwarc(path: Path, take: Take) -> int:
     """The same by FastWARC."""
     from fastwarc.warc import ArchiveIterator
 
-    records = size = 0
+    records = 0
     with open(path, "rb") as stream:
         for record in ArchiveIterator(stream, parse_http=True):
             records += 1
-            size += len(record.reader.read())
-    return records, size
+            take(record.reader.read())
+    return records
 
 
-def by_us(path: Path) -> tuple[int, int]:
+def by_us(path: Path, take: Take) -> int:
     """The same by the reader of this package."""
-    records = size = 0
+    records = 0
     for item in read_warc(path, max_content_bytes=1 << 30):
         assert isinstance(item, Record), item
         records += 1
         is_http = item.headers.get("content-type", "").startswith("application/http")
         if is_http and item.type == "response":
-            size += len(parse_response(item.buffer, item.start, item.end).body)
+            take(parse_response(item.buffer, item.start, item.end).body)
         elif is_http:
-            size += item.end - item.buffer.index(b"\r\n\r\n", item.start) - 4
+            take(item.buffer[item.buffer.index(b"\r\n\r\n", item.start) + 4 : item.end])
         else:
-            size += item.end - item.start
-    return records, size
+            take(item.content)
+    return records
 
 
-READERS: dict[str, Callable[[Path], tuple[int, int]]] = {"warcio": by_warcio, "FastWARC": by_fastwarc, "ours": by_us}
+READERS: dict[str, Callable[[Path, Take], int]] = {"warcio": by_warcio, "FastWARC": by_fastwarc, "ours": by_us}
+
+
+def found(read: Callable[[Path, Take], int], path: Path) -> tuple[int, int, str]:
+    """Records, bytes, and a digest over the bytes of every record and their lengths, in order."""
+    sizes: list[int] = []
+    digest = sha256()
+
+    def take(data: bytes) -> None:
+        sizes.append(len(data))
+        digest.update(len(data).to_bytes(8, "big") + data)
+
+    return read(path, take), sum(sizes), digest.hexdigest()[:16]
+
+
+def check_digests(path: Path) -> int:
+    """SystemExit when a response has not the bytes of its digests. How many state one."""
+    stated = 0
+    for item in read_warc(path, max_content_bytes=1 << 30):
+        if isinstance(item, Record) and item.type == "response" and "warc-payload-digest" in item.headers:
+            stated += 1
+            try:
+                _check_digests(item, _response(item))
+            except PayloadError as error:
+                raise SystemExit(f"{path}, record at {item.offset}: {error}") from None
+    return stated
 
 
 def main() -> None:
@@ -72,18 +104,24 @@ def main() -> None:
     options = parser.parse_args()
     for uri in options.files:
         path = Path(resolve(uri))
-        found = {name: read(path) for name, read in READERS.items()}
+        made = {name: found(read, path) for name, read in READERS.items()}
+        if len(set(made.values())) != 1:
+            raise SystemExit(f"{uri}: the readers differ, so there is nothing to compare: {made}")
+        records, size, digest = made["ours"]
         seconds: dict[str, list[float]] = {name: [] for name in READERS}
         for _ in range(options.pairs):
             for name, read in READERS.items():
                 started = time.process_time()
-                read(path)
+                read(path, len)
                 seconds[name].append(time.process_time() - started)
-        print(f"{uri}: {path.stat().st_size / 1e6:.1f} MB, {found}")
+        print(
+            f"{uri}: {path.stat().st_size / 1e6:.1f} MB, {records} records, {size} bytes alike by all ({digest}),"
+            f" {check_digests(path)} responses with the bytes of their digests"
+        )
         for name, own in seconds.items():
             ratios = sorted(first / mine for first, mine in zip(seconds["warcio"], own, strict=True))
             print(
-                f"  {name}: {found[name][0] / statistics.median(own):.0f} records/s/core,"
+                f"  {name}: {records / statistics.median(own):.0f} records/s/core,"
                 f" {statistics.median(ratios):.2f} [{ratios[0]:.2f}-{ratios[-1]:.2f}] times warcio"
             )
 
