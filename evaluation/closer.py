@@ -46,8 +46,8 @@ from evaluation.samples import (
 from evaluation.truth import Record, of_asset
 from training.data import personal_data
 from training.data.documents import open_documents, read_tables
-from training.data.limits import Limit, Page, limits_of
-from training.data.rules import make_rules
+from training.data.limits import Limit, limits_of
+from training.data.rules import edits_of
 from training.recipe import FilterRecipe
 from training.records import read_record
 
@@ -257,18 +257,15 @@ def _filter_steps(record: Mapping[str, Any]) -> Steps:
     Personal data that the filter replaced is replaced first, so that it is not shown as cut.
     """
     recipe = _filter_recipe(record)
-    editing = dataclasses.replace(recipe, rules=tuple(rule for rule in recipe.rules if rule in EDITING_RULES))
-    rules = make_rules(editing, None)
+    edits = edits_of(recipe)
     kinds = recipe.personal_data if "personal_data" in recipe.rules else ()
 
     def steps(extracted: str, kept: str) -> list[tuple[str, str, str]]:
-        text = personal_data.redact(extracted, kinds)[0]
-        page = Page(text=text, url="", columns={})
+        first = text = personal_data.redact(extracted, kinds)[0]
         found = []
-        for rule in rules:
-            old = page.text
-            rule.measure(page)
-            found.append((rule.name, old, page.text))
-        return found if page.text.split() == kept.split() else [("", text, kept)]
+        for rule, edit in edits.items():
+            before, text = text, edit(text)
+            found.append((rule, before, text))
+        return found if text.split() == kept.split() else [("", first, kept)]
 
     return steps

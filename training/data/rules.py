@@ -160,9 +160,18 @@ def stop_words() -> dict[str, tuple[str, ...]]:
     return {code.strip(): tuple(words.split()) for code, _, words in entries}
 
 
-def c4_measure(recipe: FilterRecipe) -> Callable[[Page], str]:
-    """Takes lines out of the page and counts the sentences left; drops the page for what it says."""
-    lines = heuristics.C4Lines(
+def edits_of(recipe: FilterRecipe) -> dict[str, Callable[[str], str]]:
+    """What those of the recipe's rules that take something out make of a text, in their order; nothing is measured."""
+    c4, correct = _c4_lines(recipe), _refinedweb_lines(recipe)
+    edits: dict[str, Callable[[str], str]] = {
+        "c4": lambda text: "\n".join(heuristics.c4_lines(text, c4)[0]).strip(),
+        "refinedweb": lambda text: correct(text)[0],
+    }
+    return {rule: edits[rule] for rule in recipe.rules if rule in edits}
+
+
+def _c4_lines(recipe: FilterRecipe) -> heuristics.C4Lines:
+    return heuristics.C4Lines(
         min_words=recipe.c4_min_words_per_line,
         max_word_length=recipe.c4_max_word_length,
         end_with_punctuation=recipe.c4_lines_end_with_punctuation,
@@ -173,6 +182,19 @@ def c4_measure(recipe: FilterRecipe) -> Callable[[Page], str]:
         drop_citations=recipe.c4_drop_citations,
         strip=recipe.c4_strip_lines,
     )
+
+
+def _refinedweb_lines(recipe: FilterRecipe) -> Callable[[str], tuple[str, float]]:
+    return partial(
+        heuristics.refinedweb_lines,
+        max_uppercase=recipe.refinedweb_max_uppercase,
+        short_line_words=recipe.refinedweb_short_line_words,
+    )
+
+
+def c4_measure(recipe: FilterRecipe) -> Callable[[Page], str]:
+    """Takes lines out of the page and counts the sentences left; drops the page for what it says."""
+    lines = _c4_lines(recipe)
     bad_words = read_patterns(recipe.c4_bad_words) if recipe.c4_bad_words else {}
 
     def measure(page: Page) -> str:
@@ -193,11 +215,7 @@ def c4_measure(recipe: FilterRecipe) -> Callable[[Page], str]:
 
 def refinedweb_measure(recipe: FilterRecipe) -> Callable[[Page], str]:
     """Takes lines and phrases out of the page and writes the share of its words that went."""
-    correct = partial(
-        heuristics.refinedweb_lines,
-        max_uppercase=recipe.refinedweb_max_uppercase,
-        short_line_words=recipe.refinedweb_short_line_words,
-    )
+    correct = _refinedweb_lines(recipe)
 
     def measure(page: Page) -> str:
         if not page.text.strip():
