@@ -285,27 +285,25 @@ def speed(options: argparse.Namespace) -> None:
 
 
 def definitions(options: argparse.Namespace) -> None:
-    """What the definition of a word does to precision and recall: our keys over our n-grams and over the peers'."""
+    """What the definition of a word does to recall: our keys over our n-grams and over the peers', and what the exact
+    similarities of the copies foretell of any 14 × 8 keys."""
     texts, origins = made_texts(round(options.megabytes * 1e6 / 3300))
     similar = true_duplicates(texts, origins)
-    hashed = ([xxhash.xxh3_64_intdigest(one) for one in shingles(text)] for text in texts)
-    for name, sets in (
-        ("our words", [ngram_set(text, RECIPE.ngram_words) for text in texts]),
-        ("the peers' words", [np.unique(np.array(each, np.uint64)) for each in hashed]),
+    related = sorted(origins.keys() | set(origins.values()))  # no other text shares a key with an earlier one
+    hashed = ([xxhash.xxh3_64_intdigest(one) for one in shingles(texts[number])] for number in related)
+    for name, each in (
+        ("our words", (ngram_set(texts[number], RECIPE.ngram_words) for number in related)),
+        ("the peers' words", (np.unique(np.array(one, np.uint64)) for one in hashed)),
     ):
-        each = (
-            signatures.band_keys(one, buckets=RECIPE.buckets, hashes_per_bucket=RECIPE.hashes_per_bucket)
-            for one in sets
-        )
-        removed: set[int] = set()
-        for keys in np.ascontiguousarray(np.array(list(each)).T):
-            members, begins = duplicates.shared(keys, np.arange(len(keys)))
-            removed.update(members[~begins].tolist())
-        right = len(removed & similar)
-        similarity = statistics.mean(jaccard(sets[number], sets[origins[number]]) for number in origins)
+        sets = dict(zip(related, each, strict=True))
+        shape = {"buckets": RECIPE.buckets, "hashes_per_bucket": RECIPE.hashes_per_bucket}
+        keys = {number: signatures.band_keys(one, **shape) for number, one in sets.items()}
+        nearest = {number: jaccard(sets[number], sets[origins[number]]) for number in similar & origins.keys()}
+        found = [bool(np.any(keys[number] == keys[origins[number]])) for number in nearest]
+        foretold = [1 - (1 - s**RECIPE.hashes_per_bucket) ** RECIPE.buckets for s in nearest.values()]
         print(
-            f"{name}: precision {right / len(removed):.3f}, recall {right / len(similar):.3f} of {len(similar)};"
-            f" mean similarity of the {len(origins)} copies with what they were made of {similarity:.4f}"
+            f"{name}: {statistics.mean(found):.3f} of {len(found)} true copies share a key with what they were made of,"
+            f" {statistics.mean(foretold):.3f} foretold; mean similarity {statistics.mean(nearest.values()):.4f}"
         )
 
 
