@@ -6,13 +6,15 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
+from tests.training.data import chain
 from tests.training.pretrain import tiny
 from training.data import plan as plan_stage
 from training.data.plan import Size, plan_phases, realized_shares
 from training.pretrain import batches
-from training.recipe import BatchPhase, MixturePhaseRecipe, MixtureRecipe, PretrainRecipe
+from training.recipe import BatchPhase, MixturePhaseRecipe, MixtureRecipe, PretrainRecipe, ShardsRecipe
 from training.records import RecipeError
 
 LATE = MixturePhaseRecipe(start=0.75, weights={"books": 0.9, "web": 0.1})
@@ -128,3 +130,41 @@ def test_the_number_of_the_first_mixture_is_not_written(tmp_path):
     chain = tiny.TinyChain(tmp_path, pretrain=PRETRAIN, mixture=MixtureRecipe(max_epochs=100))
     phases = json.loads((Path(chain.plan_artifact.path) / "plan.json").read_text())["phases"]
     assert [sorted(phase) for phase in phases] == [["global_batch_tokens", "samples", "sequence_length", "steps"]] * 2
+
+
+def test_a_curriculum_goes_from_what_is_there_to_the_best_bucket(tmp_path):
+    """Documents with a bucket each, sharded by it, in a plan whose later mixtures name the buckets anew."""
+    buckets = ("head", "middle", "tail")
+    rows = [
+        chain.document("one", "f", number, tiny.sentence(number, 40)) | {"perplexity_bucket": buckets[number % 3]}
+        for number in range(120)
+    ]
+    source = chain.documents_of(tmp_path, "one", [rows], asset="decontaminated_documents", extra=("perplexity_bucket",))
+    tokenizer = tiny.make_tokenizer(tmp_path / "tokenizer" / "t")
+    settings = {"shards": ShardsRecipe(buckets="perplexity")}
+    shards = chain.run(tmp_path, "tokenize", "token_shards", "tiny@one", settings, [source, tokenizer])
+    asked = [
+        {"web/head": 0.3, "web/middle": 0.3, "web/tail": 0.4},
+        {"web/head": 0.5, "web/middle": 0.5, "web/tail": 0.0},
+        {"web/head": 1.0, "web/middle": 0.0, "web/tail": 0.0},
+    ]
+    later = tuple(
+        MixturePhaseRecipe(start=start, weights=weights) for start, weights in zip((0.5, 0.8), asked[1:], strict=True)
+    )
+    mixture = MixtureRecipe(weights=asked[0], phases=later, max_epochs=100, held_out_fraction=0.1)
+    pretrain = PretrainRecipe(tokens=160 * 256, sequence_length=32, global_batch_tokens=256, seed=3)
+    settings = {"mixture": mixture, "pretrain": pretrain}
+    made = chain.run(tmp_path, "plan", "training_plan", "tiny", settings, [shards, tokenizer])
+    plan = batches.read_plan(Path(made.path), digest=made.digest)
+    bucket_of = {row["id"]: row["perplexity_bucket"] for row in rows}
+    sidecars = {
+        shard["name"]: pq.read_table(shards.file(f"shards/{shard['name']}.documents.parquet"))
+        for shard in json.loads(shards.file("shards.json").read_text())["shards"]
+    }
+    for steps, weights in zip((range(80), range(80, 128), range(128, 160)), asked, strict=True):
+        given = tokens_by_source(plan, steps)
+        assert given == pytest.approx({name: weight for name, weight in weights.items() if weight}, abs=0.005)
+        for name in given:  # and what a source holds are the documents of its bucket
+            of = [table for table in sidecars.values() if table["source"][0].as_py() == name]
+            found = {bucket_of[number] for table in of for number in table["id"].to_pylist()}
+            assert found == {name.removeprefix("web/")}
