@@ -139,14 +139,12 @@ def _reference_models(job: Job, recipe: QualityRecipe, work: Work) -> Made:
     held = {piece for one in labelled for text in (*one.good, *one.bad) for piece in (text, *page_sized(text))}
     references = _texts(job, recipe.reference, recipe.reference_field, "quality.reference", but=held)
     language = _main_language(references)
+    given = {one.language for one in recipe.ngram_files}
+    learned = {code: [] if code in given else _in_language(references, code) for code in recipe.ngram_languages}
     pages, candidates = _candidates(job, recipe)
     candidates = [text for text in candidates if text not in held]
-    crawled = {code: _sample(candidates, recipe, code) for code in dict.fromkeys((language, *recipe.ngram_languages))}
-    given = {one.language for one in recipe.ngram_files}
-    sides = {
-        code: ([] if code in given else _in_language(references, code), crawled[code])
-        for code in recipe.ngram_languages
-    }
+    crawled = {code: _sample(candidates, recipe, code) for code in dict.fromkeys((language, *learned))}
+    sides = {code: (texts, crawled[code]) for code, texts in learned.items()}
     ngrams = _train_ngrams(recipe, sides or {"": (references, crawled[language])})
     negatives = crawled[language]
     if recipe.negative:

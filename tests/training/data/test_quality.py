@@ -158,7 +158,7 @@ def test_models_of_real_texts_agree_with_people_and_part_a_real_crawl_in_three(t
     }
     made = make(tmp_path, files=(crawl,), **recipe)
     gates = {gate["name"]: gate["passed"] for gate in made.record()["gates"]}
-    assert gates == {"classifier_auc": True, "labelled_auc": True, "toxicity_auc": True}
+    assert all(gates.values()) and {"classifier_auc", "labelled_auc", "toxicity_auc"} <= set(gates)
     assert made.record()["metrics"]["labelled_texts_people"] == len(rows[1::2])
     models = load_models(made)
     buckets = [models.perplexity(text, "en")[1] for text in crawl]
