@@ -47,6 +47,7 @@ class Archive:
     blocks: tuple[bytes, ...]
     intact: frozenset[int]
     kind: str
+    ids: tuple[str, ...] = ()  # of records, where their blocks alone do not tell them apart
 
 
 def archive(number: int) -> Archive:
@@ -77,6 +78,7 @@ def real_archive(path: Path, number: int) -> Archive:
         blocks=tuple(item.content for item in chosen),
         intact=intact,
         kind=f"{path.name}, {kind}",
+        ids=tuple(item.headers.get("warc-record-id", "") for item in chosen),
     )
 
 
@@ -247,6 +249,13 @@ def read_archives(archives: Iterable[Archive], folder: Path) -> ArchiveReport:
     return report
 
 
+def _place_of(item: Record, made: Archive, first: int) -> int:
+    """Which of the records from `first` on it is; -1 when it is none."""
+    places = [place for place in range(first, len(made.blocks)) if made.blocks[place] == item.content]
+    id = item.headers.get("warc-record-id", "")
+    return min(places, key=lambda place: bool(made.ids) and made.ids[place] != id, default=-1)
+
+
 def _compare(made: Archive, items: list[tuple[Record | Damage, Any]], report: ArchiveReport) -> None:
     """Find each record again, in order; between those that were read right stands what was quarantined."""
     right: set[int] = set()
@@ -256,11 +265,11 @@ def _compare(made: Archive, items: list[tuple[Record | Damage, Any]], report: Ar
         if isinstance(item, Damage) or isinstance(fate, Quarantined):
             report.quarantined[fate.reason] += 1
             is_told = True
-        elif (place := next((n for n in range(last + 1, len(made.blocks)) if made.blocks[n] == item.content), -1)) >= 0:
+        elif (place := _place_of(item, made, last + 1)) >= 0:
             right.add(place)
             told |= set(range(last + 1, place)) if is_told else set()
             last, is_told = place, False
-        else:
+        elif item.content not in made.blocks:  # else it is one of them once more, as broken compression repeats bytes
             stated = (item.headers.get(name, "") for name in ("warc-block-digest", "warc-payload-digest"))
             is_provable = any(contradicts(digest, ()) for digest in stated) and item.type in DOCUMENT_TYPES
             (report.wrong if is_provable else report.unprovable)[made.kind] += 1

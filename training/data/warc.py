@@ -568,8 +568,8 @@ class _Reader:
             try:
                 is_more = stream.more()
             except _Damaged:
-                is_whole = by_member is False or (by_member is None and VERSION.match(stream.buffer))
-                if not is_whole or num_line_ends < 2:
+                is_begun = bool(stream.buffer) and b"WARC/".startswith(bytes(stream.buffer[:5]))
+                if by_member or num_line_ends < 2 or (by_member is None and not is_begun):
                     raise
                 return num_line_ends, False
             if not is_more:
