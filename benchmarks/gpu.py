@@ -528,7 +528,9 @@ def members(found: dict[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:
 
 
 def static_account() -> str:
-    """What arithmetic says of the size where there is no GPU. Nothing here was measured."""
+    """What arithmetic and the compiler's graphs say of the size where there is no GPU. Nothing here was measured."""
+    from benchmarks.graph import lines_of, step_of
+
     shape, length, rows = FULL.shape, FULL.length, FULL.rows
     sums = account(shape, length=length)
     flops = flops_per_token(
@@ -546,43 +548,11 @@ def static_account() -> str:
         f"GB: weights {sums.weight_bytes / 1e9:.1f}, gradients {sums.gradient_bytes / 1e9:.1f}, AdamW"
         f" {sums.optimizer_bytes / 1e9:.1f}, bf16 copies {sums.cast_bytes / 1e9:.1f}, activations"
         f" {rows * sums.activation_bytes / 1e9:.1f}",
-        f"operations that torch is asked for in a step, nothing compiled: {operations(shape):,}",
+        "Kernels and bytes by the graphs that torch compiles and a rule for what is one kernel (benchmarks/graph.py),"
+        " nothing started:",
+        *lines_of(step_of(shape, rows=rows, length=length)),
     ]
     return "\n".join(lines)
-
-
-def operations(shape: ModelConfig) -> int:
-    """Kernels or so that a step's passes and update start, counted on tensors without content; layers are all alike."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    from training.pretrain.attention import one_document
-    from training.pretrain.loss import next_token_loss
-    from training.pretrain.model import Decoder
-
-    class Counted(TorchDispatchMode):
-        count = 0
-
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-            # Views start nothing.
-            self.count += not function.is_view
-            return function(*args, **(kwargs or {}))
-
-    def counted(layers: int) -> int:
-        with torch.device("meta"):
-            model = Decoder(replace(shape, layers=layers))
-            tokens = torch.zeros(1, 64, dtype=torch.long)
-        mask = one_document(tokens, dtype=torch.bfloat16)
-        with Counted() as counter:
-            hidden = model(tokens, mask, dtype=torch.bfloat16)
-            objective, _ = next_token_loss(
-                hidden.states.flatten(0, 1), model.head_weight.to(torch.bfloat16), tokens.flatten(), scale=1.0
-            )
-            objective.backward()
-        return counter.count
-
-    one, two = counted(1), counted(2)
-    return one + (shape.layers - 1) * (two - one)
 
 
 def main() -> None:

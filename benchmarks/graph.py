@@ -1,0 +1,373 @@
+"""What a training step on a GPU starts and moves, read from the graphs that torch compiles. Nothing is measured.
+
+A layer is traced as `compile: blocks` traces it: torch.compile's ahead-of-time graphs, forward and backward, after
+inductor's decompositions and with its partitioner's choice of what is kept. They are traced on tensors without content,
+and stop before inductor's scheduler, which asks for a device. In its place stands a rule (`kernels`): products and
+attention are kernels of their own; everything else that no product separates and of which one reads what the other
+makes is one, except that a sum over tokens ends a kernel; what a later kernel alone reads is made there. Bytes are each
+kernel's inputs and outputs, once: what lies in a cache or is read twice is not seen. So kernels and bytes are what
+compiling could give, not what it gives.
+
+What `compile: blocks` leaves out (lookup, rotations, last norm, head and loss, clipping, AdamW) is counted operation by
+operation. Attention is one kernel forward and one backward that keeps a number a query and head; flex_attention has
+some more.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, fx
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from training.pretrain.attention import one_document
+from training.pretrain.loss import next_token_loss
+from training.pretrain.model import Block, Decoder
+from training.pretrain.optim import clip_gradients, gradient_norm, make_optimizers
+from training.pretrain.shape import ModelConfig
+from training.recipe import PretrainRecipe
+
+PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm"})
+ATTENTION = frozenset({"attention", "attention_backward"})
+# Of one norm, one clipping and one AdamW, each in fp32: gradient read; read and written; weight, gradient and two means
+# read, all but the gradient written.
+UPDATE_BYTES = 4 * (1 + 2 + 7)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """Kernels by kind, bytes that they read and write, and operations of products; of attention's products none."""
+
+    products: int = 0
+    attention: int = 0
+    fused: int = 0
+    product_bytes: int = 0
+    attention_bytes: int = 0
+    fused_bytes: int = 0
+    product_flops: int = 0
+
+    @property
+    def kernels(self) -> int:
+        """Of all kinds."""
+        return self.products + self.attention + self.fused
+
+    @property
+    def bytes(self) -> int:
+        """Of all kinds."""
+        return self.product_bytes + self.attention_bytes + self.fused_bytes
+
+    def __add__(self, other: Work) -> Work:
+        return Work(**{name: getattr(self, name) + getattr(other, name) for name in self.__slots__})
+
+    def __mul__(self, times: int) -> Work:
+        return Work(**{name: getattr(self, name) * times for name in self.__slots__})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """A step of one pass: all layers compiled, what is around them, and clipping with AdamW."""
+
+    layer: Work
+    layers: int
+    around: Work
+    update: Work
+
+    @property
+    def whole(self) -> Work:
+        """All of it."""
+        return self.layer * self.layers + self.around + self.update
+
+
+def step_of(shape: ModelConfig, *, rows: int, length: int) -> Step:
+    """A step in bf16 of a model without experts, all in one process and one pass, rows being one document each."""
+    layer = sum((work_of(graph) for graph in layer_graphs(shape, rows=rows, length=length)), Work())
+    return Step(layer=layer, layers=shape.layers, around=around(shape, rows=rows, length=length), update=update(shape))
+
+
+# A layer's graphs
+
+
+def layer_graphs(shape: ModelConfig, *, rows: int, length: int) -> list[fx.Graph]:
+    """Forward and backward of one layer as they are given to a compiler."""
+    from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._inductor.decomposition import select_decomp_table
+
+    graphs: list[fx.Graph] = []
+
+    def kept(module: fx.GraphModule, _: Any) -> Any:
+        graphs.append(module.graph)
+        return make_boxed_func(module.forward)
+
+    backend = aot_autograd(
+        fw_compiler=kept,
+        bw_compiler=kept,
+        decompositions=select_decomp_table(),
+        partition_fn=partial(min_cut_rematerialization_partition, compiler="inductor"),
+    )
+    with torch.device("meta"):
+        block = Block(shape, 0)
+        x = torch.zeros(rows, length, shape.width, dtype=torch.bfloat16, requires_grad=True)
+        tokens = torch.zeros(rows, length, dtype=torch.long)
+        shape_of_table = (rows, 1, 1, length, shape.head_width // 2)
+        table = torch.zeros(shape_of_table, dtype=torch.bfloat16), torch.zeros(shape_of_table, dtype=torch.bfloat16)
+    mask = one_document(tokens, dtype=torch.bfloat16, kind="causal")
+    torch.compiler.reset()
+    with patch("training.pretrain.model.attend", _attend), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of its own ways of tracing
+        made, _ = torch.compile(block, backend=backend, fullgraph=True)(x, table, mask)
+        made.sum().backward()
+    torch.compiler.reset()
+    return graphs
+
+
+def _attend(query_key: Tensor, value: Tensor, _: Any) -> Tensor:
+    return attention(query_key, value)[0]
+
+
+@torch.library.custom_op("pedigree::attention", mutates_args=())
+def attention(query_key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """A name for attention in a graph: mixed values, and the logarithm of each softmax's denominator."""
+    raise NotImplementedError
+
+
+@attention.register_fake
+def _(query_key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    mixed = query_key.new_empty(query_key[:, :, :-1].shape)
+    return mixed, mixed.new_empty(mixed.shape[:-1], dtype=torch.float32)
+
+
+@torch.library.custom_op("pedigree::attention_backward", mutates_args=())
+def attention_backward(
+    grad: Tensor, query_key: Tensor, value: Tensor, mixed: Tensor, denominators: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Its gradients."""
+    raise NotImplementedError
+
+
+@attention_backward.register_fake
+def _(grad: Tensor, query_key: Tensor, value: Tensor, mixed: Tensor, denominators: Tensor) -> tuple[Tensor, Tensor]:
+    return query_key.new_empty(query_key.shape), value.new_empty(value.shape)
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs, *output)
+
+
+def _back(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+    return attention_backward(grad, *ctx.saved_tensors)
+
+
+attention.register_autograd(_back, setup_context=_keep)
+
+
+# Kernels of a graph
+
+
+def work_of(graph: fx.Graph) -> Work:
+    """What the kernels of a graph start and move."""
+    work = Work()
+    for kernel in kernels(graph):
+        name, moved = _name(kernel[0]), _bytes_of(kernel)
+        if name in PRODUCTS:
+            work += Work(products=1, product_bytes=moved, product_flops=_flops(kernel[0]))
+        elif name in ATTENTION:
+            work += Work(attention=1, attention_bytes=moved)
+        else:
+            work += Work(fused=1, fused_bytes=moved)
+    return work
+
+
+def kernels(graph: fx.Graph) -> list[list[fx.Node]]:
+    """The nodes that compute, in kernels by the rule that the module's text states."""
+    place = _places(graph)
+    home: dict[fx.Node, list[fx.Node]] = {}
+    for node in graph.nodes:
+        if not _computes(node):
+            continue
+        sources = [] if _is_alone(node) else [_base(one) for one in node.all_input_nodes]
+        joined = {id(home[one]): home[one] for one in sources if one in home and _joins(node, one, place)}
+        kernel = [member for other in joined.values() for member in other] + [node]
+        home |= dict.fromkeys(kernel, kernel)
+    return list({id(kernel): kernel for kernel in home.values()}.values())
+
+
+def _places(graph: fx.Graph) -> dict[fx.Node, int]:
+    """How many kernels' ends lie before each node: the most on any way to it, or as many as before its first reader.
+
+    What is cheap is made where it is wanted: a kernel that reads it there need not read it from memory.
+    """
+    place: dict[fx.Node, int] = {}
+    for node in graph.nodes:
+        place[node] = max((place[one] + _ends_kernel(one) for one in map(_base, node.all_input_nodes)), default=0)
+    for node in reversed(graph.nodes):
+        if _computes(node) and not _is_alone(node):
+            place[node] = min((place[one] - _ends_kernel(node) for one in _readers(node)), default=place[node])
+    return place
+
+
+def _readers(node: fx.Node) -> Iterator[fx.Node]:
+    """The nodes that compute from it, by itself or through a view."""
+    for user in node.users:
+        yield from [user] if _computes(user) else _readers(user)
+
+
+def _joins(node: fx.Node, source: fx.Node, place: dict[fx.Node, int]) -> bool:
+    return place[node] == place[source] and not _is_alone(source) and not _ends_kernel(source)
+
+
+def _is_alone(node: fx.Node) -> bool:
+    return _name(node) in PRODUCTS | ATTENTION
+
+
+def _ends_kernel(node: fx.Node) -> bool:
+    """A product, attention, or a sum that keeps the last axis: over tokens, for a weight's gradient."""
+    if node.op != "call_function" or _is_alone(node):
+        return node.op == "call_function"
+    if _name(node) not in ("sum", "mean", "amax"):
+        return False
+    given, made = _tensors(node.args[0])[0], _tensors(node)[0]
+    return given.numel() > made.numel() and made.shape[-1:] == given.shape[-1:]
+
+
+def _computes(node: fx.Node) -> bool:
+    """Not a view, an item of several results, or a constant."""
+    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    return not node.target.is_view and _name(node) not in ("full", "scalar_tensor", "iota", "empty", "_unsafe_view")
+
+
+def _name(node: fx.Node) -> str:
+    packet = getattr(node.target, "overloadpacket", None)
+    return packet.__name__ if packet is not None else str(node.target)
+
+
+def _base(node: fx.Node) -> fx.Node:
+    """The node that a view, or an item of several results, is of."""
+    while node.op == "call_function" and not _computes(node) and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _bytes_of(kernel: list[fx.Node]) -> int:
+    """What it reads of others, no tensor more than once, and what others read of it."""
+    inside, read = set(kernel), defaultdict(dict)
+    for node in kernel:
+        for given in node.all_input_nodes:
+            if _base(given) not in inside:
+                read[_base(given)][given] = _size(given)
+    reads = sum(min(sum(views.values()), _size(base)) for base, views in read.items())
+    return reads + sum(_size(node) for node in kernel if _is_kept(node, inside))
+
+
+def _is_kept(node: fx.Node, inside: set[fx.Node]) -> bool:
+    """Whether something outside reads it, by itself or as a view."""
+    return any(
+        user not in inside and (_computes(user) or user.op == "output" or _is_kept(user, inside)) for user in node.users
+    )
+
+
+def _size(node: fx.Node) -> int:
+    return sum(one.numel() * one.element_size() for one in _tensors(node))
+
+
+def _tensors(node: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(node.meta.get("val")) if isinstance(leaf, Tensor)]
+
+
+def _flops(node: fx.Node) -> int:
+    first = _tensors(node.args[-2])[0]
+    return 2 * _tensors(node)[0].numel() * first.shape[-1]
+
+
+# What is not compiled
+
+
+class _Counted(TorchDispatchMode):
+    """Operations as they are asked for, one kernel each; views are none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.work = Work()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = function(*args, **(kwargs or {}))
+        name = function.overloadpacket.__name__
+        if function.is_view or name in ("empty", "empty_like", "detach", "_unsafe_view", "alias"):
+            return made
+        # What is overwritten is not read.
+        given = args[1:] if name in ("copy_", "fill_", "zero_") else args
+        moved = sum(one.nbytes for one in _leaves((given, {**(kwargs or {}), "out": None}, made)))
+        if name in PRODUCTS:
+            first, second = args[-2:]
+            flops = 2 * prod(first.shape) * second.shape[-1]
+            self.work += Work(products=1, product_bytes=moved, product_flops=flops)
+        else:
+            self.work += Work(fused=1, fused_bytes=moved)
+        return made
+
+
+def _leaves(tree: Any) -> Iterator[Tensor]:
+    return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
+
+
+def around(shape: ModelConfig, *, rows: int, length: int) -> Work:
+    """Lookup, table of rotations, last norm, head and loss, forward and backward."""
+    with torch.device("meta"):
+        model = Decoder(replace(shape, layers=1))
+        tokens = torch.zeros(rows, length, dtype=torch.long)
+    model.blocks = torch.nn.ModuleList()
+    mask = one_document(tokens, dtype=torch.bfloat16, kind="causal")
+    with _Counted() as counter:
+        states = model(tokens, mask, dtype=torch.bfloat16).states.flatten(0, 1)
+        head = model.head_weight.to(torch.bfloat16)
+        next_token_loss(states, head, tokens.flatten(), scale=1.0)[0].backward()
+    return counter.work
+
+
+def update(shape: ModelConfig) -> Work:
+    """Clipping and AdamW: operations of a narrow model with as many weights' names, and bytes by arithmetic."""
+    narrow = replace(
+        shape, vocab_size=8, width=2 * shape.heads, head_width=2, mlp_width=2, rope_scaling=type(shape.rope_scaling)()
+    )
+    model = Decoder(narrow)
+    recipe = PretrainRecipe(tokens=8, sequence_length=8, global_batch_tokens=8, optimizer="adamw")
+    optimizers = make_optimizers(model, recipe)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    parameters = list(model.parameters())
+    step_on = [optimizer.step for optimizer in optimizers.values()]
+    for step in step_on:
+        step()  # the first makes the means
+    with _Counted() as counter, torch.no_grad():
+        norm = gradient_norm(parameters)
+        clip_gradients(parameters, norm=1.0 + 0.0 * norm.numel(), limit=0.5)
+        for step in step_on:
+            step()
+    return Work(fused=counter.work.fused, fused_bytes=UPDATE_BYTES * shape.parameter_count)
+
+
+def lines_of(step: Step) -> Iterable[str]:
+    """The account as a table."""
+    yield "| part | products | attention | other kernels | GB by products | by attention | by others |"
+    yield "|---|---|---|---|---|---|---|"
+    parts = {
+        "a layer, compiled": step.layer,
+        f"{step.layers} layers": step.layer * step.layers,
+        "lookup, rotations, last norm, head and loss": step.around,
+        "clipping and AdamW": step.update,
+        "a step": step.whole,
+    }
+    for name, work in parts.items():
+        moved = (work.product_bytes, work.attention_bytes, work.fused_bytes)
+        counts = (work.products, work.attention, work.fused)
+        yield f"| {name} | {' | '.join(f'{n:,}' for n in counts)} | {' | '.join(f'{n / 1e9:.2f}' for n in moved)} |"
