@@ -379,6 +379,7 @@ def recipe(source: Path, extract: Mapping[str, Any]) -> dict[str, object]:
         "filter": {
             "rules": RULES,
             "gopher_min_alphabetic_fraction": 0.8,
+            "c4_min_words_per_line": 3,
             "personal_data": ["email", "ip"],
             "min_kept_fraction": 0.01,
         },
