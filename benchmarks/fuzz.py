@@ -92,7 +92,8 @@ def extract(name: str, numbers: range, log: Path | None) -> int:
         block = next((one for one in done if one.items() >= key.items()), None)
         if block is None:
             report = fuzz.extract_pages(range(start, start + number), fuzz.SETTINGS[name])
-            block = key | asdict(report) | {"faults": report.faults}
+            # asdict makes keys of a Counter's pairs
+            block = key | asdict(report) | {"fates": dict(report.fates), "faults": report.faults}
             if log:
                 with open(log, "a", encoding="utf-8") as lines:
                     lines.write(json.dumps(block) + "\n")
