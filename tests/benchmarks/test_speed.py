@@ -40,7 +40,16 @@ def test_turns_alternate_and_ratios_are_of_pairs():
 
 def test_a_peer_that_is_missing_leaves_a_line_that_says_so(tmp_path):
     options = argparse.Namespace(
-        shape="tiny", rows=1, length=8, threads=1, rounds=1, steps=1, timeout=5.0, optimizer=None, peers=tmp_path
+        shape="tiny",
+        rows=1,
+        length=8,
+        threads=1,
+        rounds=1,
+        steps=1,
+        timeout=5.0,
+        optimizer=None,
+        compiled="no",
+        peers=tmp_path,
     )
     pair = speed.Pair(peer="litgpt", setting="stock", precision="bf16", own_precision="bf16")
     found = speed.measured(pair, options)
