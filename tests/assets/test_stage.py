@@ -103,9 +103,9 @@ def test_numbers_of_a_training_become_observations_of_its_asset_now_and_then_and
         training.see([], is_last=True)
         training.see([], is_last=True)
 
-    instance = dg.DagsterInstance.ephemeral()
-    dg.materialize([base_model], partition_key="kitchen", instance=instance)
-    found = instance.fetch_observations(dg.AssetKey("base_model"), limit=100).records[::-1]
+    with dg.DagsterInstance.ephemeral() as instance:
+        dg.materialize([base_model], partition_key="kitchen", instance=instance)
+        found = instance.fetch_observations(dg.AssetKey("base_model"), limit=100).records[::-1]
     shown = [{k: v.value for k, v in one.asset_observation.metadata.items()} for one in found]
     assert [row["step"] for row in shown] == [1.0, 4.0, 7.0, 8.0]
     assert shown[0] == {"step": 1.0, **written, "tokens_per_second": 12345.7}
