@@ -41,6 +41,7 @@ ATTENTION = frozenset({"attention", "attention_backward"})
 # Of one norm, one clipping and one AdamW, each in fp32: gradient read; read and written; weight, gradient and two means
 # read, all but the gradient written.
 UPDATE_BYTES = 4 * (1 + 2 + 7)
+WITHOUT_CONTENT = "a name in a graph: it is traced on tensors without content and computes nothing"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,7 +138,7 @@ def _attend(query_key: Tensor, value: Tensor, _: Any) -> Tensor:
 @torch.library.custom_op("pedigree::attention", mutates_args=())
 def attention(query_key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """A name for attention in a graph: mixed values, and the logarithm of each softmax's denominator."""
-    raise NotImplementedError
+    raise TypeError(WITHOUT_CONTENT)
 
 
 @attention.register_fake
@@ -151,7 +152,7 @@ def attention_backward(
     grad: Tensor, query_key: Tensor, value: Tensor, mixed: Tensor, denominators: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Its gradients."""
-    raise NotImplementedError
+    raise TypeError(WITHOUT_CONTENT)
 
 
 @attention_backward.register_fake
@@ -344,15 +345,13 @@ def update(shape: ModelConfig) -> Work:
     optimizers = make_optimizers(model, recipe)
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
-    parameters = list(model.parameters())
-    step_on = [optimizer.step for optimizer in optimizers.values()]
-    for step in step_on:
-        step()  # the first makes the means
+    for optimizer in optimizers.values():
+        optimizer.step()  # the first makes the means
     with _Counted() as counter, torch.no_grad():
-        norm = gradient_norm(parameters)
-        clip_gradients(parameters, norm=1.0 + 0.0 * norm.numel(), limit=0.5)
-        for step in step_on:
-            step()
+        gradient_norm(model.parameters())
+        clip_gradients(model.parameters(), norm=2.0, limit=1.0)  # as of a step whose gradients are clipped
+        for optimizer in optimizers.values():
+            optimizer.step()
     return Work(fused=counter.work.fused, fused_bytes=UPDATE_BYTES * shape.parameter_count)
 
 
