@@ -721,8 +721,12 @@ CHAIN: dict[str, Link] = {
             inputs=(
                 Input(asset="crawl_archives", which="every"),
                 Input(asset="extracted_documents", which="every"),
+                Input(asset="quality_models"),
+                Input(asset="document_scores", which="every"),
                 Input(asset="filtered_documents", which="every"),
+                Input(asset="document_signatures", which="every"),
                 Input(asset="deduplicated_documents", which="every"),
+                Input(asset="benchmark_index"),
                 Input(asset="decontaminated_documents", which="every"),
                 Input(asset="tokenizer"),
                 Input(asset="token_shards", which="every"),

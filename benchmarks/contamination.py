@@ -1,10 +1,13 @@
 """The scan for exam n-grams beside its peers on the same texts in one run: the figures of docs/decontamination.md.
 
-    PEDIGREE_DATA=… python -m benchmarks.contamination speed
+    PEDIGREE_DATA=… python -m benchmarks.contamination speed [--peers FOLDER]
     PEDIGREE_DATA=… python -m benchmarks.contamination rates
 
 Exams are all strings of the benchmark files in the shared data. Of the texts, one in a hundred holds one of them word
 for word and one in a hundred the same with its middle word changed. Times are processor seconds on one core.
+
+lm-eval's Janitor has a helper in C++ that is not in its package. `--peers` names a folder with it, built as the
+README of the repository's `scripts/clean_training_data` says; with it Janitor is a fourth system.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import os
 import random
 import re
 import statistics
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -137,17 +141,40 @@ def _words(text: str) -> list[str]:
 
 
 def janitor(exams: list[str], length: int) -> Callable[[pa.StringArray], set[int]]:
-    """lm-eval's, in Python: its C++ helper is not in its package."""
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        from lm_eval.decontamination.janitor import Janitor
-    made = Janitor(ngram_n=length)
+    """lm-eval's, in Python."""
+    made = _janitor(length)
     for text in exams:
         made.register_contaminant_python(text)
+    return _cut_by(made, made.clean_python)
+
+
+def janitor_helped(exams: list[str], length: int) -> Callable[[pa.StringArray], set[int]]:
+    """The same with its helper in C++. Its own `clean_cpp` (0.4.13) cuts every n-gram of a text, indexed or not, so the
+    n-grams are looked up here.
+    """
+    import janitor_util
+
+    made = _janitor(length)
+    for text in exams:
+        made.register_contaminant_cpp(text)
+
+    def clean(text: str) -> list[str]:
+        grams = janitor_util.clean_ngram_with_indices(text, made.delete_chars, length)
+        return made._split_chunks(text, [gram for gram in grams if gram[0] in made.dirt_ngrams])
+
+    return _cut_by(made, clean)
+
+
+def _janitor(length: int) -> Any:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        from lm_eval.decontamination.janitor import Janitor
+    return Janitor(ngram_n=length)
+
+
+def _cut_by(made: Any, clean: Callable[[str], list[str]]) -> Callable[[pa.StringArray], set[int]]:
     # A text without a hit comes back whole, less what stands before its first 200 characters' end.
     return lambda column: {
-        place
-        for place, text in enumerate(column.to_pylist())
-        if made.clean_python(text) != made._split_chunks(text, [])
+        place for place, text in enumerate(column.to_pylist()) if clean(text) != made._split_chunks(text, [])
     }
 
 
@@ -162,7 +189,11 @@ def speed(options: argparse.Namespace) -> None:
     column = pa.array(texts)
     size = sum(len(text.encode()) for text in texts) / 1e6
     systems: dict[str, Any] = {}
-    for name, build in (("ours", ours), ("plain set", plain_set), ("Janitor", janitor)):
+    builders: dict[str, Any] = {"ours": ours, "plain set": plain_set, "Janitor": janitor}
+    if options.peers:
+        sys.path.append(options.peers)  # before lm-eval looks whether it is there
+        builders["Janitor with its C++ helper"] = janitor_helped
+    for name, build in builders.items():
         began = processor_seconds()
         systems[name] = build(exams, options.length)
         print(f"{name}: built from {len(exams)} strings in {processor_seconds() - began:.1f} s")
@@ -245,6 +276,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, default=10, help="of text")
     parser.add_argument("--length", type=int, default=13, help="words of an n-gram, for speed")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--peers", default="", help="folder with Janitor's compiled helper, for speed")
     options = parser.parse_args()
     for part in options.parts:
         PARTS[part](options)

@@ -38,7 +38,8 @@ READABILITY = "data://extraction/readability_pages.jsonl.gz"
 SEGMENTS = "data://extraction/trafilatura_eval.jsonl.gz"
 GROUPS = ("articles", "readability", "segments")
 DEFAULT = ("trafilatura-stock", "trafilatura", "resiliparse", "blocks", "blocks_or_trafilatura")
-EXTRACTORS = (*DEFAULT, "union", "resiliparse-stock", "trafilatura-datatrove")
+LIBRARIES = ("trafilatura-stock-fast", "trafilatura-datatrove", "trafilatura-datatrove-fast", "resiliparse-stock")
+EXTRACTORS = (*DEFAULT, "union", *LIBRARIES)
 ON_ARCHIVES = (*(name + more for name in ("trafilatura", "resiliparse", "blocks") for more in ("", "+en")),)
 WORD = re.compile(r"\w+")
 SHINGLE_WORDS = 4
@@ -82,12 +83,12 @@ def pages() -> list[Page]:
 
 def make_extractor(name: str) -> Callable[[bytes], str]:
     """From a page's bytes to its main text. `stock` is a library with its own default settings, `datatrove` with those
-    of datatrove's FineWeb example, on one page alone."""
+    of datatrove's FineWeb example, on one page alone; `fast` is trafilatura's own setting of that name."""
     if name.startswith("trafilatura-"):
         import trafilatura
 
         options = {"favor_precision": True, "include_comments": False, "deduplicate": True}
-        chosen = options if name == "trafilatura-datatrove" else {}
+        chosen = {"fast": name.endswith("-fast")} | (options if "datatrove" in name else {})
         return lambda html: trafilatura.extract(html, **chosen) or ""
     if name == "resiliparse-stock":
         return lambda html: extract_plain_text(html.decode("utf-8", "replace"), main_content=True)

@@ -228,16 +228,16 @@ def run(root: Path, stage: str, asset: str, settings: dict[str, object], inputs:
     return chain.run(root, stage, asset, "tiny@one", settings, inputs)
 
 
-def crawl(root: Path, parts: Parts) -> InputArtifact:
+def crawl(root: Path, parts: Parts, snapshot: str = "one") -> InputArtifact:
     """The texts as pages in WARC files."""
-    folder = root / "warc"
+    folder = root / "warc" / snapshot
     folder.mkdir(parents=True)
     for number, texts in enumerate(parts):
         pages = (record(f"http://a.test/{number}/{place}", page(text)) for place, text in enumerate(texts))
         (folder / f"{number:05d}.warc.gz").write_bytes(b"".join(pages))
-    snapshot = SnapshotRecipe(name="one", source="warc", paths=(str(folder),))
-    settings = {"snapshot": snapshot, "files": source_files(snapshot)}
-    return chain.run(root, "crawl", "crawl_archives", "tiny@one", settings)
+    source = SnapshotRecipe(name=snapshot, source="warc", paths=(str(folder),))
+    settings = {"snapshot": source, "files": source_files(source)}
+    return chain.run(root, "crawl", "crawl_archives", f"tiny@{snapshot}", settings)
 
 
 def page(text: str) -> bytes:

@@ -93,6 +93,7 @@ def main() -> int:
     parser.add_argument("--extractors", nargs="+", default=["blocks", "trafilatura"], choices=EXTRACT)
     parser.add_argument("--snapshots", nargs="+", default=["snapshot-1"], help="folders of the crawl")
     parser.add_argument("--responses", action="store_true", help="of every kind and status, not HTML pages alone")
+    parser.add_argument("--peer-fast", action="store_true", help="datatrove with trafilatura's fast way")
     parser.add_argument("--steady", action="store_true", help="whether load and workers change anything")
     parser.add_argument("--explain", action="store_true", help="where both sides differ, and why")
     options = parser.parse_args()
@@ -114,8 +115,9 @@ Pages = Mapping[str, str]
 def compared(jobs: Mapping[str, list[Path]], pages: Pages, folder: Path, options: argparse.Namespace) -> None:
     """Both sides in turn, and the quality of the extractors of both."""
     runs: dict[str, list[Took]] = defaultdict(list)
+    mode = ("fast",) if options.peer_fast else ()
     for number in range(options.pairs):
-        runs["datatrove"].append(theirs(folder / "warc", folder / f"theirs-{number}", options.workers))
+        runs["datatrove"].append(theirs(folder / "warc", folder / f"theirs-{number}", options.workers, *mode))
         for name, some in jobs.items():
             runs[name].append(ours(some, options.workers, pages))
         shown = (f"{n} {r[-1].cpu:.1f} s CPU, {r[-1].wall:.1f} s" for n, r in runs.items())
@@ -126,8 +128,9 @@ def compared(jobs: Mapping[str, list[Path]], pages: Pages, folder: Path, options
     for name, took in runs.items():
         print(line_of(name, took, runs["datatrove"], len(pages)))
     print("\n| F1 on labelled pages | part | articles | readability | segments |\n|---|---|---|---|---|")
-    for name in dict.fromkeys(["datatrove's trafilatura", *(EXTRACT[name]["extractor"] for name in jobs)]):
-        for part, found in quality(name.replace("datatrove's trafilatura", "trafilatura-datatrove")).items():
+    peer = "trafilatura-datatrove-fast" if options.peer_fast else "trafilatura-datatrove"
+    for name in dict.fromkeys([peer, *(EXTRACT[name]["extractor"] for name in jobs)]):
+        for part, found in quality(name).items():
             print(f"| {name} | {part} | {' | '.join(f'{value:.3f}' for value in found)} |", flush=True)
 
 

@@ -2,9 +2,10 @@
 
     PEDIGREE_DATA=… python -m benchmarks.reading [--pairs 5] [FILE …]
 
-Each reads every record and its whole block, and parses the HTTP headers of responses. CPU time of one process, in
-interleaved rounds; a ratio is the median over the rounds. Before anything is timed, all three must find the same
-records with the same bytes, by a digest over all of them, and every response the bytes of its WARC digests.
+Each reads every record and its whole block, and parses the HTTP headers of responses; then again, blocks as they are
+(warcio's `no_record_parse`, its fastest). CPU time of one process, in interleaved rounds; a ratio is the median over
+the rounds. Before anything is timed, all three must find the same records with the same bytes, by a digest over all of
+them, and every response the bytes of its WARC digests.
 """
 
 from __future__ import annotations
@@ -28,37 +29,37 @@ Take = Callable[[bytes], object]
 """What is done with each record's bytes: its HTTP body, or its block where there is none."""
 
 
-def by_warcio(path: Path, take: Take) -> int:
+def by_warcio(path: Path, take: Take, *, parsed: bool) -> int:
     """Every record; how many there are."""
     from warcio.archiveiterator import ArchiveIterator
 
     records = 0
     with open(path, "rb") as stream:
-        for record in ArchiveIterator(stream):
+        for record in ArchiveIterator(stream, no_record_parse=not parsed):
             records += 1
             take(record.raw_stream.read())
     return records
 
 
-def by_fastwarc(path: Path, take: Take) -> int:
+def by_fastwarc(path: Path, take: Take, *, parsed: bool) -> int:
     """The same by FastWARC."""
     from fastwarc.warc import ArchiveIterator
 
     records = 0
     with open(path, "rb") as stream:
-        for record in ArchiveIterator(stream, parse_http=True):
+        for record in ArchiveIterator(stream, parse_http=parsed):
             records += 1
             take(record.reader.read())
     return records
 
 
-def by_us(path: Path, take: Take) -> int:
+def by_us(path: Path, take: Take, *, parsed: bool) -> int:
     """The same by the reader of this package."""
     records = 0
     for item in read_warc(path, max_content_bytes=1 << 30):
         assert isinstance(item, Record), item
         records += 1
-        is_http = item.headers.get("content-type", "").startswith("application/http")
+        is_http = parsed and item.headers.get("content-type", "").startswith("application/http")
         if is_http and item.type == "response":
             take(parse_response(item.buffer, item.start, item.end).body)
         elif is_http:
@@ -68,10 +69,10 @@ def by_us(path: Path, take: Take) -> int:
     return records
 
 
-READERS: dict[str, Callable[[Path, Take], int]] = {"warcio": by_warcio, "FastWARC": by_fastwarc, "ours": by_us}
+READERS: dict[str, Callable[..., int]] = {"warcio": by_warcio, "FastWARC": by_fastwarc, "ours": by_us}
 
 
-def found(read: Callable[[Path, Take], int], path: Path) -> tuple[int, int, str]:
+def found(read: Callable[..., int], path: Path, *, parsed: bool) -> tuple[int, int, str]:
     """Records, bytes, and a digest over the bytes of every record and their lengths, in order."""
     sizes: list[int] = []
     digest = sha256()
@@ -80,7 +81,7 @@ def found(read: Callable[[Path, Take], int], path: Path) -> tuple[int, int, str]
         sizes.append(len(data))
         digest.update(len(data).to_bytes(8, "big") + data)
 
-    return read(path, take), sum(sizes), digest.hexdigest()[:16]
+    return read(path, take, parsed=parsed), sum(sizes), digest.hexdigest()[:16]
 
 
 def check_digests(path: Path) -> int:
@@ -104,26 +105,32 @@ def main() -> None:
     options = parser.parse_args()
     for uri in options.files:
         path = Path(resolve(uri))
-        made = {name: found(read, path) for name, read in READERS.items()}
-        if len(set(made.values())) != 1:
-            raise SystemExit(f"{uri}: the readers differ, so there is nothing to compare: {made}")
-        records, size, digest = made["ours"]
-        seconds: dict[str, list[float]] = {name: [] for name in READERS}
-        for _ in range(options.pairs):
-            for name, read in READERS.items():
-                started = time.process_time()
-                read(path, len)
-                seconds[name].append(time.process_time() - started)
+        size, digests = path.stat().st_size / 1e6, check_digests(path)
+        print(f"{uri}: {size:.1f} MB, {digests} responses with the bytes of their digests")
+        for parsed in (True, False):
+            compare(path, options.pairs, parsed=parsed)
+
+
+def compare(path: Path, pairs: int, *, parsed: bool) -> None:
+    """The three on one file, HTTP headers parsed or not. SystemExit when they do not read the same."""
+    made = {name: found(read, path, parsed=parsed) for name, read in READERS.items()}
+    if len(set(made.values())) != 1:
+        raise SystemExit(f"{path}: the readers differ, so there is nothing to compare: {made}")
+    records, size, digest = made["ours"]
+    seconds: dict[str, list[float]] = {name: [] for name in READERS}
+    for _ in range(pairs):
+        for name, read in READERS.items():
+            started = time.process_time()
+            read(path, len, parsed=parsed)
+            seconds[name].append(time.process_time() - started)
+    what = "HTTP headers parsed" if parsed else "blocks as they are"
+    print(f" {what}: {records} records, {size} bytes alike by all ({digest})")
+    for name, own in seconds.items():
+        ratios = sorted(first / mine for first, mine in zip(seconds["warcio"], own, strict=True))
         print(
-            f"{uri}: {path.stat().st_size / 1e6:.1f} MB, {records} records, {size} bytes alike by all ({digest}),"
-            f" {check_digests(path)} responses with the bytes of their digests"
+            f"  {name}: {records / statistics.median(own):.0f} records/s/core,"
+            f" {statistics.median(ratios):.2f} [{ratios[0]:.2f}-{ratios[-1]:.2f}] times warcio"
         )
-        for name, own in seconds.items():
-            ratios = sorted(first / mine for first, mine in zip(seconds["warcio"], own, strict=True))
-            print(
-                f"  {name}: {records / statistics.median(own):.0f} records/s/core,"
-                f" {statistics.median(ratios):.2f} [{ratios[0]:.2f}-{ratios[-1]:.2f}] times warcio"
-            )
 
 
 if __name__ == "__main__":

@@ -211,7 +211,7 @@ class ArchiveReport:
 
     Lost: records that were left alone and not read. Silent: broken records that are not read right and lie in no
     stretch that is quarantined. Wrong: what was taken for a sound page and is none of the records, though it states a
-    digest; unprovable: the same, but its digests, or the type that makes it a page, were broken too.
+    digest; unprovable: the same, but its digests were broken too, or it is no page.
     """
 
     files: int = 0

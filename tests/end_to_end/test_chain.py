@@ -147,9 +147,17 @@ def test_chat_answers(first, root):
 def test_the_report_is_one_file_that_names_every_stage(first, root, tmp_path):
     ran = pedigree("report", "kitchen-small", "--output", str(tmp_path / "report.html"), root=root)
     assert ran.code == 0, ran.errors
-    page = (tmp_path / "report.html").read_text("utf-8")
-    assert all(asset in page for asset in ("filtered_documents", "base_model", "contamination_report"))
-    assert OutsideLinks.of(page) == []
+    (card,) = first.answer["assets"]["model_card"].values()
+    beside_the_card = set(CHAIN) - {"model_card", *descendants("model_card")}
+    for path, assets in (
+        (tmp_path / "report.html", set(CHAIN)),
+        (Path(card["uri"], "report.html"), beside_the_card),
+    ):
+        page = path.read_text("utf-8")
+        assert all(f">{asset}" in page for asset in assets & set(first.answer["assets"])), path
+        for looked_at in ("kept", "dropped: ", "cluster: ", "just_passed: "):
+            assert f"<details><summary>{looked_at}" in page, (path, looked_at)
+        assert OutsideLinks.of(page) == []
 
 
 class OutsideLinks(HTMLParser):

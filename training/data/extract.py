@@ -2,13 +2,14 @@
 
 Records in are the WARC records of type response, resource and conversion, and every damaged stretch of a file; a file
 of text that is extracted already gives one a row. Requests, metadata, revisits and the like are no documents; the
-metric `other_records` counts them. Status, type and size are judged from headers, before anything is parsed.
+metric `other_records` counts them. A type that the standard does not know may be a page's, damaged. Status, type and
+size are judged from headers, before anything is parsed.
 
 Dropped: takedown (with the list's reason after a colon), blocked, redirect, http_status, not_html, too_large, empty,
 too_many_nodes, too_deep, language, robots, tdm_reserved, licence, no_main_text, too_short.
-Quarantined: what `training.data.warc` calls damage, and bad_http, wrong_digest (where the recipe has them checked),
-bad_transfer_encoding, bad_content_encoding, bomb, missing_text, bad_row, extractor_failed (it broke, or went beyond a
-limit of its sandbox).
+Quarantined: what `training.data.warc` calls damage, and unknown_type, bad_http, wrong_digest (where the recipe has
+them checked), bad_transfer_encoding, bad_content_encoding, bomb, missing_text, bad_row, extractor_failed (it broke, or
+went beyond a limit of its sandbox).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from training.recipe import ExtractRecipe
 from training.runner import total_counts
 
 DOCUMENT_TYPES = frozenset({"response", "resource", "conversion"})
+OTHER_TYPES = frozenset({"warcinfo", "request", "metadata", "revisit", "continuation"})  # the rest of the standard's
 TERMS = ("robots", "tdm_reservation", "licence")
 METRICS = ("other_records", "text_characters", "replaced_characters", "doubtful_pages", "second_extractor_pages")
 MAX_WAITING_RECORDS = 4096  # that are no pages, before their fates are written
@@ -247,8 +249,10 @@ def _judged(item: Record | Damage, file: ArchiveFile, settings: ExtractRecipe) -
     """A record's fate as far as headers and payload decide it, or the page that it holds."""
     if isinstance(item, Damage):
         return Quarantined(offset=item.offset, reason=item.reason, detail=item.detail)
-    if item.type not in DOCUMENT_TYPES:
+    if item.type in OTHER_TYPES:
         return Other(type=item.type)
+    if item.type not in DOCUMENT_TYPES:
+        return Quarantined(offset=item.offset, reason="unknown_type", detail=repr(item.type[:80]), url=_url(item))
     try:
         return _document(item, file, settings)
     except PayloadError as error:

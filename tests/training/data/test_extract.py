@@ -79,9 +79,11 @@ RECORDS: dict[str, tuple[bytes, str]] = {
     "request": (record("request", "http://a.test/", b"GET / HTTP/1.1\r\n\r\n"), "other"),
     "info": (record("warcinfo", "", b"software: test\r\n", "application/warc-fields"), "other"),
     "revisit": (record("revisit", "http://a.test/", b""), "other"),
+    "continuation": (record("continuation", "http://a.test/", b"rest"), "other"),
+    "damaged type": (record("respnse", "http://a.test/type", b"HTTP/1.1 200 OK\r\n\r\n" + PAGE), "unknown_type"),
     "old wget": (record("response", "<http://a.test/wget>", b"HTTP/1.0 200 OK\r\n\r\n" + PAGE), "kept"),
 }
-QUARANTINES = {"bad_http", "bad_transfer_encoding", "bad_content_encoding", "bomb"}
+QUARANTINES = {"unknown_type", "bad_http", "bad_transfer_encoding", "bad_content_encoding", "bomb"}
 
 
 def extract(

@@ -1,0 +1,123 @@
+"""What one more snapshot costs: its stages from WARC files to shards, over those of everything made again.
+
+    PEDIGREE_DATA=… python -m benchmarks.increment [--documents 10000] [--rounds 5]
+
+A snapshot of so many made pages (`benchmarks.growth`), then a second of a tenth of them, whose copies are of either.
+Each round is a process of its own that has loaded its compiled loops; words that it learned of the first snapshot are
+forgotten before the second. Prints processor seconds of the second over those of both, of the whole and by stage. The
+extractor's own process starts once in each snapshot and is counted; the tokenizer is there before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.dedup import made_texts, processor_seconds, scratch
+from benchmarks.growth import EXAMS, RULES, crawl, trained
+from tests.training.data import chain
+from training import artifact
+from training.data import grams, signatures, wordtable
+from training.data.sandbox import close_sandbox
+from training.job import InputArtifact
+from training.recipe import DecontaminateRecipe, DedupRecipe, ExtractRecipe, FilterRecipe, ShardsRecipe
+
+PER_FILE = 2000
+FEW = 40  # documents that a process is warmed by
+SNAPSHOTS = ("2026-01", "2026-02")
+
+
+def main() -> None:
+    """Rounds, and their ratios."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--documents", type=int, default=10_000, help="of the first snapshot")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(measured(options.documents)))
+        return
+    command = [sys.executable, "-m", "benchmarks.increment", "--child", "--documents", str(options.documents)]
+    ratios: dict[str, list[float]] = defaultdict(list)
+    for _ in range(options.rounds):
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        found = json.loads(done.stdout.splitlines()[-1])
+        print(found, flush=True)
+        first, second = (found["seconds"] | {"all": sum(found["seconds"].values())} for found in found)
+        for stage, took in second.items():
+            ratios[stage].append(took / (first[stage] + took))
+    for stage, values in ratios.items():
+        print(f"{stage}: {statistics.median(values):.3f} [{min(values):.3f}-{max(values):.3f}], n = {len(values)}")
+
+
+def measured(documents: int) -> list[dict[str, dict[str, float]]]:
+    """Of each snapshot the processor seconds by stage, and the documents that each asset kept."""
+    # The compiled loops for either, or the small one would run another program.
+    signatures.COMPILED_FROM_BYTES = grams.COMPILED_FROM_BYTES = 0
+    texts, _ = made_texts(documents * 11 // 10)
+    with scratch() as root:
+        tokenizer = trained(root, texts[:FEW])
+        warm = Chain(root / "warm", tokenizer)
+        for snapshot in SNAPSHOTS:
+            warm.run(snapshot, texts[:FEW])
+        chain_ = Chain(root / "all", tokenizer)
+        return [
+            chain_.run(snapshot, some)
+            for snapshot, some in zip(SNAPSHOTS, (texts[:documents], texts[documents:]), strict=True)
+        ]
+
+
+class Chain:
+    """The stages of one snapshot after the other in one folder."""
+
+    def __init__(self, root: Path, tokenizer: InputArtifact) -> None:
+        self._root, self._tokenizer = root, tokenizer
+        self._earlier: list[InputArtifact] = []  # filtered documents and signatures
+        artifact.write_json(root / "none" / "quality.json", {"has_models": False})
+        self._models = chain.committed(root / "none", "quality_models", "tiny", ["quality.json"])
+        self._exams = {"decontaminate": DecontaminateRecipe(benchmarks=EXAMS)}
+        self._index = chain.run(root, "benchmarks", "benchmark_index", "tiny", self._exams)
+
+    def run(self, snapshot: str, texts: list[str]) -> dict[str, dict[str, float]]:
+        """All stages of a snapshot with these texts."""
+        wordtable.forget()
+        parts = [texts[start : start + PER_FILE] for start in range(0, len(texts), PER_FILE)]
+        crawled = crawl(self._root, parts, snapshot)
+        seconds, kept = {}, {}
+        began = processor_seconds()
+        for made in self._stages(snapshot, crawled):
+            close_sandbox()  # whose time counts when it has ended
+            seconds[made.asset] = round(processor_seconds() - began, 4)
+            kept[made.asset] = (made.record()["counts"] or {}).get("kept", 0)
+            began = processor_seconds()
+        return {"seconds": seconds, "kept": kept}
+
+    def _stages(self, snapshot: str, crawled: InputArtifact) -> Iterator[InputArtifact]:
+        def run(stage: str, asset: str, settings: dict[str, object], inputs: list[InputArtifact]) -> InputArtifact:
+            return chain.run(self._root, stage, asset, f"tiny@{snapshot}", settings, inputs)
+
+        rules, dedup = FilterRecipe(rules=RULES), {"dedup": DedupRecipe()}
+        extracted = run("extract", "extracted_documents", {"extract": ExtractRecipe(extractor="blocks")}, [crawled])
+        yield extracted
+        scores = run("score", "document_scores", {"filter": rules.measured()}, [extracted, self._models])
+        yield scores
+        filtered = run("filter", "filtered_documents", {"filter": rules}, [extracted, scores])
+        yield filtered
+        signed = run("sign", "document_signatures", dedup, [filtered])
+        yield signed
+        alone = run("dedup", "deduplicated_documents", dedup, [*self._earlier, filtered, signed])
+        yield alone
+        self._earlier += [filtered, signed]
+        clean = run("decontaminate", "decontaminated_documents", self._exams, [alone, self._index])
+        yield clean
+        yield run("tokenize", "token_shards", {"shards": ShardsRecipe()}, [clean, self._tokenizer])
+
+
+if __name__ == "__main__":
+    main()
