@@ -149,20 +149,26 @@ def janitor(exams: list[str], length: int) -> Callable[[pa.StringArray], set[int
 
 
 def janitor_helped(exams: list[str], length: int) -> Callable[[pa.StringArray], set[int]]:
-    """The same with its helper in C++. Its own `clean_cpp` (0.4.13) cuts every n-gram of a text, indexed or not, so the
-    n-grams are looked up here.
+    """The same with its helper in C++, of ASCII characters alone: of others it gives pieces that are no UTF-8.
+
+    Its own `clean_cpp` (0.4.13) cuts every n-gram of a text, indexed or not, so the n-grams are looked up here.
     """
     import janitor_util
 
     made = _janitor(length)
     for text in exams:
-        made.register_contaminant_cpp(text)
+        made.register_contaminant_cpp(_ascii(text))
 
     def clean(text: str) -> list[str]:
         grams = janitor_util.clean_ngram_with_indices(text, made.delete_chars, length)
         return made._split_chunks(text, [gram for gram in grams if gram[0] in made.dirt_ngrams])
 
-    return _cut_by(made, clean)
+    run = _cut_by(made, clean)
+    return lambda column: run(pa.array(map(_ascii, column.to_pylist()), pa.string()))
+
+
+def _ascii(text: str) -> str:
+    return text if text.isascii() else text.encode("ascii", "ignore").decode()
 
 
 def _janitor(length: int) -> Any:

@@ -30,6 +30,7 @@ from typing import Any
 from training import artifact
 from training.accounts import balance_gate
 from training.job import Counts, DataError, Job, Outcome, RefusedInput, Work, read_job, write_job
+from training.lean import leave_pandas_out
 from training.progress import Progress
 from training.records import RecipeError, write_record
 from training.stages import Stage
@@ -77,7 +78,10 @@ def main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
-        return run_job(read_job(options.job), stages, ranks=options.ranks)
+        job = read_job(options.job)
+        if job.stage in stages and _knows_no_frames(stages[job.stage]):
+            leave_pandas_out()
+        return run_job(job, stages, ranks=options.ranks)
     except (RecipeError, DataError) as error:
         return _fail(2, error)
     except RefusedInput as error:
@@ -92,6 +96,10 @@ def main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
             place = error.filename or Path(options.job).parent  # a library's own error names no file
             return _fail(1, f"disk full while writing {place}; nothing was committed. Free space and run again.")
         raise
+
+
+def _knows_no_frames(stage: Stage) -> bool:
+    return stage.module.startswith("training.data.")
 
 
 def _fail(code: int, error: object) -> int:
@@ -227,7 +235,8 @@ def _each_rank(job: Job, stage: Stage, missing: list[int]):
     # forkserver: a child starts clean (no inherited threads or locks), and the preloaded module is imported once.
     context = get_context("forkserver")
     context.set_forkserver_preload([stage.module])
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    ready = leave_pandas_out if _knows_no_frames(stage) else None
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=ready) as pool:
         futures = {pool.submit(run_rank, job, stage, rank): rank for rank in missing}
         for future in as_completed(futures):
             yield futures[future], future.result()

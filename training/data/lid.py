@@ -185,12 +185,8 @@ def _word_table(words: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
     while size < 2 * len(words):
         size *= 2
     hashes, rows = np.zeros(size, np.uint64), np.full(size, -1, np.int32)
-    for row, word in enumerate(words):
-        value = token_hash(np.frombuffer(word, np.uint8), 0, len(word))
-        slot = int(value) & (size - 1)
-        while hashes[slot]:
-            slot = (slot + 1) & (size - 1)
-        hashes[slot], rows[slot] = value, row
+    ends = np.cumsum([len(word) for word in words], dtype=np.int64)
+    put_words(np.frombuffer(b"".join(words), np.uint8), ends, hashes, rows)
     return hashes, rows
 
 
@@ -204,6 +200,20 @@ def token_hash(data, start, end):  # type: ignore[no-untyped-def]
     for place in range(start, end):
         value = (value ^ np.uint64(data[place])) * np.uint64(0x100000001B3)
     return value | np.uint64(1)
+
+
+@native
+def put_words(data, ends, hashes, rows):  # type: ignore[no-untyped-def]
+    """Put the words, end to end in `data`, into an open hash table; the row of each is its number."""
+    mask = np.uint64(len(hashes) - 1)
+    start = 0
+    for row in range(len(ends)):
+        value = np.uint64(token_hash(data, start, ends[row]))
+        slot = value & mask
+        while hashes[slot]:
+            slot = slot + np.uint64(1) & mask
+        hashes[slot], rows[slot] = value, row
+        start = ends[row]
 
 
 @native

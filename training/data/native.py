@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import cache, cached_property, update_wrapper
 from typing import Any
 
+from training.lean import without
+
 
 class Kernel:
     """A function that numba compiles when it is first called, from Python or from another kernel."""
@@ -26,9 +28,7 @@ class Kernel:
     @cached_property
     def compiled(self) -> Any:
         """numba's form of the function. It lets other Python threads run."""
-        import numba
-
-        _make_known()
+        numba = _compiler()
         try:
             return numba.njit(cache=True, nogil=True)(self.py_func)
         except RuntimeError:  # no folder for the cache
@@ -41,8 +41,19 @@ def native(function: Callable[..., Any]) -> Kernel:
 
 
 @cache
-def _make_known() -> None:
-    """Let numba see in a kernel that another kernel names the function that it compiles."""
-    from numba.extending import typeof_impl
+def _compiler() -> Any:
+    """numba, which now sees in a kernel that another kernel names the function that it compiles.
 
+    It looks whether scipy is there, for products of matrices, and asks other packages for their extensions (awkward's
+    imports awkward). No kernel here needs either: 0.3 s of each process.
+    """
+    with without("scipy"):
+        import numba
+        from numba.core import entrypoints
+        from numba.core.registry import cpu_target
+        from numba.extending import typeof_impl
+
+        entrypoints._already_initialized = True
+        cpu_target.target_context.refresh()
     typeof_impl.register(Kernel, lambda kernel, context: typeof_impl(kernel.compiled, context))
+    return numba

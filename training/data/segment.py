@@ -18,12 +18,13 @@ import importlib.metadata
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.artifact import write_json
 from training.records import RecipeError
@@ -31,7 +32,21 @@ from training.records import RecipeError
 _SEARCHES = ("prefix_search", "suffix_search", "infix_finditer", "token_match", "url_match")
 _CHUNK = re.compile(r"\S+|\s+")
 _OTHER = re.compile("[^A-Za-z]")
+_LONGEST_SUFFIX = 32  # characters
 FORMAT = 1  # of the stored rules
+
+
+class Tail(NamedTuple):
+    """Where a pattern that looks at the end of a text can match: no text that ends in one of `never`, and within
+    `reach` characters of the end unless it ends in one of `runs`.
+    """
+
+    never: frozenset[str]
+    reach: int
+    runs: frozenset[str]
+
+
+ANYWHERE = Tail(frozenset(), sys.maxsize, frozenset())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,10 +69,12 @@ class Rules:
     sentence_ends: frozenset[str]
     leaves_letters: bool = field(init=False)  # no pattern can match inside a run of letters
     begins_at_others: bool = field(init=False)  # nor can suffix and infix match before the first that is no letter
+    tail: Tail = field(init=False)  # where a suffix can be
     joints: frozenset[tuple[str, str]] = field(init=False)  # words that follow each other in a sequence
     singles: frozenset[str] = field(init=False)  # sequences of one word
     openers: frozenset[str] = field(init=False)  # the first of such two
     closers: frozenset[str] = field(init=False)  # the second
+    special: frozenset[str] = field(init=False)  # all of these, exceptions and sentence ends: not every run of letters
 
     def __post_init__(self) -> None:
         every = [sequence for sequences in self.sequences.values() for sequence in sequences]
@@ -68,17 +85,19 @@ class Rules:
         )
         inside = (self.suffix, self.infix)
         object.__setattr__(self, "begins_at_others", all(map(begins_at_other, filter(None, inside))))
+        object.__setattr__(self, "tail", tail_of(self.suffix) if self.suffix else ANYWHERE)
         object.__setattr__(self, "joints", joints)
         object.__setattr__(self, "singles", frozenset(one[0] for one in every if len(one) == 1))
         object.__setattr__(self, "openers", frozenset(first for first, _ in joints))
         object.__setattr__(self, "closers", frozenset(second for _, second in joints))
+        sets = (self.exceptions, self.singles, self.openers, self.closers, self.sentence_ends)
+        object.__setattr__(self, "special", frozenset(chain.from_iterable(sets)))
 
 
 # Applying the rules
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(NamedTuple):
     """A chunk's words. A neighbour may change them when there is a sequence in the chunk and one runs to the neighbour:
     `first` and `last` are its first word if one of `Rules.closers`, and its last if one of `Rules.openers`, else "".
     """
@@ -91,10 +110,9 @@ class Cut:
 
 def cut(chunk: str, rules: Rules) -> Cut:
     """The words of a chunk that stands alone. A chunk is never empty and holds no white space."""
-    if rules.leaves_letters and chunk.isalpha() and chunk not in rules.exceptions:
-        words = [chunk]
-    else:
-        words = _affixes(chunk, rules, with_exceptions=True)
+    if rules.leaves_letters and chunk.isalpha() and chunk not in rules.special:
+        return Cut([chunk], False, "", "")
+    words = _affixes(chunk, rules, with_exceptions=True)
     first = words[0] if words[0] in rules.closers else ""
     last = words[-1] if words[-1] in rules.openers else ""
     if rules.singles.isdisjoint(words) and rules.joints.isdisjoint(pairwise(words)):
@@ -142,17 +160,19 @@ def _affixes(chunk: str, rules: Rules, *, with_exceptions: bool) -> list[str]:
     after: list[str] = []
     middle, size = chunk, -1
     while middle and len(middle) != size:
-        if middle in exceptions or (rules.leaves_letters and middle.isalpha()):
+        if middle in exceptions:
             break
+        if rules.leaves_letters and middle.isalpha():
+            return [*before, middle, *reversed(after)]
         if rules.whole and rules.whole.match(middle):
             break
         size = len(middle)
-        prefix = _length(rules.prefix, middle)
+        prefix = _length(rules.prefix, middle, 0)
         if prefix and middle[prefix:] in exceptions:
             before.append(middle[:prefix])
             middle = middle[prefix:]
             break
-        suffix = _length(rules.suffix, middle[prefix:], from_others=rules.begins_at_others)
+        suffix = _suffix(rules, middle[prefix:])
         if suffix and middle[:-suffix] in exceptions:
             after.append(middle[-suffix:])
             middle = middle[:-suffix]
@@ -165,9 +185,20 @@ def _affixes(chunk: str, rules: Rules, *, with_exceptions: bool) -> list[str]:
     return [*before, *_middle(middle, rules, exceptions), *reversed(after)]
 
 
-def _length(pattern: re.Pattern[str] | None, text: str, *, from_others: bool = False) -> int:
-    match = pattern.search(text, _first_other(text) if from_others else 0) if pattern else None
+def _length(pattern: re.Pattern[str] | None, text: str, start: int) -> int:
+    match = pattern.search(text, start) if pattern else None
     return match.end() - match.start() if match else 0
+
+
+def _suffix(rules: Rules, text: str) -> int:
+    """The length of what is cut off at the end."""
+    last = text[-1:]
+    if last in rules.tail.never:
+        return 0
+    start = _first_other(text) if rules.begins_at_others else 0
+    if last not in rules.tail.runs:
+        start = max(start, len(text) - rules.tail.reach)
+    return _length(rules.suffix, text, start)
 
 
 def _first_other(text: str) -> int:
@@ -251,6 +282,76 @@ def begins_at_other(pattern: re.Pattern[str]) -> bool:
     """True only where every match begins with a character that is no letter, or has to see one somewhere before it."""
     tree = _tree(pattern)
     return tree is not None and _begins_at_other(tree)
+
+
+@cache
+def tail_of(pattern: re.Pattern[str]) -> Tail:
+    """Where a pattern can match; anywhere unless each of its alternatives ends with `$`."""
+    tree = _tree(pattern)
+    if tree is None:
+        return ANYWHERE
+    nodes = [(str(kind), value) for kind, value in tree]
+    branches = nodes[0][1][1] if [kind for kind, _ in nodes] == ["BRANCH"] else [tree]
+    reach, runs, ends = 1, set(), set()
+    for branch in branches:
+        *before, last = [(str(kind), value) for kind, value in branch]
+        if last[0] != "AT" or str(last[1]) != "AT_END":
+            return ANYWHERE
+        width = branch.getwidth()[1]
+        if width <= _LONGEST_SUFFIX:
+            reach = max(reach, width)
+        elif (run := _run_of(before)) is not None:
+            runs.add(run)
+        else:
+            return ANYWHERE
+        if (found := _last_codes(before)) is None:
+            return ANYWHERE
+        ends |= found
+    return Tail(frozenset(map(chr, set(range(128)) - ends)), reach, frozenset(map(chr, runs)))
+
+
+def _run_of(nodes: Any) -> int | None:
+    """The character of which a pattern matches any number, and nothing else; None for other patterns."""
+    codes = set()
+    for kind, value in ((str(kind), value) for kind, value in nodes):
+        if kind == "MAX_REPEAT":
+            ((kind, value),) = ((str(kind), value) for kind, value in value[2]) if len(value[2]) == 1 else (("", 0),)
+        if kind != "LITERAL":
+            return None
+        codes.add(value)
+    return codes.pop() if len(codes) == 1 else None
+
+
+def _last_codes(nodes: Any) -> set[int] | None:
+    """The ASCII characters that a match can end with; None where that is not known."""
+    for kind, value in ((str(kind), value) for kind, value in reversed(list(nodes))):
+        if kind == "LITERAL":
+            return {value} & set(range(128))
+        if kind == "IN":
+            return _codes_in(value)
+        if kind == "SUBPATTERN":
+            return _last_codes(value[3])
+        if kind == "BRANCH":
+            found = [_last_codes(branch) for branch in value[1]]
+            return None if None in found else set().union(*found)
+        if kind == "MAX_REPEAT" and value[0] > 0:
+            return _last_codes(value[2])
+        if kind not in ("AT", "ASSERT", "ASSERT_NOT"):
+            return None
+    return None  # it can match nothing at all
+
+
+def _codes_in(members: Any) -> set[int] | None:
+    """The ASCII characters of a set of characters."""
+    codes: set[int] = set()
+    for kind, value in ((str(kind), value) for kind, value in members):
+        if kind == "LITERAL":
+            codes.add(value)
+        elif kind == "RANGE":
+            codes |= set(range(value[0], value[1] + 1)) & set(range(128))
+        else:
+            return None
+    return codes & set(range(128))
 
 
 def _tree(pattern: re.Pattern[str]) -> Any:

@@ -1,10 +1,10 @@
 """A text's words by table: each chunk between white space is cut once, and everything a rule asks of words is a sum.
 
-A text becomes the numbers of its chunks; a row of the table says what a chunk's words add to each count. What the rules
-ask is then arithmetic on a few arrays, done by kernels. Chunks that are not cut alone (see `training.data.segment`)
-share a row. Texts with an exception that holds a blank, and languages that are not cut by spaCy's rules, go the plain
-way, word by word, to the same answers. A full table is left for a new one: a crawl has no end of chunks, and no answer
-depends on what a table remembers.
+A text becomes the numbers of its chunks, found by their characters; a row of the table says what a chunk's words add to
+each count. What the rules ask is then arithmetic on a few arrays, done by kernels. Chunks that are not cut alone (see
+`training.data.segment`) share a row. Texts with an exception that holds a blank, and languages that are not cut by
+spaCy's rules, go the plain way, word by word, to the same answers. A full table is left for a new one: a crawl has no
+end of chunks, and no answer depends on what a table remembers.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import repeat
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from datatrove.utils.text import PUNCTUATION_SET
@@ -24,12 +23,13 @@ from training.data.native import native
 from training.data.repetition import repeated_native, repeated_words
 from training.data.segment import Rules
 
-MAX_CHUNKS = 500_000  # about 150 MB
+MAX_CHUNKS = 500_000  # about 100 MB
 _ENDS, _IS_MARK = 1, 2  # of a word: it ends a sentence; it is nothing but punctuation
 # What a chunk's row holds
 _WORDS, _WRITTEN, _LETTERS, _ALPHABETIC, _STOPS, _OPEN, _FIRST, _PIECES = range(8)
 _BREAKS_0, _ENDED_0, _BREAKS_1, _ENDED_1 = range(8, 12)
 _COLUMNS = 12
+_FACTS = _WRITTEN_WORD, _LENGTH, _IS_ALPHABETIC, _STOP, _KIND = range(5)  # of a word
 _HAS_SEQUENCE, _MAY_OPEN, _MAY_CLOSE = 1, 2, 4
 
 
@@ -44,34 +44,25 @@ class WordCounts:
     stop_words: int  # different ones
 
 
-class _WordFacts(NamedTuple):
-    """What one word adds to each count of a chunk, and what it is to a sentence."""
-
-    written: bool
-    letters: int
-    alphabetic: bool
-    stops: int
-    kind: int
-
-
 class Words:
-    """The words of one text. `chunks` are rows of the table and `pieces` their text; or `pieces` are the words."""
+    """The words of one text: as numbers of the table's chunks with the text's code points, or as they are."""
 
-    def __init__(self, text: str, table: WordTable, pieces: Sequence[str], chunks: np.ndarray | None) -> None:
+    def __init__(self, text: str, table: WordTable, *, chunks: np.ndarray | None, codes: np.ndarray | None,
+                 plain: Sequence[str] = ()) -> None:  # fmt: skip
         self.text = text
-        self._table, self._pieces, self._chunks = table, pieces, chunks
+        self._table, self._chunks, self._codes, self._plain = table, chunks, codes, plain
 
     @cached_property
     def counts(self) -> WordCounts:
         """Sums over all words."""
-        return self._table.counts(self._pieces) if self._chunks is None else self._table.sums(self._chunks)
+        return self._table.counts(self._plain) if self._chunks is None else self._table.sums(self._chunks)
 
     @cached_property
     def repeated(self) -> list[int]:
         """`training.data.repetition.repeated` of the words."""
         if self._chunks is None:
-            return repeated_words(self._pieces)
-        return self._table.repeated(self._chunks, "".join(self._pieces))
+            return repeated_words(self._plain)
+        return self._table.repeated(self._chunks, self._codes)
 
     def sentences(self, lines: Sequence[str]) -> int:
         """Sentences of the text's lines, each for itself; at least one a line. `lines` have no line ends in them."""
@@ -87,11 +78,13 @@ class WordTable:
         self._rules: Rules | None = segment.load_rules(code)
         self._code = code
         self._stop_words = {word: 1 << place for place, word in enumerate(stop_words)}
-        self._numbers: dict[str, int] = {}
         self._word_numbers: dict[str, int] = {}
-        self._word_facts: list[_WordFacts] = []
-        self._rows = np.zeros((1024, _COLUMNS), np.int64)
+        self._word_facts = np.zeros((1024, len(_FACTS)), np.int64)
         self._word_lengths = np.zeros(1024, np.int32)
+        self._new_facts: list[tuple[int, ...]] = []  # of words that are not among them yet
+        self._index = _Index()
+        self._together: dict[str, int] = {}  # of chunks that are cut as one
+        self._rows = np.zeros((1024, _COLUMNS), np.int64)
         self._cut = np.zeros(4096, np.int32)  # the words of every chunk, end to end
         self._num_cut = 0
         self._firsts: list[str] = []  # of every chunk: see `segment.Cut`
@@ -100,7 +93,7 @@ class WordTable:
     @property
     def is_full(self) -> bool:
         """Whether it is time for a new one."""
-        return len(self._numbers) > MAX_CHUNKS
+        return self._index.size > MAX_CHUNKS
 
     def words(self, text: str) -> Words:
         """The words of a text."""
@@ -109,9 +102,9 @@ class WordTable:
         elif self._has_spaced(text):
             plain = [bare for word in segment.words_of(text, self._rules) if (bare := word.strip())]
         else:
-            pieces = text.split()
-            return Words(text, self, pieces, self._chunks_of(text, pieces))
-        return Words(text, self, plain, None)
+            codes = _codes(text)
+            return Words(text, self, chunks=self._chunks_of(text, codes), codes=codes)
+        return Words(text, self, chunks=None, codes=None, plain=plain)
 
     def _has_spaced(self, text: str) -> bool:
         assert self._rules is not None
@@ -119,29 +112,28 @@ class WordTable:
 
     # Learning
 
-    def _chunks_of(self, text: str, pieces: list[str]) -> np.ndarray:
-        """The row of each chunk, int32 [chunks]; chunks that are cut together are one. `pieces` are all chunks."""
-        chunks = self._numbers_of(pieces)
+    def _chunks_of(self, text: str, codes: np.ndarray) -> np.ndarray:
+        """The row of each chunk, int32 [chunks]; chunks that are cut together are one."""
+        chunks, bounds = self._index.find(codes)
+        unseen = np.flatnonzero(chunks < 0)
+        if len(unseen):
+            spelled = [text[start:end] for start, end in bounds[unseen].tolist()]
+            numbers = self._learn(list(dict.fromkeys(spelled)))
+            chunks[unseen] = [numbers[chunk] for chunk in spelled]
         places = [place for place in _open_places(chunks, self._rows).tolist() if self._joins(chunks, place)]
-        return self._numbers_of(self._joined(text, pieces, chunks, places)) if places else chunks
-
-    def _numbers_of(self, pieces: list[str]) -> np.ndarray:
-        numbers = np.fromiter(map(self._numbers.get, pieces, repeat(-1)), np.int32, len(pieces))
-        unseen = np.flatnonzero(numbers < 0).tolist()
-        if unseen:
-            self._learn(dict.fromkeys(pieces[place] for place in unseen))
-            numbers[unseen] = [self._numbers[pieces[place]] for place in unseen]
-        return numbers
+        return self._joined(text, codes, chunks, bounds, places) if places else chunks
 
     def _joins(self, chunks: np.ndarray, left: int) -> bool:
         """Whether a sequence of words may run from a chunk into the next."""
         assert self._rules is not None
         return (self._lasts[chunks[left]], self._firsts[chunks[left + 1]]) in self._rules.joints
 
-    def _joined(self, text: str, pieces: list[str], chunks: np.ndarray, places: list[int]) -> list[str]:
-        """`pieces` with those that a sequence at `places` may run through made one, with the blanks between them."""
-        gaps = _single_blanks(_codes(text), len(pieces))
-        result: list[str] = []
+    def _joined(
+        self, text: str, codes: np.ndarray, chunks: np.ndarray, bounds: np.ndarray, places: list[int]
+    ) -> np.ndarray:
+        """`chunks` with those that a sequence at `places` may run through made one, with the blanks between them."""
+        gaps = _single_blanks(codes, len(chunks))
+        result: list[int] = []
         done = 0
         for place in places:
             if place < done or not gaps[place]:
@@ -151,62 +143,56 @@ class WordTable:
                 first -= 1
             while last < len(gaps) and gaps[last] and self._joins(chunks, last):
                 last += 1
-            result += pieces[done:first]
-            result.append(" ".join(pieces[first : last + 1]))
+            result += chunks[done:first].tolist()
+            result.append(self._number_together(text[bounds[first, 0] : bounds[last, 1]]))
             done = last + 1
-        return result + pieces[done:]
+        return np.array(result + chunks[done:].tolist(), np.int32)
 
-    def _learn(self, chunks: dict[str, None]) -> None:
-        rows, cut = [], []
+    def _number_together(self, pieces: str) -> int:
+        if pieces not in self._together:
+            self._together |= self._learn([pieces])
+        return self._together[pieces]
+
+    def _learn(self, chunks: list[str]) -> dict[str, int]:
+        """Rows of new chunks, and the number of each. One with blanks in it is never found in a text."""
+        first, num_words = self._index.size, len(self._word_numbers)
+        cut, shapes = [], []
         for chunk in chunks:
-            row, words = self._row(chunk, self._num_cut + len(cut))
-            rows.append(row)
-            cut += words
-        first = len(self._numbers)
-        self._numbers.update(zip(chunks, range(first, first + len(rows)), strict=True))
-        self._rows = _with_room(self._rows, first + len(rows))
-        self._rows[first : first + len(rows)] = rows
-        self._cut = _with_room(self._cut, self._num_cut + len(cut))
-        self._cut[self._num_cut : self._num_cut + len(cut)] = cut
+            words, is_open = self._words_of(chunk)
+            cut += [self._word_number(word) for word in words]
+            shapes.append((len(words), is_open, 1 + chunk.count(" ")))
+        self._index.add(["" if " " in chunk else chunk for chunk in chunks])
+        self._word_facts = _extended(self._word_facts, num_words, self._new_facts)
+        self._word_lengths = _extended(self._word_lengths, num_words, [fact[_LENGTH] for fact in self._new_facts])
+        self._new_facts.clear()
+        self._cut = _extended(self._cut, self._num_cut, cut)
+        self._rows = _extended(self._rows, first, np.zeros((len(chunks), _COLUMNS), np.int64))
+        _fill(self._rows, first, np.array(shapes, np.int64), self._cut, self._num_cut, self._word_facts)
         self._num_cut += len(cut)
+        return dict(zip(chunks, range(first, first + len(chunks)), strict=True))
 
-    def _row(self, chunk: str, first: int) -> tuple[list[int], list[int]]:
-        """A chunk's row, and the numbers of its words."""
+    def _words_of(self, chunk: str) -> tuple[Sequence[str], int]:
+        """A chunk's words, and whether a sequence may be in it or run out of it."""
         assert self._rules is not None
         found = segment.cut(chunk, self._rules) if " " not in chunk else _cut_together(chunk, self._rules)
-        numbers = [self._word_number(word) for word in found.words]
         self._firsts.append(found.first)
         self._lasts.append(found.last)
         is_open = _HAS_SEQUENCE * found.has_sequence + _MAY_OPEN * bool(found.last) + _MAY_CLOSE * bool(found.first)
-        written = letters = alphabetic = stops = 0
-        kinds = []
-        for number in numbers:
-            is_written, size, is_alphabetic, stop, kind = self._word_facts[number]
-            written += is_written
-            letters += size
-            alphabetic += is_alphabetic
-            stops |= stop
-            kinds.append(kind)
-        counts = [len(numbers), written, letters, alphabetic, stops, is_open, first, 1 + chunk.count(" ")]
-        if not any(kinds):  # as in most
-            return [*counts, 0, 0, 1, 0], numbers
-        return [*counts, *_sentence_breaks(kinds, 0), *_sentence_breaks(kinds, 1)], numbers
+        return found.words, is_open
 
     def _word_number(self, word: str) -> int:
         number = self._word_numbers.get(word)
         if number is None:
             number = self._word_numbers[word] = len(self._word_numbers)
-            self._word_facts.append(self._facts(word))
-            self._word_lengths = _with_room(self._word_lengths, number + 1)
-            self._word_lengths[number] = len(word)
+            self._new_facts.append(self._facts(word))
         return number
 
-    def _facts(self, word: str) -> _WordFacts:
+    def _facts(self, word: str) -> tuple[int, int, int, int, int]:
+        """What a word adds to each count of a chunk, and what it is to a sentence: the columns of `_word_facts`."""
         assert self._rules is not None
-        is_written = not PUNCTUATION_SET.issuperset(word)
-        return _WordFacts(
-            is_written,
-            len(word) * is_written,
+        return (
+            not PUNCTUATION_SET.issuperset(word),
+            len(word),
             word.isalpha() or any(map(str.isalpha, word)),
             self._stop_words.get(word, 0),
             0 if word.isalnum() and word not in self._rules.sentence_ends else _kind(word, self._rules),
@@ -226,9 +212,9 @@ class WordTable:
         stop_words = len(self._stop_words.keys() & set(words))
         return WordCounts(len(words), len(written), sum(map(len, written)), alphabetic, stop_words)
 
-    def repeated(self, chunks: np.ndarray, characters: str) -> list[int]:
-        """Characters in repeated n-grams, by the kernels; `characters` are those of all words end to end."""
-        return repeated_native(_spread(chunks, self._rows, self._cut), self._word_lengths, _codes(characters))
+    def repeated(self, chunks: np.ndarray, codes: np.ndarray) -> list[int]:
+        """Characters in repeated n-grams of the text with these code points, by the kernels."""
+        return repeated_native(_spread(chunks, self._rows, self._cut), self._word_lengths, _written(codes))
 
     def sentences(self, text: str, chunks: np.ndarray) -> int:
         """Sentences of the lines of a text whose chunks these are."""
@@ -242,6 +228,35 @@ class WordTable:
             return sum(len(tokenizer.span_tokenize(line)) or 1 for line in lines)
         kinds = ([_kind(word, rules) for word in segment.words_of(line, rules)] for line in lines)
         return sum(1 + _sentence_breaks(line, 0)[0] for line in kinds)
+
+
+class _Index:
+    """The numbers of chunks by their characters: an open hash table over the characters of all chunks, end to end.
+
+    Chunks are compared whole, so a collision of hashes changes nothing.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0  # chunks
+        self._codes = np.zeros(8192, np.uint32)
+        self._ends = np.zeros(1024, np.int64)  # of each chunk in `_codes`
+        self._hashes = np.zeros(1024, np.uint64)
+        self._slots = np.full(4096, -1, np.int32)  # numbers of chunks
+
+    def find(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The number of each chunk of a text, int32 [chunks], -1 for an unknown one; its bounds, int32 [chunks, 2]."""
+        return _numbered(codes, self._codes, self._ends, self._hashes, self._slots)
+
+    def add(self, chunks: list[str]) -> None:
+        """New chunks, the next numbers theirs; an empty one has a number and is never found."""
+        first, start = self.size, int(self._ends[self.size - 1]) if self.size else 0
+        self._codes = _extended(self._codes, start, _codes("".join(chunks)))
+        self._ends = _extended(self._ends, first, start + np.cumsum([len(chunk) for chunk in chunks]))
+        self._hashes = _extended(self._hashes, first, np.zeros(len(chunks), np.uint64))
+        self.size += len(chunks)
+        if 2 * self.size > len(self._slots):
+            self._slots, first = np.full(4 << (2 * self.size).bit_length(), -1, np.int32), 0
+        _put(first, self.size, self._codes, self._ends, self._hashes, self._slots)
 
 
 _TABLES: dict[tuple[str, tuple[str, ...]], WordTable] = {}
@@ -289,13 +304,107 @@ def _codes(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
 
 
-def _with_room(array: np.ndarray, size: int) -> np.ndarray:
-    """The array, or one at least twice as long that begins with it."""
-    if size <= len(array):
-        return array
-    longer = np.zeros((max(size, 2 * len(array)), *array.shape[1:]), array.dtype)
-    longer[: len(array)] = array
-    return longer
+def _extended(array: np.ndarray, size: int, more: Sequence[Any] | np.ndarray) -> np.ndarray:
+    """The first `size` rows of an array and more behind them, in it or in one at least twice as long."""
+    end = size + len(more)
+    if end > len(array):
+        longer = np.zeros((max(end, 2 * len(array)), *array.shape[1:]), array.dtype)
+        longer[:size] = array[:size]
+        array = longer
+    if len(more):
+        array[size:end] = more
+    return array
+
+
+@native
+def _hash(codes, start, end):  # type: ignore[no-untyped-def]
+    value = np.uint64(0xCBF29CE484222325)
+    for place in range(start, end):
+        value = (value ^ np.uint64(codes[place])) * np.uint64(0x9E3779B97F4A7C15)
+    return value ^ (value >> np.uint64(32))
+
+
+@native
+def _slot(value, codes, start, end, known, ends, hashes, slots):  # type: ignore[no-untyped-def]
+    """Where the number of a chunk with this hash stands, or the free place for it."""
+    mask = np.uint64(len(slots) - 1)
+    slot = value & mask
+    while slots[slot] >= 0:
+        number = slots[slot]
+        if hashes[number] == value:
+            first = ends[number - 1] if number else 0
+            if ends[number] - first == end - start:
+                same = 0
+                while same < end - start and known[first + same] == codes[start + same]:
+                    same += 1
+                if same == end - start:
+                    break
+        slot = (slot + np.uint64(1)) & mask
+    return slot
+
+
+@native
+def _numbered(codes, known, ends, hashes, slots):  # type: ignore[no-untyped-def]
+    """See `_Index.find`."""
+    numbers = np.empty(len(codes) // 2 + 1, np.int32)
+    bounds = np.empty((len(numbers), 2), np.int32)
+    count = place = 0
+    while place < len(codes):
+        if _is_space(codes[place]):
+            place += 1
+            continue
+        start = place
+        while place < len(codes) and not _is_space(codes[place]):
+            place += 1
+        slot = _slot(np.uint64(_hash(codes, start, place)), codes, start, place, known, ends, hashes, slots)
+        numbers[count] = slots[slot]
+        bounds[count, 0], bounds[count, 1] = start, place
+        count += 1
+    return numbers[:count].copy(), bounds[:count].copy()
+
+
+@native
+def _put(first, last, known, ends, hashes, slots):  # type: ignore[no-untyped-def]
+    """Number the chunks from `first` to `last` in the table."""
+    for number in range(first, last):
+        start, end = ends[number - 1] if number else 0, ends[number]
+        if start < end:
+            hashes[number] = np.uint64(_hash(known, start, end))
+            slots[_slot(hashes[number], known, start, end, known, ends, hashes, slots)] = number
+
+
+@native
+def _written(codes):  # type: ignore[no-untyped-def]
+    """The code points without white space."""
+    result = np.empty_like(codes)
+    count = 0
+    for code in codes:
+        if not _is_space(code):
+            result[count] = code
+            count += 1
+    return result[:count].copy()
+
+
+@native
+def _fill(rows, first, shapes, cut, start, facts):  # type: ignore[no-untyped-def]
+    """The rows of chunks from `first` on: how many words, whether open, how many pieces; their words from `start`."""
+    for number in range(len(shapes)):
+        row = rows[first + number]
+        row[_WORDS], row[_OPEN], row[_PIECES] = shapes[number, 0], shapes[number, 1], shapes[number, 2]
+        row[_FIRST] = start
+        ended_0, ended_1 = 0, 1
+        for word in cut[start : start + row[_WORDS]]:
+            row[_WRITTEN] += facts[word, _WRITTEN_WORD]
+            row[_LETTERS] += facts[word, _WRITTEN_WORD] * facts[word, _LENGTH]
+            row[_ALPHABETIC] += facts[word, _IS_ALPHABETIC]
+            row[_STOPS] |= facts[word, _STOP]
+            kind = facts[word, _KIND]
+            row[_BREAKS_0] += ended_0 and kind == 0
+            row[_BREAKS_1] += ended_1 and kind == 0
+            ended_0 = int(kind != 0 and (ended_0 != 0 or kind & _ENDS != 0))
+            ended_1 = int(kind != 0 and (ended_1 != 0 or kind & _ENDS != 0))
+        row[_ENDED_0], row[_ENDED_1] = ended_0, ended_1
+        start += row[_WORDS]
 
 
 @native
