@@ -50,7 +50,10 @@ from training.recipe import (
     TokenizerRecipe,
 )
 
-RULES = ("url", "language", "gopher_repetition", "gopher_quality", "c4", "fineweb", "toxicity", "personal_data")
+FILTER = FilterRecipe(
+    rules=("url", "language", "gopher_repetition", "gopher_quality", "c4", "fineweb", "toxicity", "personal_data"),
+    gopher_min_alphabetic_fraction=0.5,  # the texts' commas and full stops stand alone: words to the rule
+)
 FEW = 40  # what a process is warmed by, and the start of the curve
 TOKENS_PER_DOCUMENT = 1000  # about as many as the pages have
 STEP_TOKENS = 8192
@@ -168,12 +171,11 @@ def from_pages(root: Path, parts: Parts, _: InputArtifact) -> Iterator[None]:
     yield
     artifact.write_json(root / "none" / "quality.json", {"has_models": False})
     models = chain.committed(root / "none", "quality_models", "tiny", ["quality.json"])
-    recipe = FilterRecipe(rules=RULES)
     yield
-    scores = run(root, "score", "document_scores", {"filter": recipe.measured()}, [extracted, models])
+    scores = run(root, "score", "document_scores", {"filter": FILTER.measured()}, [extracted, models])
     yield
     yield
-    run(root, "filter", "filtered_documents", {"filter": recipe}, [extracted, scores])
+    run(root, "filter", "filtered_documents", {"filter": FILTER}, [extracted, scores])
     yield
 
 

@@ -20,13 +20,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.dedup import made_texts, processor_seconds, scratch
-from benchmarks.growth import EXAMS, RULES, crawl, trained
+from benchmarks.growth import EXAMS, FILTER, crawl, trained
 from tests.training.data import chain
 from training import artifact
 from training.data import grams, signatures, wordtable
 from training.data.sandbox import close_sandbox
 from training.job import InputArtifact
-from training.recipe import DecontaminateRecipe, DedupRecipe, ExtractRecipe, FilterRecipe, ShardsRecipe
+from training.recipe import DecontaminateRecipe, DedupRecipe, ExtractRecipe, ShardsRecipe
 
 PER_FILE = 2000
 FEW = 40  # documents that a process is warmed by
@@ -102,12 +102,12 @@ class Chain:
         def run(stage: str, asset: str, settings: dict[str, object], inputs: list[InputArtifact]) -> InputArtifact:
             return chain.run(self._root, stage, asset, f"tiny@{snapshot}", settings, inputs)
 
-        rules, dedup = FilterRecipe(rules=RULES), {"dedup": DedupRecipe()}
+        dedup: dict[str, object] = {"dedup": DedupRecipe()}
         extracted = run("extract", "extracted_documents", {"extract": ExtractRecipe(extractor="blocks")}, [crawled])
         yield extracted
-        scores = run("score", "document_scores", {"filter": rules.measured()}, [extracted, self._models])
+        scores = run("score", "document_scores", {"filter": FILTER.measured()}, [extracted, self._models])
         yield scores
-        filtered = run("filter", "filtered_documents", {"filter": rules}, [extracted, scores])
+        filtered = run("filter", "filtered_documents", {"filter": FILTER}, [extracted, scores])
         yield filtered
         signed = run("sign", "document_signatures", dedup, [filtered])
         yield signed

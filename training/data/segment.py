@@ -313,12 +313,11 @@ def tail_of(pattern: re.Pattern[str]) -> Tail:
 def _run_of(nodes: Any) -> int | None:
     """The character of which a pattern matches any number, and nothing else; None for other patterns."""
     codes = set()
-    for kind, value in ((str(kind), value) for kind, value in nodes):
-        if kind == "MAX_REPEAT":
-            ((kind, value),) = ((str(kind), value) for kind, value in value[2]) if len(value[2]) == 1 else (("", 0),)
-        if kind != "LITERAL":
+    for kind, value in nodes:
+        repeated = list(value[2]) if str(kind) == "MAX_REPEAT" else [(kind, value)]
+        if any(str(kind) != "LITERAL" for kind, _ in repeated):
             return None
-        codes.add(value)
+        codes |= {code for _, code in repeated}
     return codes.pop() if len(codes) == 1 else None
 
 
@@ -348,7 +347,7 @@ def _codes_in(members: Any) -> set[int] | None:
         if kind == "LITERAL":
             codes.add(value)
         elif kind == "RANGE":
-            codes |= set(range(value[0], value[1] + 1)) & set(range(128))
+            codes |= set(range(value[0], min(value[1], 127) + 1))
         else:
             return None
     return codes & set(range(128))

@@ -47,8 +47,15 @@ class WordCounts:
 class Words:
     """The words of one text: as numbers of the table's chunks with the text's code points, or as they are."""
 
-    def __init__(self, text: str, table: WordTable, *, chunks: np.ndarray | None, codes: np.ndarray | None,
-                 plain: Sequence[str] = ()) -> None:  # fmt: skip
+    def __init__(
+        self,
+        text: str,
+        table: WordTable,
+        *,
+        chunks: np.ndarray | None,
+        codes: np.ndarray | None,
+        plain: Sequence[str] = (),
+    ) -> None:
         self.text = text
         self._table, self._chunks, self._codes, self._plain = table, chunks, codes, plain
 

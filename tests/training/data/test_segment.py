@@ -86,6 +86,7 @@ def by_the_patterns_alone(rules):
     made = replace(rules)
     object.__setattr__(made, "leaves_letters", False)
     object.__setattr__(made, "begins_at_others", False)
+    object.__setattr__(made, "tail", segment.ANYWHERE)
     return made
 
 
@@ -137,13 +138,35 @@ def test_where_a_match_can_begin(pattern, begins):
     assert not segment.begins_at_other(re.compile(pattern, re.IGNORECASE))
 
 
+@pytest.mark.parametrize(
+    ("pattern", "ends", "reach", "runs"),
+    [
+        (r",$|(?<=[0-9])(?:km|m/s)$|'s$", ",sm", 3, ""),
+        (r"[.-0]$|(?:a|b)+c$", None, None, None),  # no run of one character
+        (r"\.\.+$|\)$", ".)", 1, "."),
+        (r"[,;]{1,4}$|€$", ",;", 4, ""),
+        (r"a$|b", None, None, None),
+        (r"a?$", None, None, None),
+        (r"[^a]$", None, None, None),
+        (r"\d$|a$", None, None, None),
+    ],
+)
+def test_where_a_suffix_can_be(pattern, ends, reach, runs):
+    tail = segment.tail_of(re.compile(pattern))
+    if ends is None:
+        assert tail == segment.ANYWHERE
+        return
+    assert {chr(code) for code in range(128)} - tail.never == set(ends)
+    assert (tail.reach, tail.runs) == (reach, frozenset(runs))
+
+
 @pytest.mark.parametrize("code", ["en", "es", "de", "fr"])
 @settings(max_examples=100, deadline=None)
 @given(text=TEXTS)
 def test_letters_need_no_patterns(code, text):
     rules = load_rules(code)
     plain = by_the_patterns_alone(rules)
-    text += " 5km 10am cannot don't l'eau Abb."
+    text += " 5km 10am cannot don't l'eau Abb. and....... 10km/h. (5m²), x's' a;,:!?)) 10,-€ 20%."
     assert words_of(text, rules) == words_of(text, plain)
     assert [cut(chunk, rules) for chunk in text.split()] == [cut(chunk, plain) for chunk in text.split()]
 
@@ -153,7 +176,7 @@ def test_chunks_of_crawled_pages_are_cut_as_by_the_patterns_alone():
     from training.data.warc import read_warc
 
     rules = load_rules("en")
-    assert rules.leaves_letters and rules.begins_at_others
+    assert rules.leaves_letters and rules.begins_at_others and rules.tail.reach < 10 and len(rules.tail.never) > 50
     plain = by_the_patterns_alone(rules)
     path = Path(os.environ["PEDIGREE_DATA"], "crawl/snapshot-1/web-04-00000.warc.gz")
     pages = (record.content.decode("utf-8", "replace") for record in read_warc(path, max_content_bytes=20_000))
