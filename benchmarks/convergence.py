@@ -308,7 +308,8 @@ SETTINGS = {
     # nanoGPT's, its MLP of four widths as a gated one of as many weights; without its dropout, which this decoder lacks
     "small": Setting(width=128, layers=4, heads=4, mlp_width=344, length=64, rows=12, steps=2000, reference=1.88),
     "full": Setting(width=384, layers=6, heads=6, mlp_width=1024, length=256, rows=64, steps=5000, reference=1.4697),
-    # what one takes here for the same text when a CPU has to do it: narrower, Muon, QK-norm, a seventh of the tokens
+    # what one takes here for the same text when a CPU has to do it: narrower, Muon, QK-norm, and no more tokens than
+    # teach it: without dropout it learns the text by heart after four passes (docs/benchmarks.md)
     "own": Setting(
         width=256,
         layers=6,
@@ -316,7 +317,7 @@ SETTINGS = {
         mlp_width=688,
         length=256,
         rows=24,
-        steps=2000,
+        steps=600,
         reference=1.4697,
         optimizer="muon",
         learning_rate=2e-3,
