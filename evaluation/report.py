@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -80,7 +81,14 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"number": number, "percent": percent, "clip": clip, "pretty": pretty, "money": money}
+    made.filters |= {
+        "number": number,
+        "percent": percent,
+        "clip": clip,
+        "pretty": pretty,
+        "money": money,
+        "sections": sections,
+    }
     return made
 
 
@@ -108,6 +116,11 @@ def clip(text: Any, characters: int = SHOWN_CHARACTERS) -> str:
     """The first characters of a text, with a mark where it goes on."""
     whole = str(text)
     return whole if len(whole) <= characters else whole[:characters] + " …"
+
+
+def sections(page: str) -> list[tuple[str, str]]:
+    """Anchor and title of each section that is there. Texts of documents are escaped, so none of theirs is one."""
+    return re.findall(r'<h2 id="(\w+)">([^<]+)</h2>', page)
 
 
 def pretty(value: Any) -> str:

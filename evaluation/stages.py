@@ -50,7 +50,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             name="card",
-            version="8",
+            version="9",
             modules=(
                 "evaluation.card",
                 "evaluation.closer",

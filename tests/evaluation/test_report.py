@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -255,6 +256,14 @@ def test_whatever_is_there_makes_a_report(inputs):
     for item in inputs:
         assert "<h2" in render_report(records_of([Path(item.path)]))
     assert "nothing" in render_report([]).lower()
+
+
+def test_each_section_that_is_there_is_linked_and_no_other(inputs):
+    for records in (records_of(Path(item.path) for item in inputs), []):
+        page = render_report(records)
+        anchors = re.findall(r'<h2 id="(\w+)"', page)
+        assert re.findall(r'<a href="#(\w+)"', page) == anchors and "lineage" in anchors
+        assert ("scores" in anchors) == bool(records)
 
 
 def test_every_outcome_of_every_stage_is_shown(inputs):
