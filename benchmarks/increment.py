@@ -47,9 +47,9 @@ def main() -> None:
     ratios: dict[str, list[float]] = defaultdict(list)
     for _ in range(options.rounds):
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        found = json.loads(done.stdout.splitlines()[-1])
-        print(found, flush=True)
-        first, second = (found["seconds"] | {"all": sum(found["seconds"].values())} for found in found)
+        snapshots = json.loads(done.stdout.splitlines()[-1])
+        print(snapshots, flush=True)
+        first, second = (one["seconds"] | {"all": sum(one["seconds"].values())} for one in snapshots)
         for stage, took in second.items():
             ratios[stage].append(took / (first[stage] + took))
     for stage, values in ratios.items():
@@ -66,11 +66,8 @@ def measured(documents: int) -> list[dict[str, dict[str, float]]]:
         warm = Chain(root / "warm", tokenizer)
         for snapshot in SNAPSHOTS:
             warm.run(snapshot, texts[:FEW])
-        chain_ = Chain(root / "all", tokenizer)
-        return [
-            chain_.run(snapshot, some)
-            for snapshot, some in zip(SNAPSHOTS, (texts[:documents], texts[documents:]), strict=True)
-        ]
+        both = Chain(root / "all", tokenizer)
+        return [both.run(SNAPSHOTS[0], texts[:documents]), both.run(SNAPSHOTS[1], texts[documents:])]
 
 
 class Chain:

@@ -45,7 +45,7 @@ def _compiler() -> Any:
     """numba, which now sees in a kernel that another kernel names the function that it compiles.
 
     It looks whether scipy is there, for products of matrices, and asks other packages for their extensions (awkward's
-    imports awkward). No kernel here needs either: 0.3 s of each process.
+    imports awkward). No kernel here needs either: a quarter of a second of each process.
     """
     with without("scipy"):
         import numba

@@ -74,7 +74,7 @@ class Rules:
     singles: frozenset[str] = field(init=False)  # sequences of one word
     openers: frozenset[str] = field(init=False)  # the first of such two
     closers: frozenset[str] = field(init=False)  # the second
-    special: frozenset[str] = field(init=False)  # all of these, exceptions and sentence ends: not every run of letters
+    special: frozenset[str] = field(init=False)  # exceptions, sentence ends, and words that sequences begin or end with
 
     def __post_init__(self) -> None:
         every = [sequence for sequences in self.sequences.values() for sequence in sequences]
