@@ -112,7 +112,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             name="extract",
-            version="6",
+            version="7",
             reads_in_ranks=("crawl_archives",),
             in_ranks=True,
             modules=(

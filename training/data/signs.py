@@ -21,7 +21,7 @@ WORDS = {
     NAVIGATION: "|nav| |navi| navbar navigation |menu| menu|"
     " |menus breadcrumb |crumb pagination |pager| |paging| sitemap"
     " |toc| tableofcontents |skip| skiplink toolbar |tabs| topbar subnav mainnav |dropdown jumpto |prev| |next|"
-    " headerlink |permalink| editsection toplang bottomlang prevnext postnav navlinks",
+    " headerlink |permalink| editsection toplang bottomlang prevnext postnav navlinks navheader navfooter",
     COMMENTS: "|comment| |comments| commentlist comment|list |disqus"
     " respond| |replies| reply| commentform |commentaires|"
     " |kommentare| livefyre |fb|comments discussion| leserkommentare userreviews reviews|list",

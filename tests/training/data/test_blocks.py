@@ -48,6 +48,7 @@ def test_paragraphs_code_lists_and_tables_stay_readable():
         "<div id=comments><p>%s</p></div>",
         "<div class=pageFooter><p>%s</p></div>",
         "<div role=navigation><p>%s</p></div>",
+        "<div class=navheader><table><tr><th>%s</th></tr><tr><td><a href=/>Prev</a></td></tr></table></div>",
         "<div style='color: red; display: none'><p>%s</p></div>",
         "<div hidden><p>%s</p></div>",
         "<script>document.write('%s')</script>",
