@@ -153,6 +153,12 @@ def _as_strings(texts: pa.StringArray) -> Any:
 
 
 @lru_cache(maxsize=1)
+def _tokenizer(path: Path) -> Tokenizer:
+    """The reference, one for all ranks of a process: a new one for each file is slower with every file."""
+    return load_tokenizer(path)
+
+
+@lru_cache(maxsize=1)
 def _backend(path: Path) -> Any:
     """gigatoken's tokenizer, one for all ranks of a process: it remembers the words it has met."""
     import gigatoken
@@ -207,7 +213,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     """Encode one document file into shards, then decode them again."""
     item = job.input_of("tokenizer")
     source = document_files(job.input_of("decontaminated_documents"))[rank]
-    tokenizer = load_tokenizer(item.file(TOKENIZER_FILE))
+    tokenizer = _tokenizer(item.file(TOKENIZER_FILE))
     reference = reference_encoder(tokenizer)
     shape, recipe = _Shape.of(job, tokenizer), job.settings_as(ShardsRecipe, "shards")
     encoder, reason, compared = "gigatoken", "", 0
@@ -235,7 +241,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     """List the shards and judge whether they decode."""
     item = job.input_of("tokenizer")
-    shape = _Shape.of(job, load_tokenizer(item.file(TOKENIZER_FILE)))
+    shape = _Shape.of(job, _tokenizer(item.file(TOKENIZER_FILE)))
     shards = [shard for rank in ranks for shard in rank["shards"]]
     listing = {
         "tokenizer_digest": item.digest,
