@@ -459,7 +459,7 @@ def _keep(
             continue
         if not begun:  # dates and names stand between the title and the first sentences
             begun = chars[b] >= 60 and stops[b] > 0
-            if not (begun or is_title or _is_listed(t)) and chars[b] < 60:
+            if not (begun or is_title or _is_listed(t) or tag[parent[n]] == T_DD) and chars[b] < 60:
                 continue
         if chars[b] < 400 and _is_owned(html, start[first[b]], end[first[b]]):
             continue

@@ -72,6 +72,12 @@ def test_words_in_styles_and_in_ids_of_sections_name_nothing():
     assert text.count("doubled in size") == 6
 
 
+def test_what_a_list_of_terms_says_before_the_first_sentence_stays_beside_its_terms():
+    terms = "<dl><dt>Release</dt><dd><p>3.9.2</p></dd><dt>Date</dt><dd><p>September 25</p></dd></dl>"
+    text = text_of(f"<h1>Bread</h1><p>by A. Baker</p>{terms}{PROSE}")
+    assert text.startswith("Bread\n\nRelease\n3.9.2\nDate\nSeptember 25\n\n")
+
+
 def test_text_that_is_shown_only_without_scripts_is_found_where_there_is_no_other():
     hidden = f"<script type=text/template>{PROSE}</script><NoScript>{PROSE * 2}</noscript>"
     assert text_of(f"<h2>Bread</h2><div>{hidden}</div>").count("doubled in size") == 6
