@@ -4,7 +4,8 @@ A peer is a folder `PEERS/<name>` from which it can be imported; none is part of
 
     pip install --no-deps --target PEERS/litgpt litgpt lightning lightning-utilities pytorch-lightning torchmetrics \\
         'jsonargparse<4.42'
-    pip install --no-deps --target PEERS/torchtitan torchtitan==0.2.2 torchdata tyro tomli
+    pip install --no-deps --target PEERS/torchtitan torchtitan==0.2.2 torchdata tyro tomli \\
+        docstring_parser typeguard shtab rich
         (it also imports triton, datasets and tensorboard, which an environment for GPUs mostly has)
     PEERS/nanochat: a checkout of karpathy/nanochat
     pip install --no-deps --target PEERS/torchao torchao
