@@ -63,7 +63,7 @@ test: export TOKENIZERS_PARALLELISM = false
 # Waiting threads sleep: tests run several processes on few cores.
 test: export OMP_WAIT_POLICY = PASSIVE
 test: env ## run the tests; ARGS= goes to pytest
-	$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --no-loadscope-reorder tests $(ARGS)
+	$(BIN)/python -m pytest -q --numprocesses 3 --durations 15 --dist loadfile --no-loadscope-reorder tests $(ARGS)
 
 dev: env ## open the UI on this machine
 	$(BIN)/pedigree dev

@@ -1,4 +1,4 @@
-"""How the tests are spread over processes (`make test` starts two)."""
+"""How the tests are spread over processes (`make test` starts three)."""
 
 from __future__ import annotations
 
@@ -10,21 +10,25 @@ from xdist.scheduler import LoadFileScheduling
 
 # A machine holds one scheduler of the tests; what the end-to-end tests look at is made once for all of them.
 ONE_AT_A_TIME = ("tests/cluster/", "tests/end_to_end/")
-# Ten minutes, mostly of waiting for the daemon: begun first, the other process works through the rest beside it.
-FIRST = "tests/end_to_end/test_services.py"
+# Minutes of waiting for the daemon, apart from the other end-to-end tests.
+SERVICES = "tests/end_to_end/test_services.py"
+# Half of the time, mostly of waiting: begun first, so that a third process works through the rest beside them.
+FIRST = (SERVICES, *reversed(ONE_AT_A_TIME))
 
 
 class _Together(LoadFileScheduling):
     """Tests of a file, and of the folders above, run in one process, in order."""
 
     def _split_scope(self, nodeid: str) -> str:
-        together = () if nodeid.startswith(FIRST) else ONE_AT_A_TIME
+        together = () if nodeid.startswith(SERVICES) else ONE_AT_A_TIME
         return next((folder for folder in together if nodeid.startswith(folder)), super()._split_scope(nodeid))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest first."""
-    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
+    items.sort(
+        key=lambda item: next((place for place, one in enumerate(FIRST) if item.nodeid.startswith(one)), len(FIRST))
+    )
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
