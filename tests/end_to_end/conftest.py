@@ -1,12 +1,14 @@
-"""The small kitchen, run once a session by the command line itself; further runs start from its artifacts."""
+"""The small kitchen, run once for all processes of the tests by the command line itself; further runs start from it."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +40,35 @@ def pedigree(*arguments: str, root: Path, **environment: str) -> Ran:
 
 
 @pytest.fixture(scope="session")
-def root(tmp_path_factory) -> Path:
-    """One root for the session: what one test makes the next finds made, as users have it."""
-    return tmp_path_factory.mktemp("runs")
+def shared(tmp_path_factory) -> Path:
+    """A folder of all processes of the tests."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture(scope="session")
-def first(root) -> Ran:
-    """The small kitchen from its crawl to the end."""
-    return pedigree("run", "kitchen-small", root=root)
+def root(shared) -> Path:
+    """One root for the session: what one test makes the next finds made, as users have it."""
+    return shared / "kitchen-small"
+
+
+@pytest.fixture(scope="session")
+def untouched(shared) -> Path:
+    """A copy of the root as the first run left it, which no test changes."""
+    return shared / "kitchen-small-untouched"
+
+
+@pytest.fixture(scope="session")
+def first(shared, root, untouched) -> Ran:
+    """The small kitchen from its crawl to the end. The first process that asks makes it, another one waits for it."""
+    said = shared / "kitchen-small.json"
+    with (shared / "kitchen-small.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not said.exists():
+            ran = pedigree("run", "kitchen-small", root=root)
+            shutil.copytree(root, untouched)
+            said.write_text(json.dumps(asdict(ran)))
+    return Ran(**json.loads(said.read_text()))
 
 
 @pytest.fixture(scope="session")

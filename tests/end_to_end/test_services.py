@@ -18,15 +18,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def copied(first, root, tmp_path_factory):
+def copied(first, untouched, tmp_path_factory):
     """A root with the small kitchen's artifacts and a Dagster instance of its own."""
     assert first.code == 0, first.errors
     copy = tmp_path_factory.mktemp("services")
-    for name in filter(lambda name: (root / name).exists(), CHAIN):
-        shutil.copytree(root / name, copy / name)
-    for path in (root / "refs").glob("*/kitchen-small[.@]*"):  # other tests' variants were never run under this root
-        (copy / "refs" / path.parent.name).mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, copy / "refs" / path.parent.name)
+    for name in ("refs", *(name for name in CHAIN if (untouched / name).exists())):
+        shutil.copytree(untouched / name, copy / name)
     return copy
 
 
