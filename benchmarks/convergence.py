@@ -300,7 +300,6 @@ class Setting:
     reference: float
     optimizer: Literal["adamw", "muon"] = "adamw"
     learning_rate: float = 1e-3
-    weight_decay: float = 0.1
     warmup_steps: int = 100
     qk_norm: bool = False
 
@@ -418,7 +417,6 @@ def _shakespeare_trainer(setting: Setting, tokens: np.ndarray, vocabulary: int, 
         optimizer=setting.optimizer,
         learning_rate=setting.learning_rate,
         muon_learning_rate=0.01,
-        weight_decay=setting.weight_decay,
         beta2=0.99,
         schedule="cosine" if setting.optimizer == "adamw" else "linear",
         warmup_fraction=setting.warmup_steps / setting.steps,
