@@ -254,7 +254,10 @@ class Lease:
             return None
 
     def _write(self) -> None:
-        write_json(self._path, {"owner": self._owner, "token": self._token, "renewed": time.time()})
+        # Nothing of a lease must outlive a power failure, and a busy disk can take longer for one fsync than a guard
+        # or even a heartbeat may be old.
+        lease = {"owner": self._owner, "token": self._token, "renewed": time.time()}
+        write_json(self._path, lease, durable=False)
 
     def _renew(self) -> None:
         while not self._stop.wait(LEASE_SECONDS / 4):
