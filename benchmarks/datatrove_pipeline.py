@@ -8,9 +8,9 @@ installed, 2.3.1, which datatrove 0.10.1 does not ask for: its own requirement e
 (`requirements/overrides.txt`).
 
 `fast` asks trafilatura for its fast way, the one documented setting that saves it time: no second algorithm where the
-first finds little. `told` also writes what each block drops, into `OUTPUT-dropped/BLOCK/`, and is for explaining, not
-for timing. `as-ours` is that with the extractor's two other choices undone: no limit of a second of the clock, and no
-paragraph left out because a page before had it.
+first finds little. `told` also writes what each block drops, into `OUTPUT-dropped/BLOCK/`, leaves personal data as it
+is, and is for explaining, not for timing. `as-ours` is that with the extractor's two other choices undone: no limit of
+a second of the clock, and no paragraph left out because a page before had it.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def main(source: str, output: str, workers: int, mode: str = "") -> None:
         GopherQualityFilter(**writes("gopher_quality")),
         C4QualityFilter(filter_no_terminal_punct=False, **writes("c4")),
         FineWebQualityFilter(**writes("fineweb")),
-        PIIFormatter(),
+        *([] if is_told else [PIIFormatter()]),
         JsonlWriter(output),
     ]
     LocalPipelineExecutor(

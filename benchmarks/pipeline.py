@@ -14,7 +14,7 @@ of both, how far the kept pages agree, and how well each side's extractor does o
 
 `--explain` times nothing: why the pages that only one side keeps were dropped by the other, and, where both sides use
 trafilatura, how many of the pages that both keep have the same text, as the peer is and with its own two choices undone
-(`benchmarks.datatrove_pipeline`).
+(`benchmarks.datatrove_pipeline`). Neither side replaces personal data then: what counts as such is a choice of its own.
 
 `--steady` runs ours alone, with one worker, with two, and with two beside two loops that take a core each: exit code 1
 when one artifact differs in a byte.
@@ -52,7 +52,7 @@ from training.data.sources import resolve
 FOLDER = "data://crawl"
 SNAPSHOT = "snapshot-1"  # what the copies of whichever are called
 STAGES = ("extracted_documents", "document_scores", "filtered_documents")
-RULES = ["url", "language", "gopher_repetition", "gopher_quality", "c4", "fineweb", "personal_data"]
+RULES = ["url", "language", "gopher_repetition", "gopher_quality", "c4", "fineweb"]
 EXTRACT: dict[str, dict[str, Any]] = {
     "resiliparse": {"extractor": "resiliparse"},
     "blocks": {"extractor": "blocks"},
@@ -62,13 +62,6 @@ EXTRACT: dict[str, dict[str, Any]] = {
     "trafilatura, every page": {"extractor": "trafilatura"},
 }
 """What the recipe says under `extract`. The peer looks at languages after extraction; before it is part of ours."""
-REPLACED = {
-    "<EMAIL>": ("email@example.com", "firstname.lastname@example.org"),
-    "<IP_ADDRESS>": (
-        "22.214.171.124", "126.96.36.199", "188.8.131.52", "184.108.40.206", "220.127.116.11", "18.104.22.168"
-    ),
-}  # fmt: skip
-"""What stands for personal data in our texts, and what datatrove's PIIFormatter writes in turn."""
 MOST_EXAMPLES = 5
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
@@ -100,7 +93,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         pages = copy_pages(folder / "warc", options)
-        jobs = {name: prepared(folder / "warc", folder / name, EXTRACT[name]) for name in options.extractors}
+        jobs = {name: prepared(folder, name, explain=options.explain) for name in options.extractors}
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)  # so that processes whose parents ended are told to this one
         if options.steady:
             return steady(jobs, pages)
@@ -180,23 +173,18 @@ def print_reasons(title: str, ids: Collection[str], reasons: Mapping[str, str], 
 def print_texts(own: Mapping[str, str], other: Mapping[str, str]) -> None:
     """How many of the pages that both keep have the same text, and where the others first differ."""
     both = sorted(own.keys() & other)
-    differ = [(normal(own[id]), normal(other[id])) for id in both if normal(own[id]) != normal(other[id])]
+    spaced = {id: [" ".join(side[id].split()) for side in (own, other)] for id in both}
+    differ = [(mine, yours) for mine, yours in spaced.values() if mine != yours]
     print(
-        f"{len(both) - len(differ)} of {len(both)} texts are equal ({1 - len(differ) / max(1, len(both)):.2%});", end=""
+        f"{len(both) - len(differ)} of {len(both)} texts are equal ({1 - len(differ) / max(1, len(both)):.2%}),"
+        f" {sum(own[id] == other[id] for id in both)} with every space;",
+        end="",
     )
     print(f" of the others {sum(len(mine) > len(yours) for mine, yours in differ)} are longer on our side")
     for mine, yours in differ[:MOST_EXAMPLES]:
         at = next((n for n, (one, other) in enumerate(zip(mine, yours, strict=False)) if one != other), 0)
         start = max(0, at - 30)
         print(f"  ours {mine[start : at + 50]!r}, theirs {yours[start : at + 50]!r}")
-
-
-def normal(text: str) -> str:
-    """A text with one space between words, and either side's stand-ins for personal data alike."""
-    for ours, theirs in REPLACED.items():
-        for one in theirs:
-            text = text.replace(one, ours)
-    return " ".join(text.split())
 
 
 def texts_of_theirs(output: Path) -> dict[str, str]:
@@ -337,10 +325,11 @@ def theirs(source: Path, output: Path, workers: int, *mode: str) -> Took:
     return Took(cpu, wall, frozenset(texts_of_theirs(output)))
 
 
-def prepared(source: Path, root: Path, extract: Mapping[str, Any]) -> list[Path]:
+def prepared(folder: Path, name: str, *, explain: bool) -> list[Path]:
     """The job files of the three stages, after one run of the recipe."""
+    root = folder / name
     root.mkdir()
-    (root / "recipe.yaml").write_text(yaml.safe_dump(recipe(source, extract)), "utf-8")
+    (root / "recipe.yaml").write_text(yaml.safe_dump(recipe(folder / "warc", EXTRACT[name], explain=explain)), "utf-8")
     done = subprocess.run(
         [*PEDIGREE, "run", str(root / "recipe.yaml"), "--root", str(root), "--until", STAGES[-1], "--json"],
         check=True,
@@ -371,8 +360,9 @@ def ours(jobs: list[Path], workers: int, pages: Pages, loops: int = 0) -> Took:
     return Took(cpu, wall, kept, digests)
 
 
-def recipe(source: Path, extract: Mapping[str, Any]) -> dict[str, object]:
+def recipe(source: Path, extract: Mapping[str, Any], *, explain: bool) -> dict[str, object]:
     """The kitchen's filters with the rules and thresholds of datatrove's FineWeb example, on these files."""
+    personal = {"rules": RULES} if explain else {"rules": [*RULES, "personal_data"], "personal_data": ["email", "ip"]}
     return {
         "extends": "kitchen",
         "name": "fineweb-rules",
@@ -380,10 +370,9 @@ def recipe(source: Path, extract: Mapping[str, Any]) -> dict[str, object]:
         "extract": dict(extract),
         "quality": {"reference": ["data://text/c4_demo.jsonl.gz"], "snapshots": [SNAPSHOT], "negatives": 200},
         "filter": {
-            "rules": RULES,
+            **personal,
             "gopher_min_alphabetic_fraction": 0.8,
             "c4_min_words_per_line": 3,
-            "personal_data": ["email", "ip"],
             "min_kept_fraction": 0.01,
         },
         "tokenizer": {"snapshots": [SNAPSHOT]},

@@ -12,7 +12,7 @@ from xdist.scheduler import LoadFileScheduling
 ONE_AT_A_TIME = ("tests/cluster/", "tests/end_to_end/")
 # Minutes of waiting for the daemon, apart from the other end-to-end tests.
 SERVICES = "tests/end_to_end/test_services.py"
-# Half of the time, mostly of waiting: begun first, so that a third process works through the rest beside them.
+# Each of them takes minutes: begun first, so that a third process works through the rest beside them.
 FIRST = (SERVICES, *reversed(ONE_AT_A_TIME))
 
 
