@@ -30,6 +30,7 @@ import numpy as np
 
 from training.data import arpa, classifier, perplexity, personal_data, toxicity, wordtable
 from training.data.documents import read_documents
+from training.data.forms import lines_of
 from training.data.language import identify, model_path
 from training.data.lid import read_model
 from training.data.limits import Page
@@ -214,7 +215,7 @@ def kenlm(*, peers: str, queried: Path | None) -> None:
         return
     seen = [row["text"] for row in read_rows("data://text/c4_demo.jsonl.gz")]
     asked = [row["text"] for row in read_rows(LABELLED)]
-    lines = [line for text in asked for line in perplexity.lines_of(text)][:5000]
+    lines = [line for text in asked for line in lines_of(text)][:5000]
     for order in (3, 5):
         model = perplexity.train(seen, order=order)
         with tempfile.TemporaryDirectory() as folder:
@@ -237,7 +238,7 @@ def _query_tiny(query: Any, out: Path) -> None:
     model = query.Model(str(out.with_name("tiny.arpa")))
     rows = {}
     for text in texts:
-        (line,) = perplexity.lines_of(text)
+        (line,) = lines_of(text)
         rows[text] = [round(value, 7) for value, _, _ in model.full_scores(" ".join(line), bos=True, eos=True)]
     entries = (f" {json.dumps(text, ensure_ascii=False)}: {json.dumps(values)}" for text, values in rows.items())
     out.write_text("{\n" + ",\n".join(entries) + "\n}\n", "utf-8")

@@ -4,7 +4,7 @@
 
 writes the model of a `quality_models` artifact. Logarithms are to base 10 and have nine digits, which is enough that
 `read_arpa` gives back the very same model. KenLM's query of such a file gives the probabilities that the model gives
-(docs/filters.md has the figures); it wants the words of `training.data.perplexity.lines_of`, joined by spaces.
+(docs/filters.md has the figures); it wants the words of `training.data.forms.lines_of`, joined by spaces.
 """
 
 from __future__ import annotations

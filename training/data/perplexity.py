@@ -6,22 +6,23 @@ alone is what an unknown word gets. Left out: pruning and quantization. CCNet (a
 perplexity.
 
 N-grams are kept as a trie in arrays: an n-gram's key is (index of its first n - 1 words among the (n-1)-grams, last
-word).
+word). Keys are sorted, so those that go on from one (n-1)-gram lie together, and a query goes down the trie.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import load_file, save
 
 from training.artifact import write_json, written
+from training.data.forms import Column, Formed, Forms, shared_forms
+from training.data.native import native
 from training.job import DataError
 
 START, END, UNKNOWN = "<s>", "</s>", "<unk>"
@@ -30,24 +31,8 @@ WORD_BITS = 24  # at most 16.7 million different words
 MAX_WORDS = 1 << WORD_BITS
 NO_NODE = np.int64(-1)
 
-# A run of letters and marks with inner apostrophes, a run of digits, or one other sign.
-_TOKEN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*|\d+|[^\w\s]|_")
-_DIGIT = re.compile(r"\d")
 
-
-def words_of(line: str) -> list[str]:
-    """The words and signs of a line, lower-cased, every digit as 0 (as in CCNet), so that numbers share their form."""
-    return _TOKEN.findall(_DIGIT.sub("0", line.lower()))
-
-
-def lines_of(text: str) -> list[list[str]]:
-    """The words of each line that has any, as `words_of` gives them. A line is what the model takes for a sentence."""
-    # A line's end ends a word too, so that a text is lower-cased as its lines are.
-    plain = _DIGIT.sub("0", text.lower())
-    return [words for line in plain.splitlines() if (words := _TOKEN.findall(line))]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class NgramModel:
     """Probabilities of words after up to `order` - 1 others.
 
@@ -68,22 +53,44 @@ class NgramModel:
 
     def log_probabilities(self, lines: Sequence[Sequence[str]]) -> np.ndarray:
         """Natural log probability of every word and every line's end, float64 [words + lines], in order."""
-        if not lines:
-            return np.zeros(0)
-        ids = _encode(lines, self.vocabulary)
-        nodes = _nodes(ids, self.keys)
-        result = self.log_probability[0][ids].astype(np.float64)
-        for k in range(1, self.order):
-            context = _before(nodes[k - 1])
-            backoff = np.where(context >= 0, self.log_backoff[k - 1][np.maximum(context, 0)], 0.0)
-            longer = self.log_probability[k][np.maximum(nodes[k], 0)] if len(self.log_probability[k]) else 0.0
-            result = np.where(nodes[k] >= 0, longer, result + backoff)
-        return result[ids != START_ID]
+        words = [word for line in lines for word in line]
+        numbers = np.array([self.vocabulary.get(word, UNKNOWN_ID) for word in words], np.int32)
+        return self._descended(numbers, np.cumsum([len(line) for line in lines], dtype=np.int64))
 
     def perplexity(self, text: str) -> float:
         """exp of the mean negative log probability of a word (or line end); infinity for a text without words."""
-        values = self.log_probabilities(lines_of(text))
+        forms = shared_forms()
+        formed = forms.of(text)
+        values = self._descended(self._column.of(forms)[formed.numbers], formed.line_ends)
         return float(np.exp(-values.mean())) if len(values) else float("inf")
+
+    def _descended(self, numbers: np.ndarray, line_ends: np.ndarray) -> np.ndarray:
+        result = np.empty(len(numbers) + len(line_ends))
+        _descend(numbers, line_ends, *self._trie, np.empty((2, self.order), np.int64), result)
+        return result
+
+    @cached_property
+    def _column(self) -> Column:
+        """Each form's number here."""
+        return Column(lambda word: self.vocabulary.get(word, UNKNOWN_ID), np.int32)
+
+    @cached_property
+    def _trie(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """The n-grams of all orders end to end, words first: (where those that go on from each begin, int64 [n + 1];
+        last word, int32 [n]; log probability and log backoff, float32 [n])."""
+        sizes = [len(values) for values in self.log_probability]
+        ends = np.cumsum(sizes)
+        begins = [
+            end + np.searchsorted(longer >> np.uint64(WORD_BITS), np.arange(size, dtype=np.uint64))
+            for end, size, longer in zip(ends, sizes, (*self.keys[1:], np.zeros(0, np.uint64)), strict=True)
+        ]
+        words = [np.arange(sizes[0]), *(keys & np.uint64(MAX_WORDS - 1) for keys in self.keys[1:])]
+        return (
+            np.concatenate([*begins, ends[-1:]]),
+            np.concatenate([some.astype(np.int32) for some in words]),
+            np.concatenate(self.log_probability),
+            np.concatenate(self.log_backoff),
+        )
 
     def save(self, folder: Path, name: str) -> list[str]:
         """Write `<name>.safetensors` and `<name>.vocabulary.json`; returns their names."""
@@ -113,30 +120,31 @@ class NgramModel:
 
 def train(texts: Iterable[str], *, order: int) -> NgramModel:
     """The model of `texts`, whose order does not matter. DataError when they hold no word."""
-    lines = [line for text in texts for line in lines_of(text)]
-    if not lines:
+    forms = Forms()
+    formed = [forms.of(text) for text in texts]
+    if not forms.words:
         raise DataError("reference texts: no word in them, so there is nothing to estimate perplexity from")
-    words = sorted({word for line in lines for word in line})
-    if len(words) + 3 > MAX_WORDS:
-        raise DataError(f"reference texts: {len(words)} different words; at most {MAX_WORDS - 3} are possible")
-    vocabulary = {word: number for number, word in enumerate([START, END, UNKNOWN, *words])}
-    ids = _encode(lines, vocabulary)
-    keys = _ngram_keys(ids, order)
-    nodes = _nodes(ids, keys)
-    counts = [_adjusted_counts(nodes, keys, ids, k, len(vocabulary)) for k in range(order)]
-    return _estimate(vocabulary, keys, nodes, counts)
+    if len(forms.words) + 3 > MAX_WORDS:
+        raise DataError(f"reference texts: {len(forms.words)} different words; at most {MAX_WORDS - 3} are possible")
+    vocabulary = {word: number for number, word in enumerate([START, END, UNKNOWN, *sorted(forms.words)])}
+    ids = _sentences(formed, np.array([vocabulary[word] for word in forms.words]))
+    keys, nodes = _ngrams(ids, order)
+    sizes = [len(vocabulary), *map(len, keys[1:])]
+    suffixes = [_suffixes(*nodes[k - 1 : k + 1], sizes[k]) for k in range(1, order)]
+    counts = [_adjusted_counts(ids, *one) for one in zip(nodes, sizes, [*suffixes, None], strict=True)]
+    return _estimate(vocabulary, keys, suffixes, counts)
 
 
-def _encode(lines: Sequence[Sequence[str]], vocabulary: dict[str, int]) -> np.ndarray:
-    """`<s> words </s>` of all lines end to end, int64."""
-    words = [word for line in lines for word in line]
-    ends = np.cumsum([len(line) + 2 for line in lines])
-    ids = np.empty(len(words) + 2 * len(lines), np.int64)
+def _sentences(formed: Sequence[Formed], numbers: np.ndarray) -> np.ndarray:
+    """`<s> words </s>` of all lines end to end, int64; `numbers` are those of the forms."""
+    words = numbers[np.concatenate([one.numbers for one in formed])]
+    lengths = np.concatenate([np.diff(one.line_ends, prepend=0) for one in formed])
+    ends = np.cumsum(lengths + 2)
+    ids = np.empty(len(words) + 2 * len(lengths), np.int64)
     is_word = np.ones(len(ids), np.bool_)
-    starts = np.concatenate([[0], ends[:-1]])
-    is_word[starts] = is_word[ends - 1] = False
-    ids[is_word] = np.fromiter(map(vocabulary.get, words, repeat(UNKNOWN_ID)), np.int64, len(words))
-    ids[starts], ids[ends - 1] = START_ID, END_ID
+    is_word[ends - lengths - 2] = is_word[ends - 1] = False
+    ids[is_word] = words
+    ids[ends - lengths - 2], ids[ends - 1] = START_ID, END_ID
     return ids
 
 
@@ -155,15 +163,16 @@ def _keys_at(ids: np.ndarray, shorter: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return (np.maximum(prefix, 0).astype(np.uint64) << np.uint64(WORD_BITS)) | ids.astype(np.uint64), present
 
 
-def _ngram_keys(ids: np.ndarray, order: int) -> tuple[np.ndarray, ...]:
-    """The sorted keys of all n-grams of each order; the first order has none, its index is the word."""
-    keys = [np.zeros(0, dtype=np.uint64)]
-    nodes = ids
+def _ngrams(ids: np.ndarray, order: int) -> tuple[tuple[np.ndarray, ...], list[np.ndarray]]:
+    """The sorted keys of all n-grams of each order (the first has none, its index is the word), and for each order k
+    the index of the k-gram that ends at each position, NO_NODE where there is none."""
+    keys, nodes = [np.zeros(0, dtype=np.uint64)], [ids]
     for _ in range(1, order):
-        candidates, present = _keys_at(ids, nodes)
-        keys.append(np.unique(candidates[present]))
-        nodes = found(candidates, present, keys[-1])
-    return tuple(keys)
+        candidates, present = _keys_at(ids, nodes[-1])
+        ordered = np.sort(candidates[present])
+        keys.append(ordered[np.diff(ordered, prepend=ordered[:1] + 1) != 0])
+        nodes.append(found(candidates, present, keys[-1]))
+    return tuple(keys), nodes
 
 
 def found(candidates: np.ndarray, present: np.ndarray, keys: np.ndarray) -> np.ndarray:
@@ -174,34 +183,61 @@ def found(candidates: np.ndarray, present: np.ndarray, keys: np.ndarray) -> np.n
     return np.where(present & (keys[index] == candidates), index, NO_NODE)
 
 
-def _nodes(ids: np.ndarray, keys: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """For each order k, the index of the k-gram that ends at each position, NO_NODE where the model has none."""
-    nodes = [ids]
-    for k in range(1, len(keys)):
-        candidates, present = _keys_at(ids, nodes[-1])
-        nodes.append(found(candidates, present, keys[k]))
-    return nodes
+@native
+def _descend(numbers, line_ends, begins, words, probability, backoff, nodes, result):  # type: ignore[no-untyped-def]
+    """Fill `result` with the log probability of each word of the lines, and of each line's end.
 
-
-def _size(k: int, keys: Sequence[np.ndarray], num_words: int) -> int:
-    return num_words if k == 0 else len(keys[k])
-
-
-def _adjusted_counts(
-    nodes: Sequence[np.ndarray], keys: Sequence[np.ndarray], ids: np.ndarray, k: int, num_words: int
-) -> np.ndarray:
-    """Counts of the highest order; below it the number of distinct left neighbours. int64 [n_k].
-
-    An n-gram that starts a line has no left neighbour and keeps its count. `<s>` itself is never predicted: 0.
+    `nodes` [2, order] is room for the n-grams of each order that end at a position, and at the one before.
     """
-    size = _size(k, keys, num_words)
-    here = nodes[k][(nodes[k] >= 0) & (ids != START_ID)]
-    plain = np.bincount(here, minlength=size)
-    if k == len(keys) - 1:
+    place = out = 0
+    for line_end in line_ends:
+        before, here = nodes[0], nodes[1]
+        before[:] = -1
+        before[0] = START_ID
+        while place <= line_end:
+            word = numbers[place] if place < line_end else END_ID
+            here[0] = word
+            value = np.float64(probability[word])
+            for k in range(1, len(here)):
+                context = before[k - 1]
+                here[k] = _longer(context, word, begins, words)
+                if here[k] >= 0:
+                    value = np.float64(probability[here[k]])
+                elif context >= 0:
+                    value += np.float64(backoff[context])
+            before, here = here, before
+            result[out] = value
+            out += 1
+            place += 1
+        place = line_end
+
+
+@native
+def _longer(context, word, begins, words):  # type: ignore[no-untyped-def]
+    """The n-gram that goes on from another with a word, -1 where there is none."""
+    if context < 0:
+        return -1
+    low, end = begins[context], begins[context + 1]
+    high = end
+    while low < high:
+        middle = (low + high) >> 1
+        if words[middle] < word:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < end and words[low] == word else -1
+
+
+def _adjusted_counts(ids: np.ndarray, nodes: np.ndarray, size: int, longer: np.ndarray | None) -> np.ndarray:
+    """Counts of the highest order; below it the number of distinct left neighbours. int64 [size].
+
+    `longer` are the suffixes of the n-grams one longer. An n-gram that starts a line has no left neighbour and keeps
+    its count. `<s>` itself is never predicted: 0.
+    """
+    plain = np.bincount(nodes[(nodes >= 0) & (ids != START_ID)], minlength=size)
+    if longer is None:
         return plain
-    longer = (nodes[k + 1] >= 0) & (ids != START_ID)
-    _, first = np.unique(nodes[k + 1][longer], return_index=True)
-    neighbours = np.bincount(nodes[k][longer][first], minlength=size)
+    neighbours = np.bincount(longer, minlength=size)
     # Only n-grams that begin with <s> have no longer n-gram ending where they end.
     return np.where(neighbours > 0, neighbours, plain)
 
@@ -221,7 +257,7 @@ def discounts(counts: np.ndarray) -> np.ndarray:
 
 
 def _estimate(
-    vocabulary: dict[str, int], keys: tuple[np.ndarray, ...], nodes: list[np.ndarray], counts: list[np.ndarray]
+    vocabulary: dict[str, int], keys: tuple[np.ndarray, ...], suffixes: list[np.ndarray], counts: list[np.ndarray]
 ) -> NgramModel:
     order, num_words = len(keys), len(vocabulary)
     probabilities: list[np.ndarray] = []
@@ -229,7 +265,7 @@ def _estimate(
     for k in range(order):
         discounted = counts[k] - discounts(counts[k])[np.minimum(counts[k], 3)]
         contexts = np.zeros(num_words, np.int64) if k == 0 else (keys[k] >> np.uint64(WORD_BITS)).astype(np.int64)
-        size = 1 if k == 0 else _size(k - 1, keys, num_words)
+        size = 1 if k == 0 else len(counts[k - 1])
         total = np.bincount(contexts, weights=counts[k], minlength=size)
         kept = np.bincount(contexts, weights=discounted, minlength=size)
         is_context = total > 0
@@ -240,7 +276,7 @@ def _estimate(
             probability = discounted / total[0] + remainder[0] * shorter
             probability[START_ID] = 1.0  # never asked for; its logarithm is 0
         else:
-            shorter = probabilities[k - 1][_suffixes(nodes, k, len(keys[k]))]
+            shorter = probabilities[k - 1][suffixes[k - 1]]
             probability = discounted / total[contexts] + remainder[contexts] * shorter
             remainders.append(remainder)
         probabilities.append(probability)
@@ -253,9 +289,12 @@ def _estimate(
     )
 
 
-def _suffixes(nodes: list[np.ndarray], k: int, size: int) -> np.ndarray:
-    """For each n-gram of order k, the index of its last n - 1 words among the n-grams one shorter. int64 [n_k]."""
-    present = nodes[k] >= 0
+def _suffixes(shorter: np.ndarray, nodes: np.ndarray, size: int) -> np.ndarray:
+    """For each n-gram of an order, the index of its last n - 1 words among the n-grams one shorter. int64 [size].
+
+    `nodes` and `shorter` say which n-gram of the two orders ends at each position.
+    """
+    present = nodes >= 0
     suffixes = np.zeros(size, dtype=np.int64)
-    suffixes[nodes[k][present]] = nodes[k - 1][present]
+    suffixes[nodes[present]] = shorter[present]
     return suffixes

@@ -145,12 +145,12 @@ def _reference_models(job: Job, recipe: QualityRecipe, work: Work) -> Made:
     candidates = [text for text in candidates if text not in held]
     crawled = {code: _sample(candidates, recipe, code) for code in dict.fromkeys((language, *learned))}
     sides = {code: (texts, crawled[code]) for code, texts in learned.items()}
-    ngrams = _train_ngrams(recipe, sides or {"": (references, crawled[language])})
+    ngrams, seen = _train_ngrams(recipe, sides or {"": (references, crawled[language])})
     negatives = crawled[language]
     if recipe.negative:
         negatives = _texts(job, recipe.negative, recipe.negative_field, "quality.negative", but=held)
         _check_apart("quality.reference and quality.negative", references, negatives)
-    texts = ReferenceTexts(references=references, language=language, negatives=negatives, crawled=crawled[language])
+    texts = ReferenceTexts(references=references, language=language, negatives=negatives, crawl_perplexities=seen)
     made = _train(recipe, work, texts, ngrams, labelled)
     return replace(made, counts=_counts(pages, sum(map(len, crawled.values()))))
 
@@ -202,20 +202,22 @@ def _in_language(references: Sequence[str], code: str) -> list[str]:
     return found
 
 
-def _train_ngrams(recipe: QualityRecipe, sides: Mapping[str, tuple[list[str], list[str]]]) -> dict[str, BucketedNgrams]:
+def _train_ngrams(
+    recipe: QualityRecipe, sides: Mapping[str, tuple[list[str], list[str]]]
+) -> tuple[dict[str, BucketedNgrams], dict[str, np.ndarray]]:
     """Per language (reference texts, crawled pages) the model of the former, or of a file that the recipe names, with
-    the buckets of the latter."""
-    models = {}
+    the buckets of the latter; and their perplexities under it."""
+    models, perplexities = {}, {}
     files = {one.language: one.uri for one in recipe.ngram_files}
     for code, (references, crawled) in sides.items():
         if code in files:
             ngram = _of_file(files[code])
         else:
             ngram = perplexity.train(_split(references, recipe.held_out_fraction)[0], order=recipe.ngram_order)
-        seen = np.array([ngram.perplexity(text) for text in crawled])
+        seen = perplexities[code] = np.array([ngram.perplexity(text) for text in crawled])
         low, high = (float(np.quantile(seen, share)) for share in (1 / 3, 2 / 3))
         models[code] = BucketedNgrams(ngram=ngram, bucket_limits=(low, high))
-    return models
+    return models, perplexities
 
 
 def _of_file(uri: str) -> NgramModel:
@@ -225,12 +227,12 @@ def _of_file(uri: str) -> NgramModel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReferenceTexts:
-    """The two sides of the classifier, and the sampled crawl pages in the references' language."""
+    """The two sides of the classifier, and how the sampled crawl pages read to each language's n-gram model."""
 
     references: list[str]
     language: str
     negatives: list[str]
-    crawled: list[str]
+    crawl_perplexities: Mapping[str, np.ndarray]
 
 
 def _train(
@@ -246,9 +248,9 @@ def _train(
     work.progress.message(f"{len(texts.references)} reference texts in {language!r}, {len(texts.negatives)} negatives")
     model, classifier_file = _classifier(recipe, work, good, bad)
     auc = classifier.area_under_curve([model.score(t) for t in good_held_out], [model.score(t) for t in bad_held_out])
-    main = (ngrams.get("") or ngrams.get(language) or next(iter(ngrams.values()))).ngram
+    code = next((code for code in ("", language) if code in ngrams), next(iter(ngrams)))
+    main = ngrams[code].ngram
     seen = np.array([main.perplexity(text) for text in good_held_out])
-    crawled = np.array([main.perplexity(text) for text in texts.crawled])
     limits = {code: list(one.bucket_limits) for code, one in ngrams.items()}
     saved = [name for code, one in ngrams.items() for name in one.ngram.save(work.path, file_of(code))]
     summary = {"has_models": True, "bucket_limits": limits, "language": language, "ngram_order": recipe.ngram_order}
@@ -259,7 +261,7 @@ def _train(
         "negative_texts": len(texts.negatives),
         "held_out_texts": len(good_held_out) + len(bad_held_out),
         "held_out_reference_perplexity": float(np.median(seen)),
-        "crawl_perplexity": float(np.median(crawled)),
+        "crawl_perplexity": float(np.median(texts.crawl_perplexities[code])),
         "ngrams": float(sum(sum(map(len, one.ngram.log_probability)) for one in ngrams.values())),
         "vocabulary": float(len(main.vocabulary)),
     }

@@ -13,12 +13,12 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from datatrove.utils.text import PUNCTUATION_SET
 
 from training.data import segment
+from training.data.chunks import ChunkIndex, code_points, extended, is_space
 from training.data.native import native
 from training.data.repetition import repeated_native, repeated_words
 from training.data.segment import Rules
@@ -89,7 +89,7 @@ class WordTable:
         self._word_facts = np.zeros((1024, len(_FACTS)), np.int64)
         self._word_lengths = np.zeros(1024, np.int32)
         self._new_facts: list[tuple[int, ...]] = []  # of words that are not among them yet
-        self._index = _Index()
+        self._index = ChunkIndex()
         self._together: dict[str, int] = {}  # of chunks that are cut as one
         self._rows = np.zeros((1024, _COLUMNS), np.int64)
         self._cut = np.zeros(4096, np.int32)  # the words of every chunk, end to end
@@ -109,7 +109,7 @@ class WordTable:
         elif self._has_spaced(text):
             plain = [bare for word in segment.words_of(text, self._rules) if (bare := word.strip())]
         else:
-            codes = _codes(text)
+            codes = code_points(text)
             return Words(text, self, chunks=self._chunks_of(text, codes), codes=codes)
         return Words(text, self, chunks=None, codes=None, plain=plain)
 
@@ -169,11 +169,11 @@ class WordTable:
             cut += [self._word_number(word) for word in words]
             shapes.append((len(words), is_open, 1 + chunk.count(" ")))
         self._index.add(["" if " " in chunk else chunk for chunk in chunks])
-        self._word_facts = _extended(self._word_facts, num_words, self._new_facts)
-        self._word_lengths = _extended(self._word_lengths, num_words, [fact[_LENGTH] for fact in self._new_facts])
+        self._word_facts = extended(self._word_facts, num_words, self._new_facts)
+        self._word_lengths = extended(self._word_lengths, num_words, [fact[_LENGTH] for fact in self._new_facts])
         self._new_facts.clear()
-        self._cut = _extended(self._cut, self._num_cut, cut)
-        self._rows = _extended(self._rows, first, np.zeros((len(chunks), _COLUMNS), np.int64))
+        self._cut = extended(self._cut, self._num_cut, cut)
+        self._rows = extended(self._rows, first, np.zeros((len(chunks), _COLUMNS), np.int64))
         _fill(self._rows, first, np.array(shapes, np.int64), self._cut, self._num_cut, self._word_facts)
         self._num_cut += len(cut)
         return dict(zip(chunks, range(first, first + len(chunks)), strict=True))
@@ -225,7 +225,7 @@ class WordTable:
 
     def sentences(self, text: str, chunks: np.ndarray) -> int:
         """Sentences of the lines of a text whose chunks these are."""
-        return _sentences(_codes(text), chunks, self._rows)
+        return _sentences(code_points(text), chunks, self._rows)
 
     def plain_sentences(self, lines: Sequence[str]) -> int:
         """The same for lines whose chunks are not in the table."""
@@ -235,35 +235,6 @@ class WordTable:
             return sum(len(tokenizer.span_tokenize(line)) or 1 for line in lines)
         kinds = ([_kind(word, rules) for word in segment.words_of(line, rules)] for line in lines)
         return sum(1 + _sentence_breaks(line, 0)[0] for line in kinds)
-
-
-class _Index:
-    """The numbers of chunks by their characters: an open hash table over the characters of all chunks, end to end.
-
-    Chunks are compared whole, so a collision of hashes changes nothing.
-    """
-
-    def __init__(self) -> None:
-        self.size = 0  # chunks
-        self._codes = np.zeros(8192, np.uint32)
-        self._ends = np.zeros(1024, np.int64)  # of each chunk in `_codes`
-        self._hashes = np.zeros(1024, np.uint64)
-        self._slots = np.full(4096, -1, np.int32)  # numbers of chunks
-
-    def find(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The number of each chunk of a text, int32 [chunks], -1 for an unknown one; its bounds, int32 [chunks, 2]."""
-        return _numbered(codes, self._codes, self._ends, self._hashes, self._slots)
-
-    def add(self, chunks: list[str]) -> None:
-        """New chunks, the next numbers theirs; an empty one has a number and is never found."""
-        first, start = self.size, int(self._ends[self.size - 1]) if self.size else 0
-        self._codes = _extended(self._codes, start, _codes("".join(chunks)))
-        self._ends = _extended(self._ends, first, start + np.cumsum([len(chunk) for chunk in chunks]))
-        self._hashes = _extended(self._hashes, first, np.zeros(len(chunks), np.uint64))
-        self.size += len(chunks)
-        if 2 * self.size > len(self._slots):
-            self._slots, first = np.full(4 << (2 * self.size).bit_length(), -1, np.int32), 0
-        _put(first, self.size, self._codes, self._ends, self._hashes, self._slots)
 
 
 _TABLES: dict[tuple[str, tuple[str, ...]], WordTable] = {}
@@ -306,88 +277,13 @@ def _sentence_breaks(kinds: Sequence[int], ended: int) -> tuple[int, int]:
     return breaks, ended
 
 
-def _codes(text: str) -> np.ndarray:
-    """Code points, uint32 [characters]."""
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-
-
-def _extended(array: np.ndarray, size: int, more: Sequence[Any] | np.ndarray) -> np.ndarray:
-    """The first `size` rows of an array and more behind them, in it or in one at least twice as long."""
-    end = size + len(more)
-    if end > len(array):
-        longer = np.zeros((max(end, 2 * len(array)), *array.shape[1:]), array.dtype)
-        longer[:size] = array[:size]
-        array = longer
-    if len(more):
-        array[size:end] = more
-    return array
-
-
-@native
-def _hash(codes, start, end):  # type: ignore[no-untyped-def]
-    """64 bits of the characters between two places."""
-    value = np.uint64(0xCBF29CE484222325)
-    for place in range(start, end):
-        value = (value ^ np.uint64(codes[place])) * np.uint64(0x9E3779B97F4A7C15)
-    return value ^ (value >> np.uint64(32))
-
-
-@native
-def _slot(value, codes, start, end, known, ends, hashes, slots):  # type: ignore[no-untyped-def]
-    """Where the number of a chunk with this hash stands, or the free place for it."""
-    mask = np.uint64(len(slots) - 1)
-    slot = value & mask
-    while slots[slot] >= 0:
-        number = slots[slot]
-        if hashes[number] == value:
-            first = ends[number - 1] if number else 0
-            if ends[number] - first == end - start:
-                same = 0
-                while same < end - start and known[first + same] == codes[start + same]:
-                    same += 1
-                if same == end - start:
-                    break
-        slot = (slot + np.uint64(1)) & mask
-    return slot
-
-
-@native
-def _numbered(codes, known, ends, hashes, slots):  # type: ignore[no-untyped-def]
-    """See `_Index.find`."""
-    numbers = np.empty(len(codes) // 2 + 1, np.int32)
-    bounds = np.empty((len(numbers), 2), np.int32)
-    count = place = 0
-    while place < len(codes):
-        if _is_space(codes[place]):
-            place += 1
-            continue
-        start = place
-        while place < len(codes) and not _is_space(codes[place]):
-            place += 1
-        slot = _slot(np.uint64(_hash(codes, start, place)), codes, start, place, known, ends, hashes, slots)
-        numbers[count] = slots[slot]
-        bounds[count, 0], bounds[count, 1] = start, place
-        count += 1
-    return numbers[:count].copy(), bounds[:count].copy()
-
-
-@native
-def _put(first, last, known, ends, hashes, slots):  # type: ignore[no-untyped-def]
-    """Number the chunks from `first` to `last` in the table."""
-    for number in range(first, last):
-        start, end = ends[number - 1] if number else 0, ends[number]
-        if start < end:
-            hashes[number] = np.uint64(_hash(known, start, end))
-            slots[_slot(hashes[number], known, start, end, known, ends, hashes, slots)] = number
-
-
 @native
 def _written(codes):  # type: ignore[no-untyped-def]
     """The code points without white space."""
     result = np.empty_like(codes)
     count = 0
     for code in codes:
-        if not _is_space(code):
+        if not is_space(code):
             result[count] = code
             count += 1
     return result[:count].copy()
@@ -454,35 +350,17 @@ def _spread(chunks, rows, cut):  # type: ignore[no-untyped-def]
 
 
 @native
-def _is_space(code):  # type: ignore[no-untyped-def]
-    """str.isspace of one character."""
-    if code < 128:
-        return code == 32 or 9 <= code <= 13 or 28 <= code <= 31
-    return (
-        code == 0x85
-        or code == 0xA0
-        or code == 0x1680
-        or 0x2000 <= code <= 0x200A
-        or code == 0x2028
-        or code == 0x2029
-        or code == 0x202F
-        or code == 0x205F
-        or code == 0x3000
-    )
-
-
-@native
 def _single_blanks(codes, num_chunks):  # type: ignore[no-untyped-def]
     """Whether one blank, and no other white space, parts each chunk from the next, bool [chunks - 1]."""
     result = np.zeros(max(num_chunks - 1, 0), np.bool_)
     place, number = 0, -1
     while place < len(codes):
         start = place
-        while place < len(codes) and _is_space(codes[place]):
+        while place < len(codes) and is_space(codes[place]):
             place += 1
         if 0 <= number < len(result):
             result[number] = place == start + 1 and codes[start] == 32
-        while place < len(codes) and not _is_space(codes[place]):
+        while place < len(codes) and not is_space(codes[place]):
             place += 1
         number += 1
     return result
@@ -495,7 +373,7 @@ def _sentences(codes, chunks, rows):  # type: ignore[no-untyped-def]
     place, end = 0, len(codes)
     while place < end:
         run = place
-        while run < end and codes[run] != 10 and _is_space(codes[run]):
+        while run < end and codes[run] != 10 and is_space(codes[run]):
             run += 1
         if ended and (run - place > 1 or (run > place and codes[place] != 32)):
             total, ended = total + 1, 0
@@ -512,6 +390,6 @@ def _sentences(codes, chunks, rows):  # type: ignore[no-untyped-def]
         number += 1
         for piece in range(row[_PIECES]):
             place += piece > 0  # the blank before it
-            while place < end and not _is_space(codes[place]):
+            while place < end and not is_space(codes[place]):
                 place += 1
     return total

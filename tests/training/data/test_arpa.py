@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from training.data.arpa import read_arpa, write_arpa
-from training.data.perplexity import lines_of, train
+from training.data.forms import lines_of
+from training.data.perplexity import train
 from training.job import DataError
 
 FOLDER = Path(__file__).parent / "arpa"

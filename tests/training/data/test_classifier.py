@@ -3,7 +3,7 @@ import pytest
 
 from training.data import classifier
 from training.data.classifier import LinearClassifier, area_under_curve, features, train
-from training.data.perplexity import words_of
+from training.data.forms import words_of
 from training.job import DataError
 
 GOOD = [f"The dough rests for {n} minutes and then bakes slowly in the oven." for n in range(20, 40)]
@@ -65,5 +65,38 @@ def test_one_side_alone_is_refused():
     ],
     ids=["gap", "long word", "lines", "other space", "short", "empty"],
 )
-def test_the_first_words_of_a_long_text_are_those_of_the_whole(text):
-    assert classifier.first_words(text) == words_of(text)[: classifier.MAX_WORDS]
+def test_the_first_words_of_a_long_text_decide(text):
+    first = " ".join(words_of(text)[: classifier.MAX_WORDS])
+    for whole, part in zip(features(text, buckets=1 << 16), features(first, buckets=1 << 16), strict=True):
+        np.testing.assert_array_equal(whole, part)
+
+
+def test_the_kernels_are_the_same_without_the_compiler():
+    columns, values, ends = np.array([0, 2, 1, 2], np.int32), np.array([0.5, 0.25, 1.0, 2.0]), np.array([2, 2, 4])
+    weights, errors = np.array([1.0, 10.0, 100.0]), np.array([1.0, 7.0, -1.0])
+    products = classifier._products.py_func(weights, columns, values, ends)
+    assert products.tolist() == classifier._products(weights, columns, values, ends).tolist() == [25.5, 0.0, 210.0]
+    sums = classifier._sums.py_func(errors, columns, values, ends, 3)
+    assert sums.tolist() == classifier._sums(errors, columns, values, ends, 3).tolist() == [0.5, -1.0, -1.75]
+
+
+def test_training_is_gradient_descent_on_both_sides():
+    # the gradient at the end, by hand over every bucket: none is left to speak of
+    model = train(GOOD, BAD, buckets=256)
+    weights = model.weights.astype(np.float64)
+    gradient = classifier.PENALTY * weights
+    for texts, label in ((GOOD, 1.0), (BAD, 0.0)):
+        for text in texts:
+            numbers, values = features(text, buckets=256)
+            gradient[numbers] += (model.score(text) - label) * values * 0.5 / len(texts)
+    start = np.abs(gradient_at_zero()).max()
+    assert np.abs(gradient).max() < 0.02 * start
+
+
+def gradient_at_zero():
+    gradient = np.zeros(256)
+    for texts, label in ((GOOD, 1.0), (BAD, 0.0)):
+        for text in texts:
+            numbers, values = features(text, buckets=256)
+            gradient[numbers] += (0.5 - label) * values * 0.5 / len(texts)
+    return gradient

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from benchmarks.datatrove_filters import RULES, judged
 from tests.training.data import chain
 from training.data import wordtable
+from training.data.chunks import code_points
 from training.data.rules import judge, make_rules
 from training.data.sources import read_rows
-from training.data.wordtable import WordTable, _is_space, _sentences
+from training.data.wordtable import WordTable, _sentences
 from training.recipe import FilterRecipe
 
 STOCK = FilterRecipe(rules=RULES)
@@ -161,38 +162,10 @@ def test_what_a_table_has_seen_changes_nothing():
         assert (known.counts, known.repeated) == (fresh.counts, fresh.repeated)
 
 
-def test_white_space_is_what_python_says_it_is():
-    assert all(bool(_is_space(code)) == chr(code).isspace() for code in (*range(0x3100), 0xFEFF, 0x10FFFF))
-
-
 def test_the_kernel_of_sentences_is_the_same_without_the_compiler():
     table = WordTable("en")
     lines = ["It rises.  It rests. It bakes", "", '"Why?" he asked.', "x:) ) . And [1]  so."]
     text = "\n".join(lines)
-    codes = wordtable._codes(text)
+    codes = code_points(text)
     chunks = table._chunks_of(text, codes)
     assert _sentences.py_func(codes, chunks, table._rows) == _sentences(codes, chunks, table._rows) == 8
-
-
-def test_chunks_are_found_again_whatever_their_characters():
-    chunks = ["salt", "Salt", "säl", "😀", "\ud800", "a" * 300, *map(str, range(3000))]
-    index = wordtable._Index()
-    for start in (0, 6, 7, 2000):  # grows twice
-        index.add(chunks[start : {0: 6, 6: 7, 7: 2000, 2000: None}[start]])
-    text = "\u3000unknown\t" + "\n".join(reversed(chunks)) + " sal"
-    codes = wordtable._codes(text)
-    numbers, bounds = index.find(codes)
-    assert numbers.tolist() == [-1, *reversed(range(len(chunks))), -1]
-    assert [text[start:end] for start, end in bounds.tolist()] == text.split()
-    arrays = (index._codes, index._ends, index._hashes, index._slots)
-    plain = wordtable._numbered.py_func(codes, *arrays)
-    assert plain[0].tolist() == numbers.tolist() and plain[1].tolist() == bounds.tolist()
-
-
-def test_a_chunk_whose_hash_is_that_of_another_is_not_taken_for_it():
-    index = wordtable._Index()
-    index.add(["salt", "oven", "", "bread"])
-    index._hashes[:4] = index._hashes[1]
-    index._slots[:] = -1
-    index._slots[int(index._hashes[1]) & (len(index._slots) - 1)] = 0  # where `oven` should stand
-    assert index.find(wordtable._codes("oven salt"))[0].tolist() == [-1, -1]

@@ -1,19 +1,19 @@
 import math
-import random
 
 import numpy as np
 import pytest
 
+from training.data import perplexity
+from training.data.forms import lines_of
 from training.data.perplexity import (
     END_ID,
+    MAX_WORDS,
     START_ID,
     UNKNOWN_ID,
+    WORD_BITS,
     NgramModel,
-    _encode,
     discounts,
-    lines_of,
     train,
-    words_of,
 )
 from training.job import DataError
 
@@ -77,10 +77,6 @@ def test_texts_without_words():
         train([" ", "\n"], order=2)
 
 
-def test_words_are_lower_cased_and_digits_share_a_form():
-    assert words_of("Don't bake at 180°C, O’Neil!") == ["don't", "bake", "at", "000", "°", "c", ",", "o’neil", "!"]
-
-
 def test_discounts_follow_the_counts_of_counts():
     counts = np.repeat([1, 2, 3, 4], [8, 4, 2, 1])
     y = 8 / (8 + 2 * 4)
@@ -89,40 +85,42 @@ def test_discounts_follow_the_counts_of_counts():
     np.testing.assert_array_equal(discounts(np.array([1, 1, 2])), [0, 0.5, 1, 1.5])
 
 
-PARTS = [
-    "ΟΔΟΣ",
-    "Σ",
-    "ΑΣ\u0301",
-    "İ",
-    "I\u0307",
-    "ǅ",
-    "ß",
-    "٣",
-    "12",
-    "a'b",
-    "’",
-    "_",
-    " ",
-    "\n",
-    "\r\n",
-    "\x0b",
-    "\x1c",
-    "\x85",
-    "\u2028",
-]
+@pytest.mark.parametrize("order", [1, 3, 5])
+def test_a_text_is_as_likely_as_the_words_of_its_lines(order):
+    model = train(TEXTS, order=order)
+    for text in [*TEXTS, "the zzz cat\n\n the the dog 1990\r\nsat\u2028on", "zzz"]:
+        expected = math.exp(-model.log_probabilities(lines_of(text)).mean())
+        assert model.perplexity(text) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_text_has_the_words_of_its_lines(seed):
-    texts = ["".join(random.Random(100 * seed + number).choices(PARTS, k=30)) for number in range(100)]
-    for text in texts:
-        assert lines_of(text) == [words for line in text.splitlines() if (words := words_of(line))]
+@pytest.mark.parametrize("order", [1, 2, 4])
+def test_the_kernel_is_the_same_without_the_compiler_and_looks_up_what_the_keys_say(order):
+    model = train(TEXTS, order=order)
+    lines = [line for text in [*TEXTS, "zzz the cat", "mat mat mat the"] for line in lines_of(text)]
+    numbers = np.array([model.vocabulary.get(word, UNKNOWN_ID) for line in lines for word in line], np.int32)
+    ends = np.cumsum([len(line) for line in lines])
+    plain = np.empty(len(numbers) + len(ends))
+    perplexity._descend.py_func(numbers, ends, *model._trie, np.empty((2, order), np.int64), plain)
+    np.testing.assert_array_equal(plain, model.log_probabilities(lines))
+    assert plain.tolist() == [value for line in lines for value in looked_up(model, line)]
 
 
-def test_lines_are_encoded_word_by_word_with_their_ends():
-    vocabulary = {"a": 7, "b": 8}
-    assert _encode([["a", "c", "b"], [], ["b"]], vocabulary).tolist() == [
-        *(START_ID, 7, UNKNOWN_ID, 8, END_ID),
-        *(START_ID, END_ID),
-        *(START_ID, 8, END_ID),
-    ]
+def looked_up(model, line):
+    """By the definition: the longest n-gram that the model has, and the backoffs of the contexts before it."""
+    rows = [{(): 0}, {(number,): number for number in range(len(model.vocabulary))}]
+    for keys in model.keys[1:]:
+        known = {row: words for words, row in rows[-1].items()}
+        pairs = [(int(key) >> WORD_BITS, int(key) & MAX_WORDS - 1) for key in keys]
+        rows.append({(*known[prefix], word): row for row, (prefix, word) in enumerate(pairs)})
+    ids = [START_ID, *(model.vocabulary.get(word, UNKNOWN_ID) for word in line), END_ID]
+    for place in range(1, len(ids)):
+        value = float(model.log_probability[0][ids[place]])
+        for k in range(1, model.order):
+            context, whole = tuple(ids[max(0, place - k) : place]), tuple(ids[max(0, place - k) : place + 1])
+            if place < k:
+                break
+            if whole in rows[k + 1]:
+                value = float(model.log_probability[k][rows[k + 1][whole]])
+            elif context in rows[k]:
+                value += float(model.log_backoff[k - 1][rows[k][context]])
+        yield value
