@@ -3,6 +3,7 @@
     PEDIGREE_DATA=… python -m benchmarks.growth [--documents 16000] [--repeats 3] [--stages extract dedup]
     PEDIGREE_DATA=… python -m benchmarks.growth --stages tokenize --documents-per-file 500 --few 500
     PEDIGREE_DATA=… python -m benchmarks.growth --stages tokenize --documents-per-file 16000
+    PEDIGREE_DATA=… python -m benchmarks.growth --stages plan --documents 320000 --few 4000 --words 6
 
 Over four doublings. Each size runs in a process of its own, which first runs every stage over a few documents, so that
 what a process loads once is not counted; the least of the repeats, because neighbours on the machine only ever add.
@@ -12,7 +13,8 @@ of the process and of its extractor.
 Three unknowns from five sizes are badly told where the constant part is large, so the curve is fixed at its start: it
 passes through what a stage takes over --few documents, and b and c alone are fitted. tokenize pays its start with every
 file, because the first documents of each are proved: it is measured over whole files (as many files of one size, the
-first size being one of them) or over one file that grows, never over a part of a file and then several.
+first size being one of them) or over one file that grows, never over a part of a file and then several. The plan asks
+little of a document and nothing of its words, so it is measured over many short ones.
 """
 
 from __future__ import annotations
@@ -55,7 +57,6 @@ FILTER = FilterRecipe(
     gopher_min_alphabetic_fraction=0.5,  # the texts' commas and full stops stand alone: words to the rule
 )
 FEW = 40  # what a process is warmed by, and the start of the curve
-TOKENS_PER_DOCUMENT = 1000  # about as many as the pages have
 STEP_TOKENS = 8192
 
 Parts = Sequence[list[str]]
@@ -68,18 +69,20 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--few", type=int, default=FEW, help="documents of the size that the curve goes through")
     parser.add_argument("--documents-per-file", type=int, default=2000)
+    parser.add_argument("--words", type=int, default=0, help="of each document; 0: as many as the paragraphs have")
     parser.add_argument("--child", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--stages", nargs="+", default=list(STAGES), choices=STAGES)
     options = parser.parse_args()
     if options.child:
-        print(json.dumps(measured(options.child, options.documents_per_file, options.stages)))
+        print(json.dumps(measured(options)))
         return
     sizes = [options.few, *(options.documents >> shift for shift in (4, 3, 2, 1, 0))]
     runs: dict[int, list[dict[str, float]]] = {size: [] for size in sizes}
     for _ in range(options.repeats):
         for size in sizes:
             command = [sys.executable, "-m", "benchmarks.growth", "--child", str(size), "--stages", *options.stages]
-            command += ["--documents-per-file", str(options.documents_per_file)]
+            command += ["--documents-per-file", str(options.documents_per_file), "--words", str(options.words)]
+            command += ["--few", str(options.few)]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
             runs[size].append(json.loads(done.stdout.splitlines()[-1]))
             print(f"{size} documents: {runs[size][-1]}", flush=True)
@@ -105,18 +108,27 @@ def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
     return best[1]
 
 
-def measured(size: int, documents_per_file: int, stages: Sequence[str]) -> dict[str, float]:
+def measured(options: argparse.Namespace) -> dict[str, float]:
     """Processor seconds of each stage over so many documents."""
     # The compiled loops at every size, or the fit would see two programs.
     signatures.COMPILED_FROM_BYTES = grams.COMPILED_FROM_BYTES = 0
-    texts, _ = made_texts(size)
+    few = options.few if options.words else FEW
+    texts = short_texts(options.child, options.words) if options.words else made_texts(options.child)[0]
     with scratch() as root:
-        tokenizer = trained(root, texts[:FEW])
-        for _ in timed(root / "few", [texts[:FEW]], tokenizer, stages):
+        tokenizer = trained(root, made_texts(FEW)[0])
+        for _ in timed(root / "few", [texts[:few]], tokenizer, options.stages):
             pass
         wordtable.forget()
-        parts = [texts[start : start + documents_per_file] for start in range(0, size, documents_per_file)]
-        return dict(timed(root / "all", parts, tokenizer, stages))
+        in_file = options.documents_per_file
+        parts = [texts[start : start + in_file] for start in range(0, len(texts), in_file)]
+        return dict(timed(root / "all", parts, tokenizer, options.stages))
+
+
+def short_texts(number: int, words: int) -> list[str]:
+    """So many texts of so many words, from all places of a few long ones."""
+    long = [text.split() for text in made_texts(FEW)[0]]
+    starts = (number // FEW * words % (len(long[number % FEW]) - words) for number in range(number))
+    return [" ".join(long[number % FEW][start : start + words]) for number, start in enumerate(starts)]
 
 
 def timed(root: Path, parts: Parts, tokenizer: InputArtifact, stages: Sequence[str]) -> Iterator[tuple[str, float]]:
@@ -206,7 +218,7 @@ def tokenized(root: Path, parts: Parts, tokenizer: InputArtifact) -> Iterator[No
     yield
     shards = run(root, "tokenize", "token_shards", {"shards": ShardsRecipe()}, [source, tokenizer])
     yield
-    tokens = sum(map(len, parts)) * TOKENS_PER_DOCUMENT // STEP_TOKENS * STEP_TOKENS
+    tokens = sum(len(text.split()) for part in parts for text in part) // STEP_TOKENS * STEP_TOKENS
     pretrain = PretrainRecipe(tokens=tokens, sequence_length=512, global_batch_tokens=STEP_TOKENS)
     settings = {"mixture": MixtureRecipe(), "pretrain": pretrain}
     yield
