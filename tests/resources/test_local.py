@@ -105,8 +105,13 @@ def test_another_process_goes_on_watching_a_task_whose_orchestrator_was_killed(t
         "from resources.compute.base import Task\n"
         "from resources.compute.local import LocalBackend\n"
         "from resources.profile import Size\n"
-        "code = 'import time; time.sleep(1); raise SystemExit(7)'\n"
-        "LocalBackend().submit(Task(key='toy', argv=('-c', code), size=Size(), folder=sys.argv[1]))\n"
+        "code = (\n"
+        "    'import pathlib, sys, time\\n'\n"
+        "    'while not pathlib.Path(sys.argv[1], \"seen\").exists(): time.sleep(0.02)\\n'\n"
+        "    'raise SystemExit(7)'\n"
+        ")\n"
+        "argv = ('-c', code, sys.argv[1])\n"
+        "LocalBackend().submit(Task(key='toy', argv=argv, size=Size(), folder=sys.argv[1]))\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     died = subprocess.run([sys.executable, "-c", orchestrate, str(tmp_path)])
@@ -115,6 +120,7 @@ def test_another_process_goes_on_watching_a_task_whose_orchestrator_was_killed(t
     assert handle is not None
     assert Handle(**json.loads(json.dumps(handle.as_json()))) == handle
     assert LocalBackend().poll(handle).state == "running"
+    (tmp_path / "seen").touch()
     assert wait(handle).exit_code == 7
 
 

@@ -327,7 +327,7 @@ def test_a_process_that_is_stopped_ends_the_others_and_is_named(tmp_path):
     recipe = dataclasses.replace(tiny.PRETRAIN, tokens=4000 * 256)
     mixture = tiny.MixtureRecipe(max_epochs=1000, held_out_fraction=0.1)
     chain = tiny.TinyChain(tmp_path, pretrain=recipe, mixture=mixture)
-    job = chain.job(processes=2, shard=2, hang_seconds=6.0, threads=1)
+    job = chain.job(processes=2, shard=2, hang_seconds=10.0, threads=1)
     write_job(job, tmp_path / "job.json")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
