@@ -35,12 +35,12 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         reference = run(Path(temporary) / "reference", options.until)
+        print("| asset | partition | kills | same digest |", "|---|---|---|---|", sep="\n", flush=True)
         rows = [
             row
             for asset, cells in reference["assets"].items()
             for row in disturb(asset, cells, options.kills, random.Random(options.seed))
         ]
-    print("| asset | partition | kills | same digest |", "|---|---|---|---|", *map(line_of, rows), sep="\n")
     return 0 if rows and all(row["same"] and row["kills"] for row in rows) else 1
 
 
@@ -68,18 +68,34 @@ def disturb(asset: str, cells: dict[str, Any], kills: int, chance: random.Random
             job["output"] = str(Path(temporary) / asset / job["fingerprint"])
             job_file = Path(temporary) / "job.json"
             job_file.write_text(json.dumps(job), "utf-8")
-            # Its first run's seconds would not do: what a machine does once, compiling say, is in them.
-            seconds = finish(job_file, asset)
-            shutil.rmtree(Path(job["output"]))
-            killed = attempts = 0
-            while killed < kills and attempts < MOST_ATTEMPTS * kills:
-                killed += killed_once(job_file, asset, chance.uniform(0.2, 1.0) * seconds)
-                attempts += 1
-            finish(job_file, asset)
-            digest = json.loads(Path(job["output"], "artifact.json").read_text("utf-8"))["digest"]
-            rows.append({"asset": asset, "partition": partition, "kills": killed, "same": digest == entry["digest"]})
-            shutil.rmtree(Path(job["output"]), ignore_errors=True)
+            found = killed_often(job_file, entry["digest"], kills, chance)
+            rows.append({"asset": asset, "partition": partition} | found)
+            print(line_of(rows[-1]), flush=True)
     return rows
+
+
+def killed_often(job_file: Path, digest: str, kills: int, chance: random.Random) -> dict[str, Any]:
+    """How often the stage was killed, and whether every artifact it then made has the digest."""
+    job = json.loads(job_file.read_text("utf-8"))
+    asset, output = job["asset"], Path(job["output"])
+
+    def is_same() -> bool:
+        found: str = json.loads((output / "artifact.json").read_text("utf-8"))["digest"]
+        shutil.rmtree(output)
+        return found == digest
+
+    # Its first run's seconds would not do: what a machine does once, compiling say, is in them.
+    seconds = finish(job_file, asset)
+    same, killed = is_same(), 0
+    for _ in range(MOST_ATTEMPTS * kills):
+        if killed_once(job_file, asset, chance.uniform(0.2, 1.0) * seconds):
+            killed += 1
+        else:
+            same = is_same() and same
+        if killed == kills:
+            break
+    finish(job_file, asset)
+    return {"kills": killed, "same": is_same() and same}
 
 
 def command(job_file: Path, asset: str) -> list[str]:
@@ -92,12 +108,13 @@ def command(job_file: Path, asset: str) -> list[str]:
 def killed_once(job_file: Path, asset: str, seconds: float) -> bool:
     """Start the stage and kill its process group after `seconds`; whether it was still running then."""
     process = subprocess.Popen(command(job_file, asset), start_new_session=True, stderr=subprocess.DEVNULL)
-    time.sleep(seconds)
-    running = process.poll() is None
-    if running:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    return running
+        process.wait()
+        return True
+    return False
 
 
 def finish(job_file: Path, asset: str) -> float:
