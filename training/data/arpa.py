@@ -68,7 +68,7 @@ def _lines(model: NgramModel, k: int, texts: list[str]) -> Iterator[str]:
 def read_arpa(lines: Iterable[str], name: str) -> NgramModel:
     """The model of an ARPA file, by its lines. DataError says what is wrong with the file called `name`.
 
-    Text is asked about in the words of `training.data.perplexity`: lower case, digits as 0, signs by themselves. A
+    Text is asked about in the words of `training.data.forms`: lower case, digits as 0, signs by themselves. A
     model of words that were cut another way finds most of them unknown.
     """
     vocabulary: dict[str, int] = {START: 0, END: 1, UNKNOWN: 2}
