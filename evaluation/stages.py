@@ -50,7 +50,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             name="card",
-            version="9",
+            version="10",
             modules=(
                 "evaluation.card",
                 "evaluation.closer",
