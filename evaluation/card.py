@@ -20,6 +20,7 @@ from training.recipe import Recipe
 from training.records import read_record
 
 CARD_TEMPLATE = "README.md.j2"
+METRICS = ("tokenizer", "pretraining")  # parts of the board that are a stage's metrics
 CLOCK = ("seconds", "per_second")  # how the names of metrics end that another run measures anew
 LICENSE = "unknown"  # a recipe states none, and a model does not inherit its data's by itself
 
@@ -38,13 +39,10 @@ def run(job: Job, work: Work) -> Outcome:
 
 def lasting(board: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers that another run of the same recipe finds again: nothing of money, time and speed."""
-    return {name: _without_clock(part) for name, part in board.items() if name != "cost"}
-
-
-def _without_clock(part: Any) -> Any:
-    if not isinstance(part, Mapping):
-        return part
-    return {name: _without_clock(value) for name, value in part.items() if not str(name).endswith(CLOCK)}
+    metrics = {
+        part: {name: value for name, value in board[part].items() if not name.endswith(CLOCK)} for part in METRICS
+    }
+    return {name: metrics.get(name, part) for name, part in board.items() if name != "cost"}
 
 
 def render_card(recipe: Recipe, records: Sequence[Record], board: Mapping[str, Any]) -> str:

@@ -1,5 +1,3 @@
-import pytest
-
 from evaluation.card import lasting
 from evaluation.scoreboard import scoreboard
 
@@ -19,6 +17,6 @@ def test_the_cards_numbers_are_those_that_another_run_finds_again(tmp_path):
     assert lasting(one)["pretraining"] == {"loss_end": 3.6, "steps": 40.0}
 
 
-@pytest.mark.parametrize("name", ["seconds_of_silence", "per_seconds_worth", "steps"])
-def test_only_names_that_end_in_time_go(name):
-    assert lasting({"tokens": {name: 1.0}}) == {"tokens": {name: 1.0}}
+def test_names_that_a_recipe_gave_stay_whatever_they_end_in(tmp_path):
+    made = board(tmp_path, training_seconds=6.7) | {"scores": {"30_seconds": {"base": {"score": 0.5}}}}
+    assert lasting(made)["scores"] == {"30_seconds": {"base": {"score": 0.5}}}

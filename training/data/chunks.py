@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,18 @@ class ChunkIndex:
     def find(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The number of each chunk of a text, int32 [chunks], -1 for an unknown one; its bounds, int32 [chunks, 2]."""
         return _numbered(codes, self._codes, self._ends, self._hashes, self._slots)
+
+    def learned(
+        self, text: str, codes: np.ndarray, learn: Callable[[list[str]], dict[str, int]]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`find` with no chunk unknown: `learn` adds the new ones, each once, and says their numbers."""
+        chunks, bounds = self.find(codes)
+        unseen = np.flatnonzero(chunks < 0)
+        if len(unseen):
+            spelled = [text[start:end] for start, end in bounds[unseen].tolist()]
+            numbers = learn(list(dict.fromkeys(spelled)))
+            chunks[unseen] = [numbers[chunk] for chunk in spelled]
+        return chunks, bounds
 
     def add(self, chunks: list[str]) -> None:
         """New chunks, the next numbers theirs; an empty one has a number and is never found."""

@@ -80,12 +80,7 @@ class Forms:
         """The forms of a text."""
         if self._last is None or self._last[0] is not text:
             codes = code_points(text)
-            chunks, bounds = self._index.find(codes)
-            unseen = np.flatnonzero(chunks < 0)
-            if len(unseen):
-                spelled = [text[start:end] for start, end in bounds[unseen].tolist()]
-                numbers = self._learn(list(dict.fromkeys(spelled)))
-                chunks[unseen] = [numbers[chunk] for chunk in spelled]
+            chunks, bounds = self._index.learned(text, codes, self._learn)
             self._last = text, Formed(*_spread(codes, chunks, bounds, self._cut, self._cut_ends))
         return self._last[1]
 

@@ -121,12 +121,7 @@ class WordTable:
 
     def _chunks_of(self, text: str, codes: np.ndarray) -> np.ndarray:
         """The row of each chunk, int32 [chunks]; chunks that are cut together are one."""
-        chunks, bounds = self._index.find(codes)
-        unseen = np.flatnonzero(chunks < 0)
-        if len(unseen):
-            spelled = [text[start:end] for start, end in bounds[unseen].tolist()]
-            numbers = self._learn(list(dict.fromkeys(spelled)))
-            chunks[unseen] = [numbers[chunk] for chunk in spelled]
+        chunks, bounds = self._index.learned(text, codes, self._learn)
         places = [place for place in _open_places(chunks, self._rows).tolist() if self._joins(chunks, place)]
         return self._joined(text, codes, chunks, bounds, places) if places else chunks
 
