@@ -33,7 +33,7 @@ BUILD_HASHES := --build-constraints requirements/lock.txt --require-build-hashes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test dev lint bench controls faults kills parallel soak lock clean
+.PHONY: help env demo test attack dev lint bench controls faults kills parallel soak lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -56,14 +56,17 @@ demo: env ## from generated crawl to an evaluated model, on this machine
 	$(BIN)/pedigree demo
 
 # Tests never reach a model hub; what they need they make.
-test: export HF_HUB_OFFLINE = 1
-test: export HF_DATASETS_OFFLINE = 1
-test: export TRANSFORMERS_OFFLINE = 1
-test: export TOKENIZERS_PARALLELISM = false
+test attack: export HF_HUB_OFFLINE = 1
+test attack: export HF_DATASETS_OFFLINE = 1
+test attack: export TRANSFORMERS_OFFLINE = 1
+test attack: export TOKENIZERS_PARALLELISM = false
 # Waiting threads sleep: tests run several processes on few cores.
-test: export OMP_WAIT_POLICY = PASSIVE
+test attack: export OMP_WAIT_POLICY = PASSIVE
 test: env ## run the tests; ARGS= goes to pytest
 	$(BIN)/python -m pytest -q --numprocesses 3 --durations 15 --dist loadfile --no-loadscope-reorder tests $(ARGS)
+
+attack: env ## attack the project's own guards, in the long form; ARGS= goes to pytest
+	$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --durations 15 tests/attacks --long $(ARGS)
 
 dev: env ## open the UI on this machine
 	$(BIN)/pedigree dev

@@ -24,6 +24,11 @@ class _Together(LoadFileScheduling):
         return next((folder for folder in together if nodeid.startswith(folder)), super()._split_scope(nodeid))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`make attack` asks for the long form of the attacks."""
+    parser.addoption("--long", action="store_true", help="repeat each attack as often as docs/attacks.md says")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest first."""
     items.sort(

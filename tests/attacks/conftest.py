@@ -1,0 +1,23 @@
+"""Attacks on the project's own guards: each changes what a guard protects and expects it to notice.
+
+`make test` runs a short form; `make attack` runs the long one (`--long`), whose figures stand in docs/attacks.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.end_to_end.conftest import first, root, shared, untouched  # noqa: F401
+
+
+@pytest.fixture
+def times(request: pytest.FixtureRequest) -> Callable[..., int]:
+    """`times(short=60, long=1000)`: how often an attack is repeated in this run."""
+    is_long = request.config.getoption("--long")
+
+    def chosen(*, short: int, long: int) -> int:
+        return long if is_long else short
+
+    return chosen
