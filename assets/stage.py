@@ -27,6 +27,7 @@ from resources.profile import Profile, Size, load_profile
 from resources.tracking import Tracking, artifact_key
 from training import artifact
 from training.artifact import Artifact
+from training.attempt import verdict
 from training.job import DataError, InputArtifact, Job, RunSettings, write_job
 from training.progress import MESSAGES_FILE, METRICS_FILE, SAVED
 from training.recipe import Recipe, load_recipe, recipe_as_data, recipe_folders
@@ -383,10 +384,7 @@ def _follow(backend: Any, task: Task, folder: Path, run: Any, watch: Watch, cell
             training.see(rows, is_last=status.is_over)
             is_saved |= saved
             if status.is_over:
-                # torchrun makes 1 of every code of its processes, also of theirs who saved and stopped.
-                if is_saved and status.state != "succeeded":
-                    return replace(status, exit_code=REQUEUE_EXIT_CODE)
-                return status
+                return _as_told(status, folder, handle, is_saved=is_saved)
             time.sleep(backend.poll_seconds)
     except BaseException:
         # Only a cancelled run ends its job. An orchestrator that is stopped or dies leaves it running, to be found
@@ -394,6 +392,16 @@ def _follow(backend: Any, task: Task, folder: Path, run: Any, watch: Watch, cell
         if watch.is_canceling():
             backend.cancel(handle)
         raise
+
+
+def _as_told(status: Status, folder: Path, handle: Handle, *, is_saved: bool) -> Status:
+    """How the job ended by its own word: torchrun makes 1 of every code of its processes."""
+    if status.state == "succeeded":
+        return status
+    told = verdict(folder, handle.id)
+    if told is not None:
+        return replace(status, exit_code=told["exit_code"])
+    return replace(status, exit_code=REQUEUE_EXIT_CODE) if is_saved else status
 
 
 def _running(backend: Any, task: Task, folder: Path) -> Handle | None:

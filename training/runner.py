@@ -29,6 +29,7 @@ from typing import Any
 
 from training import artifact
 from training.accounts import balance_gate
+from training.attempt import Attempt
 from training.job import Counts, DataError, Job, Outcome, RefusedInput, Work, read_job, write_job
 from training.lean import leave_pandas_out
 from training.progress import Progress
@@ -79,22 +80,31 @@ def main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
         job = read_job(options.job)
+    except (RecipeError, DataError) as error:
+        return _fail(2, error, Attempt(Path(options.job).parent))
+    attempt = Attempt(Path(job.output))
+    try:
         if job.stage in stages and _knows_no_frames(stages[job.stage]):
             leave_pandas_out()
-        return run_job(job, stages, ranks=options.ranks)
+        code = run_job(job, stages, ranks=options.ranks)
+        attempt.ended(code)
+        return code
     except (RecipeError, DataError) as error:
-        return _fail(2, error)
+        return _fail(2, error, attempt)
     except RefusedInput as error:
-        return _fail(3, error)
+        return _fail(3, error, attempt)
     except artifact.LeaseHeld as error:
-        return _fail(BUSY_EXIT_CODE, error)
+        return _fail(BUSY_EXIT_CODE, error, attempt)
     except StopRequested as error:
         log.info("stopped: %s", error)
+        attempt.ended(REQUEUE_EXIT_CODE, str(error))
         return REQUEUE_EXIT_CODE
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             place = error.filename or Path(options.job).parent  # a library's own error names no file
-            return _fail(1, f"disk full while writing {place}; nothing was committed. Free space and run again.")
+            said = f"disk full while writing {place}; nothing was committed. Free space and run again."
+            return _fail(1, said, attempt)
+        attempt.ended(1, f"{type(error).__name__}: {error}")
         raise
 
 
@@ -102,7 +112,8 @@ def _knows_no_frames(stage: Stage) -> bool:
     return stage.module.startswith("training.data.")
 
 
-def _fail(code: int, error: object) -> int:
+def _fail(code: int, error: object, attempt: Attempt) -> int:
+    attempt.ended(code, str(error))
     print(f"error: {error}", file=sys.stderr, flush=True)
     return code
 

@@ -5,6 +5,7 @@ milliseconds. LOCK is the descriptor of the submission's lock: it is let go when
 nobody can submit the same task in between, whatever happens to the submitter.
 """
 
+import glob
 import json
 import os
 import signal
@@ -22,7 +23,10 @@ def supervise(folder: str, key: str, lock: int, command: list[str]) -> None:
     pid = os.getpid()
     write(os.path.join(folder, PROCESS_FILE), {"key": key, "pid": pid, "start": start_of(pid)})
     os.close(lock)
-    code = subprocess.Popen(command).wait()
+    for stale in glob.glob(os.path.join(glob.escape(folder), "attempts", f"{pid}.*")):  # of a process that had this id
+        os.unlink(stale)
+    # Under this name the stage says how it ended (training/attempt.py).
+    code = subprocess.Popen(command, env={**os.environ, "PEDIGREE_ATTEMPT": str(pid)}).wait()
     write(os.path.join(folder, EXIT_FILE), {"pid": pid, "exit_code": code})
 
 
