@@ -221,7 +221,12 @@ def job_of(cell: Cell, comparison: Comparison, size: Size) -> Job:
             raise StageFailed(f"{key[0]} [{key[1]}] is not made; materialize it first", BAD_INPUT_EXIT_CODE)
         inputs.append(
             InputArtifact(
-                asset=key[0], partition=key[1], fingerprint=made.fingerprint, digest=made.digest, path=str(made.path)
+                asset=key[0],
+                partition=key[1],
+                fingerprint=made.fingerprint,
+                digest=made.digest,
+                record_digest=made.record_digest,
+                path=str(made.path),
             )
         )
     return Job(
@@ -335,6 +340,7 @@ def _run(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch) -> tuple[Artifa
             status = _follow(backend, task, folder, run, watch, cell)
             made = artifact.find(folder)
             if made is not None:
+                run.set_tags({"digest": made.digest, "record_digest": made.record_digest})
                 run.finish("FINISHED")
                 return made, run.url
             if status.exit_code == REQUEUE_EXIT_CODE and status.state != "cancelled":
@@ -558,7 +564,12 @@ def metadata_of(made: Made) -> dict[str, Any]:
         values["report"] = dg.MetadataValue.path(str(report))
     values["folder"] = dg.MetadataValue.path(str(made.artifact.path))
     values["log"] = dg.MetadataValue.path(str(made.artifact.path / "log.txt"))
-    return values | {"fingerprint": made.artifact.fingerprint, "digest": made.artifact.digest}
+    found = made.artifact
+    return values | {
+        "fingerprint": found.fingerprint,
+        "digest": found.digest,
+        "record_digest": found.record_digest,
+    }
 
 
 def _readable(value: float) -> dg.FloatMetadataValue:

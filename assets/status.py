@@ -110,7 +110,9 @@ def _reference(root: Path, asset: str, partition: str) -> dict[str, str] | None:
 def write_reference(root: Path, made: Artifact, partition: str) -> None:
     """Let `partition` point to a committed artifact."""
     target = reference_path(root, made.record["asset"], partition)
-    artifact.write_json(target, {"fingerprint": made.fingerprint, "digest": made.digest})
+    artifact.write_json(
+        target, {"fingerprint": made.fingerprint, "digest": made.digest, "record_digest": made.record_digest}
+    )
 
 
 def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Comparison:

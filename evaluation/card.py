@@ -14,14 +14,13 @@ from typing import Any
 from evaluation.report import environment, records_of, render_report
 from evaluation.scoreboard import long_context_lines, scoreboard
 from evaluation.truth import Record, of_asset
-from training.artifact import write_json, write_text
+from training.artifact import CLOCK, write_json, write_text
 from training.job import Job, Outcome, Work
 from training.recipe import Recipe
 from training.records import read_record
 
 CARD_TEMPLATE = "README.md.j2"
 METRICS = ("tokenizer", "pretraining")  # parts of the board that are a stage's metrics
-CLOCK = ("seconds", "per_second")  # how the names of metrics end that another run measures anew
 LICENSE = "unknown"  # a recipe states none, and a model does not inherit its data's by itself
 
 

@@ -27,6 +27,8 @@ from training.files import written as written
 from training.job import DataError, InputArtifact, RefusedInput
 
 ARTIFACT_FILE = "artifact.json"
+CLOCK = ("seconds", "per_second")  # how the names of metrics end that another run measures anew
+NOT_DECIDED = ("recipe", "partition", "seconds", "cost", "record_digest", "checksum")  # who asked, when, how dear
 MADE = "made://"  # an artifact by name; whoever knows the root puts its path in place
 LEASE_FILE = "lease.json"
 LEASE_SECONDS = 30.0
@@ -54,6 +56,24 @@ def fingerprint(
     return digest_of([stage, version, settings, libraries, list(inputs), seed])[:32]
 
 
+def record_digest(record: dict[str, Any]) -> str:
+    """sha256 (hex) over what was decided about an artifact: all of its record but who asked, when, where, how fast.
+
+    A field that a later edition adds is covered by itself. Two honest runs of one job decide the same, so metrics
+    whose names say that a clock measured them are left out, and the folders that its inputs lie in.
+    """
+    decided = {name: value for name, value in record.items() if name not in NOT_DECIDED}
+    inputs = [{name: value for name, value in item.items() if name != "path"} for item in record["inputs"]]
+    metrics = {name: value for name, value in record["metrics"].items() if not name.endswith(CLOCK)}
+    return digest_of(decided | {"inputs": inputs, "metrics": metrics})
+
+
+def sealed(record: dict[str, Any]) -> dict[str, Any]:
+    """The record with the digest of what was decided, and with a checksum over everything that it says."""
+    whole = record | {"record_digest": record_digest(record)}
+    return whole | {"checksum": digest_of({name: value for name, value in whole.items() if name != "checksum"})}
+
+
 def sha256_of(path: Path) -> str:
     """sha256 (hex) of a file's bytes."""
     with open(path, "rb") as stream:
@@ -71,6 +91,11 @@ class Artifact:
     def digest(self) -> str:
         """What came out: the sha256 over its files' paths and checksums."""
         return self.record["digest"]
+
+    @property
+    def record_digest(self) -> str:
+        """What was decided about it, of the record as it is now: whoever points to it knows what it was."""
+        return record_digest(self.record)
 
     @property
     def fingerprint(self) -> str:

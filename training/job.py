@@ -36,6 +36,7 @@ class InputArtifact:
     fingerprint: str
     digest: str
     path: str
+    record_digest: str = ""  # of what was decided about it; "": by an edition that kept none
 
     def file(self, name: str) -> Path:
         """The path of one of the artifact's files."""

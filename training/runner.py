@@ -201,7 +201,7 @@ def commit(
     }
     if not lease.is_held:
         raise artifact.LeaseHeld(f"{folder}: another process took this work over; nothing was committed here")
-    artifact.write_json(folder / artifact.ARTIFACT_FILE, record)
+    artifact.write_json(folder / artifact.ARTIFACT_FILE, artifact.sealed(record))
 
 
 def _with_balance(job: Job, stage: Stage, outcome: Outcome) -> Outcome:

@@ -38,7 +38,8 @@ def make_one(comparison: Comparison, cell: Cell, failing_gate: str = "", content
         made = comparison.cells[asset, partition].artifact
         assert made is not None
         where = {"asset": asset, "partition": partition, "path": str(made.path)}
-        inputs.append({**where, "fingerprint": made.fingerprint, "digest": made.digest})
+        digests = {"digest": made.digest, "record_digest": made.record_digest}
+        inputs.append({**where, "fingerprint": made.fingerprint, **digests})
     record = {
         "asset": cell.asset,
         "partition": cell.partition,
@@ -54,7 +55,7 @@ def make_one(comparison: Comparison, cell: Cell, failing_gate: str = "", content
         "metrics": {},
         "seconds": 0.0,
     }
-    artifact.write_json(folder / artifact.ARTIFACT_FILE, record)
+    artifact.write_json(folder / artifact.ARTIFACT_FILE, artifact.sealed(record))
     found = artifact.find(folder)
     assert found is not None
     write_reference(comparison.root, found, cell.partition)

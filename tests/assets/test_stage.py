@@ -118,6 +118,7 @@ def test_metadata_has_numbers_first_in_digits_that_people_read(tmp_path):
         "digest": "d",
         "seconds": 7.2,
         "cost": {"node_hours": 0.002, "price": 0.005, "cpu_seconds": 9.0},
+        "inputs": [],
         "files": [{"bytes": 3}, {"bytes": 4}],
         "counts": {"in": 3, "kept": 2, "dropped": {"short": 1}, "quarantined": {}},
         "metrics": {"loss_end": 3.615560603141785, "tokens": 1234567.0},
@@ -128,7 +129,7 @@ def test_metadata_has_numbers_first_in_digits_that_people_read(tmp_path):
     shown = {name: getattr(value, "value", value) for name, value in metadata_of(made).items()}
     assert (shown["price"], shown["bytes"], shown["kept_fraction"]) == (0.005, 7, 0.6667)
     assert (shown["loss_end"], shown["tokens"]) == (3.61556, 1234567.0)
-    assert list(shown)[-5:] == ["mlflow_run", "folder", "log", "fingerprint", "digest"]
+    assert list(shown)[-6:] == ["mlflow_run", "folder", "log", "fingerprint", "digest", "record_digest"]
     free = {**record, "cost": {"node_hours": 0.002}}
     assert "price" not in metadata_of(replace(made, artifact=Artifact(path=tmp_path, record=free)))
 

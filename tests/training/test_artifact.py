@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import os
 import time
@@ -44,6 +45,57 @@ def test_a_fingerprint_depends_on_everything_asked_for_and_on_nothing_else():
         {"seed": 1},
     ):
         assert artifact.fingerprint(**{**asked, **change}) != first
+
+
+RECORD = {
+    "asset": "a",
+    "stage": "s",
+    "stage_version": "1",
+    "recipe": "r",
+    "partition": "r@one",
+    "fingerprint": "f",
+    "digest": "d",
+    "inputs": [
+        {"asset": "i", "partition": "r@one", "fingerprint": "g", "digest": "e", "record_digest": "h", "path": "/here"}
+    ],
+    "settings": {"least": 1},
+    "seed": 0,
+    "libraries": {"x": "1"},
+    "code_revision": "c",
+    "counts": {"in": 2, "kept": 1, "dropped": {"short": 1}, "quarantined": {}},
+    "metrics": {"loss": 0.5, "tokens_per_second": 7.0, "training_seconds": 1.0},
+    "gates": [{"name": "g", "passed": False, "evidence": {"found": 3}}],
+    "notes": {"why": "because"},
+    "files": [{"path": "data.txt", "bytes": 5, "sha256": "s"}],
+    "seconds": 1.0,
+    "cost": {"cpu_seconds": 1.0},
+}
+WHO_AND_HOW_FAST = {("recipe",), ("partition",), ("seconds",), ("cost",), ("inputs", 0, "path")} | {
+    ("metrics", name) for name in ("tokens_per_second", "training_seconds")
+}
+
+
+def each_leaf(value, where=()):
+    """Where every single value of nested plain data stands."""
+    if not isinstance(value, dict | list):
+        yield where
+        return
+    for name, part in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from each_leaf(part, (*where, name))
+
+
+def test_a_record_digest_covers_what_was_decided_and_neither_who_asked_nor_how_fast():
+    for where in each_leaf(RECORD):
+        changed = copy.deepcopy(RECORD)
+        part = changed
+        for name in where[:-1]:
+            part = part[name]
+        part[where[-1]] = not part[where[-1]] if isinstance(part[where[-1]], bool) else "another"
+        is_left_out = any(where[: len(left_out)] == left_out for left_out in WHO_AND_HOW_FAST)
+        assert (artifact.record_digest(changed) == artifact.record_digest(RECORD)) == is_left_out, where
+        assert artifact.sealed(changed)["checksum"] != artifact.sealed(RECORD)["checksum"], where
+    assert artifact.record_digest(RECORD | {"class": "of a later edition"}) != artifact.record_digest(RECORD)
+    assert artifact.sealed(artifact.sealed(RECORD)) == artifact.sealed(RECORD)
 
 
 def test_an_unfinished_folder_is_no_artifact(tmp_path):
