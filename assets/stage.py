@@ -20,6 +20,7 @@ from typing import Any
 import dagster as dg
 
 from assets.chain import CHAIN, Link
+from assets.patience import Patience
 from assets.settings import observe_used
 from assets.status import START_ANEW, Cell, Comparison, check_begun, compare, seed_of, write_reference
 from resources.compute.base import Handle, Status, Task
@@ -40,7 +41,6 @@ BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, REQUEUE_EXIT_CODE, BUSY_EXIT_CODE = 2, 3
 BUSY_SECONDS = 2.0
 SAMPLE_CHARACTERS = 2000  # of a text in a tag of a tracked run
 OBSERVED_SECONDS = 60.0  # between two observations of a training
-WAITING_SECONDS, REMINDER_SECONDS = 30.0, 600.0
 
 
 class StageFailed(RuntimeError):
@@ -386,6 +386,10 @@ def _follow(backend: Any, task: Task, folder: Path, run: Any, watch: Watch, cell
             if patience.is_due(status):
                 watch.say(f"{task.key} is {status.state} for {patience.seconds:.0f} s: {status.reason}")
                 announce("waiting", cell, {"state": status.state, "reason": status.reason, "seconds": patience.seconds})
+            given_up = patience.given_up(status, task.size.max_pending_hours)
+            if given_up is not None:
+                backend.cancel(handle)
+                return given_up
             rows, saved = _forward(metrics, messages, run, watch, cell)
             training.see(rows, is_last=status.is_over)
             is_saved |= saved
@@ -416,30 +420,6 @@ def _running(backend: Any, task: Task, folder: Path) -> Handle | None:
     if handle is None or backend.poll(handle).is_over:
         return None
     return handle
-
-
-class Patience:
-    """When to say why a job does not start: after a while, when the reason changes, and now and then after that."""
-
-    def __init__(self) -> None:
-        self._since = self._said_at = time.monotonic()
-        self._said = ""
-
-    @property
-    def seconds(self) -> float:
-        """How long the job has been waiting."""
-        return time.monotonic() - self._since
-
-    def is_due(self, status: Status) -> bool:
-        """Whether somebody should be told now. Only a pending job waits; what a backend says of others is no reason."""
-        if status.state != "pending":
-            self._since, self._said = time.monotonic(), ""
-            return False
-        silent = time.monotonic() - self._said_at
-        due = self.seconds > WAITING_SECONDS and (status.reason != self._said or silent > REMINDER_SECONDS)
-        if due:
-            self._said, self._said_at = status.reason, time.monotonic()
-        return due
 
 
 class Observed:
@@ -502,6 +482,8 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 
 def _explain(tail: str, status: Status) -> str:
+    if status.state == "cancelled":
+        return status.reason  # what the job itself said last is no cause of that
     errors = [line.removeprefix("error: ") for line in tail.splitlines() if line.startswith("error: ")]
     return errors[-1] if errors else f"{status.reason or status.state} (exit code {status.exit_code})\n{tail}"
 
