@@ -11,6 +11,7 @@ import pytest
 from assets import patience, stage
 from assets.patience import Patience
 from assets.stage import Made, Observed, Pipeline, Watch, metadata_of, run_settings
+from assets.watchers import Watching
 from resources.compute.base import Handle, Status, Task
 from resources.compute.slurm import status_of
 from resources.profile import Size
@@ -49,7 +50,8 @@ def followed(tmp_path, monkeypatch):
         monkeypatch.setattr(stage, "announce", lambda kind, cell, values: heard.append((kind, values.get("reason"))))
         watch = SimpleNamespace(say=said.append, is_canceling=lambda: False)
         task = Task(key="toys-1", argv=(), size=Size(), folder=str(tmp_path))
-        stage._follow(Backend(*statuses), task, tmp_path, None, watch, None)
+        with Watching(tmp_path, run_id="a", launch="b") as watching:
+            stage._follow(Backend(*statuses), task, tmp_path, None, watch, None, watching)
         return [line for line in said if "pending" in line], heard
 
     return follow
