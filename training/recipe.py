@@ -1,6 +1,6 @@
 """The recipe: everything that is meant to change the result, as frozen records that check themselves.
 
-A recipe is a YAML file; `extends` names one base, and a variant lists only its differences. Where and how fast is the
+A recipe is a YAML file; `extends` names its base, and a variant lists only its differences. Where and how fast is the
 profile's (resources/profile.py); no setting is in both. Standard library only, except for reading YAML.
 """
 
@@ -1266,20 +1266,65 @@ def load_recipe(name_or_path: str, folders: Iterable[Path] | None = None) -> Rec
         raise RecipeError(f"{path.name}: {error}") from None
 
 
+# What a variant does not take over from its base: it would do something in the base's name, or unasked.
+NOT_INHERITED = (("promote", "model_name"),)
+
+
 def resolve_extends(path: Path, folders: Iterable[Path] | None = None) -> dict[str, Any]:
-    """The mapping in a recipe file over that of the base it names, presets written out."""
+    """The mapping in a recipe file over those of its bases, presets written out; its model is registered by its own
+    name where no other is written."""
+    data = _resolved(path, folders, ())
+    promote = data.get("promote")
+    if isinstance(promote, dict) and isinstance(data.get("name"), str):
+        data = {**data, "promote": {"model_name": data["name"], **promote}}
+    return data
+
+
+def _resolved(path: Path, folders: Iterable[Path] | None, above: tuple[Path, ...]) -> dict[str, Any]:
+    """One file over its bases. `above` are the variants that are being read, each of which extends the next."""
     data = _with_preset(read_yaml(path))
     base = data.pop("extends", None)
+    above = (*above, path.resolve())
     if base is None:
         return data
     sibling = path.parent / f"{base}.yaml"
     base_path = sibling if sibling.is_file() and sibling != path else find_recipe(str(base), folders)
-    base_data = _with_preset(read_yaml(base_path))
-    if "extends" in base_data:
-        raise RecipeError(
-            f"{path.name}: extends {base!r}, which itself extends {base_data['extends']!r}; one base is the limit"
-        )
-    return merged(base_data, data)
+    if base_path.resolve() in above:
+        circle = " extends ".join(one.stem for one in (*above[above.index(base_path.resolve()) :], base_path))
+        raise RecipeError(f"{above[0].name}: {circle}; a recipe cannot be its own base")
+    return _own(_resolved(base_path, folders, above), data)
+
+
+def _own(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    """A variant over its base: without what is only the base's, and without gates on exams that the variant does not
+    sit and does not name."""
+    for place in NOT_INHERITED:
+        base = _without(base, place)
+    result = merged(base, data)
+    evaluation, promote = result.get("evaluation"), result.get("promote")
+    if not isinstance(evaluation, dict) or not isinstance(promote, dict):
+        return result
+    suites = {suite.get("name") for suite in evaluation.get("suites") or () if isinstance(suite, dict)}
+    written = _at(data, ("promote", "min_scores")) or {}
+    for suite in (_at(base, ("promote", "min_scores")) or {}).keys() - suites - written.keys():
+        result = _without(result, ("promote", "min_scores", suite))
+    return result
+
+
+def _at(data: Any, place: tuple[str, ...]) -> Any:
+    """What stands there in nested mappings; None when nothing does."""
+    for name in place:
+        data = data.get(name) if isinstance(data, dict) else None
+    return data
+
+
+def _without(data: dict[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
+    """The mapping without what stands there."""
+    first, *rest = place
+    if first not in data:
+        return data
+    left = {name: value for name, value in data.items() if name != first}
+    return {**left, first: _without(data[first], tuple(rest))} if rest and isinstance(data[first], dict) else left
 
 
 def _with_preset(data: dict[str, Any]) -> dict[str, Any]:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from training.recipe import find_recipe, load_recipe, merged, micro_batches_in
-from training.records import RecipeError
+from training.recipe import SHIPPED, Recipe, find_recipe, load_recipe, merged, micro_batches_in, recipe_as_data
+from training.records import RecipeError, read_record
 
 
 @pytest.mark.parametrize("data_parallel", [1, 8, 1024])
@@ -49,10 +49,73 @@ def test_a_rung_warms_its_batch_up_over_the_same_share_of_its_budget(tmp_path):
     assert phase.global_batch_tokens == 1024
 
 
-def test_one_base_is_the_limit(tmp_path):
-    (tmp_path / "deep.yaml").write_text("extends: kitchen-leak\nname: deep\n")
-    with pytest.raises(RecipeError, match="one base is the limit"):
-        load_recipe(str(tmp_path / "deep.yaml"))
+def written(folder, **recipes):
+    for name, lines in recipes.items():
+        (folder / f"{name}.yaml").write_text(f"name: {name}\n{lines}\n")
+
+
+def test_a_variant_of_a_variant_lists_only_its_differences(tmp_path):
+    written(
+        tmp_path,
+        one="extends: kitchen\nfilter: {gopher_min_words: 60}\nsft: {epochs: 3.0}",
+        two="extends: one\nsft: {epochs: 4.0}",
+        three="extends: two\ndescription: the third",
+    )
+    three = load_recipe("three", folders=(tmp_path, SHIPPED))
+    assert (three.filter.gopher_min_words, three.sft.epochs, three.description) == (60, 4.0, "the third")
+    assert three.pretrain == load_recipe("kitchen").pretrain
+
+
+@pytest.mark.parametrize(
+    ("recipes", "said"),
+    [
+        ({"a": "extends: a"}, "a extends a"),
+        ({"a": "extends: b", "b": "extends: c", "c": "extends: b"}, "b extends c extends b"),
+    ],
+)
+def test_a_recipe_is_not_its_own_base(tmp_path, recipes, said):
+    written(tmp_path, **recipes)
+    with pytest.raises(RecipeError, match=f"^a.yaml: {said}; a recipe cannot be its own base$"):
+        load_recipe("a", folders=(tmp_path,))
+
+
+def test_a_variant_registers_its_model_by_its_own_name_unless_another_is_written(tmp_path):
+    written(
+        tmp_path,
+        one="extends: kitchen",
+        two="extends: one\npromote: {model_name: shared, max_score_drop: 0.2}",
+        three="extends: two",
+        four="extends: kitchen\npromote: {}",
+    )
+    recipes = {
+        name: load_recipe(name, folders=(tmp_path, SHIPPED)) for name in ("kitchen", "one", "two", "three", "four")
+    }
+    names = {name: recipe.promote.model_name for name, recipe in recipes.items()}
+    assert names == {"kitchen": "kitchen", "one": "one", "two": "shared", "three": "three", "four": "four"}
+    assert recipes["three"].promote.max_score_drop == 0.2  # what is asked of a model is handed on
+    again = read_record(Recipe, recipe_as_data(recipes["three"]))
+    assert again == recipes["three"]  # a recipe that is kept resolved stays what it is
+
+
+def test_no_shipped_variant_takes_the_champion_of_its_base():
+    names = [path.stem for path in SHIPPED.glob("*.yaml")]
+    assert {name: load_recipe(name).promote.model_name for name in names} == {name: name for name in names}
+
+
+def test_a_gate_on_an_exam_that_a_variant_does_not_sit_is_not_handed_on(tmp_path):
+    suite = "{name: mine, uri: 'kitchen://cloze', kind: multiple_choice}"
+    written(
+        tmp_path,
+        one=f"extends: kitchen\nevaluation: {{suites: [{suite}]}}\npromote: {{min_scores: {{mine: 0.2, other: 0.1}}}}",
+        two="extends: one",
+        three="extends: kitchen",
+    )
+    scores = {
+        name: load_recipe(name, folders=(tmp_path, SHIPPED)).promote.min_scores for name in ("one", "two", "three")
+    }
+    assert scores["one"] == {"mine": 0.2, "other": 0.1}  # what a recipe writes itself is refused by its gate
+    assert scores["two"] == {"mine": 0.2}
+    assert scores["three"] == {"cloze": 0.5, "questions": 0.5}
 
 
 def test_an_unknown_name_lists_what_there_is():
