@@ -1,11 +1,11 @@
 """Carrying out a decision: register the model version, move the aliases, link both ways.
 
-The decision is an artifact (evaluation.gate); here it is checked once more against the artifacts that are there now.
+The decision is an artifact (evaluation.gate). Deciding and moving happen under the registry's lock: the champion that a
+decision compared with is the one that it replaces.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -13,87 +13,140 @@ import dagster as dg
 
 from assets.chain import CHAIN
 from assets.stage import Made, Pipeline, StageFailed, Watch, asked_of, make, result_of
-from assets.status import Comparison
-from resources.tracking import Tracking, artifact_key
+from assets.standing import MODEL, REPAIR, champion_asked, is_stale, superseded, tags_of, unfit
+from assets.status import Cell, Comparison
+from resources.registry import CANDIDATE, CHAMPION, ChampionMoved, Move, Registry, Version, now, somebody
+from resources.tracking import TrackingError, artifact_key
 
-CANDIDATE, CHAMPION = "candidate", "champion"
+TRIES = 3  # to decide, where the champion is another one each time
 
 
 def materialize_and_promote(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
     """Decide (or reuse the decision), then register and promote accordingly."""
     watch = Watch.of(context, pipeline)
     cell, comparison = asked_of(context, pipeline)
-    recipe = comparison.recipe
-    tracking = pipeline.tracking()
-    if cell.artifact is None:
-        # Which champion it was compared with belongs to the decision's record, not to its identity.
-        cell = replace(cell, settings={**cell.settings, "champion": tracking.champion(recipe.promote.model_name) or {}})
     try:
-        made = make(cell, comparison, pipeline, watch)
+        made, said = decide_and_promote(cell, comparison, pipeline, watch)
     except StageFailed as failure:
         raise dg.Failure(
             description=str(failure), allow_retries=False, metadata={"exit_code": failure.exit_code or 1}
         ) from None
+    except TrackingError as error:
+        raise dg.Failure(description=str(error), metadata={"exit_code": 1}) from None
     result = result_of(CHAIN["promoted_model"], made)
-    version = promote(made, comparison, tracking, context.run.run_id)
     return dg.MaterializeResult(
-        metadata={**result.metadata, **version},  # type: ignore[dict-item]
+        metadata={**result.metadata, **said},  # type: ignore[dict-item]
         data_version=result.data_version,
         check_results=result.check_results,
     )
 
 
-def promote(made: Made, comparison: Comparison, tracking: Tracking, run_id: str) -> dict[str, Any]:
+def decide_and_promote(
+    cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch
+) -> tuple[Made, dict[str, Any]]:
+    """The decision against the present champion, and what came of it: version, champion, `promoted`, and why not."""
+    registry = Registry(pipeline.tracking(), comparison.recipe.promote.model_name)
+    with registry.locked(watch.say):
+        for left in range(TRIES, 0, -1):
+            made = decide(cell, comparison, pipeline, watch, registry.holder(CHAMPION))
+            try:
+                said = promote(made, comparison, registry, watch.run_id)
+                break
+            except ChampionMoved as error:
+                if left == 1:
+                    raise
+                watch.say(f"{error}; deciding again")
+    if not said["promoted"]:
+        watch.say(f"{registry.name} is not promoted: {said['why_not']}")
+    return made, said
+
+
+def decide(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch, champion: Version | None) -> Made:
+    """The decision that was made against this champion, or a new one.
+
+    Which champion it was compared with belongs to the decision's record, not to its identity.
+    """
+    asked = champion_asked(champion, comparison.root)
+    model = comparison.cells[MODEL, comparison.recipe.name].artifact
+    for _ in range(TRIES):
+        if cell.artifact is not None and model is not None and is_stale(cell.artifact, asked, model):
+            watch.say(f"deciding again: {cell.asset} [{cell.partition}] was compared with another champion")
+            cell = replace(cell, artifact=None)
+        if cell.artifact is None:
+            cell = replace(cell, settings={**cell.settings, "champion": asked})
+        made = make(cell, comparison, pipeline, watch)
+        if model is None or not is_stale(made.artifact, asked, model) or "problem" in asked:
+            return made
+        cell = replace(cell, artifact=made.artifact)  # of a job that was on its way since before
+    raise StageFailed(f"{cell.asset} [{cell.partition}] is decided by somebody else all the time; run again", None)
+
+
+def promote(made: Made, comparison: Comparison, registry: Registry, run_id: str) -> dict[str, Any]:
     """Register the aligned model and move `champion` if the decision says so; returns metadata.
 
-    The champion moves only when the decision's inputs are the very artifacts that are there now.
+    StageFailed, and nothing is touched, when something that the model is made from is not as it was.
     """
-    recipe = comparison.recipe
-    name = recipe.promote.model_name
-    model = comparison.cells["aligned_model", recipe.name].artifact
-    assert model is not None, "a decision has a model among its inputs"
-    version = tracking.find_version(name, model.digest)
-    if version is None:
-        version = tracking.register(
-            name,
-            str(model.path / "model"),
-            run_key=artifact_key("aligned_model", model.fingerprint),
-            tags=_tags(made, comparison, run_id),
+    cells = {**comparison.cells, made.cell.key: replace(made.cell, artifact=made.artifact)}
+    comparison = replace(comparison, cells=cells)
+    problems = unfit(comparison)
+    if problems:
+        raise StageFailed(f"{registry.name} is not promoted: {problems[0]}; {REPAIR}", 1)
+    champion = registry.holder(CHAMPION)
+    version = registered(comparison, registry, champion, tags_of(comparison, made.artifact) | _run_tags(made, run_id))
+    why_not = _why_not(made, registry, version, champion)
+    if not why_not and not (champion and champion.version == version.version):
+        registry.move(
+            Move(
+                action="promotion",
+                version=version.version,
+                before=champion.version if champion else None,
+                why=f"every condition of decision {made.artifact.digest[:12]} held",
+                who=somebody(),
+                when=now(),
+                decision=made.artifact.record_digest,
+                run=run_id,
+            )
         )
-    tracking.set_alias(name, CANDIDATE, version)
-    promoted = is_promotable(made, comparison)
-    if promoted:
-        tracking.set_alias(name, CHAMPION, version)
-    return {"model_name": name, "model_version": str(version), "promoted": promoted}
-
-
-def is_promotable(made: Made, comparison: Comparison) -> bool:
-    """Whether the decision passed and every input has the digest it was decided on."""
-    if made.artifact.failed_gates:
-        return False
-    for item in made.record["inputs"]:
-        now = comparison.cells[item["asset"], comparison.recipe.name].artifact
-        if now is None or now.digest != item["digest"] or now.failed_gates:
-            return False
-    return True
-
-
-def _tags(made: Made, comparison: Comparison, run_id: str) -> dict[str, str]:
-    recipe = comparison.recipe
-    decision = json.loads((made.artifact.path / "decision.json").read_text("utf-8"))
-    report = comparison.cells["contamination_report", recipe.name].artifact
-    assert report is not None, "a decision has a contamination report among its inputs"
-    lineage = {f"digest.{item['asset']}": item["digest"] for item in made.record["inputs"]}
-    scores = {f"eval.{suite}": str(score) for suite, score in decision.get("scores", {}).items()}
     return {
-        "recipe": recipe.name,
-        "digest": next(item["digest"] for item in made.record["inputs"] if item["asset"] == "aligned_model"),
-        "decision": made.artifact.digest,
+        "model_name": registry.name,
+        "model_version": version.version,
+        "promoted": not why_not,
+        **({"why_not": why_not} if why_not else {}),
+    }
+
+
+def registered(comparison: Comparison, registry: Registry, champion: Version | None, tags: dict[str, str]) -> Version:
+    """The version of the recipe's model, with these tags; the newest one is the candidate."""
+    model = comparison.cells[MODEL, comparison.recipe.name].artifact
+    assert model is not None
+    found = registry.version_of(model.digest)
+    if found is None:
+        run_key = artifact_key(MODEL, model.fingerprint)
+        number = registry.tracking.register(registry.name, str(model.path / "model"), run_key=run_key, tags=tags)
+    else:
+        number = found.version
+        registry.remember(found, champion)
+        registry.describe(number, tags)
+    candidate = registry.holder(CANDIDATE)
+    if candidate is None or int(candidate.version) < int(number):
+        registry.set_alias(CANDIDATE, number)
+    return registry.version(number)
+
+
+def _why_not(made: Made, registry: Registry, version: Version, champion: Version | None) -> str:
+    """Why the champion stays who it is; empty when this version is it, or may become it."""
+    if champion is not None and champion.version == version.version:
+        return ""
+    if made.artifact.failed_gates:
+        return "it was refused by the gate promotion"
+    if registry.was_champion(version, champion):
+        return superseded(registry.name, version, champion)
+    return ""
+
+
+def _run_tags(made: Made, run_id: str) -> dict[str, str]:
+    return {
         "dagster/run_id": run_id,
-        "dagster/asset_key": "promoted_model",
-        "dagster/partition": recipe.name,
-        "code_revision": made.record["code_revision"],
-        "contamination": "fail" if report.failed_gates else "pass",
-        **lineage,
-        **scores,
+        "dagster/asset_key": made.cell.asset,
+        "dagster/partition": made.cell.partition,
     }

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.chain import CHAIN
+from assets.standing import DECISION, MODEL, Standing, standing
 from assets.status import START_ANEW, Cell, Comparison, check_begun, compare
 from training import artifact
 from training.recipe import Recipe, recipe_as_data
@@ -57,6 +58,7 @@ class Report:
     error: str = ""
     refusals: list[dict[str, Any]] = field(default_factory=list)
     assets: dict[str, dict[str, Any]] = field(default_factory=dict)
+    promotion: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
@@ -65,6 +67,7 @@ class Report:
             "recipe": self.recipe,
             "ok": self.exit_code == OK,
             "promoted": self.promoted,
+            "promotion": self.promotion,
             "refusals": self.refusals,
             "error": self.error,
             "seconds": round(self.seconds, 3),
@@ -102,7 +105,15 @@ def run_recipe(
         check_begun(cell, comparison)
     if chosen:
         _materialize_all(comparison, profile, until, snapshots, note, report, starts_anew=starts_anew)
-    _fill(report, compare(recipe, root), made_here, until, snapshots)
+    comparison = compare(recipe, root)
+    goes_to_the_end = until is None and not snapshots and report.exit_code == OK
+    said = ask_registry(comparison, profile)
+    if said is not None and said.undecided and goes_to_the_end:
+        _materialize_all(comparison, profile, until, snapshots, note, report, starts_anew=False, again=(DECISION,))
+        comparison = compare(recipe, root)
+        said = ask_registry(comparison, profile)
+    _fill(report, comparison, made_here)
+    _conclude(report, comparison, said, is_whole=goes_to_the_end)
     report.seconds = time.monotonic() - started
     return report
 
@@ -170,6 +181,7 @@ def _materialize_all(
     report: Report,
     *,
     starts_anew: bool,
+    again: tuple[str, ...] = (),
 ) -> None:
     # Dagster costs 2 s to import: a run that finds everything made does without it.
     import dagster as dg
@@ -193,7 +205,7 @@ def _materialize_all(
     try:
         with dg.DagsterInstance.from_config(str(dagster_home(root))) as instance:
             observe(instance, comparison.cells.values())
-            for group in _groups(recipe, root, until, snapshots, report):
+            for group in _groups(recipe, root, until, snapshots, report, again):
                 result = dg.materialize(
                     [assets[cell.asset] for cell in group],
                     partition_key=group[0].partition,
@@ -211,13 +223,24 @@ def _materialize_all(
 
 
 def _groups(
-    recipe: Recipe, root: Path, until: str | None, snapshots: tuple[str, ...], report: Report
+    recipe: Recipe,
+    root: Path,
+    until: str | None,
+    snapshots: tuple[str, ...],
+    report: Report,
+    again: tuple[str, ...],
 ) -> Iterator[list[Cell]]:
-    """Runs one after another: cells of one partition whose inputs are made, or are made earlier in the same run."""
+    """Runs one after another: cells of one partition whose inputs are made, or are made earlier in the same run.
+
+    Then those of `again`, which are made, once.
+    """
     attempted: set[tuple[str, str]] = set()
     while report.exit_code == OK:
         comparison = compare(recipe, root)
         left = _chosen(comparison, until, snapshots)
+        left = left or [
+            comparison.cells[asset, recipe.name] for asset in again if (asset, recipe.name) not in attempted
+        ]
         refusal = _refusal(comparison, left)
         if refusal is not None:
             report.refusals.append(refusal)
@@ -271,9 +294,6 @@ def _explain(result: Any, report: Report, root: Path) -> None:
             metadata = data.user_failure_data.metadata if data.user_failure_data else {}
             code = metadata["exit_code"].value if "exit_code" in metadata else FAILED
             description = data.user_failure_data.description if data.user_failure_data else ""
-            if data.error is not None and data.error.cls_name == "DagsterExecutionInterruptedError":
-                report.error, report.exit_code = "interrupted; run again to go on", FAILED
-                return
             cause = _root_cause(data.error)
             report.error = description or full_disk(cause, root) or cause
             report.exit_code = code if code in (BAD_INPUT, REFUSED) else FAILED
@@ -287,29 +307,54 @@ def _root_cause(error: Any) -> str:
     return f"{error.message.strip()}\n{''.join(error.stack[-3:])}" if error is not None else "failed"
 
 
-def _fill(
-    report: Report,
-    comparison: Comparison,
-    made_here: set[tuple[str, str]],
-    until: str | None,
-    snapshots: tuple[str, ...],
-) -> None:
-    """Every cell that is made, and the verdict on the whole."""
+def _fill(report: Report, comparison: Comparison, made_here: set[tuple[str, str]]) -> None:
+    """Every cell that is made."""
     for cell in comparison.cells.values():
         if cell.artifact is not None and cell.is_recorded:
             report.assets.setdefault(cell.asset, {})[cell.partition] = entry_of(cell, reused=cell.key not in made_here)
-    decision = comparison.cells["promoted_model", comparison.recipe.name].artifact
-    report.promoted = decision is not None and not decision.failed_gates
-    if (
-        report.exit_code == OK
-        and not report.refusals
-        and until is None
-        and not snapshots
-        and decision is not None
-        and decision.failed_gates
-    ):
-        report.refusals.append(refusal_of(comparison.cells["promoted_model", comparison.recipe.name]))
+
+
+def ask_registry(comparison: Comparison, profile: str) -> Standing | None:
+    """What the registry says of the recipe's model; None while there is no model that it could know of."""
+    from resources.profile import load_profile
+    from resources.registry import Registry, explained
+    from resources.tracking import Tracking, TrackingError
+
+    recipe = comparison.recipe
+    if comparison.cells[MODEL, recipe.name].artifact is None:
+        return None
+    tracking = Tracking(load_profile(profile).tracking_uri, comparison.root)
+    try:
+        with explained(tracking):
+            registry = Registry(tracking, recipe.promote.model_name)
+            if registry.under_way() is not None:
+                with registry.locked():  # which finishes it
+                    pass
+            return standing(comparison, registry)
+    except TrackingError as error:
+        return Standing(model_name=recipe.promote.model_name, sentence=str(error), is_known=False)
+
+
+def _conclude(report: Report, comparison: Comparison, said: Standing | None, *, is_whole: bool) -> None:
+    """The verdict on the whole: what the registry says, and, of a run to the end, why it is not promoted."""
+    if said is not None:
+        report.promoted = said.promoted
+        report.promotion = said.as_json()
+    if not is_whole or report.exit_code != OK or report.refusals:
+        return
+    decision = comparison.cells[DECISION, comparison.recipe.name]
+    is_refused = decision.artifact is not None and bool(decision.artifact.failed_gates)
+    if is_refused and not (said and (said.by_hand or said.is_damaged or not said.is_known)):
+        report.refusals.append(refusal_of(decision))
         report.exit_code = REFUSED
+    elif said is not None and said.superseded_by:
+        evidence = {"reason": said.sentence, "version": said.version, "champion": said.champion}
+        where = {"asset": decision.asset, "partition": decision.partition}
+        report.refusals.append({"gate": "champion", "evidence": evidence, **where})
+        report.exit_code = REFUSED
+    elif said is not None and not said.promoted:
+        report.error = f"{said.model_name} is not promoted: {said.sentence}"
+        report.exit_code = FAILED
 
 
 def entry_of(cell: Cell, *, reused: bool) -> dict[str, Any]:

@@ -96,11 +96,12 @@ def reference_path(root: Path, asset: str, partition: str) -> Path:
 
 def read_reference(root: Path, asset: str, partition: str) -> str | None:
     """The fingerprint a partition points to; None when it never was made."""
-    made = _reference(root, asset, partition)
+    made = reference_of(root, asset, partition)
     return None if made is None else made["fingerprint"]
 
 
-def _reference(root: Path, asset: str, partition: str) -> dict[str, str] | None:
+def reference_of(root: Path, asset: str, partition: str) -> dict[str, str] | None:
+    """What a partition points to: fingerprint, digest and record digest; None when it never was made."""
     try:
         return json.loads(reference_path(root, asset, partition).read_text("utf-8"))
     except FileNotFoundError:
@@ -160,7 +161,7 @@ def _made_names(value: Any) -> set[str]:
 
 def _place(uri: str, root: Path) -> Place | None:
     asset, partition, inside = (*uri.removeprefix(MADE).split("/", 2), "", "")[:3]
-    made = _reference(root, asset, partition)
+    made = reference_of(root, asset, partition)
     if made is None:
         return None
     path = artifact.folder_of(root, asset, made["fingerprint"]) / inside

@@ -1,29 +1,42 @@
 """The decision to promote: scores, contamination and the present champion, for exactly these digests.
 
-A pure decision, written to `decision.json`. Moving the alias is done elsewhere, from the decision. Standard library
-only.
+A pure decision, written to `decision.json`. Moving the alias is done elsewhere, from the decision.
+
+Whoever writes the job names the champion, and in its scores the artifact that holds them; what the champion got right
+is read from there and from nowhere else. Where that cannot be read there is no comparison, and so no promotion.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from training.artifact import write_json
-from training.job import Gate, InputArtifact, Job, Outcome, Work
+from evaluation.paired import Answers, paired, read_answers
+from training.artifact import check_input, write_json
+from training.job import Gate, InputArtifact, Job, Outcome, RefusedInput, Work
 from training.recipe import PromoteRecipe
 
 JUDGED_MODEL = "aligned"
+WAY_OUT = (
+    "bring the champion's artifacts back under this root or give both the same exam, and run again; or move the alias"
+    " by hand: `pedigree promote RECIPE --reason TEXT`, `pedigree rollback MODEL`"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Champion:
-    """The model version that holds the champion alias now; `version` is None where there is none yet."""
+    """The model version that holds the champion alias now; `version` is None where there is none yet.
+
+    `digest` is of its aligned model. `problem` says why its answers cannot be read; then nothing is promoted.
+    """
 
     version: str | None = None
-    scores: Mapping[str, float] = field(default_factory=dict)
+    digest: str = ""
+    answers: Mapping[str, Answers] = field(default_factory=dict)  # suite: what it got right
+    problem: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,12 +59,14 @@ class Evidence:
     card_aligned_digest: str | None
     scores: Mapping[str, Mapping[str, Any]]  # suite: {"score", "stderr", "n", …} of the aligned model
     contamination: Mapping[str, Any]  # the report's gate: {"passed", "evidence"}
+    answers: Mapping[str, Answers] = field(default_factory=dict)  # suite: what the aligned model got right
 
 
 def run(job: Job, work: Work) -> Outcome:
     """Decide, and write down why."""
     recipe = job.settings_as(PromoteRecipe, "promote")
-    champion = read_champion(job.settings.get("champion") or {})
+    asked = job.settings.get("champion") or {}
+    champion = read_champion(asked, root_of(job))
     model = job.input_of("aligned_model")
     checks = decide(recipe, gather(job), champion)
     promoted = all(check.passed for check in checks)
@@ -59,7 +74,10 @@ def run(job: Job, work: Work) -> Outcome:
         "promoted": promoted,
         "model_name": recipe.model_name,
         "model": {"asset": model.asset, "fingerprint": model.fingerprint, "digest": model.digest},
-        "champion": {"version": champion.version, "scores": dict(champion.scores)},
+        "champion": {
+            "version": champion.version,
+            **{name: asked[name] for name in ("digest", "scores") if name in asked},
+        },
         "scores": {suite: entry["score"] for suite, entry in _aligned_scores(job).items()},
         "checks": [{"name": check.name, "passed": check.passed, "detail": check.detail} for check in checks],
     }
@@ -77,11 +95,33 @@ def run(job: Job, work: Work) -> Outcome:
     )
 
 
-def read_champion(data: Mapping[str, Any]) -> Champion:
-    """The champion in a job's settings: `{}`, or `{"version", "scores": {suite: score}}`."""
-    if not data:
+def root_of(job: Job) -> Path:
+    """The folder of all artifacts, of which this job makes one."""
+    return Path(job.output).parent.parent
+
+
+def read_champion(asked: Mapping[str, Any], root: Path) -> Champion:
+    """The champion that a job names: `{}`, or `{"version", "digest", "scores"}`, or `problem` in place of the scores.
+
+    `scores` is the artifact of its scores: `{"folder", "partition", "fingerprint", "digest", "record_digest"}`.
+    """
+    if not asked:
         return Champion()
-    return Champion(version=str(data["version"]), scores={str(k): float(v) for k, v in data.get("scores", {}).items()})
+    version, digest = str(asked["version"]), str(asked.get("digest", ""))
+    if "scores" not in asked:
+        return Champion(
+            version=version, digest=digest, problem=asked.get("problem") or "the job names none of its scores"
+        )
+    scores = dict(asked["scores"])
+    item = InputArtifact(asset="model_scores", path=str(root / scores.pop("folder")), **scores)
+    try:
+        if check_input(item).record_digest != item.record_digest and item.record_digest:
+            raise RefusedInput(f"{item.path}: its record is not the one that the champion's version names")
+        if _input_digest(item, "aligned_model") != digest:
+            raise RefusedInput(f"{item.path}: these are scores of another model")
+        return Champion(version=version, digest=digest, answers=read_answers(Path(item.path), JUDGED_MODEL))
+    except RefusedInput as error:
+        return Champion(version=version, digest=digest, problem=str(error))
 
 
 def gather(job: Job) -> Evidence:
@@ -98,6 +138,7 @@ def gather(job: Job) -> Evidence:
         contamination=gates.get(
             "contamination", {"passed": False, "evidence": {"reason": "the report holds no verdict"}}
         ),
+        answers=read_answers(Path(scores.path), JUDGED_MODEL),
     )
 
 
@@ -118,10 +159,7 @@ def decide(recipe: PromoteRecipe, evidence: Evidence, champion: Champion) -> lis
         _same_model(evidence),
         _contamination(recipe, evidence),
         *(_enough(suite, least, evidence.scores) for suite, least in sorted(recipe.min_scores.items())),
-        *(
-            _no_drop(suite, score, recipe.max_score_drop, evidence.scores)
-            for suite, score in sorted(champion.scores.items())
-        ),
+        *_against(champion, recipe.max_score_drop, evidence),
     ]
 
 
@@ -163,20 +201,33 @@ def _enough(suite: str, least: float, scores: Mapping[str, Mapping[str, Any]]) -
     return Check(name=f"score_{suite}", passed=entry["score"] >= least, detail=detail)
 
 
-def _no_drop(suite: str, before: float, most: float, scores: Mapping[str, Mapping[str, Any]]) -> Check:
+def _against(champion: Champion, most: float, evidence: Evidence) -> Iterator[Check]:
+    """The comparison with the present champion, suite by suite. A model is not compared with itself."""
+    if champion.version is None:
+        return
+    detail = {"version": champion.version, "digest": champion.digest}
+    if champion.digest == evidence.aligned_digest:
+        yield Check(name="champion", passed=True, detail={**detail, "reason": "this model is the champion"})
+        return
+    problem = champion.problem or ("" if champion.answers else "its scores kept no answers")
+    if problem:
+        detail["reason"] = f"version {champion.version} is the champion, and nothing can be compared with it: {problem}"
+        yield Check(name="champion", passed=False, detail={**detail, "way_out": WAY_OUT})
+        return
+    yield Check(name="champion", passed=True, detail=detail)
+    for suite, before in sorted(champion.answers.items()):
+        yield _no_drop(suite, before, evidence.answers.get(suite), most)
+
+
+def _no_drop(suite: str, before: Answers, now: Answers | None, most: float) -> Check:
     """A suite that the champion was judged by and this model was not counts as a drop: nothing shows it as good."""
-    name = f"drop_{suite}"
-    if suite not in scores:
-        detail = {
-            "suite": suite,
-            "champion": before,
-            "reason": "the champion has a score on it and this model has none",
-        }
-        return Check(name=name, passed=False, detail=detail)
-    now = scores[suite]["score"]
-    drop = round(before - now, 9)  # a difference of two decimals should not fail by its last bit
-    return Check(
-        name=name,
-        passed=drop <= most,
-        detail={"suite": suite, "champion": before, "score": now, "drop": drop, "most": most},
-    )
+    name, drop = f"drop_{suite}", paired(before, now) if now else None
+    if now is None:
+        reason = "the champion has answers to it and this model has none"
+    elif before.metric != now.metric:
+        reason = f"the champion was judged by {before.metric} and this model by {now.metric}"
+    else:
+        reason = f"none of the champion's {len(before.correct)} items is among the {len(now.correct)} of this model"
+    if drop is None:
+        return Check(name=name, passed=False, detail={"suite": suite, "reason": reason, "way_out": WAY_OUT})
+    return Check(name=name, passed=not drop.is_above(most), detail={"suite": suite, **drop.as_json(), "most": most})

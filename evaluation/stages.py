@@ -61,6 +61,6 @@ STAGES: dict[str, Stage] = {
             ),
             libraries=("huggingface-hub", "jinja2", "plotly"),
         ),
-        Stage(name="promote", version="1", modules=("evaluation.gate",)),
+        Stage(name="promote", version="2", modules=("evaluation.gate", "evaluation.paired")),
     )
 }

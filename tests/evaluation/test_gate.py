@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import json
+import math
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from evaluation.gate import Champion, Evidence, decide, read_champion
+from evaluation.paired import Answers, paired
 from evaluation.stages import STAGES
 from tests.evaluation.conftest import commit, make_job
-from training.artifact import find
+from training.artifact import find, sealed
+from training.data.documents import write_lines
 from training.job import RefusedInput
 from training.recipe import PromoteRecipe
 from training.runner import run_job
 
 RECIPE = PromoteRecipe(model_name="m", min_scores={"cloze": 0.6}, max_score_drop=0.05)
+
+
+def answers(correct: str, *, items: str = "", metric: str = "acc") -> Answers:
+    """Of `correct` each character is an item: + was right. `items` names them in place of their numbers."""
+    ids = items or [str(number) for number in range(len(correct))]
+    keys = [(item, "target", (), 0) for item in ids]
+    return Answers(metric=metric, correct={key: sign == "+" for key, sign in zip(keys, correct, strict=True)})
+
+
 GOOD = Evidence(
     aligned_digest="a",
     scored_digest="a",
@@ -25,7 +38,10 @@ GOOD = Evidence(
     card_aligned_digest="a",
     scores={"cloze": {"score": 0.7, "stderr": 0.03, "n": 200}, "chat": {"score": 0.5, "stderr": 0.03, "n": 200}},
     contamination={"passed": True, "evidence": {}},
+    answers={"cloze": answers("+" * 70 + "-" * 30), "chat": answers("+-" * 50)},
 )
+BETTER = {"cloze": answers("+" * 75 + "-" * 25), "chat": answers("+-" * 45 + "+" * 10)}
+MUCH_BETTER = {"cloze": answers("+" * 76 + "-" * 24), "chat": answers("-" * 100)}
 LEAK = {"passed": False, "evidence": {"findings": [{"benchmark": "cloze", "item": "c1", "url": "http://x.test/"}]}}
 
 
@@ -33,9 +49,22 @@ LEAK = {"passed": False, "evidence": {"findings": [{"benchmark": "cloze", "item"
     ("recipe", "evidence", "champion", "failed"),
     [
         (RECIPE, GOOD, Champion(), []),
-        (RECIPE, GOOD, Champion(version="1", scores={"cloze": 0.75, "chat": 0.55}), []),
-        (RECIPE, GOOD, Champion(version="1", scores={"cloze": 0.751, "chat": 0.4}), ["drop_cloze"]),
-        (RECIPE, GOOD, Champion(version="1", scores={"trivia": 0.1}), ["drop_trivia"]),
+        (RECIPE, GOOD, Champion(version="1", digest="b", answers=BETTER), []),
+        (RECIPE, GOOD, Champion(version="1", digest="b", answers=MUCH_BETTER), ["drop_cloze"]),
+        (RECIPE, GOOD, Champion(version="1", digest="b", answers={"trivia": answers("-")}), ["drop_trivia"]),
+        (RECIPE, GOOD, Champion(version="1", digest="b", answers={"chat": answers("+", items="x")}), ["drop_chat"]),
+        (RECIPE, GOOD, Champion(version="1", digest="b", answers={"chat": answers("-", metric="f1")}), ["drop_chat"]),
+        (RECIPE, GOOD, Champion(version="1", digest="b", answers={"chat": answers("")}), ["drop_chat"]),
+        (RECIPE, GOOD, Champion(version="1", digest="b", answers={}), ["champion"]),
+        (RECIPE, GOOD, Champion(version="1", digest="b", problem="it lies elsewhere"), ["champion"]),
+        (RECIPE, GOOD, Champion(version="1", digest="a", problem="it lies elsewhere"), []),
+        (replace(RECIPE, max_score_drop=0.0), GOOD, Champion(version="1", digest="b", answers=GOOD.answers), []),
+        (
+            replace(RECIPE, max_score_drop=0.0),
+            GOOD,
+            Champion(version="1", digest="b", answers=BETTER),
+            ["drop_chat", "drop_cloze"],
+        ),
         (replace(RECIPE, min_scores={"cloze": 0.71}), GOOD, Champion(), ["score_cloze"]),
         (replace(RECIPE, min_scores={"clozze": 0.1}), GOOD, Champion(), ["score_clozze"]),
         (RECIPE, replace(GOOD, contamination=LEAK), Champion(), ["contamination"]),
@@ -50,56 +79,129 @@ def test_the_champion_moves_only_when_every_condition_holds(recipe, evidence, ch
 
 
 def test_a_refusal_carries_the_numbers_and_the_leak():
-    checks = decide(RECIPE, replace(GOOD, contamination=LEAK), Champion(version="3", scores={"chat": 0.9}))
+    champion = Champion(version="3", digest="b", answers={"chat": answers("+" * 90 + "-" * 10)})
+    checks = decide(RECIPE, replace(GOOD, contamination=LEAK), champion)
     failed = {check.name: check.detail for check in checks if not check.passed}
     assert failed["contamination"]["findings"][0]["url"] == "http://x.test/"
-    assert failed["drop_chat"] == {"suite": "chat", "champion": 0.9, "score": 0.5, "drop": 0.4, "most": 0.05}
+    said = failed["drop_chat"]
+    assert said.items() >= {"suite": "chat", "champion": 0.9, "score": 0.5, "drop": 0.4, "most": 0.05}.items()
+    assert (said["items"], said["lost"], said["gained"]) == (100, 45, 5)
 
 
-def test_no_champion_is_not_a_champion_with_no_scores():
-    assert read_champion({}) == Champion(version=None)
-    assert read_champion({"version": 4, "scores": {"cloze": 1}}) == Champion(version="4", scores={"cloze": 1.0})
+def test_the_error_of_a_drop_is_that_of_the_differences_by_item():
+    before, now = answers("+" * 8 + "-" * 2), answers("-" * 3 + "+" * 6 + "-")
+    differences = [1, 1, 1, 0, 0, 0, 0, 0, -1, 0]
+    drop = paired(before, now)
+    assert drop.drop == pytest.approx(sum(differences) / 10)
+    assert drop.stderr == pytest.approx(statistics.stdev(differences) / math.sqrt(10))
+    assert drop.interval == pytest.approx((0.2 - 1.959964 * drop.stderr, 0.2 + 1.959964 * drop.stderr))
+    assert paired(answers("+"), answers("+")).stderr is None
 
 
-def chain(root: Path, *, aligned_seen: str = "", clean: bool = True) -> tuple:
-    """Scores, contamination report and card of one model; `aligned_seen` is the digest that the scores are of."""
-    (root / "aligned").mkdir(parents=True)
-    (root / "aligned" / "weights").write_text("w")
-    model = commit(root / "aligned", "aligned_model")
+def test_only_the_items_that_both_sat_are_compared():
+    drop = paired(answers("+++-", items="abcd"), answers("-+++", items="cdef"))
+    assert (drop.items, drop.champion_items, drop.model_items) == (2, 4, 4)
+    assert (drop.champion, drop.score, drop.lost, drop.gained) == (0.5, 0.5, 1, 1)
+    other_key = Answers(metric="acc", correct={("a", "another target", (), 0): True})
+    assert paired(other_key, answers("+", items="a")) is None  # one id, another right answer
+
+
+def test_no_champion_is_not_a_champion_with_no_scores(tmp_path):
+    assert read_champion({}, tmp_path) == Champion(version=None)
+    unread = read_champion({"version": "4", "tags": {"digest": "d"}}, tmp_path)
+    assert unread.version == "4" and unread.problem
+    gone = {"folder": "model_scores/f", "partition": "p", "fingerprint": "f", "digest": "d", "record_digest": ""}
+    assert "no finished artifact" in read_champion({"version": "4", "digest": "d", "scores": gone}, tmp_path).problem
+
+
+def chain(root: Path, *, aligned_seen: str = "", clean: bool = True, name: str = "model", right: int = 70) -> tuple:
+    """Scores, contamination report and card of one model, which gives `right` of 100 right answers.
+
+    `aligned_seen` is the digest that the scores are of.
+    """
+    folders = {
+        asset: root / asset / name for asset in ("aligned_model", "model_scores", "contamination_report", "card")
+    }
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+    (folders["aligned_model"] / "weights").write_text(name)
+    model = commit(folders["aligned_model"], "aligned_model")
     seen = replace(model, digest=aligned_seen or model.digest)
-    (root / "scores").mkdir()
-    entry = {"score": 0.7, "stderr": 0.03, "n": 200, "chance": 0.25}
-    (root / "scores" / "scores.json").write_text(json.dumps({"aligned": {"cloze": entry}}))
-    scores = commit(root / "scores", "model_scores", inputs=(seen,))
-    (root / "report").mkdir()
+    entry = {"score": right / 100, "stderr": 0.03, "n": 100, "chance": 0.25, "metric": "acc"}
+    (folders["model_scores"] / "scores.json").write_text(json.dumps({"aligned": {"cloze": entry}}))
+    rows = [{"item": str(item), "target": "yes", "correct": item < right} for item in range(100)]
+    write_lines(folders["model_scores"] / "samples" / "aligned_cloze.jsonl.zst", rows)
+    scores = commit(folders["model_scores"], "model_scores", inputs=(seen,))
     verdict = {"name": "contamination", "passed": clean, "evidence": {"findings": []}}
-    report = commit(root / "report", "contamination_report", inputs=(scores,), gates=(verdict,))
-    (root / "card").mkdir()
-    card = commit(root / "card", "model_card", inputs=(model,))
+    report = commit(folders["contamination_report"], "contamination_report", inputs=(scores,), gates=(verdict,))
+    card = commit(folders["card"], "model_card", inputs=(model,))
     return scores, report, card, model
 
 
-def promote(root: Path, inputs: tuple, **settings: object) -> dict:
-    job = make_job("promote", "promoted_model", root / "promoted", {"promote": {"model_name": "m"}, **settings}, inputs)
+def champion_in(root: Path, right: int) -> dict:
+    """A champion in a job's settings, with its scores under `root`."""
+    scores, _, _, model = chain(root, name="champion", right=right)
+    folder = str(Path(scores.path).relative_to(root))
+    named = {"partition": scores.partition, "fingerprint": scores.fingerprint, "digest": scores.digest}
+    record_digest = find(Path(scores.path)).record_digest
+    return {
+        "version": "7",
+        "digest": model.digest,
+        "scores": {"folder": folder, **named, "record_digest": record_digest},
+    }
+
+
+def promote(root: Path, inputs: tuple, champion: dict | None = None, **rules: object) -> dict:
+    settings = {"promote": {"model_name": "m", **rules}, "champion": champion or {}}
+    job = make_job("promote", "promoted_model", root / "promoted_model" / "f", settings, inputs)
     assert run_job(job, STAGES) == 0
-    record = find(root / "promoted").record
-    decision = json.loads((root / "promoted" / "decision.json").read_text())
+    record = find(Path(job.output)).record
+    decision = json.loads(Path(job.output, "decision.json").read_text())
     gate = next(gate for gate in record["gates"] if gate["name"] == "promotion")
     assert gate["passed"] == decision["promoted"]
     return decision
 
 
+def failed(decision: dict) -> dict:
+    return {check["name"]: check["detail"] for check in decision["checks"] if not check["passed"]}
+
+
 def test_a_model_is_promoted_from_its_artifacts(tmp_path):
     inputs = chain(tmp_path)
-    decision = promote(tmp_path, inputs, champion={"version": "7", "scores": {"cloze": 0.72}})
+    decision = promote(tmp_path, inputs, champion_in(tmp_path, 72))
     assert decision["promoted"] and decision["scores"] == {"cloze": 0.7}
     assert decision["model"]["digest"] == inputs[3].digest and decision["champion"]["version"] == "7"
 
 
+def test_a_fall_from_95_to_10_percent_is_refused(tmp_path):
+    decision = promote(tmp_path, chain(tmp_path, right=10), champion_in(tmp_path, 95), max_score_drop=0.0)
+    assert not decision["promoted"]
+    assert failed(decision)["drop_cloze"]["drop"] == 0.85
+
+
+@pytest.mark.parametrize("harm", ["gone", "a flipped answer", "an edited record", "another model's"])
+def test_a_champion_that_cannot_be_read_is_never_compared_with_nothing(tmp_path, harm):
+    champion = champion_in(tmp_path, 10)
+    folder = tmp_path / champion["scores"]["folder"]
+    if harm == "gone":
+        folder.rename(tmp_path / "elsewhere")
+    elif harm == "a flipped answer":
+        path = folder / "samples" / "aligned_cloze.jsonl.zst"
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+    elif harm == "an edited record":
+        record = json.loads((folder / "artifact.json").read_text())
+        record["metrics"]["aligned_cloze"] = 0.0
+        (folder / "artifact.json").write_text(json.dumps(sealed(record)))
+    else:
+        champion["digest"] = "0" * 64
+    decision = promote(tmp_path, chain(tmp_path), champion, max_score_drop=1.0)
+    assert not decision["promoted"]
+    assert list(failed(decision)) == ["champion"] and "pedigree rollback" in failed(decision)["champion"]["way_out"]
+
+
 def test_scores_of_another_model_promote_nothing(tmp_path):
     decision = promote(tmp_path, chain(tmp_path, aligned_seen="0" * 64))
-    assert not decision["promoted"]
-    assert [check["name"] for check in decision["checks"] if not check["passed"]] == ["same_digests"]
+    assert not decision["promoted"] and list(failed(decision)) == ["same_digests"]
 
 
 def test_a_report_whose_gate_refused_is_not_even_read(tmp_path):

@@ -1,0 +1,248 @@
+"""Where a recipe's model stands: what it was decided against, whether all of it is whole, and what the registry says.
+
+A decision is *stale* when another version is champion than the one that it compared with. A stale decision is made, so
+nothing is missing, and it is not acted upon: whoever materializes `promoted_model` decides again. No Dagster in here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from assets.status import Cell, Comparison, reference_of
+from resources.registry import CHAMPION, Registry, Version
+from training import artifact
+from training.artifact import Artifact
+
+REPAIR = "remove that artifact's folder and run again, which makes it anew"
+BY_HAND = ("override", "rollback")
+DECISION, MODEL, SCORES, REPORT = "promoted_model", "aligned_model", "model_scores", "contamination_report"
+
+
+# The champion that a decision is made against
+
+
+def champion_asked(champion: Version | None, root: Path) -> dict[str, Any]:
+    """The champion as the job that decides has it: `{}`, or version, digest, and the artifact of its scores.
+
+    The scores are found by the digest that its tags hold. Where they are not under this root, `problem` says so.
+    """
+    if champion is None:
+        return {}
+    who = {"version": champion.version, "digest": champion.digest}
+    digest, record_digest = (champion.tags.get(f"{kind}.{SCORES}", "") for kind in ("digest", "record_digest"))
+    if not champion.digest or not digest:
+        return {**who, "problem": f"version {champion.version} has no tags with its digest and that of its scores"}
+    found = _with_digest(root, SCORES, digest, record_digest)
+    if found is None:
+        return {
+            **who,
+            "problem": f"its {SCORES} {digest[:12]} (recipe {champion.tags.get('recipe')}) are not under {root}",
+        }
+    return {
+        **who,
+        "scores": {
+            "folder": str(found.path.relative_to(root)),
+            "partition": found.record["partition"],
+            "fingerprint": found.fingerprint,
+            "digest": digest,
+            "record_digest": record_digest,
+        },
+    }
+
+
+def _with_digest(root: Path, asset: str, digest: str, record_digest: str) -> Artifact | None:
+    """The artifact with this digest, the one with this record digest first; also one that another took the place of."""
+    made = (artifact.find(path.parent) for path in sorted((root / asset).glob(f"*/{artifact.ARTIFACT_FILE}")))
+    same = [found for found in made if found is not None and found.digest == digest]
+    return next((found for found in same if found.record_digest == record_digest), same[0] if same else None)
+
+
+def is_stale(decision: Artifact, champion: Mapping[str, Any], model: Artifact) -> bool:
+    """Whether a decision was made against another champion than this one, or against one that could not be read.
+
+    The model that is champion itself is not decided again: there is nobody else to compare it with.
+    """
+    if champion and champion["digest"] == model.digest:
+        return False
+    recorded = decision.record["settings"].get("champion") or {}
+    return "problem" in recorded or _identity(recorded) != _identity(champion)
+
+
+def _identity(champion: Mapping[str, Any]) -> tuple[Any, ...]:
+    scores = champion.get("scores", {})
+    return champion.get("version"), champion.get("digest"), scores.get("digest"), scores.get("record_digest")
+
+
+# Whether it is whole
+
+
+def lineage_of(comparison: Comparison) -> list[Cell]:
+    """Every cell that the recipe's decision is made from, near and far, in the order of the chain."""
+    wanted: set[tuple[str, str]] = set()
+    waiting = [(DECISION, comparison.recipe.name)]
+    while waiting:
+        for key in comparison.cells[waiting.pop()].inputs:
+            if key not in wanted:
+                wanted.add(key)
+                waiting.append(key)
+    return [cell for key, cell in comparison.cells.items() if key in wanted]
+
+
+def unfit(comparison: Comparison) -> list[str]:
+    """Why the registry must not be touched for this model, whatever was decided; one line each, empty when all is well.
+
+    Everything that it is made from must be there, passed by its gates, and whole.
+    """
+    lines = []
+    for cell in lineage_of(comparison):
+        if cell.artifact is None:
+            lines.append(f"{cell.asset} [{cell.partition}] is not made as the recipe asks for it")
+        elif cell.artifact.failed_gates:
+            lines.append(f"{cell.asset} [{cell.partition}] was refused by {cell.artifact.failed_gates[0]['name']}")
+    return lines + damage(comparison)
+
+
+def damage(comparison: Comparison) -> list[str]:
+    """What is not as it was made, of the records of all that is there, and of the files of the model and of what its
+    decision was made from. (`pedigree verify` reads every file.)"""
+    decision = comparison.cells[DECISION, comparison.recipe.name]
+    cells = [cell for cell in (*lineage_of(comparison), decision) if cell.artifact is not None]
+    lines = [line for cell in cells for line in _record_problems(cell, comparison)]
+    read = [cell for cell in cells if cell is decision or cell.key in decision.inputs]
+    return lines + [line for cell in read for line in artifact.damaged_files(cell.artifact)]  # type: ignore[arg-type]
+
+
+def _record_problems(cell: Cell, comparison: Comparison) -> list[str]:
+    """Where what a record says is not what it said when somebody pointed to it."""
+    made = cell.artifact
+    assert made is not None
+    pointed = {"its own seal": made.record.get("record_digest", ""), "its reference": _referred(cell, comparison.root)}
+    lines = [
+        f"{made.path / artifact.ARTIFACT_FILE}: the record is not the one that {who} names"
+        for who, digest in pointed.items()
+        if digest and digest != made.record_digest
+    ]
+    for item in made.record["inputs"]:
+        now = comparison.cells.get((item["asset"], item["partition"]))
+        told = item.get("record_digest", "")
+        if now is not None and now.artifact is not None and told and now.artifact.record_digest != told:
+            lines.append(
+                f"{now.artifact.path / artifact.ARTIFACT_FILE}: the record is not the one that {cell.asset} read"
+            )
+    return lines
+
+
+def _referred(cell: Cell, root: Path) -> str:
+    reference = reference_of(root, cell.asset, cell.partition) or {}
+    is_this = reference.get("fingerprint") == cell.fingerprint
+    return reference.get("record_digest", "") if is_this else ""
+
+
+# What the registry says
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """Where a recipe's model stands in the registry. `version` and `champion` are None where there is none.
+
+    `sentence` says why it is not promoted; `undecided` that materializing `promoted_model` again would do something.
+    """
+
+    model_name: str
+    version: str | None = None
+    champion: str | None = None
+    promoted: bool = False
+    by_hand: bool = False  # promoted by a person, whatever the gate said
+    undecided: bool = False
+    is_damaged: bool = False
+    is_known: bool = True  # the registry answered
+    superseded_by: str = ""  # the champion, where this version was it before
+    sentence: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """What a command says of it."""
+        return {
+            "model_name": self.model_name,
+            "version": self.version,
+            "champion": self.champion,
+            "sentence": self.sentence,
+        }
+
+
+def standing(comparison: Comparison, registry: Registry) -> Standing:
+    """The truth about the recipe's model now, from the registry and the files."""
+    decision, model = (comparison.cells[asset, comparison.recipe.name].artifact for asset in (DECISION, MODEL))
+    champion = registry.holder(CHAMPION)
+    version = registry.version_of(model.digest) if model is not None else None
+    known = Standing(
+        model_name=registry.name,
+        version=version.version if version else None,
+        champion=champion.version if champion else None,
+    )
+    if model is None:
+        return replace(known, sentence="aligned_model is not made as the recipe asks for it")
+    lines = damage(comparison)
+    if lines:
+        return replace(known, is_damaged=True, sentence=f"{lines[0]}; {REPAIR}")
+    if version and champion and version.version == champion.version:
+        return replace(known, promoted=True, by_hand=version.tags.get("champion.how") in BY_HAND)
+    if decision is None:
+        return replace(known, sentence="it was not decided whether to promote it")
+    asked = champion_asked(champion, comparison.root)
+    if is_stale(decision, asked, model):
+        return replace(known, undecided=True, sentence=f"it was compared with another champion than {_named(champion)}")
+    if decision.failed_gates:
+        return replace(known, sentence="it was refused by the gate promotion")
+    if version is not None and registry.was_champion(version, champion):
+        by = champion.version if champion else "none"
+        return replace(known, superseded_by=by, sentence=superseded(registry.name, version, champion))
+    return replace(known, undecided=True, sentence="it may be promoted, and nobody has done so yet")
+
+
+def superseded(name: str, version: Version, champion: Version | None) -> str:
+    """Why a version that was champion does not come back by itself, and how it does."""
+    recipe = version.tags.get("recipe", "RECIPE")
+    return (
+        f"version {version.version} was champion of {name} before {_named(champion)}, and does not come back by"
+        f" itself; `pedigree rollback {name}` or `pedigree promote {recipe} --reason TEXT` brings it back"
+    )
+
+
+def _named(champion: Version | None) -> str:
+    return f"version {champion.version}" if champion else "none"
+
+
+# What a version says of itself
+
+
+def tags_of(comparison: Comparison, decision: Artifact | None) -> dict[str, str]:
+    """The tags of a version: its latest decision, its scores, and both digests of everything that it was made from."""
+    recipe = comparison.recipe
+    cells = {asset: comparison.cells[asset, recipe.name].artifact for asset in (MODEL, SCORES, REPORT)}
+    model, scores, report = cells.values()
+    assert model is not None
+    tags = {
+        "recipe": recipe.name,
+        "digest": model.digest,
+        "record_digest": model.record_digest,
+        "code_revision": model.record["code_revision"],
+        "contamination": "unknown" if report is None else "fail" if report.failed_gates else "pass",
+        "decision": decision.digest if decision else "",
+        "decision_record": decision.record_digest if decision else "",
+        "verdict": "none" if decision is None else "refused" if decision.failed_gates else "passed",
+    }
+    if decision is not None:
+        tags["compared_with"] = (decision.record["settings"].get("champion") or {}).get("version", "none")
+    for cell in lineage_of(comparison):
+        if cell.artifact is not None:
+            place = f"{cell.asset}/{cell.part}" if cell.part else cell.asset
+            tags[f"digest.{place}"] = cell.artifact.digest
+            tags[f"record_digest.{place}"] = cell.artifact.record_digest
+    if scores is not None:
+        said = json.loads((scores.path / "scores.json").read_text("utf-8"))["aligned"]
+        tags |= {f"eval.{suite}": str(entry["score"]) for suite, entry in said.items()}
+    return tags

@@ -1,0 +1,109 @@
+"""Two models on the same items of a suite: by how much the second one is worse, and how sure that is.
+
+Both answered the same questions, so the items on which they agree say nothing about the difference, and its standard
+error is that of the differences by item: much smaller than that of two scores taken alone (arXiv 2411.00640). What
+counts is the difference that was measured; the error and the interval are told beside it and judge nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from evaluation.scores import sample_file
+from training.data.documents import read_lines
+
+NORMAL_95 = 1.959964  # standard errors on each side that hold 95 % of a normal distribution
+
+Item = tuple[str, str, tuple[str, ...], int]
+"""What makes two items the same: id, right answer, choices, and which of several alike it is. Not the prompt: each
+model is asked in the form of its own template."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answers:
+    """What a model got right on one suite, item by item; `metric` is what was called right."""
+
+    metric: str
+    correct: Mapping[Item, bool]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drop:
+    """How far the score fell on the items that both sat. `stderr` and `interval` (95 %) are None for one item."""
+
+    champion: float
+    score: float
+    drop: float
+    items: int  # in common
+    champion_items: int
+    model_items: int
+    lost: int  # items that only the champion got right
+    gained: int  # and that only the other one did
+    stderr: float | None
+    interval: tuple[float, float] | None
+
+    def is_above(self, most: float) -> bool:
+        """Whether the drop is larger than `most`: of whole items, so that no decimal's last bit decides."""
+        return self.lost - self.gained > most * self.items + 1e-9
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def read_answers(folder: Path, model: str) -> dict[str, Answers]:
+    """What `model` got right on every suite of the scores in `folder`; of no item where the samples were not kept."""
+    scores = json.loads((folder / "scores.json").read_text("utf-8"))[model]
+    return {
+        suite: Answers(metric=str(entry.get("metric", "")), correct=_by_item(folder / sample_file(model, suite)))
+        for suite, entry in scores.items()
+    }
+
+
+def _by_item(path: Path) -> dict[Item, bool]:
+    if not path.is_file():
+        return {}
+    seen: Counter[tuple[str, str, tuple[str, ...]]] = Counter()
+    correct: dict[Item, bool] = {}
+    for row in read_lines(path):
+        asked = (str(row["item"]), str(row["target"]), tuple(map(str, row.get("choices", ()))))
+        correct[(*asked, seen[asked])] = bool(row["correct"])
+        seen[asked] += 1
+    return correct
+
+
+def paired(champion: Answers, model: Answers) -> Drop | None:
+    """The drop from the champion to the other model; None where no item is in both, or what is right is another."""
+    common = champion.correct.keys() & model.correct.keys()
+    if not common or champion.metric != model.metric:
+        return None
+    lost = sum(champion.correct[item] and not model.correct[item] for item in common)
+    gained = sum(model.correct[item] and not champion.correct[item] for item in common)
+    items, drop = len(common), (lost - gained) / len(common)
+    error = _standard_error(items, lost, gained)
+    return Drop(
+        champion=sum(champion.correct[item] for item in common) / items,
+        score=sum(model.correct[item] for item in common) / items,
+        drop=drop,
+        items=items,
+        champion_items=len(champion.correct),
+        model_items=len(model.correct),
+        lost=lost,
+        gained=gained,
+        stderr=error,
+        interval=None if error is None else (drop - NORMAL_95 * error, drop + NORMAL_95 * error),
+    )
+
+
+def _standard_error(items: int, lost: int, gained: int) -> float | None:
+    """Of a mean of `items` differences, `lost` of them 1, `gained` of them -1 and the others 0."""
+    if items < 2:
+        return None
+    squares = lost + gained - (lost - gained) ** 2 / items
+    return math.sqrt(max(squares, 0.0) / (items - 1) / items)

@@ -1,0 +1,277 @@
+"""One registered model: its versions, who holds which alias, and how an alias moves.
+
+MLflow sets one alias at a time, so a move is written down before it is made: a tag of the registered model says what is
+about to happen, who wants it and why. A process that dies in the middle leaves the tag, and whoever comes next finishes
+the move. What was done stays as a tag too, one for each move, in MLflow itself: another root or machine reads the same.
+
+Of two that decide at once only one may: a lock beside the store. A server's store cannot be locked from here; there the
+champion is looked at again just before and just after a move, and the moment between is not covered (docs/tracking.md).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from resources.tracking import Tracking, TrackingError, shown
+
+CHAMPION, PREVIOUS, CANDIDATE = "champion", "previous", "candidate"
+UNDER_WAY, DONE = "pedigree.move", "promotion."
+DECISION_TAGS = ("digest.", "record_digest.", "eval.")  # how tags begin that another decision may not have
+WAITING_SECONDS = 2.0
+Action = Literal["promotion", "override", "rollback"]
+
+
+class ChampionMoved(TrackingError):
+    """Another version is champion than the one that was compared with: it must be decided again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Version:
+    """A registered version. `digest` is of its aligned model."""
+
+    version: str
+    tags: Mapping[str, str]
+    source: str
+
+    @property
+    def digest(self) -> str:
+        """What identifies the model."""
+        return self.tags.get("digest", "")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Move:
+    """One move of `champion`: what, from which version (None: there was none), who, when, why, by which decision."""
+
+    action: Action
+    version: str
+    before: str | None
+    why: str
+    who: str
+    when: str
+    decision: str = ""  # the record digest of the decision; "": there was none
+    run: str = ""  # of Dagster
+
+    @property
+    def key(self) -> str:
+        """The tag under which it is kept; sorts by time."""
+        return f"{DONE}{self.when.replace(':', '')}-{self.version}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def somebody() -> str:
+    """Who is at work here: user and machine."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may have a number without a name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def now() -> str:
+    """This moment, as it is written into tags."""
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+class Registry:
+    """The registered model called `name`."""
+
+    def __init__(self, tracking: Tracking, name: str) -> None:
+        tracking._require_name(name)
+        self.tracking, self.name = tracking, name
+
+    # Reading
+
+    @property
+    def _client(self) -> Any:
+        return self.tracking._client()
+
+    def _model(self) -> Any | None:
+        found = self._client.search_registered_models(f"name = '{self.name}'")
+        return self._client.get_registered_model(self.name) if found else None
+
+    def holder(self, alias: str) -> Version | None:
+        """The version that an alias points to; None when nobody holds it."""
+        model = self._model()
+        if model is None or alias not in model.aliases:
+            return None
+        return self.version(str(model.aliases[alias]))
+
+    def version(self, number: str) -> Version:
+        """A version by its number."""
+        found = self._client.get_model_version(self.name, number)
+        return Version(version=str(found.version), tags=dict(found.tags), source=str(found.source))
+
+    def version_of(self, digest: str) -> Version | None:
+        """The version made from the model with this digest; None when there is none."""
+        number = self.tracking.find_version(self.name, digest)
+        return None if number is None else self.version(number)
+
+    def history(self) -> list[Move]:
+        """Every move of `champion` that was made through here, the first one first."""
+        model = self._model()
+        tags = {} if model is None else model.tags
+        return [Move(**json.loads(tags[key])) for key in sorted(tags) if key.startswith(DONE)]
+
+    def under_way(self) -> Move | None:
+        """The move that somebody began and did not end; None when there is none."""
+        model = self._model()
+        said = None if model is None else model.tags.get(UNDER_WAY)
+        return Move(**json.loads(said)) if said else None
+
+    def was_champion(self, version: Version, champion: Version | None) -> bool:
+        """Whether this version was champion and another one has taken its place.
+
+        Of versions from before moves were written down it counts for the older ones: nobody knows better.
+        """
+        if champion is not None and champion.version == version.version:
+            return False
+        if {"champion.since", "champion.until"} & version.tags.keys():
+            return True
+        is_early = "decision_record" not in version.tags
+        return champion is not None and is_early and int(version.version) < int(champion.version)
+
+    # Writing
+
+    def set_alias(self, alias: str, version: str) -> None:
+        """Let an alias point to a version, where it does not already."""
+        holder = self.holder(alias)
+        if holder is None or holder.version != version:
+            self._client.set_registered_model_alias(self.name, alias, version)
+
+    def describe(self, version: str, tags: Mapping[str, str]) -> None:
+        """Make a version's tags those of the latest decision; those that others set stay."""
+        present = self.version(version).tags
+        for name, value in tags.items():
+            if present.get(name) != value:
+                self._client.set_model_version_tag(self.name, version, name, value)
+        for name in present.keys() - tags.keys():
+            if name.startswith(DECISION_TAGS):
+                self._client.delete_model_version_tag(self.name, version, name)
+
+    def remember(self, version: Version, champion: Version | None) -> None:
+        """Write down that a version was champion, where only its age says so: new tags would make it young."""
+        if self.was_champion(version, champion) and "champion.until" not in version.tags:
+            self._client.set_model_version_tag(self.name, version.version, "champion.until", "unknown")
+
+    def move(self, move: Move) -> None:
+        """Make `version` the champion and keep who was it before as `previous`; whole, or finished by who comes next.
+
+        ChampionMoved when another version is champion than `before`.
+        """
+        holder = self.holder(CHAMPION)
+        if (holder.version if holder else None) != move.before:
+            raise ChampionMoved(
+                f"{self.name}: version {holder.version if holder else 'none'} is champion now, and version"
+                f" {move.version} was compared with {move.before or 'none'}"
+            )
+        self._client.set_registered_model_tag(self.name, UNDER_WAY, json.dumps(move.as_json(), sort_keys=True))
+        self._finish(move)
+        holder = self.holder(CHAMPION)
+        if holder is None or holder.version != move.version:
+            raise ChampionMoved(
+                f"{self.name}: version {holder.version if holder else 'none'} became champion at the same moment as"
+                f" version {move.version}; look at both and run again"
+            )
+
+    def repair(self) -> Move | None:
+        """End the move that a killed process began; None when there was none. A champion that somebody else set since
+        stays."""
+        move = self.under_way()
+        if move is None:
+            return None
+        holder = self.holder(CHAMPION)
+        if (holder.version if holder else None) in (move.before, move.version):
+            self._finish(move)
+            return move
+        self._client.delete_registered_model_tag(self.name, UNDER_WAY)
+        return None
+
+    def _finish(self, move: Move) -> None:
+        """Every step can be done twice. The champion moves after `previous` knows it, and the note goes last."""
+        if move.before is not None:
+            self.set_alias(PREVIOUS, move.before)
+        self.set_alias(CHAMPION, move.version)
+        self._mark(move)
+        self._client.set_registered_model_tag(self.name, move.key, json.dumps(move.as_json(), sort_keys=True))
+        self._client.delete_registered_model_tag(self.name, UNDER_WAY)
+
+    def _mark(self, move: Move) -> None:
+        """Tags of both versions: since when and why one is champion, and until when the other one was."""
+        said = {"how": move.action, "since": move.when, "by": move.who, "why": move.why}
+        for name, value in said.items():
+            self._client.set_model_version_tag(self.name, move.version, f"champion.{name}", value)
+        for name in {"champion.until", "champion.replaced_by"} & self.version(move.version).tags.keys():
+            self._client.delete_model_version_tag(self.name, move.version, name)
+        if move.before is not None:
+            for name, value in {"until": move.when, "replaced_by": move.version}.items():
+                self._client.set_model_version_tag(self.name, move.before, f"champion.{name}", value)
+
+    # One at a time
+
+    @contextmanager
+    def locked(self, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+        """Nobody else decides or moves an alias meanwhile, of this store where it is a file, else of this root.
+
+        A move that somebody left half-made is finished first.
+        """
+        path = self._lock_file()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "a+", encoding="utf-8") as stream:
+            _wait_for(stream, say)
+            stream.truncate(0)
+            stream.write(f"{somebody()}, process {os.getpid()}")
+            stream.flush()
+            if (finished := self.repair()) is not None:
+                say(f"finished the move of {self.name} to version {finished.version} that {finished.who} began")
+            yield
+
+    def _lock_file(self) -> Path:
+        place = self.tracking.uri.removeprefix("sqlite:///")
+        is_file = place != self.tracking.uri
+        return (
+            Path(f"{os.path.realpath(place)}.registry.lock")
+            if is_file
+            else self.tracking.root / "tracking" / "registry.lock"
+        )
+
+
+def _wait_for(stream: Any, say: Callable[[str], None]) -> None:
+    """Take the lock. The kernel lets go of it when its process ends, however."""
+    began, said = time.monotonic(), False
+    while True:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if not said and time.monotonic() - began > WAITING_SECONDS:
+                stream.seek(0)
+                say(f"waiting for another promotion to end ({stream.read() or stream.name})")
+                said = True
+            time.sleep(0.05)
+
+
+@contextmanager
+def explained(tracking: Tracking) -> Iterator[None]:
+    """Errors of MLflow, or of the way there, as one sentence of ours."""
+    try:
+        yield
+    except TrackingError:
+        raise
+    except Exception as error:  # whatever MLflow and its database drivers raise
+        said = " ".join(str(error).split())[:300]
+        raise TrackingError(f"MLflow at {shown(tracking.uri)} could not be asked: {said}") from error
