@@ -16,10 +16,9 @@ from typing import Any
 import torch
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
-from transformers import AutoModelForSequenceClassification
 
-from training.generate.sampler import Sampler, by_length, check_folder, device, load_tokenizer
-from training.posttrain.models import padded
+from training.generate.sampler import Sampler, by_length, load_tokenizer
+from training.posttrain.models import check_folder, open_model, padded
 
 Conversation = Sequence[dict[str, str]]
 
@@ -130,8 +129,7 @@ def rewards(folder: Path, conversations: Sequence[Conversation], *, batch_size: 
     """What the reward model in `folder` gives each conversation, whose last message is the answer."""
     check_folder(folder)
     tokenizer = load_tokenizer(folder)
-    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype="auto", local_files_only=True)
-    model = model.to(device()).eval()
+    model = open_model(folder, dtype="auto", reward=True).eval()
     longest = int(model.config.max_position_embeddings)
     texts = [tokenizer.apply_chat_template(list(turns), tokenize=False) for turns in conversations]
     encoded = [tokenizer.encode(text, add_special_tokens=False)[-longest:] for text in texts]

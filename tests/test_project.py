@@ -57,6 +57,16 @@ def test_no_pickle_no_eval_no_shell(path):
             assert keywords.get("weights_only") == "True"
 
 
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PROJECT)))
+def test_every_model_is_opened_from_this_machine_and_as_safetensors(path):
+    for name, call in calls(ast.parse(path.read_text("utf-8"))):
+        if name.endswith(".from_pretrained"):
+            keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+            assert keywords.get("local_files_only") == "True", name
+            assert "Tokenizer" in name or keywords.get("use_safetensors") == "True", name
+        assert not name.endswith(("load_checkpoint_in_model", "load_state_dict_from_url", "snapshot_download")), name
+
+
 def test_nothing_listens_beyond_loopback():
     for path in SOURCES:
         assert "0.0.0.0" not in path.read_text("utf-8"), path

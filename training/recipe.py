@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from training.data.kitchen.world import KitchenWorld
+from training.posttrain.passed_through import check_passed_through
 from training.pretrain.presets import PRESETS
 from training.pretrain.shape import ExpertLayers, ModelConfig, RotaryScaling
 from training.records import RecipeError, read_record, write_record
+from training.secrets import masked, secret_in, yaml_problem
 
 MIN_RUNGS = 6  # of a scaling ladder
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
@@ -26,6 +28,15 @@ def check_name(name: str, what: str) -> None:
     if not 1 <= len(name) <= 64 or not set(name) <= NAME_CHARACTERS or name.startswith("."):
         raise RecipeError(
             f"{what}: {name!r} must be 1 to 64 characters of a-z, 0-9, '.', '_', '-', not starting with '.'"
+        )
+
+
+def check_model_name(name: str, what: str) -> None:
+    """RecipeError unless the registry takes the name and it needs no quotes in the registry's questions."""
+    if not 1 <= len(name) <= 128 or not name[0].isalnum() or not all(c.isalnum() or c in "._-" for c in name):
+        raise RecipeError(
+            f"{what}: {name[:140]!r} must be 1 to 128 letters, digits, '.', '_' and '-', and begin with one of the"
+            " first two"
         )
 
 
@@ -955,6 +966,9 @@ class PromoteRecipe:
     max_score_drop: float = 0.05  # against the present champion, on any suite
     require_clean: bool = True
 
+    def __post_init__(self) -> None:
+        check_model_name(self.model_name, "promote.model_name")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RungRecipe:
@@ -1261,9 +1275,31 @@ def load_recipe(name_or_path: str, folders: Iterable[Path] | None = None) -> Rec
     path = find_recipe(name_or_path, folders)
     data = resolve_extends(path, folders)
     try:
-        return read_record(Recipe, data)
+        refuse_secrets(data)
+        recipe = read_record(Recipe, data)
+        check_passed_through("SFTConfig", recipe.sft.trl, where="sft")
+        check_passed_through(f"{recipe.align.method.upper()}Config", recipe.align.trl, where="align")
     except RecipeError as error:
         raise RecipeError(f"{path.name}: {error}") from None
+    return recipe
+
+
+def refuse_secrets(data: Any, where: str = "") -> None:
+    """RecipeError for an address that holds a password, a token or a signature, in any text of a recipe."""
+    if isinstance(data, dict):
+        for name, value in data.items():
+            refuse_secrets(str(name), where)
+            refuse_secrets(value, f"{where}.{name}" if where else str(name))
+    elif isinstance(data, list):
+        for number, value in enumerate(data):
+            refuse_secrets(value, f"{where}[{number}]")
+    elif isinstance(data, str) and (what := secret_in(data)):
+        raise RecipeError(
+            f"{masked(where)}: {masked(data)} holds {what}. A recipe is kept with everything made of it, for all to"
+            " see. Leave it out: fsspec takes what s3, gs and the like need from environment variables"
+            " (FSSPEC_S3_SECRET …) and its configuration files; from a web server fetch the file beforehand, and name"
+            " it as data://"
+        )
 
 
 # What a variant does not take over from its base: it would do something in the base's name, or unasked.
@@ -1358,7 +1394,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         data = yaml.safe_load(path.read_text("utf-8"))
     except yaml.YAMLError as error:
-        raise RecipeError(f"{path.name}: not readable as YAML: {' '.join(str(error).split())}") from None
+        raise RecipeError(f"{path.name}: not readable as YAML: {yaml_problem(error)}") from None
     if not isinstance(data, dict):
         raise RecipeError(f"{path.name}: expected a mapping of fields, got {type(data).__name__}")
     return data

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -146,3 +151,75 @@ def test_a_bad_recipe_is_refused_with_file_field_and_what_is_right(tmp_path, tex
     with pytest.raises(RecipeError) as error:
         load_recipe(str(tmp_path / "bad.yaml"))
     assert said in str(error.value) and "bad.yaml" in str(error.value)
+
+
+def variant(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "variant.yaml"
+    path.write_text(f"extends: kitchen\nname: variant\n{text}\n", "utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a:b", "it's", "a b", ".hidden", "x" * 129, 'a"b', "a\\nb", "a%b"])
+def test_a_model_name_that_the_registry_refuses_is_refused_when_the_recipe_is_read(tmp_path, name):
+    with pytest.raises(RecipeError, match=r"promote\.model_name: .* must be 1 to 128 letters"):
+        load_recipe(variant(tmp_path, f"promote: {{model_name: {json.dumps(name)}}}"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "snapshots: [{name: a, source: warc, paths: ['https://me:geheim@host/a.warc.gz']}]",
+        "snapshots: [{name: a, source: warc, paths: ['https://bucket/a.warc.gz?X-Amz-Signature=geheim']}]",
+        "snapshots: [{name: a, source: commoncrawl, crawl: x, base_url: 'https://geheim@host/'}]",
+        "quality: {reference: ['simplecache::https://me:geheim@host/a.jsonl']}",
+        "filter: {c4_bad_words: 'https://host/words?sig=geheim'}",
+        "description: read https://me:geheim@host/",
+        "sft: {trl: {run_name: 'https://host/?access_token=geheim'}}",
+        "mixture: {weights: {'https://me:geheim@host': 1.0}}",
+    ],
+)
+def test_a_secret_in_a_recipe_is_refused_and_not_repeated(tmp_path, text):
+    with pytest.raises(RecipeError, match=r"holds a (user|secret).* Leave it out") as refused:
+        load_recipe(variant(tmp_path, text))
+    assert "geheim" not in str(refused.value)
+
+
+def test_a_line_that_is_no_yaml_is_not_repeated(tmp_path):
+    with pytest.raises(RecipeError, match="not readable as YAML: line 4") as refused:
+        load_recipe(variant(tmp_path, "tracking: [https://me:geheim@host/"))
+    assert "geheim" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "sft: {trl: {weigth_decay: 0.1}}",
+            r"sft\.trl\.weigth_decay: SFTConfig has no such field; there are .*wei",
+        ),
+        ("align: {trl: {max_grad_norm: fast}}", r"align\.trl\.max_grad_norm: expected float, got 'fast'"),
+        ("align: {trl: {weight_decay: 1e-8}}", r"got '1e-8'; YAML reads"),
+        ("sft: {trl: {logging_steps: true}}", r"sft\.trl\.logging_steps: expected"),
+        ("sft: {trl: {max_length: 5}}", r"sft\.trl\.max_length: set sft\.max_length instead"),
+        ("sft: {trl: {chat_template_path: someone/model}}", "not passed through"),
+        ("align: {trl: {loss_type: ipo}}", "only the sigmoid loss"),
+        ("align: {method: grpo, trl: {label_smoothing: 0.1}}", "GRPOConfig has no such field"),
+    ],
+)
+def test_fields_passed_through_are_checked_when_the_recipe_is_read(tmp_path, text, said):
+    with pytest.raises(RecipeError, match=said):
+        load_recipe(variant(tmp_path, text))
+
+
+def test_fields_that_the_library_has_are_passed_through(tmp_path):
+    recipe = load_recipe(variant(tmp_path, "sft: {trl: {weight_decay: 0, optim: sgd, lr_scheduler_kwargs: {a: 1}}}"))
+    assert recipe.sft.trl["optim"] == "sgd"
+
+
+def test_reading_a_recipe_imports_no_library():
+    code = (
+        "import sys; from training.recipe import load_recipe; load_recipe('kitchen-rl');"
+        "from training.posttrain.passed_through import fields_of; assert len(fields_of('DPOConfig')) > 100;"
+        "sys.exit(bool({'torch', 'trl', 'transformers'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -17,17 +17,10 @@ import torch
 from training.job import DataError
 
 # Before transformers: it keeps everything imported after it offline and quiet.
-from training.posttrain.models import device, padded  # isort: skip
-from transformers import AutoModelForCausalLM, AutoTokenizer  # isort: skip
+from training.posttrain.models import check_folder, open_model, padded  # isort: skip
+from transformers import AutoTokenizer  # isort: skip
 
 Draw = Callable[[torch.Tensor], torch.Tensor]
-
-
-def check_folder(folder: Path) -> None:
-    """DataError unless the folder holds a model in the transformers layout."""
-    for name in ("config.json", "tokenizer.json"):
-        if not (folder / name).is_file():
-            raise DataError(f"{folder}: no {name}; a model folder in the transformers layout is needed")
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -42,9 +35,7 @@ class Sampler:
     def __init__(self, folder: Path, *, batch_size: int) -> None:
         check_folder(folder)
         self.tokenizer = load_tokenizer(folder)
-        self.model = (
-            AutoModelForCausalLM.from_pretrained(folder, dtype="auto", local_files_only=True).to(device()).eval()
-        )
+        self.model = open_model(folder, dtype="auto").eval()
         self.batch_size = batch_size
         self.max_length = int(self.model.config.max_position_embeddings)
         self.truncated_prompts = 0

@@ -32,7 +32,6 @@ from training.posttrain.fit import (
 from training.posttrain.models import MODEL_FOLDER, right_padded
 from training.posttrain.pairs import EncodedPair, Pairs
 from training.recipe import AlignRecipe
-from training.records import RecipeError
 
 LN2_TOLERANCE = 1e-3
 LN2_PAIRS = 32
@@ -76,11 +75,6 @@ def train(job: Job, work: Work, recipe: AlignRecipe, chat: Chat, tokenizer: Any,
 
 
 def _trainer(job: Job, work: Work, recipe: AlignRecipe, tokenizer: Any, pairs: Pairs) -> DPOTrainer:
-    if recipe.trl.get("loss_type", "sigmoid") not in ("sigmoid", ["sigmoid"]) or recipe.trl.get("use_weighting"):
-        raise RecipeError(
-            "align.trl: loss_type and use_weighting stay as they are; only the sigmoid loss, unweighted, starts at"
-            " ln 2, and the gate asks for that"
-        )
     # Two sequences a pair.
     rows, passes = rows_per_pass(job, batch_size=recipe.batch_size, row_tokens=2 * recipe.max_length, where="align")
     extra = {

@@ -21,6 +21,7 @@ from transformers import TrainerCallback
 
 from training.job import Gate, Job, Work
 from training.posttrain.models import load_model
+from training.posttrain.passed_through import check_passed_through
 from training.recipe import LoraRecipe
 from training.records import RecipeError
 from training.runner import StopRequested, stop_requests
@@ -29,40 +30,6 @@ from training.runner import StopRequested, stop_requests
 BATCHES_SORTED_TOGETHER = 32
 COMPLETE_MARK = "complete"
 MERGE_TOLERANCE = 1e-3  # largest difference of a logit, fp32; the two ways add in another order
-
-# What this project decides by its own fields, and what would send data away or run foreign code.
-_RESERVED = {
-    "learning_rate": "learning_rate",
-    "num_train_epochs": "epochs",
-    "max_steps": "epochs",
-    "per_device_train_batch_size": "batch_size",
-    "gradient_accumulation_steps": "batch_size",
-    "max_length": "max_length",
-    "max_completion_length": "max_new_tokens",
-    "num_generations": "num_generations",
-    "beta": "beta",
-    "seed": "seed",
-    "data_seed": "seed",
-    "bf16": "precision",
-    "fp16": "precision",
-    "warmup_steps": "warmup_fraction",
-}
-_REFUSED = (
-    "output_dir",
-    "push_to_hub",
-    "hub_",
-    "report_to",
-    "trust_remote_code",
-    "resume_from_checkpoint",
-    "use_vllm",
-    "packing",
-    "use_cpu",
-    "save_",
-    "train_sampling_strategy",
-    "dataset_kwargs",
-    "assistant_only_loss",
-    "completion_only_loss",
-)
 
 
 def row_order(lengths: Sequence[int], *, epochs: float, batch_size: int, seed: int) -> list[int]:
@@ -102,7 +69,7 @@ def trainer_config(cls: type, job: Job, work: Work, *, where: str, recipe: Any, 
 
     RecipeError names a `trl` field that the class does not have, or that another field of the recipe decides.
     """
-    passed = check_passed_through(cls, getattr(recipe, "trl", {}), where=where)
+    passed = check_passed_through(cls.__name__, getattr(recipe, "trl", {}), where=where)
     if job.run.threads:
         torch.set_num_threads(job.run.threads)
     settings: dict[str, Any] = {
@@ -129,21 +96,6 @@ def trainer_config(cls: type, job: Job, work: Work, *, where: str, recipe: Any, 
         return cls(**_renamed(cls, {**settings, **extra, **passed}))
     except (ValueError, TypeError) as error:
         raise RecipeError(f"{where}.trl: {error}") from None
-
-
-def check_passed_through(cls: type, passed: Mapping[str, Any], *, where: str) -> dict[str, Any]:
-    """The `trl` fields, when `cls` has them and no other field of the recipe decides them; else RecipeError."""
-    known = {field.name for field in dataclasses.fields(cls)}
-    for name in passed:
-        if name not in known:
-            raise RecipeError(
-                f"{where}.trl.{name}: {cls.__name__} has no such field; see TRL's documentation of {cls.__name__}"
-            )
-        if name in _RESERVED:
-            raise RecipeError(f"{where}.trl.{name}: set {where}.{_RESERVED[name]} instead")
-        if name.startswith(_REFUSED):
-            raise RecipeError(f"{where}.trl.{name}: not passed through; the pipeline decides it")
-    return dict(passed)
 
 
 def _renamed(cls: type, settings: dict[str, Any]) -> dict[str, Any]:

@@ -22,12 +22,31 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
+from training.job import DataError
 from training.posttrain.chat import END, END_OF_TEXT, PAD, Chat
 
 transformers_logging.disable_progress_bar()
 transformers_logging.set_verbosity_error()
 
 MODEL_FOLDER = "model"
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
+
+
+def check_folder(folder: Path) -> None:
+    """DataError unless the folder holds a whole model in the transformers layout, its weights as safetensors.
+
+    Weights in pickles run code when they are opened, and an adapter's file names the folder of another model.
+    """
+    for name in ("config.json", "tokenizer.json"):
+        if not (folder / name).is_file():
+            raise DataError(f"{folder}: no {name}; a model folder in the transformers layout is needed")
+    if (folder / "adapter_config.json").exists():
+        raise DataError(f"{folder}: adapter_config.json: an adapter is no model; merge it into its model and save that")
+    if not any((folder / name).is_file() for name in WEIGHTS):
+        pickled = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
+        advice = f"; {pickled[0]} is a pickle, which is never read: save it again as safetensors" if pickled else ""
+        raise DataError(f"{folder}: no {WEIGHTS[0]}{advice}")
 
 
 def device() -> torch.device:
@@ -41,10 +60,15 @@ def device() -> torch.device:
 
 def load_model(folder: Path, *, reward: bool = False) -> Any:
     """The language model (or the reward model) in a folder, in fp32: post-training keeps master weights."""
-    where = {"dtype": torch.float32, "local_files_only": True, "use_safetensors": True}
-    if reward:
-        return AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1, **where).to(device())
-    return AutoModelForCausalLM.from_pretrained(folder, **where).to(device())
+    return open_model(folder, reward=reward, dtype=torch.float32)
+
+
+def open_model(folder: Path, *, dtype: Any, reward: bool = False) -> Any:
+    """The model in a folder, on this process's device. The one place where transformers opens weights."""
+    check_folder(folder)
+    cls, head = (AutoModelForSequenceClassification, {"num_labels": 1}) if reward else (AutoModelForCausalLM, {})
+    model = cls.from_pretrained(folder, dtype=dtype, local_files_only=True, use_safetensors=True, **head)
+    return model.to(device())
 
 
 def load_tokenizer(folder: Path, chat: Chat) -> Any:

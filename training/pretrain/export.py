@@ -420,5 +420,7 @@ def _transformers_logits(folder: Path, tokens_BL: Tensor) -> Tensor:
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, local_files_only=True, use_safetensors=True
+    )
     return model.to(tokens_BL.device).eval()(tokens_BL, use_cache=False).logits

@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from evaluation.local_model import rewards  # noqa: E402
 from tests.evaluation.conftest import make_model  # noqa: E402
 from training.generate.sampler import Sampler, nucleus  # noqa: E402
 from training.job import DataError  # noqa: E402
@@ -40,3 +41,20 @@ def test_a_text_without_room_is_refused(tmp_path):
     make_model(tmp_path / "model", template=False)
     with pytest.raises(DataError, match="max_new_tokens=128 leaves no room"):
         Sampler(tmp_path / "model", batch_size=1).answers(["a"], max_new_tokens=128)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "model.pt"])
+def test_weights_in_a_pickle_are_never_opened(tmp_path, name):
+    folder = make_model(tmp_path / "model", template=False)
+    torch.save({"any": "thing"}, folder / name)
+    (folder / "model.safetensors").unlink()
+    for opened in (lambda: Sampler(folder, batch_size=1), lambda: rewards(folder, [], batch_size=1)):
+        with pytest.raises(DataError, match=rf"no model\.safetensors; {name} is a pickle, which is never read"):
+            opened()
+
+
+def test_an_adapter_cannot_name_another_model(tmp_path):
+    folder = make_model(tmp_path / "model", template=False)
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "/elsewhere", "peft_type": "LORA"}')
+    with pytest.raises(DataError, match="an adapter is no model"):
+        Sampler(folder, batch_size=1)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 
 import pytest
 
 from tests.training.posttrain import tiny
-from training.posttrain.fit import (
-    COMPLETE_MARK,
-    check_passed_through,
-    last_checkpoint,
-    row_order,
-    rows_per_pass,
-    window_means,
-)
+from training.posttrain.fit import COMPLETE_MARK, last_checkpoint, row_order, rows_per_pass, window_means
+from training.posttrain.passed_through import check_passed_through, fields_of
 from training.records import RecipeError
 
 LENGTHS = random.Random(7).choices(range(5, 121), k=333)
@@ -46,16 +41,21 @@ def test_the_order_is_the_seed_s_and_batches_hold_similar_lengths():
 
 
 def test_fields_pass_through_or_are_refused_by_name():
-    from trl.trainer.sft_config import SFTConfig
-
-    assert check_passed_through(SFTConfig, {"weight_decay": 0.1}, where="sft") == {"weight_decay": 0.1}
+    assert check_passed_through("SFTConfig", {"weight_decay": 0.1}, where="sft") == {"weight_decay": 0.1}
     with pytest.raises(RecipeError, match=r"sft\.trl\.weigth_decay: SFTConfig has no such field"):
-        check_passed_through(SFTConfig, {"weigth_decay": 0.1}, where="sft")
+        check_passed_through("SFTConfig", {"weigth_decay": 0.1}, where="sft")
     with pytest.raises(RecipeError, match=r"sft\.trl\.num_train_epochs: set sft\.epochs instead"):
-        check_passed_through(SFTConfig, {"num_train_epochs": 3}, where="sft")
+        check_passed_through("SFTConfig", {"num_train_epochs": 3}, where="sft")
     for name in ("push_to_hub", "hub_model_id", "report_to", "packing", "save_steps"):
         with pytest.raises(RecipeError, match="not passed through"):
-            check_passed_through(SFTConfig, {name: True}, where="sft")
+            check_passed_through("SFTConfig", {name: True}, where="sft")
+
+
+@pytest.mark.parametrize("name", ["SFTConfig", "DPOConfig", "GRPOConfig", "RLOOConfig"])
+def test_the_fields_that_are_read_from_the_library_are_those_it_has(name):
+    import trl
+
+    assert set(fields_of(name)) == {field.name for field in dataclasses.fields(getattr(trl, name)) if field.init}
 
 
 @pytest.mark.parametrize(("micro", "expected"), [(0, (32, 1)), (2048, (8, 4)), (2500, (8, 4)), (3, (1, 32))])

@@ -1,0 +1,136 @@
+"""What is secret in a text: found, and masked. Standard library only.
+
+`masked` is applied where a text leaves for a file, a terminal or a database. It knows addresses (user and password
+before `@`, signatures and tokens behind `?`), the values that `remember` was told, and the values of environment
+variables whose names say that they are secret.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import urllib.parse
+from collections.abc import Iterator
+from typing import IO, Any
+
+MASK = "***"
+SHORTEST = 4  # characters of a value that is looked for by itself; shorter ones stand in too many harmless words
+SECRET_VARIABLE = re.compile(r"(?:^|_)(?:PASSWORD|PASSWD|SECRET|TOKEN|(?:ACCESS|API|SECRET|PRIVATE)_?KEY)(?:_|$)")
+
+_SCHEME = r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*:/{2,})"
+# Up to the last `@` before the path ends: a password that is written wrongly may hold one.
+_USER = re.compile(_SCHEME + r"(?P<user>[^\s/?#'\"<>]+)@")
+_FIELD = re.compile(r"(?P<before>[?&;#])(?P<name>[A-Za-z0-9_.%-]+)=(?P<value>[^&;#\s'\"<>)\]}]+)")
+_ENDINGS = ("token", "signature", "secret", "password", "passwd", "credential", "credentials", "apikey", "accesskey")
+_NAMES = frozenset({"key", "sig", "sas", "pwd", "pass", "auth", "accesskeyid", "awsaccesskeyid", "googleaccessid"})
+
+_remembered: set[str] = set()
+
+
+def masked(text: str) -> str:
+    """The text with `***` in place of everything that is known to be secret."""
+    for value in sorted(_known(), key=len, reverse=True):
+        text = text.replace(value, MASK)
+    text = _USER.sub(_without_user, text)
+    return _FIELD.sub(_without_value, text)
+
+
+def remember(*values: str) -> None:
+    """Mask these values wherever they occur from now on, in this process."""
+    _remembered.update(value for value in values if len(value) >= SHORTEST)
+
+
+def remember_address(address: str) -> None:
+    """Mask what is secret in an address, also where a library repeats that part by itself."""
+    remember(*(part for _, part in _secret_parts(address)))
+    # A password that should have been quoted and was not: some libraries take it as it is.
+    remember(*re.findall(r"://[^:/@]*:([^?]*)@", address))
+
+
+def secret_in(text: str) -> str:
+    """What kind of secret the addresses in a text hold, for people; empty when there is none."""
+    return next((what for what, _ in _secret_parts(text)), "")
+
+
+def yaml_problem(error: Exception) -> str:
+    """What is wrong in a YAML file and where, without the line itself: it may hold a secret."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return masked(" ".join(str(error).split()))
+    return f"line {mark.line + 1}, column {mark.column + 1}: {getattr(error, 'problem', '')}"
+
+
+def _secret_parts(text: str) -> Iterator[tuple[str, str]]:
+    """Kind and value of every secret in the addresses of a text."""
+    for found in _USER.finditer(text):
+        user, _, password = found["user"].partition(":")
+        if password:
+            yield "a user and a password", password
+        elif _is_web(found):
+            yield "a user or a token", user
+    for found in _FIELD.finditer(text) if "://" in text else ():
+        if _is_secret_name(found["name"]):
+            yield f"a secret in its field {found['name']}", found["value"]
+
+
+def _is_web(found: re.Match[str]) -> bool:
+    """Whether what stands alone before `@` may be a token. A store's name (abfs://container@account) is none."""
+    return found["scheme"].lower().startswith(("http", "ftp"))
+
+
+def _without_user(found: re.Match[str]) -> str:
+    return f"{found['scheme']}{MASK}@" if ":" in found["user"] or _is_web(found) else found[0]
+
+
+def _without_value(found: re.Match[str]) -> str:
+    return f"{found['before']}{found['name']}={MASK}" if _is_secret_name(found["name"]) else found[0]
+
+
+def _is_secret_name(name: str) -> bool:
+    plain = re.sub(r"[^a-z0-9]", "", urllib.parse.unquote(name).lower())
+    return plain in _NAMES or plain.endswith(_ENDINGS)
+
+
+def _known() -> set[str]:
+    """Every secret value, as it is and as addresses, JSON and Python would write it."""
+    values = _remembered | {
+        value for name, value in os.environ.items() if len(value) >= SHORTEST and SECRET_VARIABLE.search(name.upper())
+    }
+    decoded = {urllib.parse.unquote(value) for value in values}
+    written = {
+        form
+        for value in values | decoded
+        for form in (
+            value,
+            urllib.parse.quote(value),
+            urllib.parse.quote(value, safe=""),
+            urllib.parse.quote_plus(value),
+            json.dumps(value)[1:-1],
+            repr(value)[1:-1],
+        )
+    }
+    return {form for form in written if len(form) >= SHORTEST} - {"true", "false", "none", "null"}
+
+
+class Masked:
+    """A text stream that masks whole lines on their way to another one."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream, self._line = stream, ""
+
+    def write(self, text: str) -> int:
+        """Pass on everything up to the last end of a line; the rest waits for its own, or for `flush`."""
+        whole, newline, self._line = (self._line + text).rpartition("\n")
+        if newline:
+            self._stream.write(masked(whole) + newline)
+        return len(text)
+
+    def flush(self) -> None:
+        """Pass on what waits."""
+        waiting, self._line = self._line, ""
+        self._stream.write(masked(waiting))
+        self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
