@@ -294,6 +294,9 @@ def _explain(result: Any, report: Report, root: Path) -> None:
             metadata = data.user_failure_data.metadata if data.user_failure_data else {}
             code = metadata["exit_code"].value if "exit_code" in metadata else FAILED
             description = data.user_failure_data.description if data.user_failure_data else ""
+            if data.error is not None and data.error.cls_name == "DagsterExecutionInterruptedError":
+                report.error, report.exit_code = "interrupted; run again to go on", FAILED
+                return
             cause = _root_cause(data.error)
             report.error = description or full_disk(cause, root) or cause
             report.exit_code = code if code in (BAD_INPUT, REFUSED) else FAILED

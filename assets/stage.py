@@ -20,8 +20,10 @@ from typing import Any
 import dagster as dg
 
 from assets.chain import CHAIN, Link
+from assets.patience import Patience
 from assets.settings import observe_used
 from assets.status import START_ANEW, Cell, Comparison, check_begun, compare, seed_of, write_reference
+from assets.watchers import Watcher, Watching, watchers_of
 from resources.compute.base import Handle, Status, Task
 from resources.profile import Profile, Size, load_profile
 from resources.tracking import Tracking, artifact_key
@@ -40,7 +42,6 @@ BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, REQUEUE_EXIT_CODE, BUSY_EXIT_CODE = 2, 3
 BUSY_SECONDS = 2.0
 SAMPLE_CHARACTERS = 2000  # of a text in a tag of a tracked run
 OBSERVED_SECONDS = 60.0  # between two observations of a training
-WAITING_SECONDS, REMINDER_SECONDS = 30.0, 600.0
 
 
 class StageFailed(RuntimeError):
@@ -85,7 +86,7 @@ def silent(kind: str, cell: Cell, values: dict[str, Any]) -> None:
     """Announce nothing; a run without a terminal has the event log."""
 
 
-# Who hears `started`, `waiting`, `progress`, `made` and `reused` in this process: `pedigree run` shows them.
+# Who hears `started`, `waiting`, `told`, `progress`, `made` and `reused` in this process: `pedigree run` shows them.
 announce: Callable[[str, Cell, dict[str, Any]], None] = silent
 
 
@@ -191,6 +192,7 @@ def make(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -
             REFUSED_EXIT_CODE,
         )
     if cell.artifact is not None:
+        watchers_of(cell.artifact.path)  # removes what a killed one left
         write_reference(pipeline.root_path, cell.artifact, cell.partition)
         announce("reused", cell, {})
         url = pipeline.tracking().run_url(artifact_key(cell.asset, cell.fingerprint))
@@ -205,7 +207,8 @@ def make(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -
     write_job(job, Path(job.output) / "job.json")
     artifact.write_json(Path(job.output) / "recipe.json", recipe_as_data(comparison.recipe))
     announce("started", cell, {})
-    made, url = _run(job, cell, pipeline, watch)
+    with Watching(Path(job.output), run_id=watch.run_id, launch=watch.launch) as watching:
+        made, url = _run(job, cell, pipeline, watch, watching)
     write_reference(pipeline.root_path, made, cell.partition)
     announce("made", cell, made.record)
     return Made(cell=cell, artifact=made, reused=False, seconds=time.monotonic() - started, mlflow_url=url)
@@ -296,7 +299,7 @@ def code_revision() -> str:
 # Running and following
 
 
-def _run(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch) -> tuple[Artifact, str]:
+def _run(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch, watching: Watching) -> tuple[Artifact, str]:
     """Submit the job, or find the one that is already on its way, and follow it to its artifact."""
     profile = pipeline.loaded_profile()
     folder = Path(job.output)
@@ -337,14 +340,14 @@ def _run(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch) -> tuple[Artifa
     retries = profile.size_for(cell.asset).retries
     try:
         while True:
-            status = _follow(backend, task, folder, run, watch, cell)
+            status = _follow(backend, task, folder, run, watch, cell, watching)
             made = artifact.find(folder)
             if made is not None:
                 run.set_tags({"digest": made.digest, "record_digest": made.record_digest})
                 run.finish("FINISHED")
                 return made, run.url
             if status.exit_code == REQUEUE_EXIT_CODE and status.state != "cancelled":
-                watch.say(f"{task.key} saved its state and stopped; submitting it again")
+                watch.say(f"{task.key} {_saved(folder)} and stopped; submitting it again")
                 continue
             if status.exit_code == BUSY_EXIT_CODE:
                 watch.say(f"{task.key} is being made by another run; waiting for it")
@@ -361,15 +364,21 @@ def _run(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch) -> tuple[Artifa
                 f"{task.key} ended without its artifact ({status.reason}); trying again, {retries} tries left after it"
             )
     except BaseException:
+        # An orchestrator that is stopped or dies leaves the job running, to be found again.
+        if watch.is_canceling():
+            _leave(backend, task, folder, watch, cell, watching)
         run.finish("KILLED")
         raise
     run.finish("FAILED")
+    if status.exit_code == REQUEUE_EXIT_CODE:
+        said = f"somebody cancelled its job ({status.reason}); it {_saved(folder)}; run it again to go on"
+        raise StageFailed(f"{cell.asset} [{cell.partition}]: {said}", status.exit_code)
     raise StageFailed(
         f"{cell.asset} [{cell.partition}]: {_explain(backend.log_tail(str(folder), 40), status)}", status.exit_code
     )
 
 
-def _follow(backend: Any, task: Task, folder: Path, run: Any, watch: Watch, cell: Cell) -> Status:
+def _follow(backend: Any, task: Task, folder: Path, run: Any, watch: Watch, cell: Cell, watching: Watching) -> Status:
     handle = _running(backend, task, folder)
     if handle is None:
         handle = backend.submit(task)
@@ -377,27 +386,70 @@ def _follow(backend: Any, task: Task, folder: Path, run: Any, watch: Watch, cell
         watch.say(f"submitted {task.key} to {backend.name} as {handle.id}; log: {folder / 'log.txt'}")
     else:
         watch.say(f"found {task.key} on {backend.name} as {handle.id}; going on watching it")
+        _tell(f"its job is watched by {_names(watching.others)} too", cell, watch, bool(watching.others))
     # Metrics from the first line: MLflow counts equal rows once, and those written while nobody watched are not lost.
     metrics, messages = Tail(folder / METRICS_FILE), Tail(folder / MESSAGES_FILE, from_end=True)
     patience, is_saved, training = Patience(), False, Observed(watch)
-    try:
-        while True:
-            status = backend.poll(handle)
-            if patience.is_due(status):
-                watch.say(f"{task.key} is {status.state} for {patience.seconds:.0f} s: {status.reason}")
-                announce("waiting", cell, {"state": status.state, "reason": status.reason, "seconds": patience.seconds})
-            rows, saved = _forward(metrics, messages, run, watch, cell)
-            training.see(rows, is_last=status.is_over)
-            is_saved |= saved
-            if status.is_over:
-                return _as_told(status, folder, handle, is_saved=is_saved)
-            time.sleep(backend.poll_seconds)
-    except BaseException:
-        # Only a cancelled run ends its job. An orchestrator that is stopped or dies leaves it running, to be found
-        # again.
-        if watch.is_canceling():
+    while True:
+        status = backend.poll(handle)
+        for left in watching.renew():
+            _tell(f"{left} has left; the job goes on", cell, watch)
+        if patience.is_due(status):
+            watch.say(f"{task.key} is {status.state} for {patience.seconds:.0f} s: {status.reason}")
+            announce("waiting", cell, {"state": status.state, "reason": status.reason, "seconds": patience.seconds})
+        given_up = patience.given_up(status, task.size.max_pending_hours)
+        if given_up is not None:
+            watching.leave(lambda: backend.cancel(handle))
+            return given_up
+        rows, saved = _forward(metrics, messages, run, watch, cell)
+        training.see(rows, is_last=status.is_over)
+        is_saved |= saved
+        if status.is_over:
+            return _unless_ended(_as_told(status, folder, handle, is_saved=is_saved), handle, watching)
+        time.sleep(backend.poll_seconds)
+
+
+def _unless_ended(status: Status, handle: Handle, watching: Watching) -> Status:
+    """A job that a cancelled run ended, before this run came to watch it, is to be submitted again for this one."""
+    if status.state == "cancelled" and watching.has_ended(handle.id):
+        return replace(status, state="failed", exit_code=REQUEUE_EXIT_CODE)
+    return status
+
+
+def _leave(backend: Any, task: Task, folder: Path, watch: Watch, cell: Cell, watching: Watching) -> None:
+    """Leave a job because this run is cancelled; the last one that leaves ends it."""
+
+    def end() -> None:
+        handle = _running(backend, task, folder)
+        if handle is not None:
+            watching.note_end(handle.id)  # first: a kill may come in between
             backend.cancel(handle)
-        raise
+
+    others = watching.leave(end)
+    kept = f"it {_saved(folder)}" if artifact.checkpoint_step(folder) is not None else "finished ranks are kept"
+    _tell(
+        f"this run was cancelled; the job goes on, watched by {_names(others)}"
+        if others
+        else f"this run was cancelled and no other one watches the job, which was ended; {kept}",
+        cell,
+        watch,
+    )
+
+
+def _tell(text: str, cell: Cell, watch: Watch, is_news: bool = True) -> None:
+    """Say something in Dagster's log and in the terminal."""
+    if is_news:
+        watch.say(text)
+        announce("told", cell, {"text": text})
+
+
+def _names(watchers: list[Watcher]) -> str:
+    return ", ".join(map(str, watchers))
+
+
+def _saved(folder: Path) -> str:
+    step = artifact.checkpoint_step(folder)
+    return "saved its state" if step is None else f"saved its state at step {step}"
 
 
 def _as_told(status: Status, folder: Path, handle: Handle, *, is_saved: bool) -> Status:
@@ -416,30 +468,6 @@ def _running(backend: Any, task: Task, folder: Path) -> Handle | None:
     if handle is None or backend.poll(handle).is_over:
         return None
     return handle
-
-
-class Patience:
-    """When to say why a job does not start: after a while, when the reason changes, and now and then after that."""
-
-    def __init__(self) -> None:
-        self._since = self._said_at = time.monotonic()
-        self._said = ""
-
-    @property
-    def seconds(self) -> float:
-        """How long the job has been waiting."""
-        return time.monotonic() - self._since
-
-    def is_due(self, status: Status) -> bool:
-        """Whether somebody should be told now. Only a pending job waits; what a backend says of others is no reason."""
-        if status.state != "pending":
-            self._since, self._said = time.monotonic(), ""
-            return False
-        silent = time.monotonic() - self._said_at
-        due = self.seconds > WAITING_SECONDS and (status.reason != self._said or silent > REMINDER_SECONDS)
-        if due:
-            self._said, self._said_at = status.reason, time.monotonic()
-        return due
 
 
 class Observed:
@@ -502,6 +530,8 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 
 def _explain(tail: str, status: Status) -> str:
+    if status.state == "cancelled":
+        return status.reason  # what the job itself said last is no cause of that
     errors = [line.removeprefix("error: ") for line in tail.splitlines() if line.startswith("error: ")]
     return errors[-1] if errors else f"{status.reason or status.state} (exit code {status.exit_code})\n{tail}"
 

@@ -42,12 +42,14 @@ class Display:
             self._status.stop()
 
     def announce(self, kind: str, cell: Cell, values: dict[str, Any]) -> None:
-        """Show one event: `started`, `waiting`, `progress`, `made` or `reused`."""
+        """Show one event: `started`, `waiting`, `told`, `progress`, `made` or `reused`."""
         name = f"{cell.asset} [{cell.partition}]"
         if kind == "started":
             self._say_now(f"{name} …")
         elif kind == "waiting":
             self._wait(f"{name}: {values['state']} for {values['seconds']:.0f} s: {values['reason']}")
+        elif kind == "told":
+            self._print(f"{name}: {values['text']}")
         elif kind == "progress":
             self._show_progress(name, values)
         else:
@@ -61,8 +63,11 @@ class Display:
         """A line of its own where no live display would keep it in sight."""
         self._say_now(text)
         if self._status is None:
-            elapsed = time.monotonic() - self._started
-            self._console.print(Text(f"{elapsed:6.1f} s  {text}"), highlight=False, soft_wrap=True)
+            self._print(text)
+
+    def _print(self, text: str) -> None:
+        elapsed = time.monotonic() - self._started
+        self._console.print(Text(f"{elapsed:6.1f} s  {text}"), highlight=False, soft_wrap=True)
 
     def _show_progress(self, name: str, row: dict[str, Any]) -> None:
         numbers = [

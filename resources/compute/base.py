@@ -52,11 +52,16 @@ class Handle:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Status:
-    """What a backend knows of a task. `reason` is for people; `exit_code` is None where there was none."""
+    """What a backend knows of a task. `reason` is for people; `exit_code` is None where there was none.
+
+    A pending task has been so for `pending_seconds`; it `is_stuck` when no waiting ends what it waits for.
+    """
 
     state: State
     reason: str = ""
     exit_code: int | None = None
+    pending_seconds: float = 0.0
+    is_stuck: bool = False
 
     @property
     def is_over(self) -> bool:

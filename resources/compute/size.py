@@ -26,6 +26,9 @@ class Size(Record):
     gpus_per_node: int = Field(default=0, ge=0)
     memory_gb: float = Field(default=0.0, ge=0, description="0: no limit is asked for")
     hours: float = Field(default=24.0, gt=0, description="time limit where the scheduler wants one")
+    max_pending_hours: float = Field(
+        default=0.0, ge=0, description="in the scheduler's queue, after which the stage fails; 0: as long as it takes"
+    )
     micro_batch_tokens: int = Field(default=0, ge=0, description="0: the whole global batch at once")
     checkpoint_seconds: float = Field(default=60.0, gt=0)
     shard: int = Field(default=1, ge=1, description="processes that share each weight and its optimizer state (FSDP)")

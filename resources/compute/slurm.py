@@ -15,10 +15,10 @@ import pwd
 import re
 import secrets
 import shlex
-import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from resources.compute.base import (
@@ -33,6 +33,7 @@ from resources.compute.base import (
     write_json,
 )
 from resources.compute.size import SlurmSettings
+from resources.compute.slurm_states import PENDING, RUNNING, status_of
 
 SCRIPT_FILE, ARRAY_SCRIPT_FILE, JOB_FILE, LOG_FILE = "job.sh", "array-job.sh", "slurm.json", "log.txt"
 CALL_SECONDS = 30.0  # a client waits about 10 s for a dead controller
@@ -44,46 +45,8 @@ REQUEUE_EXIT_CODE = 75
 
 # What the nodes need to find programs and say who runs; everything else is named in the profile.
 PASSED_ON = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SHELL", "USER")
-
-PENDING = {
-    "PENDING",
-    "REQUEUED",
-    "REQUEUE_HOLD",
-    "REQUEUE_FED",
-    "SPECIAL_EXIT",
-    "SUSPENDED",
-    "CONFIGURING",
-    "RESV_DEL_HOLD",
-}
-RUNNING = {"RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING", "STOPPED"}
-ENDED = {
-    "FAILED": "the job ended with an error",
-    "CANCELLED": "the job was cancelled",
-    "TIMEOUT": "the time limit was reached; raise `hours` in the profile, or run again: checkpoints are kept",
-    "NODE_FAIL": "a node failed and the job was not requeued",
-    "PREEMPTED": "the job was preempted and not requeued",
-    "OUT_OF_MEMORY": "the job used more memory than it asked for; raise `memory_gb` in the profile",
-    "BOOT_FAIL": "a node did not boot",
-    "DEADLINE": "the deadline was reached",
-    "REVOKED": "the job was revoked",
-}
-# Why a job waits, where more is to be said than the name. Source: Slurm's page "Job Reason Codes".
-WAITS = {
-    "Resources": "the machines it asks for are taken",
-    "Priority": "jobs of higher priority go first",
-    "Dependency": "its fan-out has not ended",
-    "BeginTime": "it was requeued and starts again shortly",
-    "ReqNodeNotAvail": "nodes it could use are down, drained or reserved",
-    "PartitionDown": "the partition is down",
-    "PartitionInactive": "the partition takes no jobs to run",
-    "PartitionNodeLimit": "the partition has fewer nodes; lower `nodes` in the profile, or cancel and take another",
-    "PartitionTimeLimit": "the partition ends jobs sooner; lower `hours` in the profile, or cancel and take another",
-    "BadConstraints": "no node can ever meet what it asks for; cancel it and ask for less in the profile",
-    "JobHeldAdmin": "an administrator holds it",
-    "JobHeldUser": "it is held; `scontrol release` lets it go",
-}
-# A stage that does not handle the early signal ends of it, before Slurm calls that a time-out.
-WARNED = "the job was told to end, as happens before the time limit; raise `hours` in the profile, or run again"
+# The array that a finishing job still waits for, in its field Dependency: afterany:8_*(unfulfilled).
+_AWAITED = re.compile(r"afterany:(\d+)(_\*)?\(unfulfilled\)")
 _SAFE = re.compile(r"[A-Za-z0-9_.:,=@/+-]*\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 # What Slurm's clients say when they do not know whether the controller heard them.
@@ -135,7 +98,21 @@ class SlurmBackend:
         except SlurmError as error:
             return self._without_controller(handle, str(error))
         self._silent_since = None
-        return status_of(fields)
+        array = _AWAITED.match(fields.get("Dependency", ""))
+        return status_of(fields) if array is None else self._of_fan_out(array[1], status_of(fields))
+
+    def _of_fan_out(self, array: str, finishing: Status) -> Status:
+        """Where a fan-out's array is, while the job that finishes waits for it."""
+        try:
+            tasks = [_fields(line) for line in _call(["scontrol", "-o", "show", "job", array]).splitlines()]
+        except SlurmError:
+            return finishing
+        found = [status_of(task) for task in tasks if "JobState" in task]
+        nodes = sorted(status.reason for status in found if status.state == "running")
+        if nodes:
+            return Status(state="running", reason=f"its fan-out runs on {', '.join(nodes)}")
+        waiting = sorted((one for one in found if one.state == "pending"), key=lambda one: not one.is_stuck)
+        return replace(waiting[0], reason=f"its fan-out waits: {waiting[0].reason}") if waiting else finishing
 
     def _without_controller(self, handle: Handle, said: str) -> Status:
         if "Invalid job id" in said:
@@ -283,23 +260,6 @@ def _checked_variable(name: str) -> str:
 # Reading what Slurm says
 
 
-def status_of(fields: dict[str, str]) -> Status:
-    """A job's status from the fields of `scontrol -o show job`."""
-    state = fields["JobState"].split()[0]
-    reason = fields.get("Reason", "")
-    code, _, sign = fields.get("ExitCode", "0:0").partition(":")
-    if state in PENDING:
-        return Status(state="pending", reason=f"{reason}: {WAITS[reason]}" if reason in WAITS else reason)
-    if state in RUNNING:
-        return Status(state="running", reason=fields.get("NodeList", ""))
-    if state == "COMPLETED":
-        return Status(state="succeeded", exit_code=0)
-    exit_code = int(code) or (-int(sign) if sign.isdigit() and int(sign) else None)
-    meaning = WARNED if (state, exit_code) == ("FAILED", -signal.SIGTERM) else ENDED.get(state, "unknown here")
-    said = f"{state}: {meaning} (exit {fields.get('ExitCode', '?')})"
-    return Status(state="cancelled" if state == "CANCELLED" else "failed", reason=said, exit_code=exit_code)
-
-
 def _accounted(job: str) -> Status | None:
     try:
         answer = _call(["sacct", "-X", "-n", "-P", "-j", job, "-o", "State,ExitCode"])
@@ -372,7 +332,13 @@ def _look_for(name: str, token: str) -> str | None:
 def _call(argv: list[str]) -> str:
     try:
         done = subprocess.run(
-            argv, capture_output=True, text=True, timeout=CALL_SECONDS, check=False, stdin=subprocess.DEVNULL
+            argv,
+            capture_output=True,
+            text=True,
+            timeout=CALL_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "SLURM_TIME_FORMAT": "standard"},
         )
     except FileNotFoundError:
         raise SlurmError(f"{argv[0]} is not installed here; the slurm backend needs Slurm's client commands") from None

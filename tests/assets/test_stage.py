@@ -8,8 +8,10 @@ from types import SimpleNamespace
 import dagster as dg
 import pytest
 
-from assets import stage
-from assets.stage import Made, Observed, Patience, Pipeline, Watch, metadata_of, run_settings
+from assets import patience, stage
+from assets.patience import Patience
+from assets.stage import Made, Observed, Pipeline, Watch, metadata_of, run_settings
+from assets.watchers import Watching
 from resources.compute.base import Handle, Status, Task
 from resources.compute.slurm import status_of
 from resources.profile import Size
@@ -48,14 +50,15 @@ def followed(tmp_path, monkeypatch):
         monkeypatch.setattr(stage, "announce", lambda kind, cell, values: heard.append((kind, values.get("reason"))))
         watch = SimpleNamespace(say=said.append, is_canceling=lambda: False)
         task = Task(key="toys-1", argv=(), size=Size(), folder=str(tmp_path))
-        stage._follow(Backend(*statuses), task, tmp_path, None, watch, None)
+        with Watching(tmp_path, run_id="a", launch="b") as watching:
+            stage._follow(Backend(*statuses), task, tmp_path, None, watch, None, watching)
         return [line for line in said if "pending" in line], heard
 
     return follow
 
 
 def test_why_a_job_waits_is_said_once_and_again_when_it_changes(followed, monkeypatch):
-    monkeypatch.setattr(stage, "WAITING_SECONDS", 0.0)
+    monkeypatch.setattr(patience, "WAITING_SECONDS", 0.0)
     said, heard = followed(WAITS, WAITS, LIMITED, LIMITED, OVER)
     assert [line.rpartition(": ")[2] for line in said] == ["Resources", "PartitionTimeLimit"]
     assert heard == [("waiting", "Resources"), ("waiting", "PartitionTimeLimit")]
@@ -67,10 +70,10 @@ def test_a_job_that_starts_soon_is_no_news(followed):
 
 def test_somebody_is_reminded_of_a_job_that_goes_on_waiting(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr(stage.time, "monotonic", lambda: clock[0])
-    patience, told = Patience(), []
+    monkeypatch.setattr(patience.time, "monotonic", lambda: clock[0])
+    waiting, told = Patience(), []
     for clock[0] in range(0, 1300, 10):
-        if patience.is_due(WAITS):
+        if waiting.is_due(WAITS):
             told.append(clock[0])
     assert told == [40, 650, 1260]
 
@@ -142,3 +145,16 @@ def test_slurm_says_what_to_do_about_a_job_that_will_not_start():
     status = status_of({"JobState": "PENDING", "Reason": "PartitionTimeLimit"})
     assert status.state == "pending" and "lower `hours` in the profile" in status.reason
     assert status_of({"JobState": "PENDING", "Reason": "None"}).reason == "None"
+
+
+STUCK = {"PartitionConfig", "BadConstraints", "InvalidQOS", "JobHeldUser", "QOSMaxWallDurationPerJobLimit"}
+STUCK |= {"AssocMaxGRESPerJob", "AssocMaxCpuPerNode", "QOSMinGRES", "MaxMemPerLimit", "job_requeued_in_held_state"}
+PASSING = {"Resources", "Priority", "QOSMaxJobsPerUserLimit", "AssocGrpGRES", "MaxCpuPerAccount", "AssocMaxJobsLimit"}
+PASSING |= {"ReqNodeNotAvail,_UnavailableNodes:node[1-2]"}
+
+
+@pytest.mark.parametrize("reason", sorted(STUCK | PASSING))
+def test_every_reason_has_a_sentence_and_is_said_at_once_where_no_waiting_ends_it(reason):
+    status = status_of({"JobState": "PENDING", "Reason": reason})
+    assert status.reason.startswith(f"{reason}: ") and len(status.reason) > len(reason) + 15
+    assert status.is_stuck == Patience().is_due(status) == (reason in STUCK)

@@ -7,9 +7,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from assets import stage
+from assets.patience import Patience
 from resources.compute.base import Handle, Status, Task
 from resources.compute.slurm import JOB_FILE, SlurmBackend, SlurmError, job_name
 from resources.profile import Size, SlurmSettings
@@ -109,8 +112,8 @@ def test_a_fan_out_runs_every_range_and_then_finishes(slurm, backend, tmp_path):
 def test_cancelling_a_fan_out_leaves_nothing_behind(slurm, backend, tmp_path):
     task = task_of(tmp_path, SLEEP, str(tmp_path / "mark"), num_tasks=2)
     handle = backend.submit(task)
-    assert backend.poll(handle).state == "pending"
-    slurm.wait_until(lambda: "its fan-out has not ended" in backend.poll(handle).reason, "the reason is said")
+    slurm.wait_until(lambda: "its fan-out runs on node" in backend.poll(handle).reason, "where it runs is said")
+    assert backend.poll(handle).state == "running"
     wait_for(tmp_path / "mark")
     backend.cancel(handle)
     assert wait(backend, handle).state == "cancelled"
@@ -216,6 +219,43 @@ def test_a_silent_controller_is_waited_for(slurm, backend, tmp_path, monkeypatch
     for name, value in slurm.variables.items():
         monkeypatch.setenv(name, value)
     assert wait(backend, handle).state == "succeeded"
+
+
+NEVER_STARTS = [({"nodes": 9}, 1), ({"threads": 64}, 1), ({"threads": 64}, 2), ({"hours": 5}, 1)]
+
+
+@pytest.mark.parametrize(("size", "num_tasks"), NEVER_STARTS, ids=["nodes", "threads", "fan-out", "hours"])
+def test_a_job_that_can_never_start_says_at_once_what_to_change(backend, tmp_path, size, num_tasks):
+    status = backend.poll(backend.submit(task_of(tmp_path, "pass", num_tasks=num_tasks, **size)))
+    assert f"`{next(iter(size))}`" in status.reason and "in the profile" in status.reason
+    assert (status.state, status.is_stuck) == ("pending", True)
+
+
+def test_a_job_that_waits_too_long_is_cancelled_and_says_what_it_waited_for(slurm, backend, tmp_path):
+    task = task_of(tmp_path, "pass", nodes=9, max_pending_hours=0.5 / 3600)
+    said = []
+    watch = SimpleNamespace(say=said.append, is_canceling=lambda: False)
+    status = stage._follow(backend, task, tmp_path, None, watch, None)
+    assert "PartitionConfig: the partition cannot run such a job" in said[1]  # after "submitted", and not half a minute
+    assert (status.state, "PartitionConfig: the partition cannot run such a job" in status.reason) == (
+        "cancelled",
+        True,
+    )
+    assert "`max_pending_hours` is 0.000138889" in status.reason
+    assert [job["JobState"] for job in jobs_of(slurm, task)] == ["CANCELLED"]
+
+
+def test_a_job_that_waits_for_machines_is_not_stuck_and_counts_its_hours_in_the_queue(slurm, backend, tmp_path):
+    first = backend.submit(task_of(tmp_path, SLEEP, str(tmp_path / "mark"), key="first", workers=2, num_tasks=2))
+    wait_for(tmp_path / "mark")
+    task = task_of(tmp_path, "pass", key="second", workers=2, max_pending_hours=1.0)
+    second = backend.submit(task)
+    slurm.wait_until(lambda: "machines it asks for are taken" in backend.poll(second).reason, "it waits")
+    status = backend.poll(second)
+    assert not status.is_stuck and status.pending_seconds < 30
+    assert Patience().given_up(status, 1.0) is None
+    for handle in (second, first):
+        backend.cancel(handle)
 
 
 ALL_REDUCE = """

@@ -109,12 +109,14 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def wait_for(condition: Callable[[], Any], seconds: float, explain: Callable[[], Any] = lambda: "") -> Any:
+def wait_for(
+    condition: Callable[[], Any], seconds: float, explain: Callable[[], Any] = lambda: "", *, every: float = 0.5
+) -> Any:
     """The first true value of `condition`; AssertionError with `explain()` when there is none in time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         value = condition()
         if value:
             return value
-        time.sleep(0.5)
+        time.sleep(every)
     raise AssertionError(f"nothing after {seconds:.0f} s: {explain()}")

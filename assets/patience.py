@@ -1,0 +1,50 @@
+"""How long a run waits for a job to start, when it says so, and how often it tries a stage again."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from resources.compute.base import Status
+
+WAITING_SECONDS, REMINDER_SECONDS = 30.0, 600.0
+
+
+class Patience:
+    """When to say why a job does not start: after a while, when the reason changes, and now and then after that.
+
+    What no waiting ends is said at once.
+    """
+
+    def __init__(self) -> None:
+        self._since = self._said_at = time.monotonic()
+        self._said = ""
+        self._pending_seconds = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """How long the job has been waiting: what the scheduler says, or as long as it was watched."""
+        return max(time.monotonic() - self._since, self._pending_seconds)
+
+    def is_due(self, status: Status) -> bool:
+        """Whether somebody should be told now. Only a pending job waits; what a backend says of others is no reason."""
+        self._pending_seconds = status.pending_seconds
+        if status.state != "pending":
+            self._since, self._said = time.monotonic(), ""
+            return False
+        silent = time.monotonic() - self._said_at
+        is_news = status.reason != self._said
+        due = (is_news and (status.is_stuck or self.seconds > WAITING_SECONDS)) or (
+            self.seconds > WAITING_SECONDS and silent > REMINDER_SECONDS
+        )
+        if due:
+            self._said, self._said_at = status.reason, time.monotonic()
+        return due
+
+    def given_up(self, status: Status, max_pending_hours: float) -> Status | None:
+        """How a job ends that has been pending for longer than the profile allows; None while it may wait."""
+        if status.state != "pending" or not max_pending_hours or status.pending_seconds < max_pending_hours * 3600:
+            return None
+        waited = f"waited {status.pending_seconds / 3600:.3g} hours in the queue"
+        allowed = f"the profile's `max_pending_hours` is {max_pending_hours:g}"
+        return replace(status, state="cancelled", reason=f"{waited} ({allowed}) and was cancelled: {status.reason}")

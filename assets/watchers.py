@@ -1,0 +1,222 @@
+"""The runs that wait for a job: one small file each, in `watchers/` of the artifact's folder.
+
+Several runs may follow one job. A run that is cancelled leaves, and the job ends only when no other run is left that
+watches it. Joining, leaving and ending happen under one lock, so a run that comes while the job is being ended waits
+until it has ended.
+
+A watcher counts while its process lives, as far as this machine can see it, and while it renews its file. So a killed
+process watches nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+
+from resources.compute.base import read_json, write_json
+from resources.compute.supervise import start_of
+
+WATCHERS_FOLDER = "watchers"
+LOCK_FILE, LEFT_FILE, ENDED_FILE = "lock", "left.jsonl", "ended.txt"
+RENEW_SECONDS = 10.0
+STALE_SECONDS = 120.0  # a watcher renews between two polls; one call to a scheduler takes up to 30 s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Watcher:
+    """One run that waits for a job, and the process in which it runs."""
+
+    run_id: str
+    launch: str
+    host: str
+    machine: str  # the boot and the process namespace in which `pid` means something
+    pid: int
+    start: str  # of the process; a reused id has another one
+
+    def __str__(self) -> str:
+        return f"run {self.run_id[:8]} (process {self.pid} on {self.host})"
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the process is known to have ended. False where this machine cannot see it."""
+        if not self.machine or self.machine != _machine():
+            return False
+        return start_of(self.pid) != self.start or _is_zombie(self.pid)
+
+
+class Watching:
+    """The part of one run in watching the job of a folder, from entering the context until it leaves."""
+
+    def __init__(self, folder: Path, *, run_id: str, launch: str) -> None:
+        pid = os.getpid()
+        self._folder = folder
+        self._name = f"{uuid.uuid4().hex}.json"
+        self._watcher = Watcher(
+            run_id=run_id,
+            launch=launch,
+            host=socket.gethostname(),
+            machine=_machine(),
+            pid=pid,
+            start=start_of(pid),
+        )
+        self._renewed_at = time.monotonic()
+        self._heard = 0  # bytes of LEFT_FILE
+        self._is_in = False
+        self.others: list[Watcher] = []
+
+    def __enter__(self) -> Watching:
+        """Join. Waits while another run ends the job."""
+        with _locked(self._folder) as place:
+            self.others = _living(place)
+            write_json(place / self._name, asdict(self._watcher))
+            self._heard = _size(place / LEFT_FILE)
+            self._is_in = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leave()
+
+    def renew(self) -> list[str]:
+        """Go on counting as a watcher; returns one line for each other run that was cancelled since the last call."""
+        if time.monotonic() - self._renewed_at > RENEW_SECONDS:
+            self._renewed_at = time.monotonic()
+            try:
+                os.utime(self._place / self._name)
+            except FileNotFoundError:  # this process slept for so long that another one took it for dead
+                self.__enter__()
+        return self._news()
+
+    def leave(self, end: Callable[[], None] | None = None) -> list[Watcher]:
+        """Stop watching; returns the runs that go on watching. `end`, of a cancelled run, ends the job when there is
+        none; otherwise the others are told who left."""
+        if not self._is_in:
+            return []
+        with _locked(self._folder) as place:
+            self._is_in = False
+            (place / self._name).unlink(missing_ok=True)
+            others = _living(place)
+            if others and end is not None:
+                with open(place / LEFT_FILE, "a", encoding="utf-8") as stream:
+                    stream.write(json.dumps(str(self._watcher)) + "\n")
+            if not others and end is not None:
+                end()
+            elif not others:
+                shutil.rmtree(place, ignore_errors=True)
+        return others
+
+    def note_end(self, job: str) -> None:
+        """Note that `job` is ended because nobody watches it; whoever joins meanwhile wants another one."""
+        with open(self._place / ENDED_FILE, "a", encoding="utf-8") as stream:
+            stream.write(f"{job}\n")
+
+    def has_ended(self, job: str) -> bool:
+        """Whether a cancelled run that was the last to watch `job` has ended it."""
+        with suppress(FileNotFoundError):
+            return job in (self._place / ENDED_FILE).read_text("utf-8").splitlines()
+        return False
+
+    @property
+    def _place(self) -> Path:
+        return self._folder / WATCHERS_FOLDER
+
+    def _news(self) -> list[str]:
+        path = self._place / LEFT_FILE
+        if _size(path) <= self._heard:
+            return []
+        with open(path, "rb") as stream:
+            stream.seek(self._heard)
+            data = stream.read().rpartition(b"\n")[0]
+        self._heard += len(data) + bool(data)
+        return [json.loads(line) for line in data.splitlines()]
+
+
+def watchers_of(folder: Path) -> list[Watcher]:
+    """The runs that watch the job of `folder` now. What dead ones left there is removed."""
+    if not (folder / WATCHERS_FOLDER).is_dir():
+        return []
+    with _locked(folder) as place:
+        living = _living(place)
+        if not living:
+            shutil.rmtree(place, ignore_errors=True)
+    return living
+
+
+def _living(place: Path) -> list[Watcher]:
+    """The watchers that count; the files of others are removed. Called under the lock.
+
+    Ages are told by the file system's clock, which is one for all machines.
+    """
+    os.utime(place / LOCK_FILE)
+    now = (place / LOCK_FILE).stat().st_mtime
+    found = []
+    for path in sorted(place.glob("*.json")):
+        data = read_json(path)
+        watcher = Watcher(**data) if data is not None else None
+        if watcher is None or watcher.is_gone or now - path.stat().st_mtime > STALE_SECONDS:
+            path.unlink(missing_ok=True)
+        else:
+            found.append(watcher)
+    return found
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[Path]:
+    """The folder of watchers, held by this process alone. The last one that leaves removes it, with the lock in it."""
+    place = folder / WATCHERS_FOLDER
+    while True:
+        place.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(place / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+        except FileNotFoundError:
+            continue  # removed at this moment
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_at(descriptor, place / LOCK_FILE):
+                yield place
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether the process was killed and nobody has waited for it."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] == "Z"
+    return False
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+@cache
+def _machine() -> str:
+    """Boot and process namespace of this process; empty where the system does not tell, and nothing can be seen."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
+        return f"{boot}:{os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""

@@ -1,0 +1,114 @@
+"""What Slurm's job states, reasons and exit codes mean for a task, in sentences that say what to do.
+
+Sources: Slurm's pages "Job State Codes" and "Job Reason Codes" (22.05 and later).
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+
+from resources.compute.base import Status
+
+PENDING = {
+    "PENDING",
+    "REQUEUED",
+    "REQUEUE_HOLD",
+    "REQUEUE_FED",
+    "SPECIAL_EXIT",
+    "SUSPENDED",
+    "CONFIGURING",
+    "RESV_DEL_HOLD",
+}
+RUNNING = {"RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING", "STOPPED"}
+ENDED = {
+    "FAILED": "the job ended with an error",
+    "CANCELLED": "the job was cancelled",
+    "TIMEOUT": "the time limit was reached; raise `hours` in the profile, or run again: checkpoints are kept",
+    "NODE_FAIL": "a node failed and the job was not requeued",
+    "PREEMPTED": "the job was preempted and not requeued",
+    "OUT_OF_MEMORY": "the job used more memory than it asked for; raise `memory_gb` in the profile",
+    "BOOT_FAIL": "a node did not boot",
+    "DEADLINE": "the deadline was reached",
+    "REVOKED": "the job was revoked",
+}
+# Why a job waits, where there is more to say than the name.
+WAITS = {
+    "Resources": "the machines it asks for are taken",
+    "Priority": "jobs of higher priority go first",
+    "Dependency": "its fan-out has not ended",
+    "BeginTime": "it was requeued and starts again shortly",
+    "Licenses": "a license it asks for is taken",
+    "ReqNodeNotAvail": "nodes it could use are down, drained or reserved",
+    "Reservation": "its reservation has not begun",
+    "PartitionDown": "the partition is down",
+    "PartitionInactive": "the partition takes no jobs to run",
+}
+_ELSE = "in the profile, or name another partition"
+_RELEASE = "`scontrol release` lets it go"
+# Reasons that no waiting ends: somebody must change the profile, the job or the cluster.
+NEVER = {
+    "PartitionConfig": "the partition cannot run such a job, for it has too few nodes, too small ones or a shorter "
+    f"time limit; lower `nodes`, `threads`, `processes`, `workers`, `gpus_per_node`, `memory_gb` or `hours` {_ELSE}",
+    "PartitionNodeLimit": f"the partition has fewer nodes, or gives one job fewer; lower `nodes` {_ELSE}",
+    "PartitionTimeLimit": f"the partition ends jobs sooner; lower `hours` {_ELSE}",
+    "MaxMemPerLimit": f"the partition gives one job less memory; lower `memory_gb` {_ELSE}",
+    "BadConstraints": f"no node can ever meet what it asks for; ask for less {_ELSE}",
+    "DependencyNeverSatisfied": "the job that it follows ended in another way",
+    "InvalidAccount": "its account is not valid; change `account` in the profile",
+    "AccountNotAllowed": "the partition does not take its account; change `account` or `partition` in the profile",
+    "InvalidQOS": "its QOS is not valid; change `qos` in the profile",
+    "QOSNotAllowed": "the partition does not take its QOS; change `qos` or `partition` in the profile",
+    "JobHeldAdmin": "an administrator holds it",
+    "JobHeldUser": f"it is held; {_RELEASE}",
+    "JobHoldMaxRequeue": f"it was requeued too often and is held; {_RELEASE}",
+    "ReservationDeleted": "its reservation was deleted",
+    "InvalidReservation": "its reservation is not valid",
+}
+# A limit for one job (or one node of it) is never met by waiting; one for all jobs of an account or QOS is.
+_LIMIT_OF_ONE_JOB = re.compile(r"(Assoc|QOS)Max\w+Per(Job|Node)(Limit)?|QOSMin\w+|Max\w+PerJob")
+_LIMIT_OF_ALL = re.compile(r"(Assoc|QOS)(Grp|Max)\w+|Max\w+PerAccount|Association\w+|QOS\w+Limit|AccountingPolicy")
+# A stage that does not handle the early signal ends of it, before Slurm calls that a time-out.
+WARNED = "the job was told to end, as happens before the time limit; raise `hours` in the profile, or run again"
+_TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
+
+
+def status_of(fields: dict[str, str]) -> Status:
+    """A job's status from the fields of `scontrol -o show job`."""
+    state = fields["JobState"].split()[0]
+    code, _, sign = fields.get("ExitCode", "0:0").partition(":")
+    if state in PENDING:
+        reason, is_stuck = _waits_for(fields.get("Reason", ""))
+        return Status(state="pending", reason=reason, is_stuck=is_stuck, pending_seconds=_pending_seconds(fields))
+    if state in RUNNING:
+        return Status(state="running", reason=fields.get("NodeList", ""))
+    if state == "COMPLETED":
+        return Status(state="succeeded", exit_code=0)
+    exit_code = int(code) or (-int(sign) if sign.isdigit() and int(sign) else None)
+    meaning = WARNED if (state, exit_code) == ("FAILED", -signal.SIGTERM) else ENDED.get(state, "unknown here")
+    said = f"{state}: {meaning} (exit {fields.get('ExitCode', '?')})"
+    return Status(state="cancelled" if state == "CANCELLED" else "failed", reason=said, exit_code=exit_code)
+
+
+def _waits_for(reason: str) -> tuple[str, bool]:
+    """Slurm's reason with its meaning, and whether it is one that no waiting ends."""
+    word = re.match(r"\w*", reason)[0]  # type: ignore[index]
+    if word in NEVER:
+        return f"{reason}: {NEVER[word]}", True
+    if "_held" in word:  # job_requeued_in_held_state, launch_failed_requeued_held
+        return f"{reason}: it was requeued and is held; {_RELEASE}", True
+    if _LIMIT_OF_ONE_JOB.fullmatch(word):
+        return f"{reason}: the account or QOS does not give one job so much; ask for less {_ELSE}", True
+    if _LIMIT_OF_ALL.fullmatch(word):
+        return f"{reason}: a limit of the account or QOS is used up; the job starts when others have ended", False
+    return f"{reason}: {WAITS[word]}" if word in WAITS else reason, False
+
+
+def _pending_seconds(fields: dict[str, str]) -> float:
+    """How long a job could have started but did not; a held one counts from its submission."""
+    since = next((fields[name] for name in ("EligibleTime", "SubmitTime") if fields.get(name, "")[:1].isdigit()), "")
+    try:
+        return max(0.0, time.time() - time.mktime(time.strptime(since, _TIME_FORMAT)))
+    except ValueError:
+        return 0.0  # Slurm does not know, as of a job that accounting alone remembers

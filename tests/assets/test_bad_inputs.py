@@ -1,0 +1,171 @@
+"""Every input that a person gets wrong is answered by one sentence and the exit code that says whose turn it is.
+
+2: the input is bad and nothing was started; 3: a gate refused. Nobody should have to read a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from assets.cli import main
+from tests.assets.fabricate import make_all
+from training.recipe import load_recipe
+
+KITCHEN = "extends: kitchen\nname: mine\n"
+WARC = KITCHEN + "snapshots: [{{name: kitchen-1, source: warc, paths: ['{}']}}]\n"
+ONE_SNAPSHOT = "quality: {snapshots: [kitchen-1]}\ntokenizer: {snapshots: [kitchen-1]}\n"
+
+# What the recipe file holds, and what is said of it.
+RECIPES = {
+    "misspelt field": (KITCHEN + "pretrain: {optimiser: muon}\n", "pretrain.optimiser: unknown field; known"),
+    "misspelt section": (KITCHEN + "filtre: {}\n", "filtre: unknown field; known fields here: .*filter"),
+    "text for a number": (KITCHEN + "pretrain: {tokens: many}\n", "pretrain.tokens: expected int, got 'many'"),
+    "list for a section": (KITCHEN + "pretrain: [1]\n", r"pretrain: expected a mapping, got \[1\]"),
+    "nothing for a section": (KITCHEN + "pretrain:\n", "pretrain: expected a mapping, got None"),
+    "unknown extractor": (KITCHEN + "extract: {extractor: lynx}\n", "'lynx' is not one of 'resiliparse'"),
+    "unknown rule": (KITCHEN + "filter: {rules: [goofer]}\n", r"filter.rules\[0\]: 'goofer' is not one of 'url'"),
+    "unknown optimizer": (KITCHEN + "pretrain: {optimizer: sgdx}\n", "'sgdx' is not one of 'adamw', 'muon'"),
+    "unknown preset": (KITCHEN + "model: {preset: gpt9}\n", "model.preset: 'gpt9' is not one of 1m"),
+    "heads that do not divide": (KITCHEN + "model: {heads: 7}\n", "width=192 must be a multiple of heads=7"),
+    "less than a batch": (KITCHEN + "pretrain: {tokens: 10}\n", "tokens=10 leaves less than one batch of 2048"),
+    "missing base": ("extends: kitchn\nname: mine\n", "no recipe is called 'kitchn'; there are: kitchen"),
+    "base of a base": ("extends: kitchen-rl\nname: mine\n", "extends 'kitchen'; one base is the limit"),
+    "base that is itself": ("extends: mine\nname: mine\n", "no recipe is called 'mine'; there are"),
+    "broken YAML": ("a: [1\nb: }", "not readable as YAML: .*line 2, column 2"),
+    "empty file": ("", "expected a mapping of fields, got NoneType"),
+    "a list": ("- extends: kitchen\n", "expected a mapping of fields, got list"),
+    "no name": ("extends: kitchen\nname:\n", "name: expected str, got None"),
+    "name with a space": ("extends: kitchen\nname: my recipe\n", "'my recipe' must be 1 to 64 characters of a-z"),
+    "no snapshot": (KITCHEN + "snapshots: []\n", "snapshots: names must be present and different"),
+    "one snapshot twice": (
+        KITCHEN + "snapshots: [{name: a, source: kitchen}, {name: a, source: kitchen}]\n",
+        r"snapshots: names must be present and different, got \['a', 'a'\]",
+    ),
+    "made by nobody": (
+        KITCHEN + "pretrain: {distill: {teacher: 'made://base_model/other'}}\n",
+        "made://base_model/other: not made under this root yet",
+    ),
+    "PEDIGREE_DATA": (KITCHEN + "quality: {reference: ['data://x.zip']}\n", "PEDIGREE_DATA is not set; set it to"),
+    "dead path": (WARC.format("{folder}/nothing/*.warc.gz") + ONE_SNAPSHOT, r"nothing/\*.warc.gz: no such file"),
+    "folder without a WARC": (WARC.format("{folder}/empty") + ONE_SNAPSHOT, "empty: .*without a file that ends in"),
+    "texts that are not there": (KITCHEN + "quality: {reference: ['{folder}/no.jsonl']}\n", "no.jsonl: no such file"),
+    "labels that are not there": (
+        KITCHEN + "quality: {labelled: [{name: p, positive: ['{folder}/no.zip'], negative: ['{folder}/no.zip']}]}\n",
+        "no.zip: no such file",
+    ),
+    "words that are not there": (KITCHEN + "filter: {c4_bad_words: '{folder}/no.txt'}\n", "no.txt: no such file"),
+    "list that is not there": (KITCHEN + "extract: {blocked: ['{folder}/no.txt']}\n", "no.txt: no such file"),
+}
+
+PROFILES = {
+    "broken YAML": ("a: [1\n", "not readable as YAML"),
+    "empty": ("", "expected a mapping of fields, got NoneType"),
+    "unknown field": ("name: p\ndefault: {wokers: 1}\n", "default.wokers: unknown field; there are .*workers"),
+    "unknown asset": ("name: p\nstages: {base_modle: {threads: 1}}\n", "stages.base_modle: no such asset; there are"),
+    "batch that does not divide": (
+        "name: p\ndefault: {micro_batch_tokens: 768}\n",
+        "global_batch_tokens=2048 is not a multiple of micro_batch_tokens=768",
+    ),
+    "model that cannot be spread so": (
+        "name: p\nstages: {base_model: {processes: 4, tensor: 4}}\n",
+        "base_model: tensor=4: model.kv_heads=3 is not a multiple",
+    ),
+    "unset variable": ("name: p\ntracking_uri: 'http://me:${NO_SUCH_WORD}@host'\n", "variable NO_SUCH_WORD is not set"),
+}
+
+COMMANDS = {
+    "unknown recipe": ("run kichen", "no recipe is called 'kichen'; there are: kitchen"),
+    "missing file": ("run {folder}/no.yaml", "recipe file .*no.yaml does not exist"),
+    "folder named as a file": ("run {folder}/folder.yaml", "recipe file .*folder.yaml does not exist"),
+    "folder": ("run {folder}", "no recipe is called"),
+    "unknown snapshot": ("run kitchen --snapshots kitchen-9", "no snapshot 'kitchen-9'; it has kitchen-1, kitchen-2"),
+    "unknown --until": ("run kitchen --until tokeniser", "--until 'tokeniser': no such asset; there are .*tokenizer"),
+    "unknown profile": ("run kitchen --profile lokal", "no profile is called 'lokal'; there are: local, slurm"),
+    "no PEDIGREE_DATA": ("run webdocs", "data://crawl/.*PEDIGREE_DATA is not set"),
+    "status": ("status kichen", "no recipe is called 'kichen'"),
+    "why": ("why tokeniser kitchen", "no asset is called 'tokeniser'; there are"),
+    "inspect": ("inspect tokenizer kitchen", "tokenizer of kitchen has no records"),
+    "chat": ("chat kitchen", "aligned_model of recipe kitchen is not made under .*`pedigree run kitchen` makes it"),
+    "report": ("report kitchen", "recipe kitchen has made nothing under .*; run it first"),
+}
+
+FILES = {
+    "no WARC": ("a.warc.gz", b"this is no WARC", "no readable file; a.warc.gz is unreadable: no WARC record in it"),
+    "nothing in it": ("a.warc", b"", "no readable file; a.warc is empty: 0 bytes"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Where the files of a case lie."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "folder.yaml").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def answer(monkeypatch, capsys, folder):
+    """What the command line answers: its exit code and the one sentence. Nothing is made."""
+    monkeypatch.delenv("PEDIGREE_DATA", raising=False)
+
+    def ask(*arguments):
+        root = folder / "root"
+        monkeypatch.setattr("sys.argv", ["pedigree", *arguments, "--root", str(root), "--json"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        output = capsys.readouterr()
+        (sentence,) = output.err.splitlines()
+        assert json.loads(output.out.splitlines()[-1]) == {"ok": False, "error": sentence.removeprefix("error: ")}
+        assert {path.name for path in root.glob("*")} <= {"recipes"}
+        return ended.value.code, sentence
+
+    return ask
+
+
+@pytest.mark.parametrize(("text", "said"), RECIPES.values(), ids=RECIPES)
+def test_a_recipe(answer, folder, text, said):
+    (folder / "mine.yaml").write_text(text.replace("{folder}", str(folder)))
+    code, sentence = answer("run", str(folder / "mine.yaml"))
+    assert code == 2 and re.search(f"^error: .*{said}", sentence), sentence
+
+
+@pytest.mark.parametrize(("text", "said"), PROFILES.values(), ids=PROFILES)
+def test_a_profile(answer, folder, text, said):
+    (folder / "p.yaml").write_text(text)
+    code, sentence = answer("run", "kitchen", "--profile", str(folder / "p.yaml"))
+    assert code == 2 and re.search(f"^error: .*{said}", sentence), sentence
+
+
+@pytest.mark.parametrize(("arguments", "said"), COMMANDS.values(), ids=COMMANDS)
+def test_a_command(answer, folder, arguments, said):
+    code, sentence = answer(*arguments.replace("{folder}", str(folder)).split())
+    assert code == 2 and re.search(f"^error: .*{said}", sentence), sentence
+
+
+def in_a_process(*arguments, root):
+    """Exit code, the JSON object, and the last line of standard error, as a shell has them."""
+    command = [sys.executable, "-c", "from assets.cli import main; main()", *arguments, "--root", str(root), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    return done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stderr.splitlines()
+
+
+@pytest.mark.parametrize(("name", "content", "said"), FILES.values(), ids=FILES)
+def test_a_file_that_a_stage_cannot_use(folder, name, content, said):
+    (folder / "crawl").mkdir()
+    (folder / "crawl" / name).write_bytes(content)
+    (folder / "mine.yaml").write_text(WARC.format(folder / "crawl") + ONE_SNAPSHOT)
+    code, answered, errors = in_a_process("run", str(folder / "mine.yaml"), root=folder / "root")
+    assert code == 2 and said in errors[-1] and errors[-1] == f"error: {answered['error']}"
+
+
+def test_an_artifact_that_a_gate_refused(folder):
+    make_all(load_recipe("kitchen"), folder / "root", failing={"tokenizer": "compression"})
+    code, answered, errors = in_a_process("run", "kitchen", root=folder / "root")
+    assert code == 3 and answered["refusals"][0]["gate"] == "compression" and not answered["promoted"]
+    assert errors[0] == "refused by gate compression of tokenizer [kitchen]:"

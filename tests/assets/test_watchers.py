@@ -1,0 +1,137 @@
+"""Who watches a job, by real processes that join, leave and are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from assets import watchers
+from assets.watchers import Watching, watchers_of
+from tests.end_to_end.dagster_dev import wait_for
+
+JOIN = """
+import sys
+from pathlib import Path
+from assets.watchers import Watching
+with Watching(Path(sys.argv[1]), run_id="another-run", launch="l") as watching:
+    print("in", watching.has_ended("job-1"), flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def another(tmp_path) -> Iterator[Callable[[], subprocess.Popen[str]]]:
+    """Starts a process that watches the job of the folder until it is told to leave."""
+    started = []
+
+    def start() -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", JOIN, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def mine(tmp_path) -> Watching:
+    return Watching(tmp_path, run_id="my-run", launch="l")
+
+
+def living(folder: Path) -> list[str]:
+    return sorted(one.run_id for one in watchers_of(folder))
+
+
+def cancelled(watching: Watching) -> tuple[list[str], bool]:
+    """The others that a cancelled run leaves behind, and whether it ended the job."""
+    ended = []
+    others = watching.leave(lambda: ended.append(True))
+    return sorted(other.run_id for other in others), bool(ended)
+
+
+def test_a_cancelled_run_ends_the_job_when_it_is_the_only_one(mine):
+    with mine:
+        assert cancelled(mine) == ([], True)
+
+
+def test_a_cancelled_run_leaves_the_job_to_another_one_who_is_told(mine, another, tmp_path):
+    process = another()
+    assert process.stdout.readline()
+    with mine:
+        assert [other.run_id for other in mine.others] == ["another-run"]
+        third = Watching(tmp_path, run_id="a-third-run", launch="l")
+        with third:
+            assert cancelled(third) == (["another-run", "my-run"], False)
+        assert len(told := mine.renew()) == 1 and "run a-third-" in told[0]
+        assert mine.renew() == []
+
+
+def test_a_killed_process_watches_nothing_also_before_anybody_waited_for_it(mine, another):
+    process = another()
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, and still in the table of processes
+    with mine:
+        assert cancelled(mine) == ([], True)
+
+
+def test_a_process_elsewhere_counts_while_it_renews(mine, tmp_path):
+    with mine:
+        elsewhere = replace(mine._watcher, run_id="far", machine="another boot", pid=2**22, start="0")
+        path = tmp_path / watchers.WATCHERS_FOLDER / "far.json"
+        watchers.write_json(path, asdict(elsewhere))
+        assert living(tmp_path) == ["far", "my-run"]
+        old = path.stat().st_mtime - watchers.STALE_SECONDS - 1
+        os.utime(path, (old, old))
+        assert living(tmp_path) == ["my-run"] and not path.exists()
+
+
+def test_a_run_that_comes_while_the_job_is_ended_waits_and_learns_that_it_was(mine, another, tmp_path):
+    came = []
+
+    def end() -> None:
+        mine.note_end("job-1")
+        came.append(another())
+        wait_for(lambda: waits_for_a_lock(came[0].pid), 60, every=0.02)
+        assert len(list((tmp_path / watchers.WATCHERS_FOLDER).glob("*.json"))) == 0
+
+    with mine:
+        assert mine.leave(end) == []
+    assert came[0].stdout.readline() == "in True\n"
+
+
+def waits_for_a_lock(pid: int) -> bool:
+    lines = [line.split() for line in Path("/proc/locks").read_text("utf-8").splitlines()]
+    return any("->" in fields and str(pid) in fields for fields in lines)
+
+
+def test_a_run_that_slept_until_it_was_taken_for_dead_counts_again_when_it_wakes(mine, tmp_path, monkeypatch):
+    with mine:
+        (own,) = (tmp_path / watchers.WATCHERS_FOLDER).glob("*.json")
+        os.utime(own, (0, 0))
+        assert watchers_of(tmp_path) == []
+        monkeypatch.setattr(watchers, "RENEW_SECONDS", -1.0)
+        mine.renew()
+        assert living(tmp_path) == ["my-run"]
+
+
+def test_nothing_is_left_when_the_last_one_leaves_or_is_found_dead(mine, another, tmp_path):
+    with mine:
+        pass
+    assert list(tmp_path.iterdir()) == []
+    process = another()
+    assert process.stdout.readline()
+    process.kill()
+    process.wait()
+    assert watchers_of(tmp_path) == [] and list(tmp_path.iterdir()) == []
