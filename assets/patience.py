@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import Path
 
 from resources.compute.base import Status
+from training.artifact import checkpoint_step
+from training.runner import RANKS_FOLDER
 
 WAITING_SECONDS, REMINDER_SECONDS = 30.0, 600.0
 
@@ -48,3 +51,35 @@ class Patience:
         waited = f"waited {status.pending_seconds / 3600:.3g} hours in the queue"
         allowed = f"the profile's `max_pending_hours` is {max_pending_hours:g}"
         return replace(status, state="cancelled", reason=f"{waited} ({allowed}) and was cancelled: {status.reason}")
+
+
+class Retries:
+    """How often a stage that ended without its artifact is tried again: `allowed` times in a row without progress.
+
+    Progress gives the whole budget back, so that a training of a month outlives many faults, while a stage that ends at
+    the same place every time stops. Progress is what the next attempt goes on from: more finished ranks, or a
+    checkpoint of a later step than any before. Steps that no checkpoint holds are lost, and so no progress.
+    """
+
+    def __init__(self, allowed: int, folder: Path) -> None:
+        self._allowed, self._folder = allowed, folder
+        self._best = self._kept()
+        self.left = allowed
+        self.why = ""
+
+    def take(self) -> bool:
+        """Whether there is another attempt, which is taken; `why` then says what gave the budget back."""
+        kept = self._kept()
+        gained = [f"{what} {number}" for what, number in kept.items() if number > self._best[what]]
+        self._best = {what: max(kept[what], self._best[what]) for what in kept}
+        self.left = (self._allowed if gained else self.left) - 1
+        self.why = f" after progress to {' and '.join(gained)}" if gained else ""
+        return self.left >= 0
+
+    def _kept(self) -> dict[str, int]:
+        """What a further attempt would not make again."""
+        step = checkpoint_step(self._folder)
+        return {
+            "finished ranks:": len(list((self._folder / RANKS_FOLDER).glob("[0-9]*.json"))),
+            "checkpoint of step": -1 if step is None else step,
+        }

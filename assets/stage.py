@@ -20,7 +20,7 @@ from typing import Any
 import dagster as dg
 
 from assets.chain import CHAIN, Link
-from assets.patience import Patience
+from assets.patience import Patience, Retries
 from assets.settings import observe_used
 from assets.status import START_ANEW, Cell, Comparison, check_begun, compare, seed_of, write_reference
 from assets.watchers import Watcher, Watching, watchers_of
@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 
 HANDLE_FILE = "handle.json"
 BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, REQUEUE_EXIT_CODE, BUSY_EXIT_CODE = 2, 3, 75, 76
+FINAL_EXIT_CODES = (BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE)  # every further attempt would end in the same way
 BUSY_SECONDS = 2.0
 SAMPLE_CHARACTERS = 2000  # of a text in a tag of a tracked run
 OBSERVED_SECONDS = 60.0  # between two observations of a training
@@ -337,45 +338,44 @@ def _run(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch, watching: Watch
         environment=_environment(),
         num_tasks=_num_tasks(CHAIN[cell.asset], profile.size_for(cell.asset)),
     )
-    retries = profile.size_for(cell.asset).retries
     try:
-        while True:
-            status = _follow(backend, task, folder, run, watch, cell, watching)
-            made = artifact.find(folder)
-            if made is not None:
-                run.set_tags({"digest": made.digest, "record_digest": made.record_digest})
-                run.finish("FINISHED")
-                return made, run.url
-            if status.exit_code == REQUEUE_EXIT_CODE and status.state != "cancelled":
-                watch.say(f"{task.key} {_saved(folder)} and stopped; submitting it again")
-                continue
-            if status.exit_code == BUSY_EXIT_CODE:
-                watch.say(f"{task.key} is being made by another run; waiting for it")
-                time.sleep(BUSY_SECONDS)
-                continue
-            if (
-                status.state == "cancelled"
-                or status.exit_code in (BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE)
-                or not retries
-            ):
-                break
-            retries -= 1
-            watch.say(
-                f"{task.key} ended without its artifact ({status.reason}); trying again, {retries} tries left after it"
-            )
+        made = _attempts(backend, task, run, watch, cell, watching)
+    except StageFailed:
+        run.finish("FAILED")
+        raise
     except BaseException:
         # An orchestrator that is stopped or dies leaves the job running, to be found again.
         if watch.is_canceling():
             _leave(backend, task, folder, watch, cell, watching)
         run.finish("KILLED")
         raise
-    run.finish("FAILED")
-    if status.exit_code == REQUEUE_EXIT_CODE:
-        said = f"somebody cancelled its job ({status.reason}); it {_saved(folder)}; run it again to go on"
-        raise StageFailed(f"{cell.asset} [{cell.partition}]: {said}", status.exit_code)
-    raise StageFailed(
-        f"{cell.asset} [{cell.partition}]: {_explain(backend.log_tail(str(folder), 40), status)}", status.exit_code
-    )
+    run.set_tags({"digest": made.digest, "record_digest": made.record_digest})
+    run.finish("FINISHED")
+    return made, run.url
+
+
+def _attempts(backend: Any, task: Task, run: Any, watch: Watch, cell: Cell, watching: Watching) -> Artifact:
+    """The artifact, from as many attempts as the profile's `retries` allow. StageFailed says how the last one ended."""
+    folder = Path(task.folder)
+    retries = Retries(task.size.retries, folder)
+    while True:
+        status = _follow(backend, task, folder, run, watch, cell, watching)
+        made = artifact.find(folder)
+        if made is not None:
+            return made
+        if status.exit_code == REQUEUE_EXIT_CODE and status.state != "cancelled":
+            watch.say(f"{task.key} {_saved(folder)} and stopped; submitting it again")
+        elif status.exit_code == BUSY_EXIT_CODE:
+            watch.say(f"{task.key} is being made by another run; waiting for it")
+            time.sleep(BUSY_SECONDS)
+        elif status.state == "cancelled" or status.exit_code in FINAL_EXIT_CODES or not retries.take():
+            cause = _explain(backend, task, status)
+            raise StageFailed(f"{cell.asset} [{cell.partition}]: {cause}", status.exit_code)
+        else:
+            watch.say(
+                f"{task.key} ended without its artifact ({status.reason}){retries.why}; trying again, "
+                f"{retries.left} tries left after it"
+            )
 
 
 def _follow(backend: Any, task: Task, folder: Path, run: Any, watch: Watch, cell: Cell, watching: Watching) -> Status:
@@ -529,9 +529,13 @@ def _row(line: bytes) -> dict[str, Any] | None:
         return None  # a line torn by a kill; Progress closes it before it writes on
 
 
-def _explain(tail: str, status: Status) -> str:
+def _explain(backend: Any, task: Task, status: Status) -> str:
+    """Why a stage ended, for the person who reads that it failed."""
+    if status.exit_code == REQUEUE_EXIT_CODE:
+        return f"somebody cancelled its job ({status.reason}); it {_saved(Path(task.folder))}; run it again to go on"
     if status.state == "cancelled":
         return status.reason  # what the job itself said last is no cause of that
+    tail = backend.log_tail(task.folder, 40)
     errors = [line.removeprefix("error: ") for line in tail.splitlines() if line.startswith("error: ")]
     return errors[-1] if errors else f"{status.reason or status.state} (exit code {status.exit_code})\n{tail}"
 

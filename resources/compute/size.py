@@ -43,7 +43,7 @@ class Size(Record):
     recompute: Literal["none", "selective", "full"] = Field(
         default="none", description="activations made again in the backward pass instead of kept"
     )
-    retries: int = Field(default=1, ge=0, description="further attempts after a job ended without its artifact")
+    retries: int = Field(default=1, ge=0, description="further attempts in a row without progress")
     sample_steps: int = Field(default=0, ge=0, description="between two text samples of a training run; 0: four in it")
     evaluation_steps: int = Field(default=0, ge=0, description="between two looks at held-out text; 0: four in a run")
     price_per_hour: float = Field(default=0.0, ge=0, description="in the unit of your bills, for one node")

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from assets import stage as bridge
+from assets.watchers import Watching
 from resources.compute.base import Task
 from resources.compute.local import LocalBackend
 from resources.profile import Size
@@ -62,7 +63,8 @@ def followed(task: Task):
     """How a task ended, as Dagster's side is told."""
     watch = SimpleNamespace(say=lambda _: None, is_canceling=lambda: False, observe=lambda _: None)
     run = SimpleNamespace(log_metrics=lambda _: None, set_tags=lambda _: None)
-    return bridge._follow(LocalBackend(poll_seconds=0.02), task, Path(task.folder), run, watch, None)
+    with Watching(Path(task.folder), run_id="test", launch="test") as watching:
+        return bridge._follow(LocalBackend(poll_seconds=0.02), task, Path(task.folder), run, watch, None, watching)
 
 
 def test_that_another_process_makes_it_is_told_through_torchrun(tmp_path):

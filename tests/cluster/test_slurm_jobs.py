@@ -13,6 +13,7 @@ import pytest
 
 from assets import stage
 from assets.patience import Patience
+from assets.watchers import Watching
 from resources.compute.base import Handle, Status, Task
 from resources.compute.slurm import JOB_FILE, SlurmBackend, SlurmError, job_name
 from resources.profile import Size, SlurmSettings
@@ -235,7 +236,8 @@ def test_a_job_that_waits_too_long_is_cancelled_and_says_what_it_waited_for(slur
     task = task_of(tmp_path, "pass", nodes=9, max_pending_hours=0.5 / 3600)
     said = []
     watch = SimpleNamespace(say=said.append, is_canceling=lambda: False)
-    status = stage._follow(backend, task, tmp_path, None, watch, None)
+    with Watching(tmp_path, run_id="toy", launch="toy") as watching:
+        status = stage._follow(backend, task, tmp_path, None, watch, None, watching)
     assert "PartitionConfig: the partition cannot run such a job" in said[1]  # after "submitted", and not half a minute
     assert (status.state, "PartitionConfig: the partition cannot run such a job" in status.reason) == (
         "cancelled",

@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 from assets import stage as bridge
+from assets.watchers import Watching
 from resources.compute.base import Task
 from resources.compute.local import LocalBackend
 from resources.profile import Size
@@ -429,7 +430,8 @@ class Disturbed:
     def follow(self, task, strike=None):
         self.strike, self.began = strike, time.time()
         run = SimpleNamespace(log_metrics=lambda _: None, set_tags=lambda _: None)
-        status = bridge._follow(LocalBackend(), task, self.folder, run, self, None)
+        with Watching(self.folder, run_id="test", launch="test") as watching:
+            status = bridge._follow(LocalBackend(), task, self.folder, run, self, None, watching)
         assert not self.strike, (self.folder / "log.txt").read_text()
         return status
 

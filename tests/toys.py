@@ -1,0 +1,92 @@
+"""A stage of toy ranks that fails where a test says, run by the real runner in real processes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from assets import stage as bridge
+from assets.watchers import Watching
+from resources.compute.base import Backend, Task
+from resources.profile import Size
+from training.artifact import Artifact
+from training.job import Job, RunSettings, write_job
+
+# In a module of its own, so that pool workers and the nodes of a cluster import it. A fault strikes before its rank, in
+# as many attempts as the list has it.
+TOY = """
+import os, signal, sys
+from pathlib import Path
+from training.job import DataError, Outcome
+from training.runner import main
+from training.stages import Stage
+
+def num_ranks(job):
+    return job.settings["ranks"]
+
+def run_rank(job, work, rank):
+    for number, (where, how) in enumerate(job.settings["faults"]):
+        struck = work.path.parent / f"fault-{number}"
+        if where == rank and not struck.exists():
+            struck.touch()
+            strike(how, rank)
+    (work.path / f"{rank}.txt").write_text(f"rank {rank}")
+    return {"files": [f"{rank}.txt"]}
+
+def strike(how, rank):
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "sleep":
+        import time
+        time.sleep(300)
+    raise (DataError if how == "bad" else RuntimeError)(f"rank {rank} met a fault")
+
+def finish(job, work, results):
+    return Outcome(files=tuple(name for result in results for name in result["files"]))
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], {"toy": Stage(name="toy", version="1", modules=("toy_ranks",))}))
+"""
+
+
+def toy_task(
+    folder: Path, *, ranks: int, faults: list[tuple[int, str]], size: Size | None = None, num_tasks: int = 1
+) -> Task:
+    """The task of a toy job, which is written."""
+    (folder / "toy_ranks.py").write_text(TOY)
+    job = Job(
+        stage="toy",
+        asset="toys",
+        partition="r",
+        recipe="r",
+        fingerprint="f",
+        stage_version="1",
+        settings={"ranks": ranks, "faults": faults},
+        output=str(folder / "toys" / "f"),
+        run=RunSettings(workers=1),
+    )
+    write_job(job, Path(job.output) / "job.json")
+    return Task(
+        key="toys-f",
+        argv=("-m", "toy_ranks", f"{job.output}/job.json"),
+        size=size or Size(threads=1),
+        folder=job.output,
+        environment={"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
+        num_tasks=num_tasks,
+    )
+
+
+def made_of(task: Task, backend: Backend) -> tuple[Artifact | bridge.StageFailed, list[str]]:
+    """What comes of a task and all its attempts, as an asset is told, and what the run says meanwhile."""
+    said: list[str] = []
+    watch: Any = SimpleNamespace(say=said.append, is_canceling=lambda: False, observe=lambda _: None)
+    run = SimpleNamespace(log_metrics=lambda _: None, set_tags=lambda _: None)
+    cell: Any = SimpleNamespace(asset="toys", partition="r")
+    try:
+        with Watching(Path(task.folder), run_id="toy", launch="toy") as watching:
+            return bridge._attempts(backend, task, run, watch, cell, watching), said
+    except bridge.StageFailed as failure:
+        return failure, said
