@@ -19,10 +19,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
@@ -32,9 +31,11 @@ from training.accounts import balance_gate
 from training.attempt import Attempt
 from training.job import Counts, DataError, Job, Outcome, RefusedInput, Work, read_job, write_job
 from training.lean import leave_pandas_out
+from training.processes import die_with_parent
 from training.progress import Progress
 from training.records import RecipeError, write_record
 from training.stages import Stage
+from training.workers import each_result
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +72,8 @@ def stop_requests() -> Iterator[list[int]]:
 
 def main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
     """Run the job file named on the command line; returns the exit code."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        die_with_parent()  # torchrun, killed, would leave its processes waiting for a store that is gone
     parser = argparse.ArgumentParser(description="Run one stage of a pipeline, as its job file says.")
     parser.add_argument("job", help="path of a job.json")
     parser.add_argument(
@@ -243,14 +246,13 @@ def _each_rank(job: Job, stage: Stage, missing: list[int]):
         for rank in missing:
             yield rank, run_rank(job, stage, rank)
         return
-    # forkserver: a child starts clean (no inherited threads or locks), and the preloaded module is imported once.
-    context = get_context("forkserver")
-    context.set_forkserver_preload([stage.module])
-    ready = leave_pandas_out if _knows_no_frames(stage) else None
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=ready) as pool:
-        futures = {pool.submit(run_rank, job, stage, rank): rank for rank in missing}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
+    ready = partial(_begin_worker, stage)
+    yield from each_result(partial(run_rank, job, stage), missing, workers=workers, modules=[stage.module], begin=ready)
+
+
+def _begin_worker(stage: Stage) -> None:
+    if _knows_no_frames(stage):
+        leave_pandas_out()
 
 
 def run_rank(job: Job, stage: Stage, rank: int) -> dict[str, Any]:

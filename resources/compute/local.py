@@ -1,6 +1,7 @@
 """This machine: a task is a process group of its own, which outlives the orchestrator that started it.
 
-A small supervisor process waits for the task and writes its exit code, so that another orchestrator finds how it ended.
+A small supervisor process owns the task and all that it starts, and writes its exit code when nothing of it lives any
+more, so that another orchestrator finds how it ended.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from resources.compute.base import Handle, Status, Task, interpreter_argv, read_json, submit_lock, tail, write_json
-from resources.compute.supervise import EXIT_FILE, PROCESS_FILE, start_of
+from resources.compute.supervise import EXIT_FILE, OWNER_VARIABLE, PROCESS_FILE, kill, owner_of, start_of, stat_of
 
 LOG_FILE, CANCEL_FILE = "log.txt", "cancelled.json"
 SUPERVISOR = Path(__file__).with_name("supervise.py")
@@ -64,7 +64,7 @@ class LocalBackend:
         return Handle(backend=self.name, id=str(process.pid), key=task.key, folder=task.folder)
 
     def poll(self, handle: Handle) -> Status:
-        """Running while the supervisor or what it started lives; then what it wrote."""
+        """Running while the supervisor lives; then what it wrote. What a killed one left behind is ended first."""
         folder, pid = Path(handle.folder), int(handle.id)
         child = _CHILDREN.get(pid)
         if child is not None and child.poll() is None:
@@ -73,7 +73,7 @@ class LocalBackend:
         ended = self._ended(folder, pid)  # read after the process was seen: it may end at any moment
         if ended is not None:
             return ended
-        if process is not None and process["pid"] == pid and _is_alive(pid, process["start"]):
+        if process is not None and process["pid"] == pid and _lives(pid, process["start"]):
             return Status(state="running")
         return self._ended(folder, pid) or _lost(was_cancelled=_was_cancelled(folder, pid))
 
@@ -84,14 +84,19 @@ class LocalBackend:
         return _status_of(known["exit_code"], was_cancelled=_was_cancelled(folder, pid))
 
     def cancel(self, handle: Handle) -> None:
-        """SIGTERM to the whole group, SIGKILL after a grace of 20 s."""
+        """SIGTERM to the whole group; after a grace of 20 s SIGKILL for all that the task started, wherever it is."""
         pid = int(handle.id)
         if self.poll(handle).is_over:
             return
         write_json(Path(handle.folder) / CANCEL_FILE, {"pid": pid})
-        for sign, seconds in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, 5.0)):
+        steps = (
+            (lambda: os.killpg(pid, signal.SIGTERM), GRACE_SECONDS),
+            (lambda: kill(_owned_by(pid, start_of(pid))), 5.0),  # the supervisor then says how it ended
+            (lambda: os.killpg(pid, signal.SIGKILL), 5.0),
+        )
+        for strike, seconds in steps:
             try:
-                os.killpg(pid, sign)
+                strike()
             except ProcessLookupError:
                 return
             deadline = time.monotonic() + seconds
@@ -142,32 +147,25 @@ def _was_cancelled(folder: Path, pid: int) -> bool:
     return (read_json(folder / CANCEL_FILE) or {}).get("pid") == pid
 
 
-def _is_alive(pid: int, start: str) -> bool:
-    """Whether the supervisor lives or, where something killed it alone, the group that it leads."""
-    state = _state_of(pid)
-    if state is not None and start_of(pid) != start:
-        return False  # another process has the id now
-    return (state is not None and state != "Z") or _has_group(pid)
+def _lives(pid: int, start: str) -> bool:
+    """Whether the supervisor lives. Where something killed it alone, what it owned is ended, and lives until it is."""
+    fields = stat_of(pid)
+    if fields is not None and fields[0] != "Z" and start_of(pid) == start:
+        return True
+    left = _owned_by(pid, start)
+    kill(left)
+    return bool(left)
 
 
-def _has_group(group: int) -> bool:
+def _owned_by(pid: int, start: str) -> list[int]:
+    """The living processes that carry a supervisor's name, in whatever group or session they are."""
+    mark = f"{OWNER_VARIABLE}={owner_of(pid, start)}".encode()
+    return [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _is_marked(entry, mark)]
+
+
+def _is_marked(entry: Path, mark: bytes) -> bool:
     try:
-        os.killpg(group, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
-    # Zombies answer too.
-    members = (fields for entry in Path("/proc").glob("[0-9]*") if (fields := _stat_of(entry.name)) is not None)
-    return any(int(fields[2]) == group and fields[0] != "Z" for fields in members)
-
-
-def _state_of(pid: int) -> str | None:
-    fields = _stat_of(str(pid))
-    return None if fields is None else fields[0]
-
-
-def _stat_of(pid: str) -> list[Any] | None:
-    """State, parent, group and so on of a process, as `/proc` has them; None when it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
+        fields = stat_of(int(entry.name))
+        return fields is not None and fields[0] != "Z" and mark in (entry / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False  # gone, or another user's

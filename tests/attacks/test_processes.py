@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
+
+import pytest
 
 from assets import stage as bridge
 from assets.watchers import Watching
@@ -16,46 +21,73 @@ from training import artifact
 from training.attempt import verdict
 from training.job import Job, RunSettings, write_job
 
-# A stage of every kind, in a module of its own so that workers and torchrun's processes import it.
-TOY = """
-import sys
+# Stages in modules of their own, so that workers and torchrun's processes import them.
+TOGETHER = """
+import time
+from pathlib import Path
 from training.job import DataError, Outcome
-from training.runner import main
-from training.stages import Stage
 
 def run(job, work):
     if "bad" in job.settings:
         raise DataError(job.settings["bad"])
+    while "sleeps" in job.settings:
+        time.sleep(0.1)
     return Outcome(files=())
+"""
+IN_RANKS = """
+import time
+from training.data.sandbox import Page, sandbox_for
+from training.job import Counts, Outcome
+from training.recipe import ExtractRecipe
+
+def num_ranks(job):
+    return 2
+
+def run_rank(job, work, rank):
+    sandbox_for(ExtractRecipe()).submit([Page(body=b"<p>soup", headers={})])
+    sandbox_for(ExtractRecipe()).collect()
+    while "sleeps" in job.settings:
+        time.sleep(0.1)
+    return {}
+
+def finish(job, work, ranks):
+    return Outcome(files=())
+"""
+MAIN = """
+import sys
+from training.runner import main
+from training.stages import Stage
 
 if __name__ == "__main__":
-    stages = {"toy": Stage(name="toy", version="1", modules=("toy_processes",), distributed=True)}
-    sys.exit(main(sys.argv[1:], stages))
+    stages = [Stage(name=name, version="1", modules=(name,), distributed=name == "together") for name in STAGES]
+    sys.exit(main(sys.argv[1:], {stage.name: stage for stage in stages}))
 """
 
 
-def toy_task(tmp_path: Path, *, processes: int = 1, **settings) -> Task:
-    """A toy stage's job, written, and the task that runs it."""
-    (tmp_path / "toy_processes.py").write_text(TOY)
+def toy_task(place: Path, stage: str, *, processes: int = 1, **settings) -> Task:
+    """A toy stage's job, written, and the task that runs it; all its processes carry the variable MARK."""
+    place.mkdir(exist_ok=True)
+    (place / "together.py").write_text(TOGETHER)
+    (place / "in_ranks.py").write_text(IN_RANKS)
+    (place / "toy_main.py").write_text(MAIN.replace("STAGES", "['together', 'in_ranks']"))
     job = Job(
-        stage="toy",
+        stage=stage,
         asset="toys",
         partition="r",
         recipe="r",
         fingerprint="f",
         stage_version="1",
         settings=settings,
-        output=str(tmp_path / "toys" / "f"),
-        run=RunSettings(processes=processes),
+        output=str(place / "toys" / "f"),
+        run=RunSettings(processes=processes, workers=2),
     )
     write_job(job, Path(job.output) / "job.json")
-    here = os.pathsep.join([str(tmp_path), *sys.path])
     return Task(
         key="toys-f",
-        argv=("-m", "toy_processes", f"{job.output}/job.json"),
+        argv=("-m", "toy_main", f"{job.output}/job.json"),
         size=Size(processes=processes, threads=1),
         folder=job.output,
-        environment={"PYTHONPATH": here},
+        environment={"PYTHONPATH": os.pathsep.join([str(place), *sys.path]), "MARK": str(place)},
     )
 
 
@@ -68,12 +100,98 @@ def followed(task: Task):
 
 
 def test_that_another_process_makes_it_is_told_through_torchrun(tmp_path):
-    task = toy_task(tmp_path, processes=2)
+    task = toy_task(tmp_path, "together", processes=2)
     with artifact.Lease(Path(task.folder)):
         assert followed(task).exit_code == bridge.BUSY_EXIT_CODE
 
 
 def test_bad_input_is_told_through_torchrun(tmp_path):
-    task = toy_task(tmp_path, processes=2, bad="no text in it")
+    task = toy_task(tmp_path, "together", processes=2, bad="no text in it")
     assert followed(task).exit_code == bridge.BAD_INPUT_EXIT_CODE
     assert verdict(Path(task.folder), LocalBackend().find(task.key, task.folder).id)["error"] == "no text in it"
+
+
+KINDS = {
+    "supervisor": "supervise.py",
+    "fork server": "multiprocessing.forkserver",
+    "resource tracker": "multiprocessing.resource_tracker",
+    "extraction child": "training.data.sandbox",
+    "torchrun": "torch.distributed.run",
+    "stage": "toy_main",
+}
+
+
+def living(place: Path) -> dict[str, list[int]]:
+    """The living processes of a task, by kind, wherever they are: all that carry its variable."""
+    found: dict[str, list[int]] = {}
+    parents: dict[int, str] = {}
+    for entry in sorted(Path("/proc").glob("[0-9]*"), key=lambda one: int(one.name)):
+        try:
+            if f"MARK={place}".encode() not in (entry / "environ").read_bytes().split(b"\0"):
+                continue
+            state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            said = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if state == "Z":
+            continue
+        kind = next((kind for kind, word in KINDS.items() if word in said), said)
+        if kind == "fork server" and parents.get(int(parent)) == "fork server":
+            kind = "worker"
+        elif kind == "stage" and parents.get(int(parent)) == "torchrun":
+            kind = "rank"
+        parents[int(entry.name)] = kind
+        found.setdefault(kind, []).append(int(entry.name))
+    return found
+
+
+def wait_until(holds, *, seconds: float = 60.0):
+    """What `holds` gives when it gives something true."""
+    deadline = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < deadline, holds.__doc__
+        time.sleep(0.02)
+    return found
+
+
+DATA_STAGE = {"supervisor": 1, "stage": 1, "resource tracker": 1, "fork server": 1, "worker": 2, "extraction child": 2}
+TRAINING = {"supervisor": 1, "torchrun": 1, "rank": 2}
+
+
+def strike(place: Path, stage: str, kinds: dict[str, int], victim: str) -> None:
+    """Kill one process of a running task; when the task is over nothing of it may live."""
+    task = toy_task(place, stage, processes=2 if "rank" in kinds else 1, sleeps=True)
+    backend = LocalBackend()
+    handle = backend.submit(task)
+    try:
+        wait_until(lambda: {kind: len(pids) for kind, pids in living(place).items()} == kinds)
+        os.kill(living(place)[victim][-1], signal.SIGKILL)
+        status = wait_until(lambda: (status := backend.poll(handle)).is_over and status)
+        assert living(place) == {}, f"left by a killed {victim}"
+        assert status.state == ("lost" if victim == "supervisor" else "failed")
+    finally:
+        for pid in (pid for pids in living(place).values() for pid in pids):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("victim", ["stage", "supervisor", "fork server", "worker"])
+def test_nothing_of_a_data_stage_lives_on_when_one_of_its_processes_is_killed(tmp_path, times, victim):
+    if victim in ("stage", "worker") or times(short=0, long=1):
+        strike(tmp_path, "in_ranks", DATA_STAGE, victim)
+
+
+@pytest.mark.parametrize("victim", ["torchrun", "rank", "supervisor"])
+def test_nothing_of_a_training_lives_on_when_one_of_its_processes_is_killed(tmp_path, times, victim):
+    if victim == "torchrun" or times(short=0, long=1):
+        strike(tmp_path, "together", TRAINING, victim)
+
+
+def test_a_stage_started_by_hand_takes_all_it_started_with_it(tmp_path, times):
+    task = toy_task(tmp_path, "in_ranks", sleeps=True)
+    kinds = {kind: number for kind, number in DATA_STAGE.items() if kind != "supervisor"}
+    for victim in ["stage", "worker", "fork server"][: times(short=1, long=3)]:
+        process = subprocess.Popen([sys.executable, *task.argv], env={**os.environ, **task.environment})
+        wait_until(lambda: {kind: len(pids) for kind, pids in living(tmp_path).items()} == kinds)
+        os.kill(living(tmp_path)[victim][-1], signal.SIGKILL)
+        assert process.wait(60)
+        wait_until(lambda: not living(tmp_path))

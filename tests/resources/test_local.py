@@ -154,14 +154,32 @@ def test_a_task_that_ignores_the_signal_is_killed_after_the_grace(tmp_path, monk
     assert LocalBackend().poll(handle).state == "cancelled"
 
 
-def test_a_task_whose_supervisor_was_killed_counts_as_running_until_it_ends(sleeper):
-    task, handle = sleeper
+def test_a_task_ends_with_its_supervisor_and_is_lost(sleeper):
+    _, handle = sleeper
     os.kill(int(handle.id), signal.SIGKILL)
-    time.sleep(0.1)
-    assert LocalBackend().poll(handle).state == "running"
-    assert LocalBackend().submit(task) == handle
-    LocalBackend().cancel(handle)
-    assert LocalBackend().poll(handle).state == "cancelled"
+    assert wait(handle) == Status(state="lost", reason="its process is gone and left no exit code")
+
+
+def test_an_exit_code_means_that_nothing_lives_even_in_another_session(tmp_path):
+    code = (
+        "import pathlib, subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)'], start_new_session=True)\n"
+        "pathlib.Path(sys.argv[1]).write_text(str(child.pid))"
+    )
+    assert wait(LocalBackend().submit(task_of(tmp_path, code, str(tmp_path / "mark")))).state == "succeeded"
+    assert not lives(int((tmp_path / "mark").read_text()))
+
+
+def test_what_a_killed_supervisor_owned_is_ended_wherever_it_is(tmp_path):
+    code = (
+        "import pathlib, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)'], start_new_session=True)\n"
+        "pathlib.Path(sys.argv[1]).write_text(str(child.pid)); time.sleep(300)"
+    )
+    handle = LocalBackend().submit(task_of(tmp_path, code, str(tmp_path / "mark")))
+    child = int(wait_for(tmp_path / "mark"))
+    os.kill(int(handle.id), signal.SIGKILL)
+    assert wait(handle).state == "lost" and not lives(child)
 
 
 def test_a_reused_process_id_is_not_taken_for_the_task(tmp_path):

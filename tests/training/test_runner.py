@@ -17,6 +17,7 @@ from training.job import InputArtifact, Job, RefusedInput, RunSettings
 from training.progress import read_metrics
 from training.runner import run_job
 from training.stages import Stage
+from training.workers import each_result
 
 STAGE_MODULE = """
 import os, time
@@ -125,6 +126,34 @@ def test_after_a_failure_only_the_missing_ranks_run(tmp_path, stages):
     (tmp_path / "mended").touch()
     run_job(toy_job(tmp_path, breaks_at=2), stages)
     assert ranks_run(tmp_path) == ["0", "1", "2"]
+
+
+def test_a_failure_in_a_worker_comes_as_it_is_and_no_further_rank_begins(tmp_path, stages):
+    job = toy_job(tmp_path, workers=2, ranks=9, breaks_at=1, seconds=0.05)
+    with pytest.raises(RuntimeError, match="broken rank") as caught:
+        run_job(job, stages)
+    assert "in run_rank" in caught.value.__notes__[0]
+    assert "0" in ranks_run(tmp_path) and "8" not in ranks_run(tmp_path)
+
+
+class Unmakeable(Exception):
+    def __init__(self, *, code):
+        super().__init__(f"code {code}")
+
+
+def raise_unmakeable(_):
+    raise Unmakeable(code=7)
+
+
+def test_an_error_that_cannot_be_sent_comes_as_its_words(tmp_path):
+    with pytest.raises(RuntimeError, match="Unmakeable: code 7"):
+        list(each_result(raise_unmakeable, [0, 1], workers=2, modules=[], begin=os.getpid))
+    with pytest.raises(RuntimeError, match=r"pickle|local"):
+        list(each_result(lambda_of, [0, 1], workers=2, modules=[], begin=os.getpid))
+
+
+def lambda_of(_):
+    return lambda: None
 
 
 def test_a_finished_rank_whose_file_was_damaged_runs_again(tmp_path, stages):

@@ -24,6 +24,7 @@ from typing import IO, Any
 
 from training.data.html import Extracted, extract_html
 from training.data.terms import Terms
+from training.processes import die_with_parent
 from training.recipe import ExtractRecipe
 from training.records import write_record
 
@@ -182,6 +183,7 @@ def main() -> None:
     """Answer batches from standard input until it ends."""
     from training.records import read_record
 
+    die_with_parent()  # the end of its input would end it too, but only when the page it is at is done
     source, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints is no answer
     start = json.loads(source.readline())

@@ -1,0 +1,124 @@
+"""Calls spread over worker processes that end with whoever started them, and whose end is noticed at once.
+
+A pool of the standard library watches its newest worker only from the next result on, which may be an hour away. Here
+each worker has a pipe of its own, which the kernel closes with it. Standard library only.
+"""
+
+from __future__ import annotations
+
+import copy
+import signal
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from multiprocessing import connection, get_context
+from typing import Any
+
+from training.processes import die_with_parent
+
+
+class WorkerDied(RuntimeError):
+    """A worker process ended in the middle of its work."""
+
+
+def each_result(
+    work: Callable[[Any], Any], arguments: Iterable[Any], *, workers: int, modules: Sequence[str], begin: Callable
+) -> Iterator[tuple[Any, Any]]:
+    """Argument and result of every call of `work`, as they come. `begin` runs first in every worker.
+
+    `modules` are imported once for all workers. When a call fails no further one begins, and those under way are
+    waited for before the failure is raised; when a worker dies they are ended.
+    """
+    # forkserver: a child starts clean (no inherited threads or locks), and the preloaded modules are imported once.
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["training.fork_server", *modules])
+    left, failure = list(arguments), None
+    team = [_Worker(context, work, begin) for _ in range(min(workers, len(left)))]
+    try:
+        for one in team:
+            one.give(left.pop(0))
+        while busy := [one for one in team if one.is_busy]:
+            for pipe in connection.wait([one.pipe for one in busy]):
+                one = next(one for one in busy if one.pipe is pipe)
+                argument, result, error = one.take()
+                if error is not None:
+                    failure = failure or error
+                    continue
+                if left and failure is None:
+                    one.give(left.pop(0))
+                yield argument, result
+        if failure is not None:
+            raise failure
+    finally:
+        for one in team:
+            one.end()
+
+
+class _Worker:
+    """One process, and what it is at."""
+
+    def __init__(self, context: Any, work: Callable[[Any], Any], begin: Callable) -> None:
+        self.pipe, theirs = context.Pipe()
+        self.is_busy = False
+        self._argument: Any = None
+        self._process = context.Process(target=_serve, args=(theirs, work, begin), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def give(self, argument: Any) -> None:
+        """Let it make the next call."""
+        self._argument, self.is_busy = argument, True
+        with suppress(BrokenPipeError):  # it died; `take` says so
+            self.pipe.send(argument)
+
+    def take(self) -> tuple[Any, Any, BaseException | None]:
+        """Argument, result and error of the call that has come to its end. WorkerDied when the process has."""
+        try:
+            result, error, told = self.pipe.recv()
+        except (EOFError, ConnectionResetError):
+            raise WorkerDied(f"a worker {self._ending()} while it was at rank {self._argument}") from None
+        if error is not None:
+            error.add_note(told)
+        self.is_busy = False
+        return self._argument, result, error
+
+    def _ending(self) -> str:
+        self._process.join()
+        code = self._process.exitcode
+        if code == -signal.SIGKILL:
+            return "was killed (SIGKILL; a machine that runs out of memory does so)"
+        return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+    def end(self) -> None:
+        """Wait for it when it has nothing to do, else kill it."""
+        self.pipe.close()
+        if self.is_busy:
+            self._process.kill()
+        self._process.join()
+
+
+def _serve(pipe: connection.Connection, work: Callable[[Any], Any], begin: Callable) -> None:
+    """Make calls until there is nobody any more to ask for them."""
+    die_with_parent()
+    begin()
+    while True:
+        try:
+            argument = pipe.recv()
+        except EOFError:
+            return
+        try:
+            answer = (work(argument), None, "")
+        except Exception as error:
+            answer = (None, _sendable(error), f"in a worker:\n{traceback.format_exc()}")
+        try:
+            pipe.send(answer)
+        except Exception as error:  # something in it cannot go through a pipe; nothing was sent
+            pipe.send((None, RuntimeError(f"{type(error).__name__}: {error}"), answer[2]))
+
+
+def _sendable(error: Exception) -> Exception:
+    """The error, or its words where its class cannot be made again on the other side."""
+    try:
+        return copy.copy(error)
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
