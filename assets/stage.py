@@ -231,6 +231,7 @@ def job_of(cell: Cell, comparison: Comparison, size: Size) -> Job:
                 digest=made.digest,
                 record_digest=made.record_digest,
                 path=str(made.path),
+                numerics=made.record.get("numerics"),
             )
         )
     return Job(

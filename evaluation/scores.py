@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from training import numerics
 from training.artifact import write_json
 from training.data.documents import write_lines
 from training.data.kitchen.world import KitchenWorld
@@ -41,7 +42,8 @@ def run(job: Job, work: Work) -> Outcome:
     recipe = job.settings_as(EvaluationRecipe, "evaluation")
     world = job.settings_as(KitchenWorld, "kitchen") if "kitchen" in job.settings else None
     check_names(recipe.suites)
-    _use_threads(job.run.threads)
+    numerics.use_threads(job.run)
+    numerics.note(job, work)
     exams = [(benchmark, read_exam(benchmark, world)) for benchmark in recipe.suites]
     prompts = read_prompts(recipe.alignment_prompts, world)
     candidates = []
@@ -64,13 +66,6 @@ def check_names(suites: Sequence[BenchmarkRecipe]) -> None:
     names = [suite.name for suite in suites]
     if not names or len(set(names)) != len(names):
         raise RecipeError(f"evaluation.suites: at least one is needed and names must differ, got {names}")
-
-
-def _use_threads(threads: int) -> None:
-    import torch
-
-    if threads:
-        torch.set_num_threads(threads)
 
 
 class _Candidate:

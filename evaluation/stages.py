@@ -13,6 +13,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="evaluate",
             version="1",
+            by_a_model=True,
             modules=(
                 "evaluation.scores",
                 "evaluation.harness",

@@ -37,6 +37,7 @@ class InputArtifact:
     digest: str
     path: str
     record_digest: str = ""  # of what was decided about it; "": by an edition that kept none
+    numerics: dict[str, Any] | None = None  # the class it was made in; None: data, or made by an earlier edition
 
     def file(self, name: str) -> Path:
         """The path of one of the artifact's files."""
@@ -49,7 +50,11 @@ class InputArtifact:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunSettings:
-    """Where and how fast: the profile's part of a job. Nothing here may change what comes out."""
+    """Where and how fast: the profile's part of a job.
+
+    Nothing here may change the bytes of a data artifact. What a model makes may change in the last bits of its sums:
+    its record says in which numerics class it was made (training.numerics).
+    """
 
     workers: int = 1
     threads: int = 0  # 0: as many as the machine gives
@@ -64,7 +69,7 @@ class RunSettings:
     expert: int = 1  # share the experts
     pipeline: int = 1  # have consecutive layers
     pipeline_chunks: int = 1  # in so many places of the model each
-    audit: bool = False  # the same bits for every number of processes, slower
+    audit: bool = False  # the same bits for every number of threads, in pretraining also of processes; slower
     hang_seconds: float = 1800.0  # without progress, after which several processes are torn down
     compile: Literal[False, True, "blocks"] = False  # the whole model, or each block
     recompute: Literal["none", "selective", "full"] = "none"  # activations made again in the backward pass
@@ -200,6 +205,7 @@ class Outcome:
     metrics: dict[str, float] = field(default_factory=dict)
     gates: tuple[Gate, ...] = ()
     notes: dict[str, Any] = field(default_factory=dict)
+    numerics: dict[str, Any] | None = None  # the class of what a model made (training.numerics); None: the same bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from training import artifact
+from training import artifact, numerics
 from training.accounts import balance_gate
 from training.attempt import Attempt
 from training.job import Counts, DataError, Job, Outcome, RefusedInput, Work, read_job, write_job
@@ -159,7 +159,8 @@ def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: artifact.Lease)
         outcome = _run_stage(job, stage, work)
         seconds = time.monotonic() - started
         node_hours = _node_hours(job, stage, seconds, earlier)
-        commit(job, _with_balance(job, stage, outcome), folder, lease, seconds=seconds, node_hours=node_hours)
+        outcome = _with_numerics(job, stage, _with_balance(job, stage, outcome), work)
+        commit(job, outcome, folder, lease, seconds=seconds, node_hours=node_hours)
     except BaseException as error:
         work.progress.closed(error)
         raise
@@ -198,6 +199,7 @@ def commit(
         "metrics": {name: float(value) for name, value in sorted(outcome.metrics.items())},
         "gates": write_record(outcome.gates),
         "notes": outcome.notes,
+        "numerics": outcome.numerics,
         "files": files,
         "seconds": round(seconds, 3),
         "cost": _cost(folder, seconds) | _charge(job, node_hours),
@@ -212,6 +214,11 @@ def _with_balance(job: Job, stage: Stage, outcome: Outcome) -> Outcome:
     if outcome.counts is None:
         return outcome
     return replace(outcome, gates=(*outcome.gates, balance_gate(job, stage, outcome.counts)))
+
+
+def _with_numerics(job: Job, stage: Stage, outcome: Outcome, work: Work) -> Outcome:
+    """The outcome with its numerics class, where a model made it."""
+    return replace(outcome, numerics=numerics.recorded(job, work)) if stage.by_a_model else outcome
 
 
 def _work(folder: Path, *, enabled: bool = True) -> Work:

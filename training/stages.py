@@ -28,6 +28,7 @@ class Stage:
     reads: tuple[str, ...] = ()  # assets that hold the records that come in: each kept so many (training/accounts.py)
     reads_in_ranks: tuple[str, ...] = ()  # assets whose every kept record is a rank: `in` counts what lies inside
     reads_last: bool = False  # of inputs of several snapshots only its own, the last, comes in
+    by_a_model: bool = False  # torch decides its bytes: the record names the numerics class (training/numerics.py)
 
     @property
     def module(self) -> str:
@@ -278,12 +279,14 @@ STAGES: dict[str, Stage] = {
             name="pretrain",
             version="2",
             distributed=True,
+            by_a_model=True,
             modules=PRETRAIN_MODULES,
             libraries=("torch", "numpy", "safetensors"),
         ),
         Stage(
             name="doremi",
             version="2",
+            by_a_model=True,
             modules=(
                 "training.pretrain.doremi",
                 "training.pretrain.attention",
@@ -305,6 +308,7 @@ STAGES: dict[str, Stage] = {
             name="extend",
             version="2",
             distributed=True,
+            by_a_model=True,
             modules=("training.pretrain.long_context", "training.pretrain.needles", *PRETRAIN_MODULES),
             libraries=("tokenizers", "torch", "numpy", "safetensors"),
         ),
@@ -318,6 +322,7 @@ STAGES: dict[str, Stage] = {
             version="1",
             reads=("instruction_data",),
             distributed=True,
+            by_a_model=True,
             modules=(
                 "training.posttrain.sft",
                 "training.posttrain.chat",
@@ -341,6 +346,7 @@ STAGES: dict[str, Stage] = {
             version="1",
             reads=("preference_data",),
             distributed=True,
+            by_a_model=True,
             modules=(
                 "training.posttrain.reward",
                 "training.posttrain.chat",
@@ -354,6 +360,7 @@ STAGES: dict[str, Stage] = {
             name="align",
             version="2",
             distributed=True,
+            by_a_model=True,
             modules=(
                 "training.posttrain.align",
                 "training.posttrain.dpo",
@@ -372,6 +379,7 @@ STAGES: dict[str, Stage] = {
             name="synthesize",
             version="1",
             in_ranks=True,
+            by_a_model=True,
             modules=("training.generate.synthetic", "training.generate.sampler"),
             libraries=("tokenizers", "torch", "transformers"),
         ),

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from training import numerics
 from training.data.documents import write_lines
 from training.data.kitchen.world import KitchenWorld
 from training.data.sources import checksum_of, is_kitchen, read_rows
@@ -38,7 +39,9 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     first = rank * RANK_PROMPTS
     prompts = list(islice(read_prompts(job), first, first + RANK_PROMPTS))
     asked = [(first + i, copy, prompt) for i, prompt in enumerate(prompts) for copy in range(recipe.texts_per_prompt)]
-    rows = written_texts(asked, recipe, job.input_of(recipe.generator), threads=job.run.threads)
+    numerics.use_threads(job.run)
+    numerics.note(job, work, rank=rank)
+    rows = written_texts(asked, recipe, job.input_of(recipe.generator))
     kept = [row for row in rows if row["text"].strip()]
     name = f"{FOLDER}/{rank:05d}.jsonl.zst"
     write_lines(work.path / name, kept)
@@ -77,15 +80,11 @@ def seed_of(seed: int, prompt: int, copy: int) -> int:
 
 
 def written_texts(
-    asked: Sequence[tuple[int, int, str]], recipe: SynthesisRecipe, item: InputArtifact, *, threads: int
+    asked: Sequence[tuple[int, int, str]], recipe: SynthesisRecipe, item: InputArtifact
 ) -> list[dict[str, Any]]:
     """A row for each (prompt's number, copy, prompt)."""
-    import torch
-
     from training.generate.sampler import Sampler
 
-    if threads:
-        torch.set_num_threads(threads)
     model = Sampler(item.file(MODEL_FOLDER), batch_size=recipe.batch_size)
     is_chat = bool(model.tokenizer.chat_template)
     shown = [model.in_template([{"role": "user", "content": p}]) if is_chat else p for _, _, p in asked]

@@ -16,7 +16,7 @@ from typing import Any
 from training.generate.sampler import Sampler, seeds_of
 from training.job import Counts, Gate, Job, Outcome, Work
 from training.posttrain.chat import Chat, template_digest
-from training.posttrain.fit import is_main_process
+from training.posttrain.fit import is_main_process, set_up_torch
 from training.posttrain.models import MODEL_FOLDER, load_tokenizer, right_padded, save_model
 from training.posttrain.pairs import read_pairs
 from training.posttrain.reward import Judge, token_scores
@@ -40,6 +40,7 @@ class Trained:
 def run(job: Job, work: Work) -> Outcome:
     """Align the SFT model."""
     recipe = job.settings_as(AlignRecipe, "align")
+    set_up_torch(job, work)
     sft = job.input_of("sft_model").file(MODEL_FOLDER)
     chat = Chat.of(sft)
     check_room(sft, recipe)

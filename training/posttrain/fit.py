@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from training import numerics
 from training.job import Gate, Job, Work
 from training.posttrain.models import load_model
 from training.posttrain.passed_through import check_passed_through
@@ -30,6 +31,15 @@ from training.runner import StopRequested, stop_requests
 BATCHES_SORTED_TOGETHER = 32
 COMPLETE_MARK = "complete"
 MERGE_TOLERANCE = 1e-3  # largest difference of a logit, fp32; the two ways add in another order
+
+
+def set_up_torch(job: Job, work: Work) -> None:
+    """Threads as the job says; in audit one, and deterministic algorithms alone. The record gets the numerics class."""
+    if job.run.audit:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses to be deterministic
+    torch.use_deterministic_algorithms(job.run.audit)
+    numerics.use_threads(job.run)
+    numerics.note(job, work)
 
 
 def row_order(lengths: Sequence[int], *, epochs: float, batch_size: int, seed: int) -> list[int]:
@@ -70,8 +80,6 @@ def trainer_config(cls: type, job: Job, work: Work, *, where: str, recipe: Any, 
     RecipeError names a `trl` field that the class does not have, or that another field of the recipe decides.
     """
     passed = check_passed_through(cls.__name__, getattr(recipe, "trl", {}), where=where)
-    if job.run.threads:
-        torch.set_num_threads(job.run.threads)
     settings: dict[str, Any] = {
         "output_dir": str(work.scratch / "trainer"),
         "learning_rate": recipe.learning_rate,

@@ -20,6 +20,7 @@ from training.posttrain.fit import (
     load_for_training,
     row_order,
     rows_per_pass,
+    set_up_torch,
     trainer_config,
     window_means,
 )
@@ -31,6 +32,7 @@ from training.recipe import RewardRecipe
 def run(job: Job, work: Work) -> Outcome:
     """Train the reward model and judge it on the held-out pairs."""
     recipe = job.settings_as(RewardRecipe, "reward")
+    set_up_torch(job, work)
     sft = job.input_of("sft_model").file(MODEL_FOLDER)
     chat = Chat.of(sft)
     tokenizer = load_tokenizer(sft, chat)

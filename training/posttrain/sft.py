@@ -22,6 +22,7 @@ from training.posttrain.fit import (
     merged,
     row_order,
     rows_per_pass,
+    set_up_torch,
     trainer_config,
     window_means,
 )
@@ -35,6 +36,7 @@ SAMPLE_ROWS = 64  # on these the loss is measured before and after, in fp32
 def run(job: Job, work: Work) -> Outcome:
     """Fine-tune the base model on the conversations."""
     recipe = job.settings_as(SftRecipe, "sft")
+    set_up_torch(job, work)
     base = _base(job)
     chat = Chat.of(base, template(recipe.chat_template, recipe.system_prompt))
     tokenizer = load_tokenizer(base, chat)

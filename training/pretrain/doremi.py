@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from training import numerics
 from training.artifact import write_json, written
 from training.job import Job, Outcome, RefusedInput, Work
 from training.pretrain import export
@@ -61,8 +62,8 @@ LOGGED_STEPS = 200
 def run(job: Job, work: Work) -> Outcome:
     """Train the proxy and write the weights it led to."""
     recipe, pretrain = job.settings_as(DoremiRecipe, "doremi"), job.settings_as(PretrainRecipe, "pretrain")
-    if job.run.threads:
-        torch.set_num_threads(job.run.threads)
+    numerics.use_threads(job.run)
+    numerics.note(job, work)
     plan, shards = _open_inputs(job, recipe)
     check_room(export.read_shape(Path(job.input_of("reference_model").path, MODEL_FOLDER)), pretrain, plan, job)
     proxy = Proxy(

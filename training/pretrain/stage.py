@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from training import numerics
 from training.artifact import write_text
 from training.job import Gate, Job, Outcome, RefusedInput, RunSettings, Work
 from training.pretrain import export
@@ -67,6 +68,7 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
     recipe = job.settings_as(PretrainRecipe, "pretrain")
     plan, shards, sidecars = open_inputs(job, recipe)
     set_up_torch(job)
+    numerics.note(job, work, any_processes=job.run.audit)
     check_devices(job.run)
     degrees = Degrees.of(job.run)
     with joined_world(degrees, hang_seconds=job.run.hang_seconds) as world:
@@ -209,8 +211,7 @@ def open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards, Sidecar
 def set_up_torch(job: Job) -> None:
     """Memory and threads as the job says."""
     keep_freed_memory()
-    if job.run.threads:
-        torch.set_num_threads(job.run.threads)
+    numerics.use_threads(job.run)
 
 
 def check_devices(run: RunSettings) -> None:

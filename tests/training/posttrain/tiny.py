@@ -81,8 +81,8 @@ def write_tokenizer(folder: Path) -> Path:
     return folder
 
 
-def write_model(folder: Path, *, seed: int = 0) -> Path:
-    """A random Llama with two layers of width 32 beside a trained tokenizer, in the transformers layout."""
+def write_model(folder: Path, *, seed: int = 0, width: int = 32) -> Path:
+    """A random Llama with two layers beside a trained tokenizer, in the transformers layout."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -90,8 +90,8 @@ def write_model(folder: Path, *, seed: int = 0) -> Path:
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size(),
-        hidden_size=32,
-        intermediate_size=64,
+        hidden_size=width,
+        intermediate_size=2 * width,
         num_hidden_layers=2,
         num_attention_heads=2,
         num_key_value_heads=1,

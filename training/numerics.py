@@ -1,0 +1,202 @@
+"""The numerics class of what a model made: the device, threads, processes and builds that added up its sums.
+
+The order of a floating-point sum decides its last bits, and a training makes another model of them. So two runs of one
+fingerprint give the same bytes in one class, and in two classes they may differ. No fingerprint holds the class: the
+record of the artifact does. Standard library only at import; torch is asked where a stage has loaded it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from training.artifact import canonical_json, checkpoint_step, write_json
+from training.job import Job, RunSettings, Work
+from training.records import differences
+
+Numerics = dict[str, Any]
+
+NOTES_FOLDER = "numerics"
+DEGREES = ("shard", "tensor", "context", "expert", "pipeline", "pipeline_chunks")
+# Variables by which a person makes the libraries choose other instructions, another precision or another order.
+VARIABLES = (
+    "ATEN_CPU_CAPABILITY",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "DNNL_MAX_CPU_ISA",
+    "MKL_CBWR",
+    "MKL_DEBUG_CPU_TYPE",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "NVIDIA_TF32_OVERRIDE",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "ONEDNN_MAX_CPU_ISA",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+)
+
+
+# Before the work
+
+
+def use_threads(run: RunSettings) -> None:
+    """Give torch the threads that the profile names; one in audit, so that the bits are those of any number."""
+    torch = _torch()
+    threads = 1 if run.audit else run.threads
+    if threads:
+        torch.set_num_threads(threads)
+
+
+def note(job: Job, work: Work, *, rank: int = 0, any_processes: bool = False) -> None:
+    """Keep the class that this attempt works in, and the step it begins at, until the record is written.
+
+    `rank` is that of a stage whose ranks are done one by one. `any_processes`: their number decides no bit.
+    """
+    if int(os.environ.get("RANK", "0")) != 0:
+        return
+    folder = work.scratch / NOTES_FOLDER
+    step = checkpoint_step(work.path) or 0
+    attempt = len(list(folder.glob(f"{rank:05d}-*")))
+    now = {"rank": rank, "step": step, "class": observed(job.run, any_processes=any_processes)}
+    write_json(folder / f"{rank:05d}-{attempt:05d}.json", now)
+
+
+# The class
+
+
+def recorded(job: Job, work: Work) -> Numerics:
+    """The class of a finished job. A field that changed between its attempts or ranks is the list of its values.
+
+    An attempt counts unless a later one began at its step or before it, and so did all of its steps again.
+    """
+    notes = [json.loads(path.read_text("utf-8")) for path in sorted((work.scratch / NOTES_FOLDER).glob("*.json"))]
+    lasting = [
+        one
+        for place, one in enumerate(notes, start=1)
+        if all(later["rank"] > one["rank"] or later["step"] > one["step"] for later in notes[place:])
+    ]
+    return merged([one["class"] for one in lasting] or [observed(job.run)])
+
+
+def observed(run: RunSettings, *, any_processes: bool = False) -> Numerics:
+    """The class that this process works in, as torch reports it; only what may decide a bit."""
+    torch = _torch()
+    processes = {} if any_processes else {"processes": int(os.environ.get("WORLD_SIZE", "1"))}
+    return {
+        "device": _device(),
+        "threads": torch.get_num_threads(),
+        **processes,
+        "degrees": {name: degree for name in DEGREES if (degree := getattr(run, name)) > 1},
+        "micro_batch_tokens": run.micro_batch_tokens,
+        "compile": run.compile,
+        "audit": run.audit,
+        "precision": _precision(),
+        "builds": _builds(),
+        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+    }
+
+
+def merged(classes: Sequence[Numerics]) -> Numerics:
+    """One class for several: a field in which they differ is the list of its values, in the order of first use."""
+    names = dict.fromkeys(name for one in classes for name in one)
+    return {name: _merged([one.get(name) for one in classes]) for name in names}
+
+
+def _merged(values: Sequence[Any]) -> Any:
+    different = list({canonical_json(value): value for value in values}.values())
+    return different[0] if len(different) == 1 else different
+
+
+def _torch() -> Any:
+    """The library, by name: the runner imports this module, and a data stage runs without torch."""
+    return importlib.import_module("torch")
+
+
+def _device() -> str:
+    torch = _torch()
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"{_processor()}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def _processor() -> str:
+    """The processor's name as Linux gives it, or its architecture."""
+    try:
+        text = Path("/proc/cpuinfo").read_text("utf-8")
+    except OSError:
+        text = ""
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else platform.machine()
+
+
+def _precision() -> dict[str, Any]:
+    torch = _torch()
+    chosen = {
+        "float32_matmul": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+    return chosen | ({"cudnn_benchmark": torch.backends.cudnn.benchmark} if torch.cuda.is_available() else {})
+
+
+# How torch's own description of its build names the libraries that multiply matrices on a processor.
+_IN_CONFIG = {
+    "blas": r"BLAS_INFO=(\w+)",
+    "mkl": r"Math Kernel Library Version (.+?)(?: for |\n)",
+    "onednn": r"MKL-DNN (v[\d.]+)",
+}
+
+
+def _builds() -> dict[str, str]:
+    """Builds that choose between two orders of a sum; the versions of Python libraries are in the record already."""
+    torch = _torch()
+    text = torch.__config__.show()
+    builds = {"torch": torch.__version__}
+    for name, pattern in _IN_CONFIG.items():
+        if found := re.search(pattern, text):
+            builds[name] = found[1]
+    if torch.cuda.is_available():
+        builds |= {"cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version())}
+    return builds
+
+
+# In words
+
+
+def change(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> str:
+    """How two results of one fingerprint came to differ, as far as the records of their classes say it."""
+    if not old or not new:
+        return "the same fingerprint with another result; the numerics class of one of them is not on record"
+    changed = differences(dict(old), dict(new))
+    if not changed:
+        return "the same fingerprint and numerics class with another result"
+    return f"the same fingerprint, another numerics class: {', '.join(line.replace(': ', ' ', 1) for line in changed)}"
+
+
+def in_words(numerics: Mapping[str, Any]) -> str:
+    """The class as one line for people."""
+    parts = [_one(numerics, "device"), f"threads {_one(numerics, 'threads')}"]
+    if "processes" in numerics:
+        parts.append(f"processes {_one(numerics, 'processes')}")
+    else:
+        parts.append("any number of processes")
+    parts += [f"{name} {degree}" for name, degree in _items(numerics["degrees"])]
+    if numerics["micro_batch_tokens"]:
+        parts.append(f"micro-batches of {_one(numerics, 'micro_batch_tokens')} tokens")
+    parts += [name for name in ("compile", "audit") if numerics[name]]
+    parts += [f"{name} {version}" for name, version in _items(numerics["builds"])]
+    parts += [f"{name}={value}" for name, value in _items(numerics["variables"])]
+    return ", ".join(parts)
+
+
+def _one(numerics: Mapping[str, Any], name: str) -> str:
+    value = numerics[name]
+    return " then ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _items(value: Any) -> list[tuple[str, Any]]:
+    """The items of a field that holds a mapping, or of each of the mappings that attempts had."""
+    mappings = value if isinstance(value, list) else [value]
+    return [item for one in mappings for item in one.items()]
