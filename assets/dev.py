@@ -67,7 +67,7 @@ def _commands(root: Path, profile: str, port: int, mlflow_port: int) -> list[tup
     dagster = [
         sys.executable,
         "-m",
-        "dagster",
+        "assets.webserver",
         "dev",
         "--module-name",
         "assets.definitions",

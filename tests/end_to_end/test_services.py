@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import shutil
 from pathlib import Path
 
@@ -46,6 +47,36 @@ def write_recipe(root: Path, name: str, **changes):
 def partitions_known(running, asset):
     query = "query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode { partitionKeys } } }"
     return running.ask(query, key={"path": [asset]})["assetNodeOrError"]["partitionKeys"]
+
+
+def test_the_web_server_answers_this_machine_s_own_pages_alone(running):
+    ask = b'{"query": "{ version }"}'
+    own, foreign = {"Content-Type": "application/json"}, {"Content-Type": "application/json", "Host": "evil.example"}
+    assert status_of(running.url, "/graphql", ask, own) == 200
+    assert status_of(running.url, "/graphql", ask, {**own, "Host": "localhost:1234"}) == 200
+    assert status_of(running.url, "/graphql", ask, foreign) == 403
+    assert status_of(running.url, "/graphql", ask, {**own, "Origin": "http://evil.example"}) == 403
+    assert status_of(running.url, "/graphql?query={version}", None, {"Accept": "image/*"}) == 403
+    assert status_of(running.url, "/", None, {"Host": "evil.example"}) == 403
+    upgrade = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec-WebSocket-Protocol": "graphql-ws",
+    }
+    assert status_of(running.url, "/graphql", None, {**upgrade, "Origin": running.url}) == 101
+    assert status_of(running.url, "/graphql", None, {**upgrade, "Origin": "http://evil.example"}) == 403
+    assert status_of(running.url, "/graphql", None, {**upgrade, "Host": "evil.example"}) == 403
+
+
+def status_of(url, path, body, headers):
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+    try:
+        connection.request("GET" if body is None else "POST", path, body, headers)
+        return connection.getresponse().status
+    finally:
+        connection.close()
 
 
 def test_a_failed_gate_holds_across_the_snapshot_to_recipe_boundary_of_a_backfill(running, copied):

@@ -1,0 +1,101 @@
+"""`dagster dev`, whose web server answers this machine's own pages alone.
+
+Dagster has no login, and no option for whom to answer: a page of any site that a browser has open could reach it by a
+name that it lets resolve to 127.0.0.1 (DNS rebinding), or send it a form. Here everything must be addressed to this
+machine, and what changes something must come from Dagster's own pages.
+
+`python -m assets.webserver dev …` is `dagster dev …`, with this module again in place of `dagster_webserver`.
+"""
+
+from __future__ import annotations
+
+import sys
+import urllib.parse
+from collections.abc import Sequence
+from typing import Any
+
+LOCAL_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
+READING = frozenset({"GET", "HEAD"})
+ELSEWHERE = frozenset({"cross-site", "same-site"})  # what a browser calls a page that is none of this server's
+
+
+class LocalOnly:
+    """An ASGI application that passes on to another one what `refusal` has nothing against."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer 403 in place of the application; a websocket is closed before it is accepted."""
+        said = refusal(scope) if scope["type"] in ("http", "websocket") else ""
+        if not said:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": said})
+        else:
+            head = [(b"content-type", b"text/plain; charset=utf-8")]
+            await send({"type": "http.response.start", "status": 403, "headers": head})
+            await send({"type": "http.response.body", "body": f"{said}\n".encode()})
+
+
+def refusal(scope: Any) -> str:
+    """Why a request is not answered; empty when it is."""
+    headers: dict[str, list[str]] = {}
+    for name, value in scope["headers"]:
+        headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+    hosts = headers.get("host", [])
+    if len(hosts) != 1 or _name_of(hosts[0]) not in LOCAL_NAMES:
+        return "refused: this server answers to localhost and 127.0.0.1 alone"
+    if scope["type"] == "http" and scope["method"] in READING:
+        # A link or an image of any site leads here too. A page is shown to the person alone; GraphQL would act.
+        is_page = "graphql" not in scope["path"].lower() or "text/html" in " ".join(headers.get("accept", []))
+        return "" if is_page else "refused: GraphQL is asked by POST"
+    own = {f"{scheme}://{hosts[0]}".lower() for scheme in ("http", "https")}
+    if any(origin.lower() not in own for origin in headers.get("origin", [])):
+        return "refused: the request comes from a page of another site"
+    if ELSEWHERE & set(headers.get("sec-fetch-site", [])):
+        return "refused: the request comes from a page of another site"
+    return ""
+
+
+def _name_of(host: str) -> str:
+    """The name or address in a Host header, without its port; empty when it is none."""
+    try:
+        parts = urllib.parse.urlsplit(f"//{host}")
+        return (parts.hostname or "") if parts.netloc == host and "@" not in host else ""
+    except ValueError:
+        return ""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run `dagster dev`, or the web server that it starts."""
+    if arguments[:1] == ["dev"]:
+        _run_dev()
+    else:
+        _run_web_server()
+
+
+def _run_dev() -> None:
+    from dagster._cli import dev, main
+
+    start = dev.open_ipc_subprocess
+
+    def started(parts: list[str], **options: Any) -> Any:
+        if "dagster_webserver" in parts:
+            parts = [__spec__.name if part == "dagster_webserver" else part for part in parts]
+        return start(parts, **options)
+
+    dev.open_ipc_subprocess = started
+    main()
+
+
+def _run_web_server() -> None:
+    from dagster_webserver import cli
+
+    make_app = cli.create_app_from_workspace_process_context
+    cli.create_app_from_workspace_process_context = lambda *given, **named: LocalOnly(make_app(*given, **named))
+    cli.main()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
