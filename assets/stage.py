@@ -41,6 +41,8 @@ HANDLE_FILE = "handle.json"
 BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, REQUEUE_EXIT_CODE, BUSY_EXIT_CODE = 2, 3, 75, 76
 FINAL_EXIT_CODES = (BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE)  # every further attempt would end in the same way
 BUSY_SECONDS = 2.0
+# Of the orchestrator's environment; a proxy's address may hold a password, which no job file is to hold.
+PASSED_VARIABLES = ("PEDIGREE_DATA", "OMP_WAIT_POLICY", "PEDIGREE_FETCH_ALLOW", "PEDIGREE_FETCH_MAX_GB")
 SAMPLE_CHARACTERS = 2000  # of a text in a tag of a tracked run
 OBSERVED_SECONDS = 60.0  # between two observations of a training
 
@@ -552,7 +554,7 @@ def _environment() -> dict[str, str]:
         # while threads that go on spinning take the cores from other jobs (docs/benchmarks.md).
         "GOMP_SPINCOUNT": "1000",
     }
-    passed = {name: os.environ[name] for name in ("PEDIGREE_DATA", "OMP_WAIT_POLICY") if name in os.environ}
+    passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
     if "OMP_WAIT_POLICY" in passed:
         del fixed["GOMP_SPINCOUNT"]  # it would win
     return {**fixed, **passed}

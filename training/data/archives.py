@@ -17,6 +17,7 @@ import gzip
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,7 @@ SUFFIXES = {
 FOLDER = "archives"
 LIST_FILE = "archives.json"
 QUARANTINE_FILE = "quarantine/00000.jsonl"
+MAX_LISTING_BYTES = 256 << 20  # unpacked; that of 90,000 files has 13 million
 
 
 def source_files(snapshot: SnapshotRecipe) -> list[dict[str, Any]]:
@@ -242,8 +244,12 @@ def _fetch_crawl(snapshot: SnapshotRecipe, folder: Path, work: Work) -> int:
 
 def _chosen_paths(snapshot: SnapshotRecipe, listing: Path) -> list[str]:
     try:
-        paths = gzip.decompress(listing.read_bytes()).decode("ascii").split()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+        with gzip.open(listing) as stream:
+            text = stream.read(MAX_LISTING_BYTES)
+            if stream.read(1):
+                raise OSError(f"more than {MAX_LISTING_BYTES} bytes")
+        paths = text.decode("ascii").split()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         listing.unlink()
         raise DataError(f"the listing of {snapshot.crawl} is not gzip text: {error}") from None
     end = snapshot.first_file + snapshot.num_files

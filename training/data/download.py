@@ -12,16 +12,18 @@ import os
 import random
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 import requests
 
+from training.data.web import Body, Broken, declared_bytes
+from training.data.web import response as ask
 from training.job import DataError
+from training.secrets import masked
 
 log = logging.getLogger(__name__)
 
@@ -84,31 +86,32 @@ def fetch(url: str, path: Path, scratch: Path, manners: Manners) -> None:
     partial = scratch / f"{path.name}.part"
     for attempt in range(manners.attempts):
         try:
-            with requests.Session() as session:
-                session.headers.update({"User-Agent": manners.user_agent, "Accept-Encoding": "identity"})
-                _fetch_rest(session, url, partial, manners)
+            _fetch_rest(url, partial, manners)
             path.parent.mkdir(parents=True, exist_ok=True)
             os.replace(partial, path)
             _validator(partial).unlink(missing_ok=True)
             return
-        except (_Again, requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
-            problem = str(error)
+        except (_Again, Broken, requests.RequestException) as error:
+            problem = masked(str(error))
             if attempt + 1 < manners.attempts:
                 seconds = manners.wait_seconds(attempt, getattr(error, "wait_seconds", None))
-                log.warning("%s: %s; attempt %d of %d in %.1f s", url, problem, attempt + 2, manners.attempts, seconds)
+                shown = masked(url)
+                log.warning(
+                    "%s: %s; attempt %d of %d in %.1f s", shown, problem, attempt + 2, manners.attempts, seconds
+                )
                 time.sleep(seconds)
-    raise DataError(f"{url}: not fetched in {manners.attempts} attempts; the last: {problem}")
+    raise DataError(f"{masked(url)}: not fetched in {manners.attempts} attempts; the last: {problem}")
 
 
-def _fetch_rest(session: requests.Session, url: str, partial: Path, manners: Manners) -> None:
+def _fetch_rest(url: str, partial: Path, manners: Manners) -> None:
     """Append what is missing of `partial`, and check its size."""
     have = partial.stat().st_size if partial.exists() else 0
-    headers = {}
+    headers = {"User-Agent": manners.user_agent, "Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"
         if _validator(partial).exists():
             headers["If-Range"] = _validator(partial).read_text("utf-8")
-    with _response(session, url, headers, manners) as response:
+    with ask("GET", url, headers=headers, timeout_seconds=manners.timeout_seconds) as response:
         if response.status_code == 416:
             _check_complete(response, partial, have)
             return
@@ -120,31 +123,19 @@ def _fetch_rest(session: requests.Session, url: str, partial: Path, manners: Man
         if tag := response.headers.get("ETag"):
             _validator(partial).write_text(tag, "utf-8")
         _write(response, partial, "ab" if appending else "wb")
-        expected = response.headers.get("Content-Length")
+        expected = declared_bytes(response)
         got = partial.stat().st_size - (have if appending else 0)
-        if expected is not None and got != int(expected):
+        if expected >= 0 and got != expected:
             raise _Again(f"the connection ended after {got} of {expected} bytes")
 
 
-@contextmanager
-def _response(
-    session: requests.Session, url: str, headers: dict[str, str], manners: Manners
-) -> Iterator[requests.Response]:
-    with session.get(url, headers=headers, stream=True, timeout=manners.timeout_seconds) as response:
-        yield response
-
-
 def _write(response: requests.Response, partial: Path, mode: str) -> None:
-    import urllib3
-
+    body = Body(response)
     partial.parent.mkdir(parents=True, exist_ok=True)
     with open(partial, mode) as stream:
         try:
-            # `raw`, so that a server's Content-Encoding for a .gz file does not unpack it
-            while block := response.raw.read(BLOCK_BYTES, decode_content=False):
+            while block := body.read(BLOCK_BYTES):
                 stream.write(block)
-        except urllib3.exceptions.HTTPError as error:
-            raise _Again(f"the connection broke: {error}") from None
         finally:
             stream.flush()
             os.fsync(stream.fileno())
@@ -155,7 +146,7 @@ def _check_status(response: requests.Response, url: str) -> None:
     if status in TRY_AGAIN:
         raise _Again(f"HTTP {status}", _retry_after(response))
     if status not in (200, 206):
-        raise DataError(f"{url}: HTTP {status} {response.reason}; check the address")
+        raise DataError(f"{masked(url)}: HTTP {status} {response.reason}; check the address")
 
 
 def _check_complete(response: requests.Response, partial: Path, have: int) -> None:

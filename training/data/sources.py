@@ -12,6 +12,8 @@ import hashlib
 import io
 import json
 import os
+import shutil
+import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,8 +26,11 @@ from training.data.documents import decompressed, decompressed_text, parsed_line
 from training.data.kitchen.world import KitchenWorld
 from training.job import DataError
 from training.records import RecipeError
+from training.secrets import masked
 
 DATA_VARIABLE = "PEDIGREE_DATA"
+# What fsspec may open. Where they are asked, and with which rights, is in its own configuration.
+STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "hdfs", "memory")
 FORMATS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".json", ".parquet", ".txt", ".txt.gz", ".zip")
 
 
@@ -41,7 +46,7 @@ def is_remote(location: str) -> bool:
 
 def is_http(location: str) -> bool:
     """Whether a web server has it: what it lists is unknown, and it is asked politely."""
-    return location.startswith(("http://", "https://"))
+    return location.lower().startswith(("http://", "https://"))
 
 
 def resolve(uri: str) -> str:
@@ -75,11 +80,14 @@ def open_uri(uri: str) -> Iterator[BinaryIO]:
             yield stream
         return
     if is_http(location):
-        with _http_response("GET", location) as response:
-            yield response.raw
+        from training.data.web import Body
+
+        with _http_response("GET", location) as response, io.BufferedReader(Body(response), 1 << 20) as stream:
+            yield stream
         return
     import fsspec
 
+    check_store(location)
     try:
         stream = fsspec.open(location, "rb").open()
     except FileNotFoundError:
@@ -88,15 +96,32 @@ def open_uri(uri: str) -> Iterator[BinaryIO]:
         yield stream
 
 
+def check_store(location: str) -> None:
+    """DataError unless fsspec reads the URL from an object store, and from nothing else on the way.
+
+    Its other file systems open web addresses, connections and files of this machine by rules of their own.
+    """
+    scheme = location.partition("://")[0].lower()
+    if scheme not in STORES or "::" in location:
+        raise DataError(
+            f"{location}: {scheme}: is not read; there are paths, data://, kitchen://, http://, https:// and the stores"
+            f" {', '.join(STORES)}"
+        )
+
+
 @contextmanager
 def _http_response(method: str, url: str) -> Iterator[Any]:
     import requests
 
-    headers = {"Accept-Encoding": "identity"}
-    with requests.request(method, url, headers=headers, stream=True, allow_redirects=True, timeout=60) as response:
-        if response.status_code != 200:
-            raise DataError(f"{url}: HTTP {response.status_code} {response.reason}")
-        yield response
+    from training.data.web import response
+
+    try:
+        with response(method, url, headers={"Accept-Encoding": "identity"}) as answer:
+            if answer.status_code != 200:
+                raise DataError(f"{masked(url)}: HTTP {answer.status_code} {answer.reason}")
+            yield answer
+    except requests.RequestException as error:
+        raise DataError(f"{masked(url)}: no answer: {masked(str(error))}") from None
 
 
 def _check_file(uri: str, location: str) -> None:
@@ -137,6 +162,7 @@ def _expand_remote(location: str, suffixes: Sequence[str]) -> list[str]:
         return [location]  # what is not there is found out when it is read
     import fsspec
 
+    check_store(location)
     filesystem, path = fsspec.core.url_to_fs(location)
     if filesystem.isfile(path):
         return [filesystem.unstrip_protocol(path)]
@@ -177,13 +203,16 @@ def size_of(uri: str) -> int:
     """Size in bytes of the file behind a URI."""
     location = resolve(uri)
     if is_http(location):
+        from training.data.web import declared_bytes
+
         with _http_response("HEAD", location) as response:
-            if "Content-Length" not in response.headers:
+            if (declared := declared_bytes(response)) < 0:
                 raise DataError(f"{uri}: the server does not say how large it is")
-            return int(response.headers["Content-Length"])
+            return declared
     if is_remote(location):
         import fsspec
 
+        check_store(location)
         filesystem, path = fsspec.core.url_to_fs(location)
         return int(filesystem.size(path))
     _check_file(uri, location)
@@ -225,8 +254,13 @@ def _kitchen_rows(uri: str, world: KitchenWorld | None) -> Iterator[dict[str, An
 
 
 def _seekable(stream: BinaryIO) -> BinaryIO:
-    """Parquet and zip are read from the end; what comes from a web server is held in memory for that."""
-    return stream if stream.seekable() else io.BytesIO(stream.read())
+    """Parquet and zip are read from the end; what comes from a web server is kept aside for that, not in memory."""
+    if stream.seekable():
+        return stream
+    whole = tempfile.TemporaryFile()  # noqa: SIM115 - gone with the last who reads it
+    shutil.copyfileobj(stream, whole, 1 << 20)
+    whole.seek(0)
+    return whole
 
 
 def _row(value: Any, uri: str) -> dict[str, Any]:

@@ -200,7 +200,7 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("PEDIGREE_FETCH_ALLOW", "127.0.0.1")
     paths = [f"crawl-data/CC-MAIN-2031-01/segments/1.{i}/warc/CC-MAIN-{i:05d}.warc.gz" for i in range(4)]
     files = {path: b"".join(warc_bytes(100 * i + j) for j in range(300)) for i, path in enumerate(paths)}
     files["crawl-data/CC-MAIN-2031-01/warc.paths.gz"] = gzip.compress("\n".join(paths).encode() + b"\n")
