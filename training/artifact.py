@@ -10,12 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import socket
-import threading
-import time
-import uuid
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -30,8 +25,6 @@ ARTIFACT_FILE = "artifact.json"
 CLOCK = ("seconds", "per_second")  # how the names of metrics end that another run measures anew
 NOT_DECIDED = ("recipe", "partition", "seconds", "cost", "record_digest", "checksum")  # who asked, when, how dear
 MADE = "made://"  # an artifact by name; whoever knows the root puts its path in place
-LEASE_FILE = "lease.json"
-LEASE_SECONDS = 30.0
 SCRATCH_FOLDER = "scratch"
 
 
@@ -197,95 +190,3 @@ def model_digest(folder: Path) -> str:
 @lru_cache(maxsize=64)
 def _files_digest(files: tuple[tuple[Path, int, int], ...]) -> str:
     return digest_of_files(entry for path, _, _ in files for entry in manifest(path.parent, [path.name]))
-
-
-class LeaseHeld(RuntimeError):
-    """Another live process is making this artifact."""
-
-
-class Lease:
-    """One writer per fingerprint. Taken over when its heartbeat is older than LEASE_SECONDS.
-
-    Each take-over raises the fencing token; a process that slept through its lease finds another token and may not
-    commit.
-    Works wherever rename is atomic.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / LEASE_FILE
-        self._owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        self._token = 0
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def __enter__(self) -> Lease:
-        self._take()
-        self._thread = threading.Thread(target=self._renew, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-        if self.is_held:
-            self._path.unlink(missing_ok=True)
-
-    @property
-    def is_held(self) -> bool:
-        """Whether this process still owns the lease; checked just before the commit."""
-        current = self._read()
-        return current is not None and current["owner"] == self._owner and current["token"] == self._token
-
-    def _take(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        guard = self._path.with_name(LEASE_FILE + ".guard")
-        for _ in range(200):
-            try:
-                descriptor = os.open(guard, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
-            except FileExistsError:
-                # A guard is held for microseconds; one left by a killed process is older than that.
-                with suppress(FileNotFoundError):
-                    if time.time() - guard.stat().st_mtime > 2.0:
-                        guard.unlink()
-                time.sleep(0.02)
-                continue
-            try:
-                self._take_guarded()
-                return
-            finally:
-                os.close(descriptor)
-                guard.unlink(missing_ok=True)
-        raise LeaseHeld(f"{guard} cannot be taken")
-
-    def _take_guarded(self) -> None:
-        current = self._read()
-        if current is not None and self._is_alive(current):
-            raise LeaseHeld(f"{self._path.parent} is being made by {current['owner']}")
-        self._token = (current["token"] if current else 0) + 1
-        self._write()
-
-    @staticmethod
-    def _is_alive(current: dict[str, Any]) -> bool:
-        host, pid, _ = current["owner"].rsplit(":", 2)
-        if host == socket.gethostname() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
-            return False  # the same machine says that the process is gone: no need to wait for the heartbeat
-        return time.time() - current["renewed"] < LEASE_SECONDS
-
-    def _read(self) -> dict[str, Any] | None:
-        try:
-            return json.loads(self._path.read_text("utf-8"))
-        except (FileNotFoundError, json.JSONDecodeError):
-            return None
-
-    def _write(self) -> None:
-        # Nothing of a lease must outlive a power failure, and a busy disk can take longer for one fsync than a guard
-        # or even a heartbeat may be old.
-        lease = {"owner": self._owner, "token": self._token, "renewed": time.time()}
-        write_json(self._path, lease, durable=False)
-
-    def _renew(self) -> None:
-        while not self._stop.wait(LEASE_SECONDS / 4):
-            if not self.is_held:
-                return
-            self._write()

@@ -31,7 +31,8 @@ from training.accounts import balance_gate
 from training.attempt import Attempt
 from training.job import Counts, DataError, Job, Outcome, RefusedInput, Work, read_job, write_job
 from training.lean import leave_pandas_out
-from training.processes import die_with_parent
+from training.lease import Lease, LeaseHeld
+from training.processes import SignsOfLife, die_with_parent
 from training.progress import Progress
 from training.records import RecipeError, write_record
 from training.stages import Stage
@@ -96,7 +97,7 @@ def main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
         return _fail(2, error, attempt)
     except RefusedInput as error:
         return _fail(3, error, attempt)
-    except artifact.LeaseHeld as error:
+    except LeaseHeld as error:
         return _fail(BUSY_EXIT_CODE, error, attempt)
     except StopRequested as error:
         log.info("stopped: %s", error)
@@ -143,15 +144,16 @@ def run_job(job: Job, stages: Mapping[str, Stage], *, ranks: str = "") -> int:
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if processes > 1 and not stage.distributed:
         log.warning("stage %s runs in one process; the other %d have nothing to do", stage.name, processes - 1)
-    with artifact.Lease(folder) as lease:
+    with Lease(folder) as lease:
         if artifact.find(folder) is None:  # another process may have finished between the look above and the lease
             _run_and_commit(job, stage, folder, lease)
     return 0
 
 
-def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: artifact.Lease) -> None:
+def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: Lease) -> None:
     write_job(job, folder / "job.json")
     work = _work(folder)
+    lease.goes_on = SignsOfLife(lambda: work.progress.num_lines, job.run.hang_seconds)
     work.progress.opened()
     earlier = sum(spent.get("wall_seconds", 0.0) for spent in _spent(folder))
     started = time.monotonic()
@@ -177,9 +179,7 @@ def _run_stage(job: Job, stage: Stage, work: Work) -> Outcome:
     return module.run(job, work)
 
 
-def commit(
-    job: Job, outcome: Outcome, folder: Path, lease: artifact.Lease, *, seconds: float, node_hours: float
-) -> None:
+def commit(job: Job, outcome: Outcome, folder: Path, lease: Lease, *, seconds: float, node_hours: float) -> None:
     """Write `artifact.json`, which makes everything before it count."""
     files = artifact.manifest(folder, outcome.files)
     record = {
@@ -204,9 +204,8 @@ def commit(
         "seconds": round(seconds, 3),
         "cost": _cost(folder, seconds) | _charge(job, node_hours),
     }
-    if not lease.is_held:
-        raise artifact.LeaseHeld(f"{folder}: another process took this work over; nothing was committed here")
-    artifact.write_json(folder / artifact.ARTIFACT_FILE, artifact.sealed(record))
+    with lease.kept():
+        artifact.write_json(folder / artifact.ARTIFACT_FILE, artifact.sealed(record))
 
 
 def _with_balance(job: Job, stage: Stage, outcome: Outcome) -> Outcome:

@@ -17,9 +17,9 @@ from assets.watchers import Watching
 from resources.compute.base import Task
 from resources.compute.local import LocalBackend
 from resources.profile import Size
-from training import artifact
 from training.attempt import verdict
 from training.job import Job, RunSettings, write_job
+from training.lease import Lease
 
 # Stages in modules of their own, so that workers and torchrun's processes import them.
 TOGETHER = """
@@ -101,7 +101,7 @@ def followed(task: Task):
 
 def test_that_another_process_makes_it_is_told_through_torchrun(tmp_path):
     task = toy_task(tmp_path, "together", processes=2)
-    with artifact.Lease(Path(task.folder)):
+    with Lease(Path(task.folder)):
         assert followed(task).exit_code == bridge.BUSY_EXIT_CODE
 
 
@@ -184,6 +184,7 @@ def test_nothing_of_a_data_stage_lives_on_when_one_of_its_processes_is_killed(tm
 def test_nothing_of_a_training_lives_on_when_one_of_its_processes_is_killed(tmp_path, times, victim):
     if victim == "torchrun" or times(short=0, long=1):
         strike(tmp_path, "together", TRAINING, victim)
+        assert followed(toy_task(tmp_path, "together", processes=2)).state == "succeeded"
 
 
 def test_a_stage_started_by_hand_takes_all_it_started_with_it(tmp_path, times):

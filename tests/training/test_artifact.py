@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import copy
-import multiprocessing
 import os
-import time
 
 import pytest
 
@@ -138,72 +136,3 @@ def test_an_input_made_again_with_another_result_is_refused(tmp_path):
     commit(tmp_path / "a", text="other")
     with pytest.raises(RefusedInput, match="is not the"):
         artifact.check_input(item)
-
-
-def test_a_second_writer_is_turned_away_while_the_first_lives(tmp_path):
-    with artifact.Lease(tmp_path) as lease:
-        assert lease.is_held
-        with pytest.raises(artifact.LeaseHeld), artifact.Lease(tmp_path):
-            pass
-    with artifact.Lease(tmp_path) as after:
-        assert after.is_held
-
-
-def test_a_writer_that_slept_through_its_lease_may_not_commit(tmp_path, monkeypatch):
-    sleeper = artifact.Lease(tmp_path)
-    sleeper._take()
-    monkeypatch.setattr(artifact, "LEASE_SECONDS", 0.0)
-    with artifact.Lease(tmp_path) as successor:
-        assert successor.is_held and not sleeper.is_held
-
-
-def test_a_lease_does_not_wait_for_the_disk(tmp_path, monkeypatch):
-    def stalled(descriptor):
-        raise AssertionError("an fsync can take longer than a heartbeat may be old")
-
-    monkeypatch.setattr(os, "fsync", stalled)
-    with artifact.Lease(tmp_path) as lease:
-        assert lease.is_held
-
-
-def _hold(folder, ready):
-    lease = artifact.Lease(folder)
-    lease._take()
-    ready.set()
-    time.sleep(60)
-
-
-def test_the_lease_of_a_killed_process_is_free_at_once(tmp_path):
-    context = multiprocessing.get_context("fork")
-    ready = context.Event()
-    process = context.Process(target=_hold, args=(tmp_path, ready))
-    process.start()
-    assert ready.wait(10)
-    process.kill()
-    process.join()
-    with artifact.Lease(tmp_path) as lease:
-        assert lease.is_held
-
-
-def _race(folder, start, results, answered):
-    start.wait()
-    try:
-        with artifact.Lease(folder) as lease:
-            results.put(lease.is_held)
-            answered.wait()  # who has it keeps it until all have tried, however late they come
-    except artifact.LeaseHeld:
-        results.put(None)
-
-
-def test_of_several_writers_that_start_at_once_one_wins(tmp_path):
-    context = multiprocessing.get_context("fork")
-    start, results, answered = context.Event(), context.Queue(), context.Event()
-    processes = [context.Process(target=_race, args=(tmp_path, start, results, answered)) for _ in range(4)]
-    for process in processes:
-        process.start()
-    start.set()
-    outcomes = [results.get(timeout=60) for _ in processes]
-    answered.set()
-    for process in processes:
-        process.join()
-    assert outcomes.count(True) == 1 and outcomes.count(None) == 3

@@ -14,6 +14,7 @@ import pytest
 
 from training import artifact
 from training.job import InputArtifact, Job, RefusedInput, RunSettings
+from training.lease import Lease
 from training.progress import read_metrics
 from training.runner import run_job
 from training.stages import Stage
@@ -238,7 +239,7 @@ def test_a_second_process_says_that_the_work_is_being_done(tmp_path, stages, cap
 
     job = toy_job(tmp_path)
     write_job(job, tmp_path / "job.json")
-    with artifact.Lease(tmp_path / "out" / "f"):
+    with Lease(tmp_path / "out" / "f"):
         assert main([str(tmp_path / "job.json")], stages) == BUSY_EXIT_CODE
     assert "is being made by" in capsys.readouterr().err
     assert main([str(tmp_path / "job.json")], stages) == 0

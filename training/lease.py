@@ -1,0 +1,157 @@
+"""One writer for each artifact, also of several machines: a lease that its holder renews while the work goes on.
+
+No clock is compared with another's. Who wants a lease that somebody holds watches it: when it changes its holder lives;
+when it stays as it is for LEASE_SECONDS of the watcher's own time it is dead. On the holder's own machine a glance at
+its process is enough. Each take-over raises the token, and whoever slept through its lease finds another one before it
+commits. What is assumed: renaming is atomic, and is seen everywhere within LEASE_SECONDS. Where the file system has
+locks too (flock) two takers never think for a moment that both have it. Standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from training.files import write_json
+from training.processes import machine_id, start_of
+
+LEASE_FILE, GUARD_FILE = "lease.json", "lease.json.guard"
+LEASE_SECONDS = 30.0
+RENEW_SECONDS = 1.0
+GUARD_SECONDS = 20.0  # a guard is held for microseconds; longer only by a process that was stopped just then
+
+
+class LeaseHeld(RuntimeError):
+    """Another live process is making this artifact."""
+
+
+class Lease:
+    """The right to write in a folder, for as long as the block lasts.
+
+    `goes_on` says whether the work has shown a sign of life of late: without one the lease is not renewed, and whoever
+    waits for it may have it.
+    """
+
+    def __init__(self, folder: Path, goes_on: Callable[[], bool] = lambda: True) -> None:
+        self.goes_on = goes_on
+        self._path = folder / LEASE_FILE
+        self._guard = folder / GUARD_FILE
+        self._lease = {
+            "owner": f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}",
+            "process": {"machine": machine_id(), "pid": os.getpid(), "start": start_of(os.getpid())},
+        }
+        self._token = 0
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Lease:
+        self._take()
+        self._thread = threading.Thread(target=self._renew, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        with suppress(LeaseHeld), self._guarded():
+            if self.is_held:
+                self._path.unlink(missing_ok=True)
+            self._guard.unlink(missing_ok=True)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process still owns the lease; checked just before the commit."""
+        current = self._read()
+        return current is not None and (current["owner"], current["token"]) == (self._lease["owner"], self._token)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """What nobody may do but the holder: the commit. LeaseHeld when another process took the work over."""
+        with self._guarded():
+            if not self.is_held:
+                raise LeaseHeld(f"{self._path.parent}: another process took this work over; nothing was committed here")
+            yield
+
+    def _take(self) -> None:
+        """Return with the lease. LeaseHeld as soon as it is known that its holder lives."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        seen, since = None, 0.0
+        while True:
+            with self._guarded():
+                current = self._read()
+                is_dead = current == seen and time.monotonic() - since >= LEASE_SECONDS
+                if current is None or is_dead or _is_gone(current):
+                    self._token = (current["token"] if current else 0) + 1
+                    self._write(beat=0)
+                    return
+            if seen is not None and current != seen:
+                raise LeaseHeld(f"{self._path.parent} is being made by {current['owner']}")
+            if seen is None:
+                seen, since = current, time.monotonic()
+            time.sleep(RENEW_SECONDS / 10)
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """One process at a time, where the file system has locks. The kernel ends a guard with its process."""
+        descriptor = self._guard_descriptor()
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _guard_descriptor(self) -> int:
+        deadline = time.monotonic() + GUARD_SECONDS
+        while time.monotonic() < deadline:
+            descriptor = os.open(self._guard, os.O_CREAT | os.O_RDWR, 0o644)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                time.sleep(0.01)
+                continue
+            except OSError:
+                return descriptor  # no locks here: the token decides who may commit
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), self._guard.stat()):
+                    return descriptor
+            os.close(descriptor)  # whoever had it removed it
+        raise LeaseHeld(f"{self._guard} is held by a process that does not go on")
+
+    def _read(self) -> dict[str, Any] | None:
+        try:
+            return json.loads(self._path.read_text("utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+
+    def _write(self, *, beat: int) -> None:
+        # Nothing of a lease must outlive a power failure, and one fsync of a busy disk can take longer than a lease.
+        write_json(self._path, {**self._lease, "token": self._token, "beat": beat}, durable=False)
+
+    def _renew(self) -> None:
+        beat = 0
+        while not self._stop.wait(RENEW_SECONDS):
+            if not self.goes_on():
+                continue
+            with suppress(LeaseHeld, OSError), self._guarded():
+                if not self.is_held:
+                    return
+                beat += 1
+                self._write(beat=beat)
+
+
+def _is_gone(lease: dict[str, Any]) -> bool:
+    """Whether the holder's own machine, which is this one, says that its process is no more."""
+    process = lease.get("process")  # an earlier edition wrote none
+    if process is None or not process["machine"] or process["machine"] != machine_id():
+        return False
+    return start_of(process["pid"]) != process["start"]
