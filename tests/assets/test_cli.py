@@ -1,4 +1,4 @@
-"""What the command line says to bad input, before any work starts."""
+"""What the command line says before any work starts; what it says to bad input is in test_bad_inputs.py."""
 
 from __future__ import annotations
 
@@ -34,26 +34,6 @@ def profile_file(tmp_path, text):
     return str(tmp_path / "profile.yaml")
 
 
-def test_an_unknown_recipe_is_bad_input_and_nothing_starts(monkeypatch, capsys, tmp_path):
-    code, answer, errors = said(monkeypatch, capsys, "run", "kichen", "--root", str(tmp_path / "r"), "--json")
-    assert code == 2 and "there are: kitchen" in errors
-    assert json.loads(answer)["ok"] is False and not (tmp_path / "r").exists()
-
-
-def test_a_batch_that_does_not_divide_is_said_before_any_work(monkeypatch, capsys, tmp_path):
-    profile = profile_file(tmp_path, "default: {micro_batch_tokens: 768}\n")
-    root = tmp_path / "r"
-    code, _, errors = said(monkeypatch, capsys, "run", "kitchen", "--profile", profile, "--root", str(root))
-    assert code == 2 and "global_batch_tokens=2048 is not a multiple" in errors and not root.exists()
-
-
-def test_a_model_that_cannot_be_spread_so_is_said_before_any_work(monkeypatch, capsys, tmp_path):
-    profile = profile_file(tmp_path, "stages: {base_model: {processes: 4, tensor: 4}}\n")
-    root = tmp_path / "r"
-    code, _, errors = said(monkeypatch, capsys, "run", "kitchen", "--profile", profile, "--root", str(root))
-    assert code == 2 and "base_model: tensor=4: model.kv_heads=3 is not a multiple" in errors and not root.exists()
-
-
 def test_fp8_that_cannot_be_or_gains_nothing_is_said_before_any_work(monkeypatch, capsys, tmp_path):
     recipe = tmp_path / "small.yaml"
     recipe.write_text("extends: kitchen\npretrain: {precision: fp8}\n")
@@ -64,34 +44,6 @@ def test_fp8_that_cannot_be_or_gains_nothing_is_said_before_any_work(monkeypatch
         profile, root = profile_file(tmp_path, f"stages: {{base_model: {size}}}\n"), tmp_path / "r"
         code, _, errors = said(monkeypatch, capsys, "run", str(recipe), "--profile", profile, "--root", str(root))
         assert code == 2 and said_of_it in errors and not root.exists()
-
-
-def test_a_profile_that_names_no_asset_is_refused(monkeypatch, capsys, tmp_path):
-    profile = profile_file(tmp_path, "stages: {base_modle: {threads: 1}}\n")
-    code, _, errors = said(monkeypatch, capsys, "run", "kitchen", "--profile", profile, "--root", str(tmp_path / "r"))
-    assert code == 2 and "stages.base_modle: no such asset" in errors
-
-
-def test_an_unknown_snapshot_or_asset_is_refused(monkeypatch, capsys, tmp_path):
-    root = str(tmp_path / "r")
-    code, _, errors = said(monkeypatch, capsys, "run", "kitchen", "--snapshots", "kitchen-9", "--root", root)
-    assert code == 2 and "has no snapshot 'kitchen-9'; it has kitchen-1, kitchen-2" in errors
-    code, _, errors = said(monkeypatch, capsys, "run", "kitchen", "--until", "tokeniser", "--root", root)
-    assert code == 2 and "no such asset" in errors
-
-
-def test_a_snapshot_whose_files_are_not_there_is_refused_by_its_path(monkeypatch, capsys, tmp_path):
-    nothing = tmp_path / "nothing" / "*.warc.gz"
-    recipe = f"extends: kitchen\nname: absent\nsnapshots: [{{name: kitchen-1, source: warc, paths: ['{nothing}']}}]\n"
-    (tmp_path / "absent.yaml").write_text(recipe)
-    code, _, errors = said(monkeypatch, capsys, "run", str(tmp_path / "absent.yaml"), "--root", str(tmp_path / "r"))
-    assert code == 2 and "nothing" in errors
-
-
-def test_data_that_is_named_but_not_given_says_which_variable(monkeypatch, capsys, tmp_path):
-    monkeypatch.delenv("PEDIGREE_DATA", raising=False)
-    code, _, errors = said(monkeypatch, capsys, "run", "webdocs", "--root", str(tmp_path / "r"))
-    assert code == 2 and "PEDIGREE_DATA" in errors
 
 
 @pytest.mark.parametrize("command", ["trace", "takedown", "plan", "compare", "doctor", "gc"])
