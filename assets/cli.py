@@ -173,6 +173,7 @@ def _status_data(cells: Any) -> dict[str, Any]:
             "recorded": cell.is_recorded,
             "reasons": list(cell.reasons),
             "refused_by": [gate["name"] for gate in cell.artifact.failed_gates] if cell.artifact else [],
+            "numerics": cell.artifact.record.get("numerics") if cell.artifact else None,
         }
     return result
 
@@ -194,7 +195,7 @@ def why(
         return
     for entry in answer["partitions"]:
         print(f"{answer['asset']} [{entry['partition']}]: {entry['state']}")
-        for line in entry["differences"]:
+        for line in (*entry["differences"], *entry.get("numerics", ())):
             print(f"  {line}")
 
 

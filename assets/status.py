@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from assets.chain import CHAIN, Link, asked_settings, in_order, input_partitions, partitions_of, replaced
+from assets.remade import remade_inputs
 from training import artifact
 from training.artifact import MADE, Artifact
 from training.job import DataError
@@ -284,7 +285,8 @@ def _reasons(
     for asset, snapshot, _ in before:
         if (asset, snapshot) not in {(name, of) for name, of, _ in now}:
             lines.append(f"input {asset}{f' of {snapshot}' if snapshot else ''} is no longer read")
-    return tuple(lines) or ("an input was made again with another result",)
+    lines += () if lines else remade_inputs(record, inputs, cells)
+    return tuple(lines) or ("its fingerprint is another one, and no field on record says why",)
 
 
 def check_begun(cell: Cell, comparison: Comparison) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.chain import CHAIN
+from assets.remade import class_lines
 from assets.status import compare
 from training.recipe import Recipe
 from training.records import RecipeError, differences
@@ -19,7 +20,13 @@ def explain(asset: str, recipe: Recipe, other: Recipe | None, root: Path) -> dic
     cells = [cell for cell in compare(recipe, root).cells.values() if cell.asset == asset]
     if other is None:
         entries = [
-            {"partition": cell.partition, "state": cell.state, "differences": list(cell.reasons)} for cell in cells
+            {
+                "partition": cell.partition,
+                "state": cell.state,
+                "differences": list(cell.reasons),
+                "numerics": class_lines(cell.asset, cell.artifact),
+            }
+            for cell in cells
         ]
         return {"asset": asset, "recipe": recipe.name, "partitions": entries}
     theirs = {cell.part: cell for cell in compare(other, root).cells.values() if cell.asset == asset}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.report import environment, records_of, render_report
-from evaluation.scoreboard import long_context_lines, scoreboard
+from evaluation.scoreboard import long_context_lines, numerics_lines, scoreboard
 from evaluation.truth import Record, of_asset
 from training.artifact import CLOCK, write_json, write_text
 from training.job import Job, Outcome, Work
@@ -55,6 +55,7 @@ def render_card(recipe: Recipe, records: Sequence[Record], board: Mapping[str, A
             recipe=recipe,
             board=board,
             long_context=long_context_lines(board["long_context"]),
+            numerics=numerics_lines(board["numerics"]),
             digests={asset: found[0][1]["digest"] for asset, found in models.items() if found},
             template_digest=_template_digest(records),
             line=one_line,

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from evaluation.closer import look_at
 from evaluation.samples import has_records
-from evaluation.scoreboard import long_context_lines, money, scoreboard, total_price
+from evaluation.scoreboard import long_context_lines, money, numerics_lines, scoreboard, total_price
 from evaluation.scores import MODELS, sample_file
 from evaluation.truth import Record, of_asset
 from training.data.documents import read_lines
@@ -50,6 +50,7 @@ def render_report(records: Sequence[Record]) -> str:
         .render(
             board=board,
             lineage=lineage(records),
+            numerics=numerics_lines(board["numerics"]),
             looked_at=looked_at(records),
             clusters=cluster_counts(records),
             findings=findings(records),

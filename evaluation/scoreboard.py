@@ -11,7 +11,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from evaluation.stages import STAGES as EVALUATION_STAGES
 from evaluation.truth import Record, of_asset, truth_scores
+from training.numerics import in_words
+from training.stages import STAGES as TRAINING_STAGES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +26,7 @@ FUNNEL = (
     "decontaminated_documents",
 )
 MODELS = ("base", "sft", "aligned")
+STAGES = {**TRAINING_STAGES, **EVALUATION_STAGES}
 WHEN = ("before", "after")  # the long-context stage
 
 
@@ -42,6 +46,7 @@ def scoreboard(records: Sequence[Record]) -> dict[str, Any]:
         "alignment": _json_file(records, "model_scores", "alignment.json") or {},
         "contamination": contamination(records),
         "promotion": _json_file(records, "promoted_model", "decision.json") or {},
+        "numerics": numerics_classes(records),
         "refusals": refusals(records),
         "cost": cost(records),
     }
@@ -55,6 +60,29 @@ def long_context(records: Sequence[Record]) -> dict[str, Any]:
     metrics = _metrics(records, "long_context_model")
     named = {name: value for name, value in metrics.items() if name.startswith(("needle", "bits_per_byte"))}
     return {"lengths": table["lengths"], **named, "needles": {when: table[when]["long"]["needles"] for when in WHEN}}
+
+
+def numerics_classes(records: Sequence[Record]) -> dict[str, Any]:
+    """The numerics class of every artifact that a model made; None where an earlier edition kept none."""
+    return {
+        asset_and_part(record): record.get("numerics")
+        for _, record in records
+        if (stage := STAGES.get(record.get("stage", ""))) is not None and stage.by_a_model
+    }
+
+
+def asset_and_part(record: Mapping[str, Any]) -> str:
+    """The asset, with the snapshot or rung of it that the record is of."""
+    part = record["partition"].partition("@")[2]
+    return f"{record['asset']} of {part}" if part else record["asset"]
+
+
+def numerics_lines(classes: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(what was made, its class in words), one for each class."""
+    lines: dict[str, list[str]] = {}
+    for name, one in classes.items():
+        lines.setdefault(in_words(one) if one else "not on record", []).append(name)
+    return [(", ".join(names), words) for words, names in lines.items()]
 
 
 def funnel(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:

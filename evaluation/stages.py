@@ -51,7 +51,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             name="card",
-            version="10",
+            version="11",
             modules=(
                 "evaluation.card",
                 "evaluation.closer",

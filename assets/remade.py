@@ -1,0 +1,66 @@
+"""Two artifacts of one fingerprint: which of them a descendant was made from, and in which numerics class each was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assets.chain import CHAIN
+from training.artifact import ARTIFACT_FILE, Artifact
+from training.numerics import change, in_words
+
+if TYPE_CHECKING:
+    from assets.status import Cell
+
+RESULT = "with another result"
+
+
+def remade_inputs(
+    record: Mapping[str, Any], inputs: tuple[tuple[str, str], ...], cells: Mapping[tuple[str, str], Cell]
+) -> tuple[str, ...]:
+    """One line for each input that is asked for as it was, and is not the one that the record names."""
+    recorded = {(item["asset"], item["partition"].partition("@")[2]): item for item in record["inputs"]}
+    lines = []
+    for asset, key in inputs:
+        part = key.partition("@")[2]
+        item, made = recorded.get((asset, part)), cells[asset, key].artifact
+        name = f"input {asset}{f' of {part}' if part else ''}"
+        if item is None or made is None:
+            lines.append(f"{name} is to be made again")
+        elif made.digest != item["digest"]:
+            lines.append(f"{name} was made again: {_how(asset, item, made)}")
+    return tuple(lines)
+
+
+def _how(asset: str, item: Mapping[str, Any], made: Artifact) -> str:
+    """How the artifact that is there came to differ from the one of its fingerprint that the record names."""
+    if not CHAIN[asset].how.by_a_model:
+        return f"the same fingerprint {RESULT}"
+    known = item.get("numerics") or next(
+        (one.get("numerics") for one in replaced(made) if one["digest"] == item["digest"]), None
+    )
+    return change(known, made.record.get("numerics"))
+
+
+def replaced(made: Artifact) -> Iterator[dict[str, Any]]:
+    """The records of artifacts of the same fingerprint that were set aside for this one, the oldest first."""
+    for path in sorted(made.path.parent.glob(f"{made.path.name}.replaced-*/{ARTIFACT_FILE}")):
+        try:
+            yield json.loads(Path(path).read_text("utf-8"))
+        except (OSError, ValueError):
+            continue  # damaged, and of no use any more
+
+
+def class_lines(asset: str, made: Artifact | None) -> list[str]:
+    """The numerics class of an artifact that a model made, and how those that it replaced differ from it."""
+    if made is None or not CHAIN[asset].how.by_a_model:
+        return []
+    own = made.record.get("numerics")
+    lines = [f"numerics class: {in_words(own) if own else 'not on record, an earlier edition made it'}"]
+    return lines + [
+        f"replaced {old['digest'][:12]} by {made.digest[:12]}: {change(old.get('numerics'), own)}"
+        for old in replaced(made)
+        if old["digest"] != made.digest
+    ]
