@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 
 from resources.compute.base import Backend
 from resources.compute.size import Record, Size, SlurmSettings
@@ -24,6 +24,32 @@ class ProfileError(ValueError):
     """What a person wrote in a profile is not usable; the message says file, field, value and what would be."""
 
 
+class Notify(Record):
+    """Who is told of runs that fail or wait."""
+
+    webhook: SecretStr = Field(
+        default=SecretStr(""), description="http or https; ${NAME} stands for a variable; empty: nobody is told"
+    )
+    ui: str = Field(default="http://127.0.0.1:3000", description="the UI's address, for links to runs")
+
+    @field_validator("webhook")
+    @classmethod
+    def _is_web(cls, webhook: SecretStr) -> SecretStr:
+        address = with_variables(webhook.get_secret_value())
+        if address and not re.match(r"https?://[^/\s]", address):
+            raise ValueError("expected an address that begins with http:// or https://")
+        return SecretStr(address)
+
+
+def with_variables(text: str) -> str:
+    """The text with the values of the environment variables that it names as ${NAME}."""
+    for name in re.findall(r"\$\{(\w+)\}", text):
+        if name not in os.environ:
+            raise ValueError(f"the environment variable {name} is not set")
+        text = text.replace(f"${{{name}}}", os.environ[name])
+    return text
+
+
 class Profile(Record):
     """Where and how everything runs."""
 
@@ -32,6 +58,7 @@ class Profile(Record):
     tracking_uri: str = Field(
         default="", description="MLflow; empty: sqlite under the root; ${NAME} stands for a variable, say a password"
     )
+    notify: Notify = Notify()
     default: Size = Size()
     stages: dict[str, dict[str, Any]] = Field(default_factory=dict)
     slurm: SlurmSettings = SlurmSettings()
@@ -39,11 +66,7 @@ class Profile(Record):
     @field_validator("tracking_uri")
     @classmethod
     def _with_variables(cls, uri: str) -> str:
-        for name in re.findall(r"\$\{(\w+)\}", uri):
-            if name not in os.environ:
-                raise ValueError(f"the environment variable {name} is not set")
-            uri = uri.replace(f"${{{name}}}", os.environ[name])
-        return uri
+        return with_variables(uri)
 
     def size_for(self, asset: str) -> Size:
         """The size of the stage that makes `asset`, with 0 workers replaced by the machine's cores."""
@@ -107,5 +130,5 @@ def _first_problem(error: ValidationError, *, within: tuple[str, ...] = ()) -> s
 
 def _fields_beside(place: tuple[str, ...]) -> list[str]:
     """The fields that could have stood where an unknown one did."""
-    parts = {"default": Size, "stages": Size, "slurm": SlurmSettings}
+    parts = {"default": Size, "stages": Size, "slurm": SlurmSettings, "notify": Notify}
     return sorted((parts[place[0]] if len(place) > 1 else Profile).model_fields)

@@ -7,7 +7,7 @@ import yaml
 
 from resources.compute.local import LocalBackend
 from resources.compute.slurm import SlurmBackend
-from resources.profile import SHIPPED, ProfileError, Size, SlurmSettings, load_profile
+from resources.profile import SHIPPED, Notify, ProfileError, Size, SlurmSettings, load_profile
 
 
 def written(tmp_path, **content):
@@ -77,6 +77,7 @@ def test_shipped_profiles_show_every_field_at_its_default(path):
     assert data["slurm"].keys() == SlurmSettings.model_fields.keys()
     assert profile.default == Size(backend=data["default"]["backend"])
     assert profile.slurm == SlurmSettings()
+    assert data["notify"].keys() == Notify.model_fields.keys() and profile.notify == Notify()
 
 
 def test_a_tracking_uri_takes_its_password_from_the_environment(tmp_path, monkeypatch):
