@@ -1,30 +1,54 @@
 """Scheduled backfills: a sensor that notices new snapshots, a schedule that rebuilds on a cadence. Both are off by
 default.
 
-Both start the job `rebuild`, which adds one real backfill of exactly what is missing or outdated. A recipe takes
-part once a person has run it under this root; automation never starts a recipe for the first time.
-A third, which is on, only reports what the recipes ask for.
+Both start the job `rebuild`, which adds one real backfill of what is missing or outdated, for each recipe that asks for
+it (`automation` in the recipe) and that a person has run under this root before. A recipe has at most one open backfill
+of automation, and a budget.
+
+A third sensor, which is on, only reports what the recipes ask for.
 """
 
+import fcntl
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
 from dagster._core.definitions.assets.graph.asset_graph_subset import AssetGraphSubset
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.definitions.events import AssetKeyPartitionKey
-from dagster._core.execution.backfill import PartitionBackfill
+from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus, PartitionBackfill
+from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
+from dagster._core.storage.tags import PARTITION_NAME_TAG, SCHEDULE_NAME_TAG, SENSOR_NAME_TAG
 
+from assets.budget import AUTOMATION_TAG, RECIPE_TAG, is_asked_for, spent
 from assets.partitions import known_recipes
 from assets.settings import unobserved
 from assets.status import Cell, Comparison, compare
+from assets.watchers import watchers_of
+from resources.profile import Profile, load_profile
 from training import artifact
 from training.recipe import Recipe, recipe_folders
 
 REBUILD_CRON = "0 3 * * *"
 SENSOR_SECONDS = 60
 OBSERVE_SECONDS = 15
+LACK_TAG = "pedigree/lack"  # what was missing when a backfill was added
+ASKED_TAG = "pedigree/asked"  # what the recipe asked for then, made or not
+OPEN = [BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING, BulkActionStatus.FAILING]
+MOST_BACKFILLS = 500  # looked at for the last one of a recipe
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What automation would do about one recipe now: the cells of one backfill, or the reason why there is none."""
+
+    comparison: Comparison
+    cells: tuple[Cell, ...] = ()
+    reason: str = ""
 
 
 def run_before(root: Path) -> list[Comparison]:
@@ -33,23 +57,73 @@ def run_before(root: Path) -> list[Comparison]:
     return [compare(recipe, root, skip_unavailable=True) for recipe in recipes if was_run(recipe, root)]
 
 
-def due(root: Path) -> list[Comparison]:
-    """Those of them that now lack something that can be made."""
-    return [comparison for comparison in run_before(root) if cells_due(comparison)]
-
-
 def was_run(recipe: Recipe, root: Path) -> bool:
     """Whether a person has materialized anything of the recipe under this root."""
     return any((root / "refs").glob(f"*/{recipe.name}.json")) or any((root / "refs").glob(f"*/{recipe.name}@*.json"))
 
 
-def cells_due(comparison: Comparison) -> list[Cell]:
-    """What one backfill of the recipe would make: everything to do that no refused input stands before."""
-    blocked: set[tuple[str, str]] = set()
+def plans(instance: dg.DagsterInstance, root: Path, profile: Profile) -> list[Plan]:
+    """One plan for each recipe that asks for automation and that a person has run under this root."""
+    asking = [one for one in run_before(root) if one.recipe.automation.rebuild != "none"]
+    return [_plan(instance, comparison, profile) for comparison in asking]
+
+
+def _plan(instance: dg.DagsterInstance, comparison: Comparison, profile: Profile) -> Plan:
+    name = comparison.recipe.name
+    lacking = cells_due(comparison)
+    if not lacking:
+        return Plan(comparison=comparison, reason=f"{name}: everything that automation may make is made")
+    reason = _held_back(_backfills(instance, comparison.recipe), comparison, lacking)
+    reason = reason or spent(instance, comparison.recipe, profile)
+    if reason:
+        return Plan(comparison=comparison, reason=reason)
+    cells = cells_due(comparison, being_made(instance, comparison))
+    if not cells:
+        return Plan(comparison=comparison, reason=f"{name}: what is missing is being made, or waits for what is")
+    return Plan(comparison=comparison, cells=tuple(cells))
+
+
+def _held_back(backfills: list[PartitionBackfill], comparison: Comparison, lacking: list[Cell]) -> str:
+    """Why there is to be no other backfill after those that automation added before; empty when there may be one."""
+    name = comparison.recipe.name
+    for one in backfills:
+        if one.status in OPEN:
+            return f"{name}: backfill {one.backfill_id} is open"
+    last = backfills[0] if backfills else None
+    if last is None or last.tags.get(ASKED_TAG) != _digest(in_scope(comparison)):
+        return ""
+    if last.status == BulkActionStatus.CANCELED:
+        return f"{name}: backfill {last.backfill_id} was cancelled, and the recipe asks for nothing else since"
+    if last.tags.get(LACK_TAG) == _digest(lacking):
+        return f"{name}: backfill {last.backfill_id} ended, and nothing of what was missing is made; see its runs"
+    return ""
+
+
+def _backfills(instance: dg.DagsterInstance, recipe: Recipe) -> list[PartitionBackfill]:
+    """The backfills of `recipe` that automation added, newest first.
+
+    Dagster's own filter by tags finds only backfills that have launched a run, in a database of an older version.
+    """
+    found = [*instance.get_backfills(BulkActionsFilter(statuses=OPEN)), *instance.get_backfills(limit=MOST_BACKFILLS)]
+    own = [one for one in found if one.tags.get(RECIPE_TAG) == recipe.name and AUTOMATION_TAG in one.tags]
+    return sorted(own, key=lambda one: one.backfill_timestamp, reverse=True)
+
+
+def in_scope(comparison: Comparison) -> list[Cell]:
+    """The cells that the recipe lets automation make, made or not."""
+    return [cell for cell in comparison.cells.values() if is_asked_for(comparison.recipe, cell.asset)]
+
+
+def cells_due(comparison: Comparison, being_made: frozenset[Key] = frozenset()) -> list[Cell]:
+    """What one backfill of the recipe would make: everything in scope that is to do, less what waits for something
+    that is refused, unavailable, out of scope or `being_made` elsewhere."""
+    allowed = {cell.key for cell in in_scope(comparison)} - being_made
+    blocked: set[Key] = set()
     chosen = []
     for cell in comparison.to_do():
         if (
-            comparison.refused_by(cell) is not None
+            cell.key not in allowed
+            or comparison.refused_by(cell) is not None
             or any(key in blocked for key in cell.inputs)
             or cell.state == "unavailable"
         ):
@@ -59,68 +133,117 @@ def cells_due(comparison: Comparison) -> list[Cell]:
     return chosen
 
 
-def run_key(comparisons: Iterable[Comparison]) -> str:
-    """The same for the same lack, so that a sensor asks once and not every minute."""
-    return artifact.digest_of(
-        [[cell.asset, cell.partition, cell.fingerprint] for one in comparisons for cell in cells_due(one)]
-    )
+def being_made(instance: dg.DagsterInstance, comparison: Comparison) -> frozenset[Key]:
+    """The cells of the recipe that somebody else makes now, or has asked Dagster for.
+
+    A run in a terminal shows by its watchers: a killed one stays in Dagster's list as a run that goes on.
+    """
+    found = {cell.key for cell in comparison.to_do() if watchers_of(_folder(comparison, cell))}
+    for run in instance.get_runs(dg.RunsFilter(statuses=NOT_FINISHED_STATUSES)):
+        if "pedigree/launch" not in run.tags:
+            found |= {(key.path[-1], run.tags.get(PARTITION_NAME_TAG, "")) for key in run.asset_selection or ()}
+    for backfill in instance.get_backfills(BulkActionsFilter(statuses=OPEN)):
+        if backfill.asset_backfill_data is not None:
+            targets = backfill.asset_backfill_data.target_subset.iterate_asset_partitions()
+            found |= {(one.asset_key.path[-1], one.partition_key or "") for one in targets}
+    return frozenset(found & comparison.cells.keys())
 
 
-def add_backfill(instance: dg.DagsterInstance, graph: BaseAssetGraph, comparison: Comparison, title: str) -> str:
-    """Add a backfill of what the recipe lacks; the daemon runs it, in order. Returns its id.
+def _folder(comparison: Comparison, cell: Cell) -> Path:
+    return artifact.folder_of(comparison.root, cell.asset, cell.fingerprint or "none")
+
+
+def _digest(cells: list[Cell]) -> str:
+    return artifact.digest_of([[cell.asset, cell.partition, cell.fingerprint] for cell in cells])
+
+
+def add_backfills(
+    instance: dg.DagsterInstance, graph: BaseAssetGraph, root: Path, profile: Profile, by: str
+) -> Iterator[str]:
+    """Add one backfill for each recipe that is to have one; yields a line for each recipe that asks for automation.
+
+    Looking for an open backfill and adding one is one step: a sensor and a schedule may come at the same moment.
+    """
+    with _one_at_a_time(root):
+        for plan in plans(instance, root, profile):
+            if plan.reason:
+                yield plan.reason
+            else:
+                backfill = _backfill(instance, graph, plan, by)
+                instance.add_backfill(backfill)
+                yield f"added backfill {backfill.backfill_id} of {len(plan.cells)} partitions: {backfill.title}"
+
+
+@contextmanager
+def _one_at_a_time(root: Path) -> Iterator[None]:
+    root.mkdir(parents=True, exist_ok=True)
+    with open(root / "automation.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _backfill(instance: dg.DagsterInstance, graph: BaseAssetGraph, plan: Plan, by: str) -> PartitionBackfill:
+    """A backfill for the daemon to run, in order.
 
     There is no public way for a schedule to ask for a backfill (dagster#13852); this is what the web server's own
     mutation does.
     """
-    wanted: dict[dg.AssetKey, set[str]] = {}
-    for cell in cells_due(comparison):
-        wanted.setdefault(dg.AssetKey(cell.asset), set()).add(cell.partition)
-    pairs = {AssetKeyPartitionKey(key, partition) for key, partitions in wanted.items() for partition in partitions}
-    subset = AssetGraphSubset.from_asset_partition_set(pairs, graph)
-    backfill = PartitionBackfill.from_asset_graph_subset(
-        backfill_id=f"rebuild-{comparison.recipe.name}-{int(time.time() * 1000):x}"[:60],
-        backfill_timestamp=time.time(),
-        tags={"pedigree/recipe": comparison.recipe.name, "dagster/max_retries": "1"},
+    recipe = plan.comparison.recipe
+    pairs = {AssetKeyPartitionKey(dg.AssetKey(cell.asset), cell.partition) for cell in plan.cells}
+    now = time.time()
+    return PartitionBackfill.from_asset_graph_subset(
+        backfill_id=f"rebuild-{recipe.name}"[:46] + f"-{int(now * 1e6):x}",
+        backfill_timestamp=now,
+        tags={
+            RECIPE_TAG: recipe.name,
+            AUTOMATION_TAG: by,
+            ASKED_TAG: _digest(in_scope(plan.comparison)),
+            LACK_TAG: _digest(cells_due(plan.comparison)),
+            "pedigree/promotes": "yes" if recipe.automation.promote else "no",
+            "dagster/max_retries": "1",
+        },
         dynamic_partitions_store=instance,
-        asset_graph_subset=subset,
-        title=title,
-        description=(
-            f"{sum(map(len, wanted.values()))} missing or outdated partitions of recipe {comparison.recipe.name}"
-        ),
+        asset_graph_subset=AssetGraphSubset.from_asset_partition_set(pairs, graph),
+        title=f"{recipe.name}: what is missing ({_scope(recipe)}, by {by})",
+        description=f"{len(pairs)} missing or outdated partitions of recipe {recipe.name}; asked for by {by}",
         run_config=None,
     )
-    instance.add_backfill(backfill)
-    return backfill.backfill_id
 
 
-def automation(root: Path) -> tuple[list[dg.SensorDefinition], list[dg.ScheduleDefinition], list[dg.JobDefinition]]:
+def _scope(recipe: Recipe) -> str:
+    if recipe.automation.rebuild == "corpus":
+        return "corpus only"
+    return "with promotion" if recipe.automation.promote else "without promotion"
+
+
+def automation(
+    root: Path, profile: str
+) -> tuple[list[dg.SensorDefinition], list[dg.ScheduleDefinition], list[dg.JobDefinition]]:
     """The sensors, the schedule, and the job that those share which launch something."""
 
-    @dg.op(description="Add a backfill of what each recipe of this root lacks.")
+    @dg.op(description="Add a backfill of what each recipe that asks for automation lacks.")
     def add_missing_backfills(context: dg.OpExecutionContext) -> None:
+        by = context.run.tags.get(SENSOR_NAME_TAG) or context.run.tags.get(SCHEDULE_NAME_TAG) or "a person"
         graph = context.repository_def.asset_graph
-        for comparison in due(root):
-            backfill = add_backfill(
-                context.instance, graph, comparison, title=f"{comparison.recipe.name}: what is missing"
-            )
-            context.log.info(
-                f"added backfill {backfill} of {len(cells_due(comparison))} partitions of {comparison.recipe.name}"
-            )
+        for line in add_backfills(context.instance, graph, root, load_profile(profile), by):
+            context.log.info(line)
 
     @dg.job(
-        description="Rebuild exactly what is missing or outdated, as one backfill a recipe.",
+        description="Rebuild what is missing or outdated of the recipes that ask for automation, as one backfill each.",
         tags={"pedigree/purpose": "rebuild"},
     )
     def rebuild() -> None:
         add_missing_backfills()
 
     @dg.sensor(job=rebuild, minimum_interval_seconds=SENSOR_SECONDS, default_status=dg.DefaultSensorStatus.STOPPED)
-    def new_snapshots() -> dg.RunRequest | dg.SkipReason:
-        """Notices that a recipe of this root names a snapshot, or anything else, that is not made yet."""
-        found = due(root)
-        if not found:
-            return dg.SkipReason("every recipe of this root is made")
-        return dg.RunRequest(run_key=run_key(found))
+    def new_snapshots(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        """Notices that a recipe which asks for automation names a snapshot, or anything else, that is not made yet."""
+        if context.instance.get_runs(dg.RunsFilter(job_name="rebuild", statuses=NOT_FINISHED_STATUSES), limit=1):
+            return dg.SkipReason("a run of `rebuild` has not ended")
+        found = plans(context.instance, root, load_profile(profile))
+        if any(not plan.reason for plan in found):
+            return dg.RunRequest()
+        return dg.SkipReason("; ".join(plan.reason for plan in found) or "no recipe of this root asks for automation")
 
     @dg.sensor(minimum_interval_seconds=OBSERVE_SECONDS, default_status=dg.DefaultSensorStatus.RUNNING)
     def asked_settings(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
@@ -136,6 +259,6 @@ def automation(root: Path) -> tuple[list[dg.SensorDefinition], list[dg.ScheduleD
         job=rebuild,
         cron_schedule=REBUILD_CRON,
         default_status=dg.DefaultScheduleStatus.STOPPED,
-        description="Rebuilds what is missing or outdated every night.",
+        description="Rebuilds what is missing or outdated of the recipes that ask for automation, every night.",
     )
     return [new_snapshots, asked_settings], [schedule], [rebuild]

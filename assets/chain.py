@@ -13,6 +13,7 @@ from typing import Any, Literal
 from evaluation.stages import STAGES as EVALUATION_STAGES
 from training.artifact import model_digest
 from training.recipe import (
+    AutomationRecipe,
     DecontaminateRecipe,
     EvaluationRecipe,
     LadderRecipe,
@@ -313,8 +314,9 @@ def _contamination_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
 
 
 def _card_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
+    """The whole recipe, but for what it lets automation do: that changes nothing of what is made."""
     del snapshot
-    return with_data(recipe, {"recipe": recipe})
+    return with_data(recipe, {"recipe": replace(recipe, automation=AutomationRecipe())})
 
 
 # Where a setting says only where the bytes are found, it is no part of what was asked for. What a card says of the

@@ -15,6 +15,7 @@ import dagster as dg
 from assets import corpus, models, reports, tokens  # noqa: F401
 from assets.automation import automation
 from assets.declare import build
+from assets.notices import failed_runs
 from assets.partitions import Partitions, known_recipes
 from assets.settings import build_settings
 from assets.stage import Pipeline
@@ -25,11 +26,11 @@ def definitions(root: Path, profile: str) -> dg.Definitions:
     """Everything Dagster needs to know for one root and profile."""
     recipes = known_recipes((root / "recipes", *recipe_folders()))
     partitions = Partitions(recipes)
-    sensors, schedules, jobs = automation(root)
+    sensors, schedules, jobs = automation(root, profile)
     return dg.Definitions(
         assets=[*build(partitions), *build_settings(partitions)],
         jobs=jobs,
-        sensors=sensors,
+        sensors=[*sensors, failed_runs(profile)],
         schedules=schedules,
         resources={"pipeline": Pipeline(root=str(root), profile=profile)},
         executor=dg.in_process_executor,

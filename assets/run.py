@@ -188,6 +188,7 @@ def _materialize_all(
 
     from assets import corpus, models, reports, stage, tokens  # noqa: F401
     from assets.declare import build
+    from assets.notices import tell_of_steps
     from assets.partitions import Partitions
     from assets.settings import observe
 
@@ -217,6 +218,8 @@ def _materialize_all(
                 )
                 if not result.success:
                     _explain(result, report, root)
+                    notify, where = pipeline.loaded_profile().notify, group[0].partition
+                    tell_of_steps(notify, result.all_events, partition=where, run_id=result.run_id)
     finally:
         stage.announce = stage.silent
         pipeline.tracking().finish_launch(launch, "FINISHED" if report.exit_code == OK else "FAILED")

@@ -19,7 +19,9 @@ from typing import Any
 
 import dagster as dg
 
+from assets.budget import stands_in_the_way
 from assets.chain import CHAIN, Link
+from assets.notices import tell
 from assets.patience import Patience, Retries
 from assets.settings import observe_used
 from assets.status import START_ANEW, Cell, Comparison, check_begun, compare, seed_of, write_reference
@@ -152,6 +154,8 @@ class Watch:
     say: Callable[[str], None]
     is_canceling: Callable[[], bool]
     observe: Callable[[dict[str, Any]], None]  # numbers of a training at a step, which Dagster plots
+    tell_waiting: Callable[[Cell, str], None] = lambda cell, cause: None  # the profile's webhook
+    stands_in_the_way: Callable[[Recipe, str], str] = lambda recipe, asset: ""  # of automation's runs: why, if it does
     starts_anew: bool = False  # also a training that stands at some step under other settings
 
     @staticmethod
@@ -163,6 +167,13 @@ class Watch:
         def is_canceling() -> bool:
             run = context.instance.get_run_by_id(context.run.run_id)
             return pipeline.cancels_on_interrupt or (run is not None and run.status in _CANCELLED)
+
+        def tell_waiting(cell: Cell, cause: str) -> None:
+            where = {"asset": cell.asset, "partition": cell.partition, "run_id": context.run.run_id}
+            tell(pipeline.loaded_profile().notify, "waiting", cause=cause, **where)
+
+        def budget(recipe: Recipe, asset: str) -> str:
+            return stands_in_the_way(context.run, context.instance, recipe, asset, pipeline.loaded_profile())
 
         def observe(numbers: dict[str, Any]) -> None:
             metadata = {name: _readable(float(value)) for name, value in numbers.items()}
@@ -176,6 +187,8 @@ class Watch:
             say=context.log.info,
             is_canceling=is_canceling,
             observe=observe,
+            tell_waiting=tell_waiting,
+            stands_in_the_way=budget,
             starts_anew=tags.get(START_ANEW) == "true",
         )
 
@@ -205,6 +218,8 @@ def make(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -
             check_begun(cell, comparison)
         except DataError as error:
             raise StageFailed(str(error), BAD_INPUT_EXIT_CODE) from None
+    if reason := watch.stands_in_the_way(comparison.recipe, cell.asset):
+        raise StageFailed(f"{cell.asset} [{cell.partition}]: {reason}", BAD_INPUT_EXIT_CODE)
     job = job_of(cell, comparison, pipeline.loaded_profile().size_for(cell.asset))
     _set_aside_outdated(Path(job.output))
     write_job(job, Path(job.output) / "job.json")
@@ -392,7 +407,7 @@ def _follow(backend: Any, task: Task, folder: Path, run: Any, watch: Watch, cell
         _tell(f"its job is watched by {_names(watching.others)} too", cell, watch, bool(watching.others))
     # Metrics from the first line: MLflow counts equal rows once, and those written while nobody watched are not lost.
     metrics, messages = Tail(folder / METRICS_FILE), Tail(folder / MESSAGES_FILE, from_end=True)
-    patience, is_saved, training = Patience(), False, Observed(watch)
+    patience, told, is_saved, training = Patience(), set[str](), False, Observed(watch)
     while True:
         status = backend.poll(handle)
         for left in watching.renew():
@@ -400,6 +415,9 @@ def _follow(backend: Any, task: Task, folder: Path, run: Any, watch: Watch, cell
         if patience.is_due(status):
             watch.say(f"{task.key} is {status.state} for {patience.seconds:.0f} s: {status.reason}")
             announce("waiting", cell, {"state": status.state, "reason": status.reason, "seconds": patience.seconds})
+            if status.reason not in told:  # once a reason: a message a reminder would be noise
+                told.add(status.reason)
+                watch.tell_waiting(cell, f"pending for {patience.seconds:.0f} s: {status.reason}")
         given_up = patience.given_up(status, task.size.max_pending_hours)
         if given_up is not None:
             watching.leave(lambda: backend.cancel(handle))

@@ -971,6 +971,28 @@ class PromoteRecipe:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class AutomationRecipe:
+    """What the sensor and the schedule may rebuild of this recipe without a person. In no fingerprint, not inherited.
+
+    `corpus`: the assets of that group. `all`: every asset, and the promotion only with `promote`.
+    """
+
+    rebuild: Literal["none", "corpus", "all"] = "none"
+    promote: bool = False
+    node_hours_per_day: float = 0.0  # the budget: what automation's runs may take in any 24 hours
+
+    def __post_init__(self) -> None:
+        if self.promote and self.rebuild != "all":
+            raise RecipeError(f"automation.promote: true needs rebuild: all, got rebuild: {self.rebuild}")
+        if not 0 <= self.node_hours_per_day < float("inf"):
+            raise RecipeError(f"automation.node_hours_per_day={self.node_hours_per_day}; it must be 0 or more")
+        if self.rebuild == "none" and self.node_hours_per_day:
+            raise RecipeError("automation.node_hours_per_day: rebuild: none takes no node-hours; leave the budget at 0")
+        if self.rebuild != "none" and not self.node_hours_per_day:
+            raise RecipeError(f"automation.rebuild: {self.rebuild} needs a budget; set automation.node_hours_per_day")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RungRecipe:
     """One small model of a scaling ladder: where it differs from the recipe's own."""
 
@@ -1059,6 +1081,7 @@ class Recipe:
     doremi: DoremiRecipe = field(default_factory=DoremiRecipe)
     synthesis: SynthesisRecipe = field(default_factory=SynthesisRecipe)
     long_context: LongContextRecipe = field(default_factory=LongContextRecipe)
+    automation: AutomationRecipe = field(default_factory=AutomationRecipe)
 
     def __post_init__(self) -> None:
         check_name(self.name, "name")
@@ -1303,7 +1326,7 @@ def refuse_secrets(data: Any, where: str = "") -> None:
 
 
 # What a variant does not take over from its base: it would do something in the base's name, or unasked.
-NOT_INHERITED = (("promote", "model_name"),)
+NOT_INHERITED = (("promote", "model_name"), ("automation",))
 
 
 def resolve_extends(path: Path, folders: Iterable[Path] | None = None) -> dict[str, Any]:

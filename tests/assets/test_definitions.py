@@ -87,7 +87,10 @@ def test_automation_is_off_until_somebody_switches_it_on(defs):
 
     launching = [sensor for sensor in defs.sensors if sensor.targets]
     assert [sensor.default_status for sensor in launching] == [dg.DefaultSensorStatus.STOPPED]
-    assert {sensor.name for sensor in defs.sensors} - {sensor.name for sensor in launching} == {"asked_settings"}
+    assert {sensor.name for sensor in defs.sensors} - {sensor.name for sensor in launching} == {
+        "asked_settings",
+        "failed_runs",
+    }
     assert [schedule.default_status for schedule in defs.schedules] == [dg.DefaultScheduleStatus.STOPPED]
 
 

@@ -48,7 +48,8 @@ def followed(tmp_path, monkeypatch):
     def follow(*statuses):
         said, heard = [], []
         monkeypatch.setattr(stage, "announce", lambda kind, cell, values: heard.append((kind, values.get("reason"))))
-        watch = SimpleNamespace(say=said.append, is_canceling=lambda: False)
+        tell_waiting = lambda cell, cause: heard.append(("told", cause.rpartition(": ")[2]))  # noqa: E731
+        watch = SimpleNamespace(say=said.append, is_canceling=lambda: False, tell_waiting=tell_waiting)
         task = Task(key="toys-1", argv=(), size=Size(), folder=str(tmp_path))
         with Watching(tmp_path, run_id="a", launch="b") as watching:
             stage._follow(Backend(*statuses), task, tmp_path, None, watch, None, watching)
@@ -61,7 +62,7 @@ def test_why_a_job_waits_is_said_once_and_again_when_it_changes(followed, monkey
     monkeypatch.setattr(patience, "WAITING_SECONDS", 0.0)
     said, heard = followed(WAITS, WAITS, LIMITED, LIMITED, OVER)
     assert [line.rpartition(": ")[2] for line in said] == ["Resources", "PartitionTimeLimit"]
-    assert heard == [("waiting", "Resources"), ("waiting", "PartitionTimeLimit")]
+    assert heard == [(how, why) for why in ("Resources", "PartitionTimeLimit") for how in ("waiting", "told")]
 
 
 def test_a_job_that_starts_soon_is_no_news(followed):

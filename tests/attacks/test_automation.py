@@ -14,17 +14,25 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from assets.budget import AUTOMATION_TAG, RECIPE_TAG
+from assets.definitions import definitions
+from assets.run import dagster_home
+from assets.stage import Pipeline
+from assets.status import compare
+from tests.assets.fabricate import make_one
 from tests.end_to_end.conftest import RECIPES
 from tests.end_to_end.dagster_dev import wait_for
+from tests.hook import SECRET, webhook
+from training.recipe import load_recipe, recipe_folders
 
 ARGUMENTS = ("run", "kitchen-small", "--snapshots", "kitchen-1", "--until", "crawl_archives", "--json")
 
 
-def start(root: Path) -> subprocess.Popen[str]:
+def start(root: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
     """`pedigree run` of one short stage, as a person starts it in a terminal."""
     return subprocess.Popen(
-        [sys.executable, "-c", "from assets.cli import main; main()", *ARGUMENTS, "--root", str(root)],
-        env={**os.environ, "PEDIGREE_RECIPES": str(RECIPES)},
+        [sys.executable, "-c", "from assets.cli import main; main()", *ARGUMENTS, "--root", str(root), *options],
+        env={**os.environ, "PEDIGREE_RECIPES": str(RECIPES), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -68,3 +76,126 @@ def test_a_job_that_two_terminals_wait_for_outlives_the_ctrl_c_in_one_of_them(tm
     assert "the job goes on, watched by run " in errors and "error: interrupted" in errors, errors
     assert "has left; the job goes on" in other_errors
     assert not list(Path(made["uri"]).glob("watchers*")) and said(tmp_path, "submitted crawl_archives")[1:] == []
+
+
+# Automation
+
+
+def tick(root: Path, instance: dg.DagsterInstance) -> dg.RunRequest | dg.SkipReason:
+    """What the sensor that launches backfills answers under `root`."""
+    loaded = definitions(root, "local")
+    sensor = next(one for one in loaded.sensors if one.name == "new_snapshots")
+    context = dg.build_sensor_context(instance=instance, repository_def=loaded.get_repository_def())
+    with context:
+        data = sensor.evaluate_tick(context)
+    return data.run_requests[0] if data.run_requests else dg.SkipReason(data.skip_message)
+
+
+def make_by_hand(root: Path, name: str, *assets: str) -> None:
+    for asset in assets:
+        comparison = compare(load_recipe(name, (root / "recipes", *recipe_folders())), root)
+        make_one(comparison, next(cell for cell in comparison.cells.values() if cell.asset == asset))
+
+
+def test_two_assets_made_by_hand_start_nothing(tmp_path):
+    make_by_hand(tmp_path, "kitchen-rl", "crawl_archives", "extracted_documents")
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert isinstance(tick(tmp_path, instance), dg.SkipReason)
+
+
+ADD = """
+import sys
+from pathlib import Path
+import dagster as dg
+from assets.automation import add_backfills
+from assets.definitions import definitions
+from resources.profile import load_profile
+root = Path(sys.argv[1])
+graph = definitions(root, "local").resolve_asset_graph()
+with dg.DagsterInstance.from_config(str(root / "dagster")) as instance:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print("; ".join(add_backfills(instance, graph, root, load_profile("local"), "a tick")))
+"""
+
+
+@pytest.mark.slow
+def test_ticks_that_come_at_the_same_moment_add_one_backfill(tmp_path, times):
+    ask_for_automation(tmp_path, "{rebuild: all, node_hours_per_day: 1}")
+    make_by_hand(tmp_path, "asking", "crawl_archives")
+    with dg.DagsterInstance.from_config(str(dagster_home(tmp_path))) as instance:
+        argv = [sys.executable, "-c", ADD, str(tmp_path)]
+        ticks = [
+            subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for _ in range(times(short=2, long=8))
+        ]
+        assert all(one.stdout.readline() == "ready\n" for one in ticks)
+        for one in ticks:
+            one.stdin.write("go\n")
+            one.stdin.flush()
+        answers = [one.communicate(timeout=240)[0] for one in ticks]
+        assert sorted(answer.split()[0] for answer in answers) == ["added", *["asking:"] * (len(ticks) - 1)]
+        assert len(instance.get_backfills()) == 1
+
+
+@pytest.mark.slow
+def test_a_spent_budget_launches_nothing_and_stops_what_is_under_way(tmp_path, monkeypatch):
+    monkeypatch.setenv("PEDIGREE_RECIPES", str(RECIPES))
+    ask_for_automation(tmp_path, "{rebuild: all, node_hours_per_day: 1}", base="kitchen-small")
+    with dg.DagsterInstance.from_config(str(dagster_home(tmp_path))) as instance:
+        assert materialize(tmp_path, instance, "crawl_archives", "asking@kitchen-1").success
+        assert isinstance(tick(tmp_path, instance), dg.RunRequest)
+        ask_for_automation(tmp_path, "{rebuild: all, node_hours_per_day: 1.0e-9}", base="kitchen-small")
+        said = tick(tmp_path, instance)
+        assert isinstance(said, dg.SkipReason) and "the budget of asking is spent" in said.skip_message
+        stopped = materialize(tmp_path, instance, "extracted_documents", "asking@kitchen-1")
+        failure = next(event for event in stopped.all_events if event.is_step_failure).step_failure_data
+        assert "the budget of asking is spent" in failure.user_failure_data.description
+        assert not list(tmp_path.glob("extracted_documents/*/process.json"))
+        promotion = materialize(tmp_path, instance, "promoted_model", "asking")
+        failure = next(event for event in promotion.all_events if event.is_step_failure).step_failure_data
+        assert "does not let automation make promoted_model" in failure.user_failure_data.description
+
+
+def ask_for_automation(root: Path, automation: str, *, base: str = "kitchen") -> None:
+    (root / "recipes").mkdir(exist_ok=True)
+    text = f"extends: {base}\nname: asking\nautomation: {automation}\n"
+    (root / "recipes" / "asking.yaml").write_text(text)
+
+
+def materialize(root: Path, instance: dg.DagsterInstance, asset: str, partition: str) -> dg.ExecuteInProcessResult:
+    """As one run of automation's backfill does it."""
+    loaded = definitions(root, "local")
+    chosen = next(one for one in loaded.assets if isinstance(one, dg.AssetsDefinition) and one.key.path[-1] == asset)
+    return dg.materialize(
+        [chosen],
+        partition_key=partition,
+        instance=instance,
+        resources={"pipeline": Pipeline(root=str(root))},
+        tags={AUTOMATION_TAG: "new_snapshots", RECIPE_TAG: "asking"},
+        run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+        raise_on_error=False,
+    )
+
+
+# Notices
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_tells_the_webhook_once_and_its_address_is_written_nowhere(tmp_path):
+    profile = tmp_path / "told.yaml"
+    profile.write_text('name: told\nnotify: {webhook: "${HOOK}"}\ndefault: {retries: 0}\n')
+    root = tmp_path / "root"
+    with webhook() as hook:
+        hook.answers = [503]
+        run = start(root, "--profile", str(profile), HOOK=hook.address)
+        with stopped_job(root) as job:
+            os.killpg(job, signal.SIGKILL)
+        out, errors = run.communicate(timeout=240)
+    assert run.returncode == 1, errors
+    first, again = hook.messages
+    assert first == again and (first["kind"], first["asset"]) == ("failed", "crawl_archives")
+    assert first["recipe"] == "kitchen-small" and "/runs/" in first["link"]
+    assert first["cause"] == json.loads(out.splitlines()[-1])["error"].strip()
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert SECRET.encode() not in written and SECRET not in out + errors

@@ -22,7 +22,7 @@ START_SENSOR = """mutation($selector: SensorSelector!) { startSensor(sensorSelec
 LAUNCH_BACKFILL = """mutation($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $params) {
   __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
 BACKFILLS = """{ partitionBackfillsOrError { ... on PartitionBackfills { results { id status title
-  assetSelection { path } } } } }"""
+  tags { key value } assetSelection { path } } } } }"""
 RUNS = """{ runsOrError { ... on Runs { results { runId status assetSelection { path } tags { key value } } } } }"""
 SYNCED = """query($key: AssetKeyInput!, $partition: String!) { assetNodeOrError(assetKey: $key) {
   ... on AssetNode { staleStatus(partition: $partition) staleCauses(partition: $partition) { key { path } } } } }"""

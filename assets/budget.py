@@ -1,0 +1,78 @@
+"""What automation has taken of a recipe's budget, counted from the runs that it launched.
+
+A run that ended well counts what its artifacts' records cost. Any other one counts the time since it started, on as
+many nodes as its largest stage asks for, for a stage that failed leaves no record; time in a queue counts with it.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+
+from assets.chain import CHAIN
+from resources.profile import Profile
+from training.recipe import Recipe
+
+RECIPE_TAG = "pedigree/recipe"
+AUTOMATION_TAG = "pedigree/automation"  # the sensor or schedule that added a backfill; its runs carry the tag too
+DAY = timedelta(hours=24)
+
+
+def is_asked_for(recipe: Recipe, asset: str) -> bool:
+    """Whether the recipe lets automation make `asset`."""
+    asked = recipe.automation
+    if asset == "promoted_model" and not asked.promote:
+        return False
+    return asked.rebuild == "all" or (asked.rebuild == "corpus" and CHAIN[asset].group == "corpus")
+
+
+def spent(instance: dg.DagsterInstance, recipe: Recipe, profile: Profile) -> str:
+    """That the budget of `recipe` is spent, in a sentence; empty while it is not."""
+    taken, budget = node_hours(instance, recipe, profile), recipe.automation.node_hours_per_day
+    if taken < budget:
+        return ""
+    return (
+        f"the budget of {recipe.name} is spent: automation has taken {taken:.3g} node-hours in the last 24 hours, and "
+        f"automation.node_hours_per_day is {budget:g}; nothing is launched until it has taken less"
+    )
+
+
+def stands_in_the_way(
+    run: dg.DagsterRun, instance: dg.DagsterInstance, recipe: Recipe, asset: str, profile: Profile
+) -> str:
+    """Why a run may not make `asset`, in a sentence; empty when it may. Only automation's runs are looked at.
+
+    Asked before each job is submitted: the budget is spent while a backfill goes on, and recipes are edited.
+    """
+    if AUTOMATION_TAG not in run.tags:
+        return ""
+    if not is_asked_for(recipe, asset):
+        return f"recipe {recipe.name} does not let automation make {asset}"
+    return spent(instance, recipe, profile)
+
+
+def node_hours(instance: dg.DagsterInstance, recipe: Recipe, profile: Profile) -> float:
+    """Node-hours that automation's runs of `recipe` took, of those that were under way in the last 24 hours."""
+    records = instance.get_run_records(
+        dg.RunsFilter(tags={RECIPE_TAG: recipe.name}, updated_after=datetime.now(UTC) - DAY)
+    )
+    return sum(_of_run(instance, record, profile) for record in records if AUTOMATION_TAG in record.dagster_run.tags)
+
+
+def _of_run(instance: dg.DagsterInstance, record: dg.RunRecord, profile: Profile) -> float:
+    run = record.dagster_run
+    made = sum(_of_event(entry) for entry in instance.all_logs(run.run_id, dg.DagsterEventType.ASSET_MATERIALIZATION))
+    if run.status == dg.DagsterRunStatus.SUCCESS or record.start_time is None:
+        return made
+    hours = ((record.end_time or time.time()) - record.start_time) / 3600
+    nodes = max((profile.size_for(key.path[-1]).nodes for key in run.asset_selection or ()), default=1)
+    return max(made, hours * nodes)
+
+
+def _of_event(entry: dg.EventLogEntry) -> float:
+    """What the record of a materialized artifact says that it cost; a reused one cost nothing now."""
+    materialized = entry.asset_materialization
+    found = {name: value.value for name, value in materialized.metadata.items()} if materialized else {}
+    return 0.0 if found.get("reused", True) else float(found.get("node_hours", 0.0))
