@@ -16,9 +16,10 @@ import time
 import urllib.request
 from pathlib import Path
 
-from assets.run import FAILED, OK, dagster_home
+from assets.run import FAILED, OK
+from assets.stores import dagster_home, make_stores
 from resources.profile import load_profile
-from resources.tracking import server_command
+from resources.tracking import default_uri, server_command
 from training.recipe import recipe_folders
 
 LOOPBACK = "127.0.0.1"
@@ -35,6 +36,7 @@ def serve(root: Path, profile: str, port: int, mlflow_port: int) -> int:
             )
             return FAILED
     root.mkdir(parents=True, exist_ok=True)
+    make_stores(root, load_profile(profile).tracking_uri or default_uri(root))
     processes = [_start(argv, env, cwd=dagster_home(root)) for argv, env in _commands(root, profile, port, mlflow_port)]
     print(
         f"Dagster: http://{LOOPBACK}:{port}   MLflow: http://{LOOPBACK}:{mlflow_port}   root: {root}   "

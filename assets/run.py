@@ -15,6 +15,7 @@ from typing import Any
 from assets.chain import CHAIN
 from assets.standing import DECISION, MODEL, Standing, standing
 from assets.status import START_ANEW, Cell, Comparison, check_begun, compare
+from assets.stores import dagster_home, opened_instance
 from training import artifact
 from training.recipe import Recipe, recipe_as_data
 
@@ -22,30 +23,6 @@ OK, FAILED, BAD_INPUT, REFUSED = 0, 1, 2, 3
 DISK_IS_FULL = ("No space left on device", "disk is full", "is the disk full")
 SQLITE_FAILS = "disk I/O error"
 NO_SPACE_BYTES = 4 << 20
-
-DAGSTER_YAML = """\
-# Made by pedigree. Local stores; nothing leaves this machine.
-telemetry:
-  enabled: false
-nux:
-  enabled: false
-run_monitoring:
-  enabled: true
-  free_slots_after_run_end_seconds: 300
-run_retries:
-  enabled: true
-  max_retries: 0                          # a run or backfill asks for more with the tag dagster/max_retries
-  retry_on_asset_or_op_failure: false     # a stage that failed by itself fails again; a killed run is worth another try
-# Runs, not pools: a slot that a killed process held stays taken until a daemon frees it, and `pedigree run` has none.
-concurrency:
-  runs:
-    max_concurrent_runs: 2                # raise it where a scheduler shares out the machines
-retention:
-  schedule:
-    purge_after_days: 90
-  sensor:
-    purge_after_days: 30
-"""
 
 
 @dataclass(kw_only=True)
@@ -146,14 +123,6 @@ def keep_recipe(recipe: Recipe, root: Path) -> None:
     )
 
 
-def dagster_home(root: Path) -> Path:
-    """The folder of this root's Dagster instance, made when it is not there."""
-    home = root / "dagster"
-    if not (home / "dagster.yaml").exists():
-        artifact.write_text(home / "dagster.yaml", DAGSTER_YAML)
-    return home
-
-
 def _chosen(comparison: Comparison, until: str | None, snapshots: tuple[str, ...]) -> list[Cell]:
     """What is left to do. With `snapshots`, only those of the partitioned assets, and what they need."""
     cells = comparison.to_do(until)
@@ -204,7 +173,7 @@ def _materialize_all(
     os.environ.setdefault("DAGSTER_HOME", str(dagster_home(root)))
     stage.announce = announce
     try:
-        with dg.DagsterInstance.from_config(str(dagster_home(root))) as instance:
+        with opened_instance(root) as instance:
             observe(instance, comparison.cells.values())
             for group in _groups(recipe, root, until, snapshots, report, again):
                 result = dg.materialize(

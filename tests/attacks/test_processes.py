@@ -17,6 +17,7 @@ from assets.watchers import Watching
 from resources.compute.base import Task
 from resources.compute.local import LocalBackend
 from resources.profile import Size
+from tests.end_to_end.conftest import RECIPES
 from training.attempt import verdict
 from training.job import Job, RunSettings, write_job
 from training.lease import Lease
@@ -196,3 +197,13 @@ def test_a_stage_started_by_hand_takes_all_it_started_with_it(tmp_path, times):
         os.kill(living(tmp_path)[victim][-1], signal.SIGKILL)
         assert process.wait(60)
         wait_until(lambda: not living(tmp_path))
+
+
+def test_first_starts_at_once_on_a_fresh_root_all_come_through(tmp_path, times):
+    argv = [sys.executable, "-c", "from assets.cli import main; main()", "run", "kitchen-small", "--json"]
+    argv += ["--snapshots", "kitchen-1", "--until", "crawl_archives"]
+    for number in range(times(short=0, long=5)):
+        root = ["--root", str(tmp_path / str(number))]
+        environment = {**os.environ, "PEDIGREE_RECIPES": str(RECIPES)}
+        both = [subprocess.Popen([*argv, *root], env=environment, stdout=subprocess.DEVNULL) for _ in range(2)]
+        assert [process.wait() for process in both] == [0, 0]

@@ -1,0 +1,91 @@
+"""The stores that Dagster and MLflow make under a root when they are first used, made by one process at a time.
+
+Two that make the tables of a sqlite file at once stop each other: "table alembic_version already exists".
+`python -m assets.stores ROOT` makes them, for servers that would make them side by side.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from resources.tracking import make_client
+from training import artifact
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+DAGSTER_YAML = """\
+# Made by pedigree. Local stores; nothing leaves this machine.
+telemetry:
+  enabled: false
+nux:
+  enabled: false
+run_monitoring:
+  enabled: true
+  free_slots_after_run_end_seconds: 300
+run_retries:
+  enabled: true
+  max_retries: 0                          # a run or backfill asks for more with the tag dagster/max_retries
+  retry_on_asset_or_op_failure: false     # a stage that failed by itself fails again; a killed run is worth another try
+# Runs, not pools: a slot that a killed process held stays taken until a daemon frees it, and `pedigree run` has none.
+concurrency:
+  runs:
+    max_concurrent_runs: 2                # raise it where a scheduler shares out the machines
+retention:
+  schedule:
+    purge_after_days: 90
+  sensor:
+    purge_after_days: 30
+"""
+LOCK_FILE, MADE_FILE = "stores.lock", "stores.made"
+URI_VARIABLE = "PEDIGREE_TRACKING_URI"  # not on the command line, which everybody can read: it may hold a password
+
+
+def dagster_home(root: Path) -> Path:
+    """The folder of this root's Dagster instance, made when it is not there."""
+    home = root / "dagster"
+    if not (home / "dagster.yaml").exists():
+        artifact.write_text(home / "dagster.yaml", DAGSTER_YAML)
+    return home
+
+
+def opened_instance(root: Path) -> dg.DagsterInstance:
+    """This root's Dagster instance, whose stores are there."""
+    import dagster as dg
+
+    home = dagster_home(root)
+    with _one_at_a_time(home):
+        return dg.DagsterInstance.from_config(str(home))  # which makes the tables of all its stores
+
+
+def make_stores(root: Path, tracking_uri: str) -> None:
+    """Make Dagster's and MLflow's stores, if this is the first start, in a process that ends and takes its memory."""
+    home = dagster_home(root)
+    if (home / MADE_FILE).exists():
+        return
+    subprocess.run(
+        [sys.executable, "-m", "assets.stores", str(root)],
+        env={**os.environ, URI_VARIABLE: tracking_uri},
+        cwd=Path(__file__).parent.parent,
+        check=False,  # a store that cannot be made is said by the server that needs it
+    )
+
+
+@contextmanager
+def _one_at_a_time(home: Path) -> Iterator[None]:
+    with open(home / LOCK_FILE, "a", encoding="utf-8") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+if __name__ == "__main__":
+    make_client(os.environ[URI_VARIABLE], Path(sys.argv[1]))
+    opened_instance(Path(sys.argv[1])).dispose()
+    artifact.write_text(dagster_home(Path(sys.argv[1])) / MADE_FILE, "")

@@ -1,0 +1,30 @@
+"""The stores of a root: made by one process at a time, however many start at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+import dagster as dg  # noqa: F401 - here once, not in every process
+
+from assets.stores import opened_instance
+
+
+def open_at_once(root, start, said):
+    start.wait()
+    try:
+        with opened_instance(root) as instance:
+            said.put(instance.get_runs_count())
+    except Exception as error:
+        said.put(str(error))
+
+
+def test_several_first_starts_at_once_make_one_set_of_tables(tmp_path):
+    context = multiprocessing.get_context("fork")
+    start, said = context.Event(), context.Queue()
+    processes = [context.Process(target=open_at_once, args=(tmp_path, start, said)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    start.set()
+    assert [said.get(timeout=60) for _ in processes] == [0] * 4
+    for process in processes:
+        process.join()
