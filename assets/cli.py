@@ -11,16 +11,20 @@ import os
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from assets.run import BAD_INPUT, FAILED, OK, Report, full_disk, keep_recipe, run_recipe
-from assets.status import Cell, compare, last_made
+from assets.status import Cell, Comparison, compare, last_made
 from training.job import DataError
 from training.recipe import Recipe, load_recipe, recipe_as_data, recipe_folders
 from training.records import RecipeError
+
+if TYPE_CHECKING:
+    from resources.tracking import Tracking
 
 app = typer.Typer(
     add_completion=False,
@@ -230,6 +234,7 @@ def report(
     recipe: RecipeArgument,
     root: RootOption = DEFAULT_ROOT,
     output: Annotated[Path, typer.Option(help="file to write")] = Path("report.html"),
+    profile: ProfileOption = "local",
     json_: JsonOption = False,
 ) -> None:
     """Write one self-contained HTML page of whatever the recipe has made so far, refused artifacts included."""
@@ -239,8 +244,79 @@ def report(
     made = [cell.artifact for cell in comparison.cells.values() if cell.artifact is not None]
     if not made:
         raise DataError(f"recipe {comparison.recipe.name} has made nothing under {root}; run it first")
-    output.write_text(render_report([(item.path, item.record) for item in made]), "utf-8")
+    registered = _registered(comparison, root.resolve(), profile)
+    output.write_text(render_report([(item.path, item.record) for item in made], registered), "utf-8")
     print(json.dumps({"report": str(output)}) if json_ else f"wrote {output}")
+
+
+def _registered(comparison: Comparison, root: Path, profile: str) -> dict[str, Any]:
+    """What the registry says of the recipe's model and of every move of its champion; empty where nothing is made that
+    it could know of, or where it does not answer, which is said."""
+    from assets.standing import MODEL, standing
+    from resources.profile import load_profile
+    from resources.registry import Registry, explained
+    from resources.tracking import Tracking, TrackingError
+
+    if comparison.cells[MODEL, comparison.recipe.name].artifact is None:
+        return {}
+    tracking = Tracking(load_profile(profile).tracking_uri, root)
+    try:
+        with explained(tracking):
+            registry = Registry(tracking, comparison.recipe.promote.model_name)
+            now = standing(comparison, registry)
+            moves = [move.as_json() for move in registry.history()]
+            return {**now.as_json(), "promoted": now.promoted, "moves": moves}
+    except TrackingError as error:
+        print(f"{error}; the report says nothing of promotions", file=sys.stderr)
+        return {}
+
+
+@app.command()
+def promote(
+    recipe: RecipeArgument,
+    reason: Annotated[str, typer.Option(help="why; it stays in the registry")],
+    root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
+    json_: JsonOption = False,
+) -> None:
+    """Make a recipe's model champion by hand: one that a gate refused, or an older one. Damage is not overridden."""
+    from assets.by_hand import promote_by_hand
+
+    _by_hand(lambda tracking: promote_by_hand(read(recipe, root), tracking, reason), root, profile, json_)
+
+
+@app.command()
+def rollback(
+    model: Annotated[str, typer.Argument(help="name of a registered model: `promote.model_name` of its recipes")],
+    reason: Annotated[str, typer.Option(help="why; it stays in the registry")] = "",
+    root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
+    json_: JsonOption = False,
+) -> None:
+    """Make the version before the champion the champion again."""
+    from assets.by_hand import roll_back
+
+    _by_hand(lambda tracking: roll_back(model, tracking, reason), root, profile, json_)
+
+
+def _by_hand(act: Callable[[Tracking], dict[str, Any]], root: Path, profile: str, json_: bool) -> None:
+    from resources.profile import load_profile
+    from resources.tracking import Tracking, TrackingError
+
+    try:
+        said = act(Tracking(load_profile(profile).tracking_uri, root.resolve()))
+    except TrackingError as error:
+        print(f"error: {error}", file=sys.stderr)
+        if json_:
+            print(json.dumps({"ok": False, "error": str(error)}, ensure_ascii=False))
+        raise typer.Exit(FAILED) from None
+    if json_:
+        print(json.dumps(said, ensure_ascii=False))
+        return
+    verb = "is champion now" if said["moved"] else "is champion already"
+    print(f"{said['model_name']}: version {said['champion']} {verb}, `previous` is {said['previous'] or 'none'}")
+    if not said.get("checked", True):
+        print(f"its files are not under {root}, so nobody looked whether they are whole", file=sys.stderr)
 
 
 @app.command()

@@ -13,10 +13,10 @@ import dagster as dg
 
 from assets.chain import CHAIN
 from assets.stage import Made, Pipeline, StageFailed, Watch, asked_of, make, result_of
-from assets.standing import MODEL, REPAIR, champion_asked, is_stale, superseded, tags_of, unfit
+from assets.standing import MODEL, REPAIR, champion_asked, is_stale, registered, superseded, tags_of, unfit
 from assets.status import Cell, Comparison
-from resources.registry import CANDIDATE, CHAMPION, ChampionMoved, Move, Registry, Version, now, somebody
-from resources.tracking import TrackingError, artifact_key
+from resources.registry import CHAMPION, ChampionMoved, Move, Registry, Version, explained, now, somebody
+from resources.tracking import TrackingError
 
 TRIES = 3  # to decide, where the champion is another one each time
 
@@ -46,7 +46,7 @@ def decide_and_promote(
 ) -> tuple[Made, dict[str, Any]]:
     """The decision against the present champion, and what came of it: version, champion, `promoted`, and why not."""
     registry = Registry(pipeline.tracking(), comparison.recipe.promote.model_name)
-    with registry.locked(watch.say):
+    with explained(registry.tracking), registry.locked(watch.say):
         for left in range(TRIES, 0, -1):
             made = decide(cell, comparison, pipeline, watch, registry.holder(CHAMPION))
             try:
@@ -113,24 +113,6 @@ def promote(made: Made, comparison: Comparison, registry: Registry, run_id: str)
         "promoted": not why_not,
         **({"why_not": why_not} if why_not else {}),
     }
-
-
-def registered(comparison: Comparison, registry: Registry, champion: Version | None, tags: dict[str, str]) -> Version:
-    """The version of the recipe's model, with these tags; the newest one is the candidate."""
-    model = comparison.cells[MODEL, comparison.recipe.name].artifact
-    assert model is not None
-    found = registry.version_of(model.digest)
-    if found is None:
-        run_key = artifact_key(MODEL, model.fingerprint)
-        number = registry.tracking.register(registry.name, str(model.path / "model"), run_key=run_key, tags=tags)
-    else:
-        number = found.version
-        registry.remember(found, champion)
-        registry.describe(number, tags)
-    candidate = registry.holder(CANDIDATE)
-    if candidate is None or int(candidate.version) < int(number):
-        registry.set_alias(CANDIDATE, number)
-    return registry.version(number)
 
 
 def _why_not(made: Made, registry: Registry, version: Version, champion: Version | None) -> str:

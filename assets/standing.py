@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from assets.status import Cell, Comparison, reference_of
-from resources.registry import CHAMPION, Registry, Version
+from resources.registry import CANDIDATE, CHAMPION, Registry, Version
+from resources.tracking import artifact_key
 from training import artifact
 from training.artifact import Artifact
 
@@ -36,7 +37,7 @@ def champion_asked(champion: Version | None, root: Path) -> dict[str, Any]:
     digest, record_digest = (champion.tags.get(f"{kind}.{SCORES}", "") for kind in ("digest", "record_digest"))
     if not champion.digest or not digest:
         return {**who, "problem": f"version {champion.version} has no tags with its digest and that of its scores"}
-    found = _with_digest(root, SCORES, digest, record_digest)
+    found = with_digest(root, SCORES, digest, record_digest)
     if found is None:
         return {
             **who,
@@ -54,7 +55,7 @@ def champion_asked(champion: Version | None, root: Path) -> dict[str, Any]:
     }
 
 
-def _with_digest(root: Path, asset: str, digest: str, record_digest: str) -> Artifact | None:
+def with_digest(root: Path, asset: str, digest: str, record_digest: str) -> Artifact | None:
     """The artifact with this digest, the one with this record digest first; also one that another took the place of."""
     made = (artifact.find(path.parent) for path in sorted((root / asset).glob(f"*/{artifact.ARTIFACT_FILE}")))
     same = [found for found in made if found is not None and found.digest == digest]
@@ -246,3 +247,21 @@ def tags_of(comparison: Comparison, decision: Artifact | None) -> dict[str, str]
         said = json.loads((scores.path / "scores.json").read_text("utf-8"))["aligned"]
         tags |= {f"eval.{suite}": str(entry["score"]) for suite, entry in said.items()}
     return tags
+
+
+def registered(comparison: Comparison, registry: Registry, champion: Version | None, tags: dict[str, str]) -> Version:
+    """The version of the recipe's model, with these tags; the newest one is the candidate."""
+    model = comparison.cells[MODEL, comparison.recipe.name].artifact
+    assert model is not None
+    found = registry.version_of(model.digest)
+    if found is None:
+        run_key = artifact_key(MODEL, model.fingerprint)
+        number = registry.tracking.register(registry.name, str(model.path / "model"), run_key=run_key, tags=tags)
+    else:
+        number = found.version
+        registry.remember(found, champion)
+        registry.describe(number, tags)
+    candidate = registry.holder(CANDIDATE)
+    if candidate is None or int(candidate.version) < int(number):
+        registry.set_alias(CANDIDATE, number)
+    return registry.version(number)

@@ -35,8 +35,12 @@ SHOWN_CHARACTERS = 700
 TEMPLATE = "report.html.j2"
 
 
-def render_report(records: Sequence[Record]) -> str:
-    """The page as HTML. `records` are (artifact folder, its `artifact.json`), inputs before what is made of them."""
+def render_report(records: Sequence[Record], registered: Mapping[str, Any] | None = None) -> str:
+    """The page as HTML. `records` are (artifact folder, its `artifact.json`), inputs before what is made of them.
+
+    `registered` is what the registry says of the model (`model_name`, `version`, `champion`, `promoted`, `sentence`)
+    and of every move of its champion (`moves`); None or empty where nobody asked it.
+    """
     board = scoreboard(records)
     figures = {
         "funnel": funnel_figure(board["funnel"]),
@@ -69,6 +73,7 @@ def render_report(records: Sequence[Record]) -> str:
             plotly=Markup(plotly_script()) if any(figures.values()) else "",
             models=list(MODELS),
             total_price=total_price(board),
+            registered=registered or {},
         )
     )
 

@@ -267,11 +267,11 @@ def _wait_for(stream: Any, say: Callable[[str], None]) -> None:
 
 @contextmanager
 def explained(tracking: Tracking) -> Iterator[None]:
-    """Errors of MLflow, or of the way there, as one sentence of ours."""
+    """Errors of MLflow, or of the way there, as one sentence of ours; other errors pass."""
     try:
         yield
-    except TrackingError:
-        raise
-    except Exception as error:  # whatever MLflow and its database drivers raise
+    except Exception as error:
+        if not type(error).__module__.startswith(("mlflow.", "sqlalchemy.", "sqlite3", "requests.", "urllib3.")):
+            raise
         said = " ".join(str(error).split())[:300]
         raise TrackingError(f"MLflow at {shown(tracking.uri)} could not be asked: {said}") from error

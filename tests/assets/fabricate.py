@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from assets.chain import CHAIN
@@ -27,11 +28,19 @@ def _is_ready(comparison: Comparison, cell: Cell) -> bool:
     return made and comparison.refused_by(cell) is None
 
 
-def make_one(comparison: Comparison, cell: Cell, failing_gate: str = "", content: str = "") -> None:
-    """Commit one artifact as the runner would."""
+def make_one(
+    comparison: Comparison,
+    cell: Cell,
+    failing_gate: str = "",
+    content: str = "",
+    *,
+    more: Callable[[Path], Iterable[str]] = lambda folder: (),
+    gates: Iterable[str] = (),
+) -> None:
+    """Commit one artifact as the runner would. `more` writes further files and names them; `gates` passed."""
     folder = artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)
     artifact.write_text(folder / "data.txt", content or cell.fingerprint)
-    files = artifact.manifest(folder, ["data.txt"])
+    files = artifact.manifest(folder, ["data.txt", *more(folder)])
     stage = CHAIN[cell.asset].how
     inputs = []
     for asset, partition in cell.inputs:
@@ -50,10 +59,14 @@ def make_one(comparison: Comparison, cell: Cell, failing_gate: str = "", content
         "settings": cell.settings,
         "inputs": inputs,
         "files": files,
-        "gates": [{"name": failing_gate, "passed": False, "evidence": {"why": "a test"}}] if failing_gate else [],
+        "gates": [
+            {"name": name, "passed": name != failing_gate, "evidence": {"why": "a test"}}
+            for name in (*gates, *([failing_gate] if failing_gate else []))
+        ],
         "counts": None,
         "metrics": {},
         "seconds": 0.0,
+        "code_revision": "",
     }
     artifact.write_json(folder / artifact.ARTIFACT_FILE, artifact.sealed(record))
     found = artifact.find(folder)

@@ -204,6 +204,25 @@ def test_a_leak_and_a_refusal_are_shown(inputs):
     assert "mark" in {tag for tag, _ in page.tags}
 
 
+def test_every_move_of_the_champion_is_shown_as_the_registry_tells_it(inputs):
+    records = records_of(Path(item.path) for item in inputs)
+    assert "Promotions" not in render_report(records)
+    move = {"action": "rollback", "version": "1", "before": "2", "who": "ann@host", "when": "2026-11-22T10:00:00Z"}
+    moves = [{**move, "why": "<b>it swears</b>", "decision": "d" * 64, "run": ""}]
+    said = {
+        "model_name": "kitchen",
+        "version": "2",
+        "champion": "1",
+        "promoted": False,
+        "sentence": "another is champion",
+    }
+    html = render_report(records, {**said, "moves": moves})
+    text = " ".join(_Page(html).text.split())
+    assert "Not promoted: kitchen, version 2: another is champion." in text
+    assert "2026-11-22T10:00:00Zrollback21ann@host<b>it swears</b>dddddddddddd" in text
+    assert "<b>it swears" not in html and 'href="#promotions"' in html
+
+
 def test_what_the_ngrams_find_and_who_encoded_are_shown(tmp_path):
     documents(tmp_path / "clean", [document(1, "text")], [])
     rates = {"plants_found_exam_verbatim": 1.0, "plants_found_exam_edited": 0.775}

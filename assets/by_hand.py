@@ -1,0 +1,103 @@
+"""Moving `champion` by hand: to a recipe's model whatever its gates said, or back to who was champion before.
+
+Damage is never overridden: what is registered is what was made. No Dagster in here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from assets.standing import DECISION, MODEL, REPAIR, damage, registered, tags_of, with_digest
+from assets.status import compare
+from resources.registry import CHAMPION, PREVIOUS, Action, Move, Registry, Version, explained, now, somebody
+from resources.tracking import Tracking, TrackingError
+from training.artifact import damaged_files
+from training.job import DataError
+from training.recipe import Recipe
+
+NO_REASON = "rolled back without a reason"
+
+
+def promote_by_hand(recipe: Recipe, tracking: Tracking, reason: str) -> dict[str, Any]:
+    """Make the recipe's model champion, refused or older as it may be. Its tags say that a person did so, and why."""
+    if not reason.strip():
+        raise DataError("--reason: empty; it stays in the registry for whoever asks why the champion changed")
+    comparison = compare(recipe, tracking.root)
+    if comparison.cells[MODEL, recipe.name].artifact is None:
+        raise DataError(f"{MODEL} of recipe {recipe.name} is not made under {tracking.root}; `pedigree run` makes it")
+    problems = damage(comparison)
+    if problems:
+        raise TrackingError(f"{problems[0]}; {REPAIR}")
+    decision = comparison.cells[DECISION, recipe.name].artifact
+    registry = Registry(tracking, recipe.promote.model_name)
+    with explained(tracking), registry.locked():
+        champion = registry.holder(CHAMPION)
+        version = registered(comparison, registry, champion, tags_of(comparison, decision))
+        moved = _move(registry, "override", version, champion, reason, decision.record_digest if decision else "")
+        return _said(registry, "override", version, moved=moved, reason=reason)
+
+
+def roll_back(name: str, tracking: Tracking, reason: str) -> dict[str, Any]:
+    """Make `previous` the champion of a registered model again; who is champion now becomes `previous`."""
+    reason = reason.strip() or NO_REASON
+    with explained(tracking):
+        registry = Registry(tracking, name)
+        with registry.locked():
+            champion, version = registry.holder(CHAMPION), registry.holder(PREVIOUS)
+            if version is None:
+                raise DataError(
+                    f"{name} has no version with the alias {PREVIOUS} to go back to, in this root's registry"
+                )
+            where = _checked(version, tracking.root)
+            moved = _move(registry, "rollback", version, champion, reason, version.tags.get("decision_record", ""))
+            return {**_said(registry, "rollback", version, moved=moved, reason=reason), "checked": where}
+
+
+def _checked(version: Version, root: Path) -> bool:
+    """Whether the version's files were looked at: they may lie under another root. TrackingError when one is
+    damaged."""
+    made = with_digest(root, MODEL, version.digest, version.tags.get("record_digest", ""))
+    if made is None:
+        return False
+    told = version.tags.get("record_digest", "")
+    problems = [f"{made.path}: its record is not the one that version {version.version} names"]
+    problems = problems if told and told != made.record_digest else damaged_files(made)
+    if problems:
+        raise TrackingError(f"version {version.version} is not whole: {problems[0]}; {REPAIR}")
+    return True
+
+
+def _move(
+    registry: Registry, action: Action, version: Version, champion: Version | None, reason: str, decision: str
+) -> bool:
+    """Whether the alias had to be moved."""
+    if champion is not None and champion.version == version.version:
+        return False
+    before = champion.version if champion else None
+    registry.move(
+        Move(
+            action=action,
+            version=version.version,
+            before=before,
+            why=reason,
+            who=somebody(),
+            when=now(),
+            decision=decision,
+        )
+    )
+    return True
+
+
+def _said(registry: Registry, action: str, version: Version, *, moved: bool, reason: str) -> dict[str, Any]:
+    """The answer of either command."""
+    previous = registry.holder(PREVIOUS)
+    return {
+        "ok": True,
+        "model_name": registry.name,
+        "action": action,
+        "champion": version.version,
+        "previous": previous.version if previous else None,
+        "moved": moved,
+        "reason": reason,
+    }

@@ -1,0 +1,132 @@
+"""Models up to the point of a promotion, without a stage being run: from there all is real: job, record, registry."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from assets.promotion import decide_and_promote
+from assets.run import Report, run_recipe
+from assets.stage import Pipeline, Watch
+from assets.status import Cell, Comparison, compare, write_reference
+from resources.registry import Registry
+from resources.tracking import Tracking
+from tests.assets.fabricate import make_one
+from training.artifact import write_text
+from training.data.documents import write_lines
+from training.recipe import SHIPPED, Recipe, load_recipe
+
+ITEMS = 20
+RECIPES = Path(__file__).parent.parent / "recipes"
+
+
+@dataclass(frozen=True)
+class Kitchen:
+    """A root whose recipes' models differ in what they get right, and one registered model of its own."""
+
+    root: Path
+    uri: str
+    profile: str
+    model_name: str
+
+    @property
+    def tracking(self) -> Tracking:
+        """Reports are sent when `model` says so."""
+        return Tracking(self.uri, self.root, in_background=False)
+
+    @property
+    def registry(self) -> Registry:
+        """The registered model."""
+        return Registry(self.tracking, self.model_name)
+
+    def model(self, name: str, *, right: int, refused_by: str = "", **rules: Any) -> Recipe:
+        """A recipe whose model is made, examined and described, and gives `right` of ITEMS right answers."""
+        shipped = load_recipe("kitchen-small", folders=(RECIPES, SHIPPED))
+        rules = {"model_name": self.model_name, "max_score_drop": 0.0, **rules}
+        seed = sum(map(ord, name))  # another seed of alignment: what is before it is shared
+        recipe = replace(
+            shipped, name=name, align=replace(shipped.align, seed=seed), promote=replace(shipped.promote, **rules)
+        )
+        self.make(recipe, right=right, refused_by=refused_by)
+        return recipe
+
+    def make(self, recipe: Recipe, *, right: int, refused_by: str = "") -> None:
+        """What `recipe` lacks up to its card; `refused_by` is an asset whose gate says no."""
+        while True:
+            comparison = compare(recipe, self.root)
+            ready = [cell for cell in comparison.to_do() if _is_ready(comparison, cell)]
+            if not ready:
+                break
+            for cell in ready:
+                _make(comparison, cell, right, refused_by)
+        model = comparison.cells["aligned_model", recipe.name]
+        made = {"asset": model.asset, "partition": model.partition, "fingerprint": model.fingerprint}
+        tags = {"recipe_digest": "d"}
+        self.tracking.stage_run(f"launch-of-{recipe.name}", **made, tags=tags).finish("FINISHED")
+        self.tracking.replay()
+
+    def run(self, recipe: Recipe) -> Report:
+        """`pedigree run`: what is left is the decision."""
+        return run_recipe(recipe, self.root, profile=self.profile, until=None, snapshots=(), announce=lambda *_: None)
+
+    def decide(self, recipe: Recipe) -> dict[str, Any]:
+        """Materialize `promoted_model` as Dagster's asset does; what it says. StageFailed and TrackingError pass."""
+        comparison = compare(recipe, self.root)
+        pipeline = Pipeline(root=str(self.root), profile=self.profile)
+        watch = Watch(
+            launch=uuid.uuid4().hex,
+            run_id=f"run-of-{recipe.name}",
+            say=lambda _: None,
+            is_canceling=lambda: False,
+            observe=lambda _: None,
+        )
+        return decide_and_promote(comparison.cells["promoted_model", recipe.name], comparison, pipeline, watch)[1]
+
+    def aliases(self) -> dict[str, str]:
+        """Who holds which alias."""
+        found = {alias: self.registry.holder(alias) for alias in ("champion", "previous", "candidate")}
+        return {alias: version.version for alias, version in found.items() if version is not None}
+
+    def decision(self, recipe: Recipe) -> dict[str, Any]:
+        """The decision as it lies there."""
+        made = compare(recipe, self.root).cells["promoted_model", recipe.name].artifact
+        assert made is not None
+        return json.loads((made.path / "decision.json").read_text("utf-8"))
+
+
+def _is_ready(comparison: Comparison, cell: Cell) -> bool:
+    made = all(comparison.cells[key].artifact is not None for key in cell.inputs)
+    return made and cell.asset != "promoted_model" and comparison.refused_by(cell) is None
+
+
+def _make(comparison: Comparison, cell: Cell, right: int, refused_by: str) -> None:
+    """One artifact; what another recipe made is pointed to."""
+    if cell.artifact is not None:
+        write_reference(comparison.root, cell.artifact, cell.partition)
+        return
+    gates = ["contamination"] if cell.asset == "contamination_report" else []
+    more = _FILES.get(cell.asset, lambda folder, right: ())
+    failing = "contamination" if cell.asset == refused_by else ""
+    make_one(comparison, cell, failing, more=lambda folder: more(folder, right), gates=[] if failing else gates)
+
+
+def _scores(folder: Path, right: int) -> Iterable[str]:
+    """Of the first items each model gets `right` right; kept item by item, as the stage does."""
+    entry = {"score": right / ITEMS, "stderr": 0.1, "n": ITEMS, "chance": 0.25, "metric": "acc", "metrics": {}}
+    scores = {model: {"cloze": entry} for model in ("base", "sft", "aligned")}
+    write_text(folder / "scores.json", json.dumps(scores))
+    rows = [{"item": f"cloze/{item}", "target": "yes", "correct": item < right} for item in range(ITEMS)]
+    write_lines(folder / "samples" / "aligned_cloze.jsonl.zst", rows)
+    return ("scores.json", "samples/aligned_cloze.jsonl.zst")
+
+
+def _model(folder: Path, right: int) -> Iterable[str]:
+    write_text(folder / "model" / "model.safetensors", f"weights of {folder.name}")
+    return ("model/model.safetensors",)
+
+
+_FILES = {"model_scores": _scores, "aligned_model": _model}

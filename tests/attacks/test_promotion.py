@@ -1,0 +1,304 @@
+"""Attacks on promotions: worse models, older ones, damaged ones, two at once, a process that dies on the way."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.by_hand import promote_by_hand, roll_back
+from assets.stage import StageFailed
+from assets.standing import lineage_of
+from assets.status import compare
+from resources.profile import SHIPPED
+from resources.registry import ChampionMoved, Move, now, somebody
+from resources.tracking import Tracking, TrackingError, default_uri, make_client
+from tests.assets.promotable import Kitchen
+from training.job import DataError
+from training.recipe import Recipe
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> tuple[str, str]:
+    """One registry for all tests, each with a model of its own: URI, and the profile that names it."""
+    folder = tmp_path_factory.mktemp("store")
+    uri = default_uri(folder)
+    make_client(uri, folder)
+    profile = folder / "here.yaml"
+    profile.write_text((SHIPPED / "local.yaml").read_text("utf-8").replace('tracking_uri: ""', f"tracking_uri: {uri}"))
+    return uri, str(profile)
+
+
+@pytest.fixture(scope="module")
+def shared_by_all(store, tmp_path_factory) -> Path:
+    """A root with what all models of these tests have in common: everything before alignment."""
+    root = tmp_path_factory.mktemp("shared")
+    Kitchen(root=root, uri=store[0], profile=store[1], model_name="shared").model("shared", right=1)
+    for asset in ("aligned_model", "model_scores", "contamination_report", "model_card"):
+        shutil.rmtree(root / asset)
+    return root
+
+
+@pytest.fixture
+def kitchen(store, shared_by_all, tmp_path, request) -> Kitchen:
+    root = shutil.copytree(shared_by_all, tmp_path / "root")
+    return Kitchen(root=root, uri=store[0], profile=store[1], model_name=f"m-{abs(hash(request.node.nodeid)):x}")
+
+
+def test_a_model_that_fell_from_95_to_10_percent_does_not_become_champion(kitchen):
+    good, bad = kitchen.model("good", right=19), kitchen.model("bad", right=2)
+    assert kitchen.decide(good)["promoted"]
+    ran = kitchen.run(bad)
+    assert (ran.promoted, ran.exit_code) == (False, 3)
+    drop = ran.refusals[0]["evidence"]["failed"]["drop_cloze"]
+    assert (drop["champion"], drop["score"], drop["drop"], drop["lost"], drop["items"]) == (0.95, 0.1, 0.85, 17, 20)
+    assert kitchen.aliases() == {"champion": "1", "candidate": "2"}
+    record = compare(bad, kitchen.root).cells["promoted_model", "bad"].artifact.record
+    champion = record["settings"]["champion"]  # which the record binds, and the record digest with it
+    assert champion["version"] == "1" and champion["digest"] == kitchen.registry.holder("champion").digest
+    assert kitchen.run(bad).exit_code == 3  # a refusal is no reason to try again
+    assert len(list((kitchen.root / "promoted_model").iterdir())) == 2
+
+
+def test_an_older_model_is_compared_again_and_does_not_come_back_by_itself(kitchen):
+    first, second = kitchen.model("first", right=10), kitchen.model("second", right=12)
+    assert kitchen.decide(first)["promoted"] and kitchen.decide(second)["promoted"]
+    again = kitchen.decide(first)
+    assert again["promoted"] is False and "refused by the gate" in again["why_not"]
+    assert kitchen.decision(first)["champion"]["version"] == "2"  # decided again, against the present one
+    ran = kitchen.run(first)
+    assert (ran.promoted, ran.exit_code) == (False, 3) and ran.refusals[0]["gate"] == "promotion"
+    lenient = kitchen.model("first", right=10, max_score_drop=1.0)
+    ran = kitchen.run(lenient)
+    assert (ran.promoted, ran.exit_code) == (False, 3) and ran.refusals[0]["gate"] == "champion"
+    assert ran.promotion["version"] == "1" and ran.promotion["champion"] == "2"
+    assert "was champion of" in ran.promotion["sentence"] and "pedigree rollback" in ran.promotion["sentence"]
+    assert kitchen.aliases() == {"champion": "2", "previous": "1", "candidate": "2"}
+    assert kitchen.run(second).promoted
+
+
+def test_two_roots_do_not_compare_with_nothing(kitchen, tmp_path_factory):
+    assert kitchen.decide(kitchen.model("here", right=10))["promoted"]
+    elsewhere = replace(kitchen, root=tmp_path_factory.mktemp("elsewhere"))
+    other = elsewhere.model("there", right=20)
+    assert "refused by the gate" in elsewhere.decide(other)["why_not"]
+    (check,) = [check for check in elsewhere.decision(other)["checks"] if not check["passed"]]
+    assert check["name"] == "champion" and "are not under" in check["detail"]["reason"]
+    for scores in (kitchen.root / "model_scores").iterdir():
+        shutil.copytree(scores, elsewhere.root / "model_scores" / scores.name)
+    assert elsewhere.decide(other)["promoted"]  # the way out: what could not be compared is decided again
+
+
+def record_of(kitchen: Kitchen, recipe: Recipe, asset: str) -> Path:
+    return compare(recipe, kitchen.root).cells[asset, recipe.name].artifact.path / "artifact.json"
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    data = json.loads(path.read_text("utf-8"))
+    change(data)
+    path.write_text(json.dumps(data))
+
+
+def pass_gates(record: dict[str, Any]) -> None:
+    for gate in record["gates"]:
+        gate["passed"] = True
+
+
+@pytest.mark.parametrize("asset", ["contamination_report", "promoted_model"])
+def test_a_verdict_that_somebody_turned_promotes_nothing(kitchen, asset):
+    if asset == "promoted_model":
+        recipe = kitchen.model("worse", right=5, min_scores={"cloze": 0.9})
+        assert not kitchen.decide(recipe)["promoted"]
+    else:
+        recipe = kitchen.model("leaking", right=5, refused_by=asset)
+    edit(record_of(kitchen, recipe, asset), pass_gates)
+    kitchen.make(recipe, right=5)  # whoever turned it has the card written too
+    with pytest.raises(StageFailed, match="record"):
+        kitchen.decide(recipe)
+    assert "champion" not in kitchen.aliases()
+
+
+@pytest.mark.parametrize("place", ["aligned_model/model/model.safetensors", "promoted_model/decision.json"])
+def test_a_flipped_byte_ends_what_run_says_and_comes_back_with_it(kitchen, place):
+    recipe = kitchen.model("whole", right=5)
+    assert kitchen.decide(recipe)["promoted"]
+    asset, name = place.split("/", 1)
+    path = record_of(kitchen, recipe, asset).parent / name
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])
+    ran = kitchen.run(recipe)
+    assert (ran.promoted, ran.exit_code) == (False, 1) and name in ran.error
+    with pytest.raises((StageFailed, TrackingError), match=name):
+        kitchen.decide(recipe)
+    path.write_bytes(whole)
+    assert kitchen.run(recipe).promoted
+
+
+def test_tags_are_those_of_the_latest_decision_and_hold_every_ancestor(kitchen):
+    recipe = kitchen.model("described", right=10)
+    kitchen.decide(recipe)
+    stricter = kitchen.model("described", right=10, min_scores={"cloze": 0.9})
+    kitchen.registry._client.set_model_version_tag(kitchen.model_name, "1", "reviewed", "by a person")
+    kitchen.decide(stricter)
+    tags = kitchen.registry.version("1").tags
+    decision = compare(stricter, kitchen.root).cells["promoted_model", "described"].artifact
+    assert (tags["verdict"], tags["decision"], tags["decision_record"]) == (
+        "refused",
+        decision.digest,
+        decision.record_digest,
+    )
+    assert tags["reviewed"] == "by a person" and tags["champion.how"] == "promotion"
+    cells = lineage_of(compare(stricter, kitchen.root))
+    assert {cell.asset for cell in cells} > {"crawl_archives", "tokenizer", "base_model", "model_card"}
+    for cell in cells:
+        place = f"{cell.asset}/{cell.part}" if cell.part else cell.asset
+        assert tags[f"digest.{place}"] == cell.artifact.digest
+        assert tags[f"record_digest.{place}"] == cell.artifact.record_digest
+
+
+def test_a_person_moves_the_champion_and_what_they_said_stays(kitchen):
+    good, bad = kitchen.model("good", right=19), kitchen.model("bad", right=2)
+    kitchen.decide(good)
+    assert not kitchen.decide(bad)["promoted"]
+    with pytest.raises(DataError, match="--reason"):
+        promote_by_hand(bad, kitchen.tracking, " ")
+    with pytest.raises(DataError, match="previous"):
+        roll_back(kitchen.model_name, kitchen.tracking, "")
+    said = promote_by_hand(bad, kitchen.tracking, "the exam is wrong")
+    assert (said["champion"], said["previous"], said["moved"]) == ("2", "1", True)
+    tags = kitchen.registry.version("2").tags
+    assert (tags["champion.how"], tags["champion.why"]) == ("override", "the exam is wrong")
+    assert tags["verdict"] == "refused" and tags["champion.by"] == somebody()
+    ran = kitchen.run(bad)
+    assert ran.promoted and ran.exit_code == 0  # the registry's word, by hand as it is
+    assert not promote_by_hand(bad, kitchen.tracking, "again")["moved"]
+    assert not kitchen.decide(good)["promoted"]  # it was champion, and nobody asked for it
+    back = roll_back(kitchen.model_name, kitchen.tracking, "the exam was right")
+    assert (back["champion"], back["previous"], back["checked"]) == ("1", "2", True)
+    assert not kitchen.decide(bad)["promoted"] and kitchen.run(good).promoted
+    moves = [(move.action, move.before, move.version, move.why) for move in kitchen.registry.history()[1:]]
+    assert moves == [("override", "1", "2", "the exam is wrong"), ("rollback", "2", "1", "the exam was right")]
+
+
+def test_a_damaged_version_is_not_gone_back_to(kitchen):
+    first, second = kitchen.model("first", right=10), kitchen.model("second", right=12)
+    kitchen.decide(first)
+    kitchen.decide(second)
+    weights = record_of(kitchen, first, "aligned_model").parent / "model" / "model.safetensors"
+    weights.write_text("others")
+    with pytest.raises(TrackingError, match="not whole"):
+        roll_back(kitchen.model_name, kitchen.tracking, "")
+    with pytest.raises(TrackingError, match=r"model\.safetensors"):
+        promote_by_hand(first, kitchen.tracking, "a person insists")
+    assert kitchen.aliases()["champion"] == "2"
+
+
+# A process that dies, and two at once
+
+
+def in_a_process_of_its_own(act: Callable[[], object]) -> int:
+    """The exit code of a process that does this; negative: the signal that ended it."""
+    process = multiprocessing.get_context("fork").Process(target=act)
+    process.start()
+    process.join(120)
+    return process.exitcode
+
+
+def dying_at(write: int, client: Any, act: Callable[[], object]) -> Callable[[], None]:
+    """`act`, whose process is killed when it is about to send its `write`-th change to the registry."""
+
+    def run() -> None:
+        client_class, left = type(client), [write]
+        for name in dir(client_class):
+            if name.startswith(("set_registered", "set_model", "delete_")):
+                setattr(client_class, name, _counted(getattr(client_class, name), left))
+        act()
+
+    return run
+
+
+def _counted(method: Callable[..., Any], left: list[int]) -> Callable[..., Any]:
+    def counted(*arguments: Any, **named: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return method(*arguments, **named)
+
+    return counted
+
+
+def test_a_move_that_a_kill_cuts_short_is_finished_by_who_comes_next(kitchen, times):
+    first, second = kitchen.model("first", right=10), kitchen.model("second", right=12)
+    kitchen.decide(first)
+    promote_by_hand(second, kitchen.tracking, "try it")
+    roll_back(kitchen.model_name, kitchen.tracking, "registered, and not champion")
+    registry = kitchen.registry
+    at, killed = 0, 0
+    while True:
+        at += times(short=3, long=1)
+        before = len(registry.history())
+        ended = in_a_process_of_its_own(
+            dying_at(
+                at,
+                registry._client,
+                lambda: roll_back(kitchen.model_name, Tracking(kitchen.uri, kitchen.root), "there and back"),
+            )
+        )
+        with registry.locked():  # what every command begins with
+            aliases = kitchen.aliases()
+        assert registry.under_way() is None
+        assert {aliases["champion"], aliases["previous"]} == {"1", "2"}
+        moved = registry.history()[before:]
+        assert [move.version for move in moved] in ([], [aliases["champion"]])
+        champion, previous = (registry.version(aliases[name]).tags for name in ("champion", "previous"))
+        assert "champion.until" not in champion and previous["champion.replaced_by"] == aliases["champion"]
+        if ended != -signal.SIGKILL:
+            break
+        killed += 1
+    assert ended == 0 and killed >= 3
+
+
+def test_of_two_promotions_at_once_the_second_is_decided_against_the_first(kitchen):
+    recipes = [kitchen.model("good", right=19), kitchen.model("bad", right=2)]
+    context = multiprocessing.get_context("fork")
+    together = context.Barrier(2)
+
+    def promote(recipe: Recipe) -> None:
+        together.wait()
+        kitchen.decide(recipe)
+
+    processes = [context.Process(target=promote, args=(recipe,)) for recipe in recipes]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(300)
+    assert [process.exitcode for process in processes] == [0, 0]
+    good, bad = (registry_version(kitchen, recipe) for recipe in recipes)
+    assert kitchen.aliases()["champion"] == good  # whoever came first
+    against = {recipe.name: kitchen.decision(recipe)["champion"]["version"] for recipe in recipes}
+    assert against in ({"good": None, "bad": good}, {"good": bad, "bad": None})
+
+
+def registry_version(kitchen: Kitchen, recipe: Recipe) -> str:
+    model = compare(recipe, kitchen.root).cells["aligned_model", recipe.name].artifact
+    return kitchen.registry.version_of(model.digest).version
+
+
+def test_a_champion_that_another_machine_set_meanwhile_is_not_overrun(kitchen):
+    first, second = kitchen.model("first", right=10), kitchen.model("second", right=12)
+    kitchen.decide(first)
+    promote_by_hand(second, kitchen.tracking, "from elsewhere, where no lock of ours holds")
+    late = Move(action="promotion", version="1", before="1", why="decided before that", who="x", when=now())
+    with pytest.raises(ChampionMoved, match="version 2 is champion now"):
+        kitchen.registry.move(late)
+    assert kitchen.aliases()["champion"] == "2"
