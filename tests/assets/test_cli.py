@@ -101,7 +101,8 @@ def test_a_training_that_stands_at_a_step_under_other_settings_is_no_restart_fro
     # The UI comes this way.
     comparison = compare(load_recipe(str(recipe)), root)
     cell = comparison.cells["base_model", "own"]
-    watch = SimpleNamespace(starts_anew=False, stands_in_the_way=lambda recipe, asset: "")
+    anybody = {"run_id": "run", "launch": "launch", "stands_in_the_way": lambda recipe, asset: ""}
+    watch = SimpleNamespace(starts_anew=False, **anybody)
     with pytest.raises(StageFailed, match="at step 120") as failed:
         stage.make(cell, comparison, Pipeline(root=str(root)), watch)
     assert failed.value.exit_code == 2 and not (root / "base_model" / cell.fingerprint).exists()
