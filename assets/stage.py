@@ -20,6 +20,16 @@ from typing import Any
 import dagster as dg
 
 from assets.budget import stands_in_the_way
+from assets.causes import (
+    BAD_INPUT_EXIT_CODE,
+    BUSY_EXIT_CODE,
+    FINAL_EXIT_CODES,
+    REFUSED_EXIT_CODE,
+    REQUEUE_EXIT_CODE,
+    as_told,
+    explain,
+    saved,
+)
 from assets.chain import CHAIN, Link
 from assets.notices import tell
 from assets.patience import Patience, Retries
@@ -31,7 +41,6 @@ from resources.profile import Profile, Size, load_profile
 from resources.tracking import Tracking, artifact_key
 from training import artifact
 from training.artifact import Artifact
-from training.attempt import verdict
 from training.job import DataError, InputArtifact, Job, RunSettings, write_job
 from training.progress import MESSAGES_FILE, METRICS_FILE, SAVED
 from training.recipe import Recipe, load_recipe, recipe_as_data, recipe_folders
@@ -40,8 +49,6 @@ from training.records import read_record
 log = logging.getLogger(__name__)
 
 HANDLE_FILE = "handle.json"
-BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, REQUEUE_EXIT_CODE, BUSY_EXIT_CODE = 2, 3, 75, 76
-FINAL_EXIT_CODES = (BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE)  # every further attempt would end in the same way
 BUSY_SECONDS = 2.0
 # Of the orchestrator's environment; a proxy's address may hold a password, which no job file is to hold.
 PASSED_VARIABLES = ("PEDIGREE_DATA", "OMP_WAIT_POLICY", "PEDIGREE_FETCH_ALLOW", "PEDIGREE_FETCH_MAX_GB")
@@ -382,13 +389,13 @@ def _attempts(backend: Any, task: Task, run: Any, watch: Watch, cell: Cell, watc
         if made is not None:
             return made
         if status.exit_code == REQUEUE_EXIT_CODE and status.state != "cancelled":
-            watch.say(f"{task.key} {_saved(folder)} and stopped; submitting it again")
+            ended = f"ended ({status.reason})" if status.was_ended else f"{saved(folder)} and stopped"
+            watch.say(f"{task.key} {ended}; submitting it again")
         elif status.exit_code == BUSY_EXIT_CODE:
             watch.say(f"{task.key} is being made by another run; waiting for it")
             time.sleep(BUSY_SECONDS)
         elif status.state == "cancelled" or status.exit_code in FINAL_EXIT_CODES or not retries.take():
-            cause = _explain(backend, task, status)
-            raise StageFailed(f"{cell.asset} [{cell.partition}]: {cause}", status.exit_code)
+            raise StageFailed(f"{cell.asset} [{cell.partition}]: {explain(backend, task, status)}", status.exit_code)
         else:
             watch.say(
                 f"{task.key} ended without its artifact ({status.reason}){retries.why}; trying again, "
@@ -426,7 +433,7 @@ def _follow(backend: Any, task: Task, folder: Path, run: Any, watch: Watch, cell
         training.see(rows, is_last=status.is_over)
         is_saved |= saved
         if status.is_over:
-            return _unless_ended(_as_told(status, folder, handle, is_saved=is_saved), handle, watching)
+            return _unless_ended(as_told(status, folder, is_saved=is_saved), handle, watching)
         time.sleep(backend.poll_seconds)
 
 
@@ -447,7 +454,7 @@ def _leave(backend: Any, task: Task, folder: Path, watch: Watch, cell: Cell, wat
             backend.cancel(handle)
 
     others = watching.leave(end)
-    kept = f"it {_saved(folder)}" if artifact.checkpoint_step(folder) is not None else "finished ranks are kept"
+    kept = f"it {saved(folder)}" if artifact.checkpoint_step(folder) is not None else "finished ranks are kept"
     _tell(
         f"this run was cancelled; the job goes on, watched by {_names(others)}"
         if others
@@ -466,21 +473,6 @@ def _tell(text: str, cell: Cell, watch: Watch, is_news: bool = True) -> None:
 
 def _names(watchers: list[Watcher]) -> str:
     return ", ".join(map(str, watchers))
-
-
-def _saved(folder: Path) -> str:
-    step = artifact.checkpoint_step(folder)
-    return "saved its state" if step is None else f"saved its state at step {step}"
-
-
-def _as_told(status: Status, folder: Path, handle: Handle, *, is_saved: bool) -> Status:
-    """How the job ended by its own word: torchrun makes 1 of every code of its processes."""
-    if status.state == "succeeded":
-        return status
-    told = verdict(folder, handle.id)
-    if told is not None:
-        return replace(status, exit_code=told["exit_code"])
-    return replace(status, exit_code=REQUEUE_EXIT_CODE) if is_saved else status
 
 
 def _running(backend: Any, task: Task, folder: Path) -> Handle | None:
@@ -548,17 +540,6 @@ def _row(line: bytes) -> dict[str, Any] | None:
         return json.loads(line)
     except ValueError:
         return None  # a line torn by a kill; Progress closes it before it writes on
-
-
-def _explain(backend: Any, task: Task, status: Status) -> str:
-    """Why a stage ended, for the person who reads that it failed."""
-    if status.exit_code == REQUEUE_EXIT_CODE:
-        return f"somebody cancelled its job ({status.reason}); it {_saved(Path(task.folder))}; run it again to go on"
-    if status.state == "cancelled":
-        return status.reason  # what the job itself said last is no cause of that
-    tail = backend.log_tail(task.folder, 40)
-    errors = [line.removeprefix("error: ") for line in tail.splitlines() if line.startswith("error: ")]
-    return errors[-1] if errors else f"{status.reason or status.state} (exit code {status.exit_code})\n{tail}"
 
 
 def _environment() -> dict[str, str]:

@@ -18,7 +18,7 @@ from training.job import Job, RunSettings, write_job
 # In a module of its own, so that pool workers and the nodes of a cluster import it. A fault strikes before its rank, in
 # as many attempts as the list has it.
 TOY = """
-import os, signal, sys
+import os, signal, sys, time
 from pathlib import Path
 from training.job import DataError, Outcome
 from training.runner import main
@@ -33,14 +33,14 @@ def run_rank(job, work, rank):
         if where == rank and not struck.exists():
             struck.touch()
             strike(how, rank)
-    (work.path / f"{rank}.txt").write_text(f"rank {rank}")
+    with open(work.path / f"{rank}.txt", "a") as stream:  # made twice, a rank stands there twice
+        stream.write(f"rank {rank}\\n")
     return {"files": [f"{rank}.txt"]}
 
 def strike(how, rank):
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "sleep":
-        import time
         time.sleep(300)
     raise (DataError if how == "bad" else RuntimeError)(f"rank {rank} met a fault")
 

@@ -22,7 +22,7 @@ ATTEMPTS_FOLDER = "attempts"
 VARIABLE = "PEDIGREE_ATTEMPT"  # the attempt's name, given by whoever starts the stage and reads how it ended
 # Of what the processes of one attempt say: what every further attempt would say too, then who is waited for, then that
 # the state is saved. A process that the launcher ended because of another one says something else, or nothing.
-_SPEAKS_FIRST = (2, 3, 76, 75, 1)
+_SPEAKS_FIRST = (2, 3, 4, 76, 75, 1)
 
 
 def attempt_name() -> str:

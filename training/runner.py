@@ -1,8 +1,9 @@
 """Run one job: verify its inputs, do the missing work, commit the artifact last.
 
 `python -m training job.json` and `python -m evaluation job.json` are this module with a table of stages. Exit codes: 0
-committed (or already there), 2 bad input, 3 an input was refused by a gate or check, 75 stopped on request and
-resumable, 76 another live process is making the same artifact, 1 anything else.
+committed (or already there), 2 bad input, 3 an input was refused by a gate or check, 4 ranks are missing that a
+finishing job does not make, 75 stopped on request and resumable, 76 another live process is making the same artifact, 1
+anything else.
 """
 
 from __future__ import annotations
@@ -42,11 +43,17 @@ log = logging.getLogger(__name__)
 
 REQUEUE_EXIT_CODE = 75
 BUSY_EXIT_CODE = 76
+MISSING_RANKS_EXIT_CODE = 4
+NAMED_RANKS = 10  # of those that are missing, in a sentence
 RANKS_FOLDER = "ranks"
 
 
 class StopRequested(Exception):
     """A signal asked the job to stop; its state is saved and the same command goes on from there."""
+
+
+class RanksMissing(RuntimeError):
+    """A finishing job found more ranks missing than it makes itself."""
 
 
 @contextmanager
@@ -80,6 +87,9 @@ def main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
     parser.add_argument(
         "--ranks", default="", help="comma-separated ranks to run, committing nothing; or i/n for every n-th from i"
     )
+    parser.add_argument(
+        "--finish", type=float, default=1.0, metavar="SHARE", help="refuse when more of the ranks than this are missing"
+    )
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
@@ -90,7 +100,7 @@ def main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
     try:
         if job.stage in stages and _knows_no_frames(stages[job.stage]):
             leave_pandas_out()
-        code = run_job(job, stages, ranks=options.ranks)
+        code = run_job(job, stages, ranks=options.ranks, missing_share=options.finish)
         attempt.ended(code)
         return code
     except (RecipeError, DataError) as error:
@@ -99,6 +109,8 @@ def main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
         return _fail(3, error, attempt)
     except LeaseHeld as error:
         return _fail(BUSY_EXIT_CODE, error, attempt)
+    except RanksMissing as error:
+        return _fail(MISSING_RANKS_EXIT_CODE, error, attempt)
     except StopRequested as error:
         log.info("stopped: %s", error)
         attempt.ended(REQUEUE_EXIT_CODE, str(error))
@@ -122,8 +134,11 @@ def _fail(code: int, error: object, attempt: Attempt) -> int:
     return code
 
 
-def run_job(job: Job, stages: Mapping[str, Stage], *, ranks: str = "") -> int:
-    """Run `job` to its artifact. Returns 0; a committed artifact is left as it is."""
+def run_job(job: Job, stages: Mapping[str, Stage], *, ranks: str = "", missing_share: float = 1.0) -> int:
+    """Run `job` to its artifact. Returns 0; a committed artifact is left as it is.
+
+    RanksMissing when more than `missing_share` of a fan-out's ranks were not made by its tasks.
+    """
     if job.stage not in stages:
         raise RecipeError(f"job.stage: {job.stage!r} is not one of {', '.join(stages)}")
     stage = stages[job.stage]
@@ -146,11 +161,11 @@ def run_job(job: Job, stages: Mapping[str, Stage], *, ranks: str = "") -> int:
         log.warning("stage %s runs in one process; the other %d have nothing to do", stage.name, processes - 1)
     with Lease(folder) as lease:
         if artifact.find(folder) is None:  # another process may have finished between the look above and the lease
-            _run_and_commit(job, stage, folder, lease)
+            _run_and_commit(job, stage, folder, lease, missing_share)
     return 0
 
 
-def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: Lease) -> None:
+def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: Lease, missing_share: float) -> None:
     write_job(job, folder / "job.json")
     work = _work(folder)
     lease.goes_on = SignsOfLife(lambda: work.progress.num_lines, job.run.hang_seconds)
@@ -158,7 +173,7 @@ def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: Lease) -> None:
     earlier = sum(spent.get("wall_seconds", 0.0) for spent in _spent(folder))
     started = time.monotonic()
     try:
-        outcome = _run_stage(job, stage, work)
+        outcome = _run_stage(job, stage, work, missing_share)
         seconds = time.monotonic() - started
         node_hours = _node_hours(job, stage, seconds, earlier)
         outcome = _with_numerics(job, stage, _with_balance(job, stage, outcome), work)
@@ -171,10 +186,10 @@ def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: Lease) -> None:
     shutil.rmtree(folder / RANKS_FOLDER, ignore_errors=True)
 
 
-def _run_stage(job: Job, stage: Stage, work: Work) -> Outcome:
+def _run_stage(job: Job, stage: Stage, work: Work, missing_share: float) -> Outcome:
     module = _module(stage)
     if hasattr(module, "num_ranks"):
-        results = _run_missing_ranks(job, stage, module, work)
+        results = _run_missing_ranks(job, stage, module, work, missing_share)
         return module.finish(job, work, results)
     return module.run(job, work)
 
@@ -234,10 +249,16 @@ def _module(stage: Stage) -> ModuleType:
 # Ranks: the unit of resuming in data stages. A rank's mark holds its result and its files' checksums.
 
 
-def _run_missing_ranks(job: Job, stage: Stage, module: ModuleType, work: Work) -> list[dict[str, Any]]:
+def _run_missing_ranks(
+    job: Job, stage: Stage, module: ModuleType, work: Work, missing_share: float
+) -> list[dict[str, Any]]:
     total = module.num_ranks(job)
     done = {rank: result for rank in range(total) if (result := finished_rank(work.path, rank)) is not None}
     missing = [rank for rank in range(total) if rank not in done]
+    if len(missing) > missing_share * total:
+        named = ", ".join(map(str, missing[:NAMED_RANKS]))
+        more = f" and {len(missing) - NAMED_RANKS} more" if len(missing) > NAMED_RANKS else ""
+        raise RanksMissing(f"{len(missing)} of {total} ranks were not made: {named}{more}")
     if done and missing:
         log.info("%d of %d ranks were finished before; %d to do", len(done), total, len(missing))
     for rank, result in _each_rank(job, stage, missing):

@@ -16,6 +16,8 @@ from typing import Any, Literal, Protocol
 
 from resources.compute.size import Size
 
+MISSING_RANKS_EXIT_CODE = 4
+
 State = Literal["pending", "running", "succeeded", "failed", "cancelled", "lost"]
 
 
@@ -25,7 +27,9 @@ class Task:
 
     `key` is unique for what is made (asset and fingerprint); a backend never runs two tasks with one key at once.
     `argv` is what comes after the interpreter. `folder` takes logs and exit status. With `num_tasks` > 1 a backend of
-    several nodes runs that many ranges of ranks first (`--ranks i/n` is added), then the plain command, which finishes.
+    several nodes runs that many ranges of ranks first (`--ranks i/n` is added), then a job that finishes (`--finish
+    share`): it makes at most that share of the ranks itself, and ends with MISSING_RANKS_EXIT_CODE when more are
+    missing.
     """
 
     key: str
@@ -54,7 +58,10 @@ class Handle:
 class Status:
     """What a backend knows of a task. `reason` is for people; `exit_code` is None where there was none.
 
-    A pending task has been so for `pending_seconds`; it `is_stuck` when no waiting ends what it waits for.
+    A pending task has been so for `pending_seconds`; it `is_stuck` when no waiting ends what it waits for. One that is
+    over `was_ended` when something else than its own exit ended it (a signal, the scheduler): then `reason` says more
+    than the job's own words. `attempt` is the name under which the job's processes told how they ended, and `log` the
+    file with their output. `parts` are the tasks of a fan-out that ended otherwise than well.
     """
 
     state: State
@@ -62,6 +69,10 @@ class Status:
     exit_code: int | None = None
     pending_seconds: float = 0.0
     is_stuck: bool = False
+    was_ended: bool = False
+    attempt: str = ""
+    log: str = "log.txt"
+    parts: tuple[Status, ...] = ()
 
     @property
     def is_over(self) -> bool:
@@ -95,8 +106,8 @@ class Backend(Protocol):
         """The last task submitted with this key; None when there never was one."""
         ...
 
-    def log_tail(self, folder: str, lines: int) -> str:
-        """The last lines of the task's output."""
+    def log_tail(self, folder: str, lines: int, attempt: str = "") -> str:
+        """The last lines that the task's last attempt wrote; empty when that is not the one called `attempt`."""
         ...
 
 
@@ -116,6 +127,8 @@ LAUNCHER = ("-m", "torch.distributed.run", "--signals-to-handle=SIGTERM,SIGINT,S
 
 
 LOCK_FILE = "submit.lock"
+TAIL_BYTES = 65_536
+ATTEMPT_MARK = "--- attempt "  # how the line begins that stands in a log before what an attempt wrote
 
 
 @contextmanager
@@ -147,11 +160,17 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
     os.replace(temporary, path)
 
 
-def tail(path: Path, lines: int) -> str:
-    """The last `lines` lines of a text file; empty when there is none."""
+def tail(path: Path, lines: int, attempt: str = "") -> str:
+    """The last `lines` lines of a log's last attempt; empty when there is none, or it is not the one called `attempt`.
+
+    A log is appended to by every attempt. One without marks is taken as a whole.
+    """
     try:
-        with open(path, "rb") as stream:
-            stream.seek(max(0, path.stat().st_size - 65_536))
-            return "\n".join(stream.read().decode("utf-8", "replace").splitlines()[-lines:])
+        text = path.read_bytes()
     except FileNotFoundError:
         return ""
+    mark, _, own = text[text.rfind(b"\n" + ATTEMPT_MARK.encode()) + 1 :].partition(b"\n")
+    if attempt and not mark.startswith(f"{ATTEMPT_MARK}{attempt} ".encode()):
+        return ""
+    own = own if mark.startswith(ATTEMPT_MARK.encode()) else text
+    return "\n".join(own[-TAIL_BYTES:].decode("utf-8", "replace").splitlines()[-lines:])

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from resources.compute.base import Handle, Status, Task, interpreter_argv, read_json, submit_lock, tail, write_json
@@ -81,7 +82,8 @@ class LocalBackend:
         known = read_json(folder / EXIT_FILE)
         if known is None or known["pid"] != pid:
             return None
-        return _status_of(known["exit_code"], was_cancelled=_was_cancelled(folder, pid))
+        status = _status_of(known["exit_code"], was_cancelled=_was_cancelled(folder, pid))
+        return status if status.state == "succeeded" else replace(status, attempt=str(pid))
 
     def cancel(self, handle: Handle) -> None:
         """SIGTERM to the whole group; after a grace of 20 s SIGKILL for all that the task started, wherever it is."""
@@ -118,9 +120,9 @@ class LocalBackend:
             return None
         return Handle(backend=self.name, id=str(process["pid"]), key=key, folder=folder)
 
-    def log_tail(self, folder: str, lines: int) -> str:
-        """The last lines of `log.txt`."""
-        return tail(Path(folder) / LOG_FILE, lines)
+    def log_tail(self, folder: str, lines: int, attempt: str = "") -> str:
+        """The last lines of `log.txt` that the last attempt wrote, if that is the one called `attempt`."""
+        return tail(Path(folder) / LOG_FILE, lines, attempt)
 
 
 # The processes that this one started: an ended child that nobody waits for would look alive.
@@ -136,7 +138,8 @@ def _status_of(code: int, *, was_cancelled: bool) -> Status:
     if code == 0:
         return Status(state="succeeded", exit_code=0)
     reason = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    return Status(state="cancelled" if was_cancelled else "failed", reason=reason, exit_code=code)
+    state = "cancelled" if was_cancelled else "failed"
+    return Status(state=state, reason=reason, exit_code=code, was_ended=code < 0)
 
 
 def _lost(*, was_cancelled: bool) -> Status:

@@ -44,6 +44,9 @@ class Size(Record):
         default="none", description="activations made again in the backward pass instead of kept"
     )
     retries: int = Field(default=1, ge=0, description="further attempts in a row without progress")
+    missing_ranks_share: float = Field(
+        default=0.0, ge=0, le=1, description="of a fan-out's ranks, which its finishing job makes itself; more fail it"
+    )
     sample_steps: int = Field(default=0, ge=0, description="between two text samples of a training run; 0: four in it")
     evaluation_steps: int = Field(default=0, ge=0, description="between two looks at held-out text; 0: four in a run")
     price_per_hour: float = Field(default=0.0, ge=0, description="in the unit of your bills, for one node")

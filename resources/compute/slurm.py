@@ -22,7 +22,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from resources.compute.base import (
+    ATTEMPT_MARK,
     LAUNCHER,
+    MISSING_RANKS_EXIT_CODE,
     Handle,
     Status,
     Task,
@@ -33,7 +35,7 @@ from resources.compute.base import (
     write_json,
 )
 from resources.compute.size import SlurmSettings
-from resources.compute.slurm_states import PENDING, RUNNING, status_of
+from resources.compute.slurm_states import NAME_OF_ARRAY_TASK, NAME_OF_JOB, PENDING, RUNNING, status_of
 
 SCRIPT_FILE, ARRAY_SCRIPT_FILE, JOB_FILE, LOG_FILE = "job.sh", "array-job.sh", "slurm.json", "log.txt"
 CALL_SECONDS = 30.0  # a client waits about 10 s for a dead controller
@@ -41,7 +43,6 @@ UNCERTAIN_SECONDS = 60.0  # how long a submission without an answer is looked fo
 SETTLE_SECONDS = 3.0  # a submission that timed out may still be in the controller's queue of calls
 SILENCE_SECONDS = 3600.0  # jobs run on while the controller is away; after this long a job counts as lost
 SIGNAL_SECONDS_BEFORE_END = 60
-REQUEUE_EXIT_CODE = 75
 
 # What the nodes need to find programs and say who runs; everything else is named in the profile.
 PASSED_ON = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SHELL", "USER")
@@ -66,6 +67,7 @@ class SlurmBackend:
         self._settings = settings
         self.poll_seconds = settings.poll_seconds
         self._silent_since: float | None = None
+        self._seen: dict[str, Status] = {}  # tasks of arrays that ended otherwise than well, by attempt
 
     def render(self, task: Task) -> str:
         """The sbatch script of the job that ends the task (its only one, unless it fans out)."""
@@ -81,9 +83,10 @@ class SlurmBackend:
                 return there
             token = _unanswered(task.key, folder) or secrets.token_hex(8)
             self._note(task.key, folder, job="", token=token)
-            dependency = [f"--dependency=afterany:{self._array(task, token)}"] if task.num_tasks > 1 else []
+            array = self._array(task, token) if task.num_tasks > 1 else ""
+            dependency = [f"--dependency=afterany:{array}"] if array else []
             job = _submit(self.render(task), folder / SCRIPT_FILE, dependency, token)
-            return self._note(task.key, folder, job=job, token=token)
+            return self._note(task.key, folder, job=job, token=token, array=array)
 
     def _array(self, task: Task, token: str) -> str:
         """The job id of the fan-out's array, which an interrupted submission may have left in the queue."""
@@ -98,16 +101,29 @@ class SlurmBackend:
         except SlurmError as error:
             return self._without_controller(handle, str(error))
         self._silent_since = None
-        array = _AWAITED.match(fields.get("Dependency", ""))
-        return status_of(fields) if array is None else self._of_fan_out(array[1], status_of(fields))
+        status, awaited = status_of(fields), _AWAITED.match(fields.get("Dependency", ""))
+        if awaited is not None:
+            return self._of_fan_out(awaited[1], status)
+        if status.exit_code == MISSING_RANKS_EXIT_CODE:
+            array = (read_json(Path(handle.folder) / JOB_FILE) or {}).get("array", "")
+            self._tasks(array)
+            ended = (one for name, one in sorted(self._seen.items()) if name.startswith(f"{array}_"))
+            return replace(status, parts=tuple(ended))
+        return status
+
+    def _tasks(self, array: str) -> list[Status]:
+        """What the controller knows of an array's tasks. It soon forgets; tasks that did not end well are kept here."""
+        try:
+            lines = _call(["scontrol", "-o", "show", "job", array]).splitlines()
+        except SlurmError:
+            return []
+        found = [status_of(fields) for fields in map(_fields, lines) if "JobState" in fields]
+        self._seen |= {one.attempt: one for one in found if one.state in ("failed", "cancelled")}
+        return found
 
     def _of_fan_out(self, array: str, finishing: Status) -> Status:
         """Where a fan-out's array is, while the job that finishes waits for it."""
-        try:
-            tasks = [_fields(line) for line in _call(["scontrol", "-o", "show", "job", array]).splitlines()]
-        except SlurmError:
-            return finishing
-        found = [status_of(task) for task in tasks if "JobState" in task]
+        found = self._tasks(array)
         nodes = sorted(status.reason for status in found if status.state == "running")
         if nodes:
             return Status(state="running", reason=f"its fan-out runs on {', '.join(nodes)}")
@@ -140,19 +156,21 @@ class SlurmBackend:
         if note["job"]:
             return self._handle(key, folder, note["job"])
         # Whoever wrote this note ended before Slurm's answer came.
-        job = _queued(job_name(key, folder), token=note["token"])
-        return self._note(key, folder, job=job, token=note["token"]) if job else None
+        name, token = job_name(key, folder), note["token"]
+        job = _queued(name, token=token)
+        array = _queued(array_name(name), token=token) or ""
+        return self._note(key, folder, job=job, token=token, array=array) if job else None
 
-    def _note(self, key: str, folder: Path, *, job: str, token: str) -> Handle:
-        write_json(folder / JOB_FILE, {"key": key, "job": job, "token": token})
+    def _note(self, key: str, folder: Path, *, job: str, token: str, array: str = "") -> Handle:
+        write_json(folder / JOB_FILE, {"key": key, "job": job, "token": token, "array": array})
         return Handle(backend=self.name, id=job, key=key, folder=str(folder))
 
     def _handle(self, key: str, folder: Path, job: str | None) -> Handle | None:
         return None if job is None else Handle(backend=self.name, id=job, key=key, folder=str(folder))
 
-    def log_tail(self, folder: str, lines: int) -> str:
-        """The last lines of `log.txt`."""
-        return tail(Path(folder) / LOG_FILE, lines)
+    def log_tail(self, folder: str, lines: int, attempt: str = "") -> str:
+        """The last lines of `log.txt` that the last attempt wrote, if that is the one called `attempt`."""
+        return tail(Path(folder) / LOG_FILE, lines, attempt)
 
 
 # Rendering
@@ -172,9 +190,11 @@ def render(task: Task, settings: SlurmSettings) -> str:
     """The sbatch script of a task, as text. SlurmError names a value that may not stand in an #SBATCH line."""
     distributed = task.size.nodes > 1 and task.num_tasks == 1
     head = _head(task, settings, name=job_name(task.key, Path(task.folder)), log=LOG_FILE, distributed=distributed)
+    head += _says_attempt(NAME_OF_JOB)
     if distributed:
         return "\n".join([*head, *_torchrun(task, settings), ""])
-    return "\n".join([*head, f"exec {shlex.join(interpreter_argv(task, _python(settings)))}", ""])
+    finishes = ["--finish", f"{task.size.missing_ranks_share:g}"] if task.num_tasks > 1 else []
+    return "\n".join([*head, f"exec {shlex.join([*interpreter_argv(task, _python(settings)), *finishes])}", ""])
 
 
 def render_array(task: Task, settings: SlurmSettings) -> str:
@@ -182,6 +202,7 @@ def render_array(task: Task, settings: SlurmSettings) -> str:
     name = array_name(job_name(task.key, Path(task.folder)))
     head = _head(task, settings, name=name, log="log-%a.txt", distributed=False)
     head.insert(1, f"#SBATCH --array=0-{task.num_tasks - 1}")
+    head += _says_attempt(NAME_OF_ARRAY_TASK)
     command = shlex.join(interpreter_argv(task, _python(settings)))
     return "\n".join([*head, f'exec {command} --ranks "$SLURM_ARRAY_TASK_ID/{task.num_tasks}"', ""])
 
@@ -221,6 +242,14 @@ def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distribut
     if size.threads:
         exports["OMP_NUM_THREADS"] = str(size.threads)
     return lines + [f"export {_checked_variable(one)}={shlex.quote(exports[one])}" for one in sorted(exports)]
+
+
+def _says_attempt(name: str) -> list[str]:
+    """Name the attempt for the stage's own record of it (training/attempt.py), and mark its beginning in the log."""
+    return [
+        f"export PEDIGREE_ATTEMPT={name}",
+        f'echo "{ATTEMPT_MARK}$PEDIGREE_ATTEMPT on $(hostname), $(date -Is)" >&2',
+    ]
 
 
 def _torchrun(task: Task, settings: SlurmSettings) -> list[str]:

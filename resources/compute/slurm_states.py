@@ -71,7 +71,13 @@ _LIMIT_OF_ONE_JOB = re.compile(r"(Assoc|QOS)Max\w+Per(Job|Node)(Limit)?|QOSMin\w
 _LIMIT_OF_ALL = re.compile(r"(Assoc|QOS)(Grp|Max)\w+|Max\w+PerAccount|Association\w+|QOS\w+Limit|AccountingPolicy")
 # A stage that does not handle the early signal ends of it, before Slurm calls that a time-out.
 WARNED = "the job was told to end, as happens before the time limit; raise `hours` in the profile, or run again"
+REQUEUE_EXIT_CODE = 75
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
+
+
+# The same name, in a script: a requeued job keeps its id, and its last attempt's words are not this one's.
+NAME_OF_JOB = '"$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"'
+NAME_OF_ARRAY_TASK = '"${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID.${SLURM_RESTART_COUNT:-0}"'
 
 
 def status_of(fields: dict[str, str]) -> Status:
@@ -86,9 +92,26 @@ def status_of(fields: dict[str, str]) -> Status:
     if state == "COMPLETED":
         return Status(state="succeeded", exit_code=0)
     exit_code = int(code) or (-int(sign) if sign.isdigit() and int(sign) else None)
+    if state == "PREEMPTED":
+        exit_code = REQUEUE_EXIT_CODE  # other jobs went first; that is no failure of this one
     meaning = WARNED if (state, exit_code) == ("FAILED", -signal.SIGTERM) else ENDED.get(state, "unknown here")
     said = f"{state}: {meaning} (exit {fields.get('ExitCode', '?')})"
-    return Status(state="cancelled" if state == "CANCELLED" else "failed", reason=said, exit_code=exit_code)
+    return Status(
+        state="cancelled" if state == "CANCELLED" else "failed",
+        reason=said,
+        exit_code=exit_code,
+        was_ended=state != "FAILED" or not int(code),
+        attempt=_attempt(fields),
+        log=f"log-{fields['ArrayTaskId']}.txt" if "ArrayTaskId" in fields else "log.txt",
+    )
+
+
+def _attempt(fields: dict[str, str]) -> str:
+    """The name of the job's last attempt, as its script gives it; empty where Slurm does not say how often it began."""
+    if "Restarts" not in fields:
+        return ""
+    job = f"{fields['ArrayJobId']}_{fields['ArrayTaskId']}" if "ArrayTaskId" in fields else fields["JobId"]
+    return f"{job}.{fields['Restarts']}"
 
 
 def _waits_for(reason: str) -> tuple[str, bool]:

@@ -35,6 +35,8 @@ def supervise(folder: str, key: str, lock: int, command: list[str]) -> None:
     os.close(lock)
     for stale in glob.glob(os.path.join(glob.escape(folder), "attempts", f"{pid}.*")):  # of a process that had this id
         os.unlink(stale)
+    # The beginning of an attempt in the log; base.ATTEMPT_MARK.
+    print(f"--- attempt {pid} on {os.uname().nodename}, {time.strftime('%Y-%m-%dT%H:%M:%S%z')}", flush=True)
     code = run(command, pid)
     if not owns_orphans:
         os.killpg(0, signal.SIGTERM)

@@ -106,7 +106,7 @@ def test_a_fan_out_runs_every_range_and_then_finishes(slurm, backend, tmp_path):
     assert wait(backend, backend.submit(task)).state == "succeeded"
     lines = (tmp_path / "ran").read_text().splitlines()
     assert sorted(line.split("]")[0] for line in lines[:3]) == [f"['--ranks', '{i}/3'" for i in range(3)]
-    assert lines[3].startswith("[] on node")  # the finishing job ran last
+    assert lines[3].startswith("['--finish', '0'] on node")  # the finishing job ran last
     assert len(lines) == 4
 
 

@@ -136,7 +136,8 @@ def test_cancel_lets_the_task_save_and_ends_its_children_too(tmp_path):
     handle = LocalBackend().submit(task_of(tmp_path, code, str(tmp_path / "mark")))
     child = int(wait_for(tmp_path / "mark"))
     LocalBackend().cancel(handle)
-    assert LocalBackend().poll(handle) == Status(state="cancelled", reason="exit code 75", exit_code=75)
+    ended = Status(state="cancelled", reason="exit code 75", exit_code=75, attempt=handle.id)
+    assert LocalBackend().poll(handle) == ended
     assert (tmp_path / "mark.saved").read_text() == "saved"
     deadline = time.monotonic() + 5
     while lives(child):

@@ -41,11 +41,15 @@ ONE_NODE = """\
 
 export OMP_NUM_THREADS=2
 export PEDIGREE_DATA='/data/it'"'"'s $here'
+export PEDIGREE_ATTEMPT="$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"
+echo "--- attempt $PEDIGREE_ATTEMPT on $(hostname), $(date -Is)" >&2
 exec /opt/python -m training /runs/f/job.json
 """
 
 TWO_NODES = """\
 export OMP_NUM_THREADS=2
+export PEDIGREE_ATTEMPT="$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"
+echo "--- attempt $PEDIGREE_ATTEMPT on $(hostname), $(date -Is)" >&2
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 MASTER_ADDR=$(scontrol -o show node "$first" | grep -o "NodeAddr=[^ ]*" | cut -d= -f2)
 export MASTER_ADDR="${MASTER_ADDR:-$first}" MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))

@@ -13,10 +13,10 @@ import time
 import pytest
 
 from training import artifact
-from training.job import InputArtifact, Job, RefusedInput, RunSettings
+from training.job import InputArtifact, Job, RefusedInput, RunSettings, write_job
 from training.lease import Lease
 from training.progress import read_metrics
-from training.runner import run_job
+from training.runner import main, run_job
 from training.stages import Stage
 from training.workers import each_result
 
@@ -172,6 +172,17 @@ def test_array_tasks_do_their_ranks_and_the_plain_command_commits(tmp_path, stag
         run_job(toy_job(tmp_path), stages, ranks=ranks)
         assert artifact.find(tmp_path / "out" / "f") is None
     run_job(toy_job(tmp_path), stages)
+    assert ranks_run(tmp_path) == ["0", "1", "2"] and artifact.find(tmp_path / "out" / "f") is not None
+
+
+def test_a_finishing_job_makes_the_share_of_the_ranks_that_it_may_and_no_rank_more(tmp_path, stages, capsys):
+    job = toy_job(tmp_path)
+    write_job(job, tmp_path / "job.json")
+    run_job(job, stages, ranks="0,2")
+    assert main([str(tmp_path / "job.json"), "--finish", "0.3"], stages) == 4
+    assert "error: 1 of 3 ranks were not made: 1\n" in capsys.readouterr().err
+    assert ranks_run(tmp_path) == ["0", "2"] and artifact.find(tmp_path / "out" / "f") is None
+    assert main([str(tmp_path / "job.json"), "--finish", "0.34"], stages) == 0
     assert ranks_run(tmp_path) == ["0", "1", "2"] and artifact.find(tmp_path / "out" / "f") is not None
 
 

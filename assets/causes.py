@@ -1,0 +1,89 @@
+"""How a job ended and why, from what the scheduler says, what the job's own processes told, and the log.
+
+A scheduler or supervisor that ended the job comes first: it knows what the job could not tell any more. Otherwise the
+words of this attempt count, and never those of an earlier one, which may stand in the same folder and log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from resources.compute.base import MISSING_RANKS_EXIT_CODE, Status, Task
+from training.artifact import checkpoint_step
+from training.attempt import verdict
+
+BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, REQUEUE_EXIT_CODE, BUSY_EXIT_CODE = 2, 3, 75, 76
+FINAL_EXIT_CODES = (BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE)  # every further attempt would end in the same way
+TAIL_LINES = 40
+NAMED_LOGS = 5  # in a sentence
+
+
+def as_told(status: Status, folder: Path, *, is_saved: bool) -> Status:
+    """How the job ended by its own word: torchrun makes 1 of every code of its processes."""
+    if status.state == "succeeded":
+        return status
+    if status.exit_code == MISSING_RANKS_EXIT_CODE:
+        return _of_fan_out(status, folder)
+    told = verdict(folder, status.attempt) if status.attempt else None
+    if told is not None:
+        return replace(status, exit_code=told["exit_code"])
+    return replace(status, exit_code=REQUEUE_EXIT_CODE) if is_saved else status
+
+
+def explain(backend: Any, task: Task, status: Status) -> str:
+    """Why a stage ended, for the person who reads that it failed."""
+    folder = Path(task.folder)
+    if status.exit_code == REQUEUE_EXIT_CODE:
+        return f"somebody cancelled its job ({status.reason}); it {saved(folder)}; run it again to go on"
+    if status.state == "cancelled" or status.parts:
+        return status.reason  # what the job itself said last is no cause of that
+    tail = backend.log_tail(task.folder, TAIL_LINES, status.attempt)
+    own = _own_words(folder, status) or _last_error(tail)
+    if status.was_ended:
+        return f"{status.reason}; before that the job said: {own}" if own else f"{status.reason}\n{tail}".rstrip()
+    return own or f"{status.reason or status.state} (exit code {status.exit_code})\n{tail}".rstrip()
+
+
+def saved(folder: Path) -> str:
+    """What a job that stopped on request did, as the end of a sentence."""
+    step = checkpoint_step(folder)
+    return "saved its state" if step is None else f"saved its state at step {step}"
+
+
+def _of_fan_out(status: Status, folder: Path) -> Status:
+    """The end of a fan-out whose finishing job found ranks missing: that of most of the tasks that failed."""
+    missing = _own_words(folder, status) or "ranks were not made"
+    if not status.parts:
+        return replace(
+            status, exit_code=1, reason=f"{missing}; Slurm no longer knows why: see log-0.txt, log-1.txt, ..."
+        )
+    causes = [_cause_of(part, folder) for part in status.parts]
+    kinds = [re.sub(r"\d+", "0", cause) for cause in causes]  # which rank, file or byte it was makes no other cause
+    kind, number = Counter(kinds).most_common(1)[0]
+    alike = [part for part, one in zip(status.parts, kinds, strict=True) if one == kind]
+    logs = ", ".join(part.log for part in alike[:NAMED_LOGS])
+    more = f" and {number - NAMED_LOGS} more" if number > NAMED_LOGS else ""
+    reason = (
+        f"{missing}; {number} of {len(causes)} failed tasks of its fan-out: {causes[kinds.index(kind)]} ({logs}{more})"
+    )
+    ended = as_told(alike[0], folder, is_saved=False)
+    final = ended.exit_code if ended.exit_code in (*FINAL_EXIT_CODES, REQUEUE_EXIT_CODE) else 1
+    return replace(status, state=ended.state, reason=reason, exit_code=final, was_ended=True)
+
+
+def _cause_of(part: Status, folder: Path) -> str:
+    return part.reason if part.was_ended else _own_words(folder, part) or part.reason
+
+
+def _own_words(folder: Path, status: Status) -> str:
+    told = verdict(folder, status.attempt) if status.attempt else None
+    return str(told["error"]) if told is not None else ""
+
+
+def _last_error(tail: str) -> str:
+    errors = [line.removeprefix("error: ") for line in tail.splitlines() if line.startswith("error: ")]
+    return errors[-1] if errors else ""

@@ -1,0 +1,82 @@
+"""What becomes of a stage whose fan-out lost tasks, on a real Slurm: a toy stage of six ranks over real jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from assets.stage import StageFailed
+from resources.compute.base import Task
+from resources.compute.slurm import SlurmBackend, array_name, job_name
+from resources.profile import Size, SlurmSettings
+from tests.cluster.minislurm import MiniSlurm
+from tests.toys import made_of, toy_task
+from training.artifact import Artifact
+from training.attempt import read_attempts
+
+pytestmark = pytest.mark.cluster
+
+ONCE = [f"rank {rank}\n" for rank in range(6)]
+
+
+@pytest.fixture
+def backend(slurm: MiniSlurm) -> SlurmBackend:
+    return SlurmBackend(SlurmSettings(partition="main", poll_seconds=0.2))
+
+
+def fan_out(folder: Path, *faults: tuple[int, str], **size) -> Task:
+    """Six ranks in three tasks: task 1 makes ranks 1 and 4."""
+    wanted = Size(**{"backend": "slurm", "nodes": 3, "workers": 1, "memory_gb": 0.25, "hours": 0.1, **size})
+    return toy_task(folder, ranks=6, faults=list(faults), size=wanted, num_tasks=3)
+
+
+def ranks_of(task: Task) -> list[str]:
+    """What the ranks that were made have written."""
+    return [path.read_text() for path in sorted(Path(task.folder).glob("[0-9].txt"))]
+
+
+def submissions(said: list[str]) -> int:
+    """How often the stage was submitted."""
+    return sum(line.startswith("submitted") for line in said)
+
+
+def test_a_cancelled_array_is_no_success_and_no_rank_is_made_by_the_finishing_job(slurm, backend, tmp_path):
+    task = fan_out(tmp_path, (0, "sleep"), (1, "sleep"), (2, "sleep"))
+    backend.submit(task)
+    slurm.wait_until(lambda: len(list((tmp_path / "toys").glob("fault-*"))) == 3, "every task sleeps")
+    slurm.call("scancel", f"--name={array_name(job_name(task.key, Path(task.folder)))}")
+    made, said = made_of(task, backend)
+    assert isinstance(made, StageFailed) and ranks_of(task) == []
+    assert "6 of 6 ranks were not made: 0, 1, 2, 3, 4, 5; 3 of 3 failed tasks of its fan-out: CANCELLED" in str(made)
+    assert submissions(said) == 0  # it is found, and not submitted again: somebody wanted its end
+
+
+def test_a_failed_task_fails_the_stage_with_its_cause_and_the_retry_makes_only_the_missing_ranks(backend, tmp_path):
+    task = fan_out(tmp_path, (1, "raise"))
+    made, said = made_of(task, backend)
+    assert isinstance(made, Artifact) and ranks_of(task) == ONCE
+    cause = "2 of 6 ranks were not made: 1, 4; 1 of 1 failed tasks of its fan-out: RuntimeError: rank 1 met a fault"
+    (retried,) = [line for line in said if "trying again" in line]
+    assert cause in retried and "(log-1.txt)" in retried and submissions(said) == 2
+
+
+def test_bad_input_in_a_task_spends_no_retry_and_a_killed_task_is_told_by_its_signal(backend, tmp_path):
+    task = fan_out(tmp_path, (0, "bad"), (1, "kill"), (2, "bad"))
+    made, said = made_of(task, backend)
+    assert isinstance(made, StageFailed) and made.exit_code == 2 and submissions(said) == 1
+    assert "2 of 3 failed tasks of its fan-out: rank 0 met a fault (log-0.txt, log-2.txt)" in str(made)
+
+
+def test_a_requeued_task_is_no_failure_and_its_attempts_are_told_apart(slurm, backend, tmp_path):
+    task = fan_out(tmp_path, (1, "sleep"))
+    backend.submit(task)
+    slurm.wait_until(lambda: any((tmp_path / "toys").glob("fault-*")), "task 1 sleeps")
+    (sleeper,) = [
+        job for job in slurm.jobs(array_name(job_name(task.key, Path(task.folder)))) if job.get("ArrayTaskId") == "1"
+    ]
+    slurm.call("scontrol", "requeue", sleeper["JobId"])
+    made, said = made_of(task, backend)
+    assert isinstance(made, Artifact) and ranks_of(task) == ONCE and submissions(said) == 0
+    attempts = {one["attempt"].partition("_")[2] for one in read_attempts(Path(task.folder))}
+    assert {"1.0", "1.1"} <= attempts
