@@ -116,7 +116,8 @@ def in_scope(comparison: Comparison) -> list[Cell]:
 
 def cells_due(comparison: Comparison, being_made: frozenset[Key] = frozenset()) -> list[Cell]:
     """What one backfill of the recipe would make: everything in scope that is to do, less what waits for something
-    that is refused, unavailable, out of scope or `being_made` elsewhere."""
+    that is refused, unavailable, out of scope, `being_made` elsewhere, or damaged beyond what can be put back, which is
+    left to a person."""
     allowed = {cell.key for cell in in_scope(comparison)} - being_made
     blocked: set[Key] = set()
     chosen = []
@@ -126,6 +127,7 @@ def cells_due(comparison: Comparison, being_made: frozenset[Key] = frozenset()) 
             or comparison.refused_by(cell) is not None
             or any(key in blocked for key in cell.inputs)
             or cell.state == "unavailable"
+            or (cell.state == "damaged" and cell.artifact is None)
         ):
             blocked.add(cell.key)
         else:

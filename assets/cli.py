@@ -176,6 +176,8 @@ def _status_data(cells: Any) -> dict[str, Any]:
             "fingerprint": cell.fingerprint,
             "recorded": cell.is_recorded,
             "reasons": list(cell.reasons),
+            "way_out": cell.way_out,
+            "remark": cell.remark,
             "refused_by": [gate["name"] for gate in cell.artifact.failed_gates] if cell.artifact else [],
             "numerics": cell.artifact.record.get("numerics") if cell.artifact else None,
         }
@@ -204,29 +206,26 @@ def why(
 
 
 @app.command()
-def verify(recipe: RecipeArgument, root: RootOption = DEFAULT_ROOT, json_: JsonOption = False) -> None:
-    """Read every file of a recipe's artifacts and compare it with its checksum; exit code 1 when one differs."""
-    from training.artifact import damaged_files
+def verify(
+    recipe: RecipeArgument,
+    root: RootOption = DEFAULT_ROOT,
+    mend: Annotated[bool, typer.Option("--mend", help="set aside what has a damaged file, to be made again")] = False,
+    protect: Annotated[
+        bool, typer.Option("--protect", help="let references keep the digests of records by an earlier edition")
+    ] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Read every file and record of a recipe's artifacts and what points to them; exit code 1 when one differs."""
+    from assets.verify import verified
 
-    comparison = compare(read(recipe, root), root.resolve())
-    made = [cell for cell in comparison.cells.values() if cell.artifact is not None]
-    problems = [
-        {"asset": cell.asset, "partition": cell.partition, "problem": line}
-        for cell in made
-        for line in damaged_files(cell.artifact)
-    ]  # type: ignore[arg-type]
+    answer = verified(compare(read(recipe, root), root.resolve(), skip_unavailable=True), mend=mend, protect=protect)
     if json_:
-        print(
-            json.dumps(
-                {"recipe": comparison.recipe.name, "ok": not problems, "verified": len(made), "problems": problems},
-                ensure_ascii=False,
-            )
-        )
+        print(json.dumps(answer.as_json(), ensure_ascii=False))
     else:
-        for problem in problems:
-            print(f"{problem['asset']} [{problem['partition']}]: {problem['problem']}", file=sys.stderr)
-        print(f"{len(made)} artifacts read, {len(problems)} problems")
-    raise typer.Exit(FAILED if problems else OK)
+        for line in answer.lines():
+            print(line, file=sys.stderr)
+        print(f"{answer.verified} artifacts read, {len(answer.problems)} problems")
+    raise typer.Exit(FAILED if answer.problems else OK)
 
 
 @app.command()

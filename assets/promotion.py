@@ -13,8 +13,9 @@ import dagster as dg
 
 from assets.chain import CHAIN
 from assets.stage import Made, Pipeline, StageFailed, Watch, asked_of, make, result_of
-from assets.standing import MODEL, REPAIR, champion_asked, is_stale, registered, superseded, tags_of, unfit
+from assets.standing import MODEL, REPAIR, champion_asked, is_stale, lineage_of, registered, superseded, tags_of, unfit
 from assets.status import Cell, Comparison
+from assets.witnesses import disagreements_of
 from resources.registry import CHAMPION, ChampionMoved, Move, Registry, Version, explained, now, somebody
 from resources.tracking import TrackingError
 
@@ -86,9 +87,10 @@ def promote(made: Made, comparison: Comparison, registry: Registry, run_id: str)
 
     StageFailed, and nothing is touched, when something that the model is made from is not as it was.
     """
-    cells = {**comparison.cells, made.cell.key: replace(made.cell, artifact=made.artifact)}
-    comparison = replace(comparison, cells=cells)
-    problems = unfit(comparison)
+    decided = replace(made.cell, artifact=made.artifact, state="made", reasons=())
+    comparison = replace(comparison, cells={**comparison.cells, decided.key: decided})
+    told = disagreements_of(comparison, [*lineage_of(comparison), *([decided] if made.reused else [])])
+    problems = unfit(comparison) + [sentence for _, sentence in told]
     if problems:
         raise StageFailed(f"{registry.name} is not promoted: {problems[0]}; {REPAIR}", 1)
     champion = registry.holder(CHAMPION)

@@ -31,10 +31,11 @@ from assets.causes import (
     saved,
 )
 from assets.chain import CHAIN, Link
+from assets.found import aside, write_reference
 from assets.notices import tell
 from assets.patience import Patience, Retries
 from assets.settings import observe_used
-from assets.status import START_ANEW, Cell, Comparison, check_begun, compare, seed_of, write_reference
+from assets.status import START_ANEW, Cell, Comparison, check_begun, compare, held_digests, mend, seed_of
 from assets.watchers import Watcher, Watching, watchers_of
 from resources.compute.base import Handle, Status, Task
 from resources.profile import Profile, Size, load_profile
@@ -216,6 +217,8 @@ def make(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -
         )
     if cell.artifact is not None:
         watchers_of(cell.artifact.path)  # removes what a killed one left
+        for line in mend(cell, pipeline.root_path) if cell.state == "damaged" else ():
+            _tell(line, cell, watch)
         write_reference(pipeline.root_path, cell.artifact, cell.partition)
         announce("reused", cell, {})
         url = pipeline.tracking().run_url(artifact_key(cell.asset, cell.fingerprint))
@@ -228,7 +231,7 @@ def make(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -
     if reason := watch.stands_in_the_way(comparison.recipe, cell.asset):
         raise StageFailed(f"{cell.asset} [{cell.partition}]: {reason}", BAD_INPUT_EXIT_CODE)
     job = job_of(cell, comparison, pipeline.loaded_profile().size_for(cell.asset))
-    _set_aside_outdated(Path(job.output))
+    _set_aside(cell, Path(job.output), watch)
     write_job(job, Path(job.output) / "job.json")
     artifact.write_json(Path(job.output) / "recipe.json", recipe_as_data(comparison.recipe))
     announce("started", cell, {})
@@ -272,6 +275,7 @@ def job_of(cell: Cell, comparison: Comparison, size: Size) -> Job:
         seed=seed_of(cell.settings),
         libraries=stage.library_versions(),
         code_revision=code_revision(),
+        replaces=held_digests(comparison, cell),
     )
 
 
@@ -302,10 +306,13 @@ def run_settings(size: Size) -> RunSettings:
     )
 
 
-def _set_aside_outdated(folder: Path) -> None:
-    """An artifact whose inputs were made again with another result keeps its fingerprint: move it away, whole."""
-    if artifact.find(folder) is not None:
-        folder.rename(folder.with_name(f"{folder.name}.replaced-{int(time.time() * 1000)}"))
+def _set_aside(cell: Cell, folder: Path, watch: Watch) -> None:
+    """Move away, whole, what keeps this fingerprint: a damaged artifact, or one whose inputs were made again with
+    another result."""
+    if (folder / artifact.ARTIFACT_FILE).exists():
+        kept = aside(folder, "damaged" if cell.state == "damaged" else "replaced")
+        if cell.state == "damaged":
+            _tell(f"is damaged ({cell.reasons[0]}); set aside as {kept.name} and made again", cell, watch)
 
 
 def code_revision() -> str:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from assets.status import Cell, Comparison, reference_of
+from assets.status import Cell, Comparison
 from resources.registry import CANDIDATE, CHAMPION, Registry, Version
 from resources.tracking import artifact_key
 from training import artifact
-from training.artifact import Artifact
+from training.artifact import Artifact, Damaged
 
-REPAIR = "remove that artifact's folder and run again, which makes it anew"
+REPAIR = "`pedigree verify RECIPE --mend` sets aside what has a damaged file, and a run puts right what is damaged"
 BY_HAND = ("override", "rollback")
 DECISION, MODEL, SCORES, REPORT = "promoted_model", "aligned_model", "model_scores", "contamination_report"
 
@@ -57,9 +57,16 @@ def champion_asked(champion: Version | None, root: Path) -> dict[str, Any]:
 
 def with_digest(root: Path, asset: str, digest: str, record_digest: str) -> Artifact | None:
     """The artifact with this digest, the one with this record digest first; also one that another took the place of."""
-    made = (artifact.find(path.parent) for path in sorted((root / asset).glob(f"*/{artifact.ARTIFACT_FILE}")))
+    made = (_whole(path.parent) for path in sorted((root / asset).glob(f"*/{artifact.ARTIFACT_FILE}")))
     same = [found for found in made if found is not None and found.digest == digest]
     return next((found for found in same if found.record_digest == record_digest), same[0] if same else None)
+
+
+def _whole(folder: Path) -> Artifact | None:
+    try:
+        return artifact.find(folder)
+    except Damaged:
+        return None
 
 
 def is_stale(decision: Artifact, champion: Mapping[str, Any], model: Artifact) -> bool:
@@ -111,36 +118,10 @@ def damage(comparison: Comparison) -> list[str]:
     """What is not as it was made, of the records of all that is there, and of the files of the model and of what its
     decision was made from. (`pedigree verify` reads every file.)"""
     decision = comparison.cells[DECISION, comparison.recipe.name]
-    cells = [cell for cell in (*lineage_of(comparison), decision) if cell.artifact is not None]
-    lines = [line for cell in cells for line in _record_problems(cell, comparison)]
-    read = [cell for cell in cells if cell is decision or cell.key in decision.inputs]
+    cells = (*lineage_of(comparison), decision)
+    lines = [f"{cell.asset} [{cell.partition}]: {line}" for cell in cells if cell.is_damaged for line in cell.reasons]
+    read = [cell for cell in cells if cell.artifact is not None and (cell is decision or cell.key in decision.inputs)]
     return lines + [line for cell in read for line in artifact.damaged_files(cell.artifact)]  # type: ignore[arg-type]
-
-
-def _record_problems(cell: Cell, comparison: Comparison) -> list[str]:
-    """Where what a record says is not what it said when somebody pointed to it."""
-    made = cell.artifact
-    assert made is not None
-    pointed = {"its own seal": made.record.get("record_digest", ""), "its reference": _referred(cell, comparison.root)}
-    lines = [
-        f"{made.path / artifact.ARTIFACT_FILE}: the record is not the one that {who} names"
-        for who, digest in pointed.items()
-        if digest and digest != made.record_digest
-    ]
-    for item in made.record["inputs"]:
-        now = comparison.cells.get((item["asset"], item["partition"]))
-        told = item.get("record_digest", "")
-        if now is not None and now.artifact is not None and told and now.artifact.record_digest != told:
-            lines.append(
-                f"{now.artifact.path / artifact.ARTIFACT_FILE}: the record is not the one that {cell.asset} read"
-            )
-    return lines
-
-
-def _referred(cell: Cell, root: Path) -> str:
-    reference = reference_of(root, cell.asset, cell.partition) or {}
-    is_this = reference.get("fingerprint") == cell.fingerprint
-    return reference.get("record_digest", "") if is_this else ""
 
 
 # What the registry says

@@ -6,31 +6,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from assets.chain import CHAIN, Link, asked_settings, in_order, input_partitions, partitions_of, replaced
+from assets.found import Reference, aside, look, put_back, read_reference, reference_path
+from assets.found import write_reference as write_reference
 from assets.remade import remade_inputs
 from training import artifact
-from training.artifact import MADE, Artifact
-from training.job import DataError
+from training.artifact import MADE, Artifact, Damaged
+from training.job import DataError, read_job
 from training.recipe import Recipe
 from training.records import differences, read_record, write_record
 
 START_ANEW = "pedigree/start-anew"  # the tag of a run that may begin a training again at step 0
+BEGINS_ANEW = f"with --start-anew (in the UI: the tag {START_ANEW}: true)"
 
-State = Literal["made", "missing", "outdated", "unavailable"]
+State = Literal["made", "missing", "outdated", "damaged", "unavailable"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
     """One asset of one partition: what is asked for, and what is there.
 
-    `artifact` is the one that answers exactly what is asked for; None when it must be made. `is_recorded` says whether
-    the partition already points to it (it may have been made for another recipe). `reasons` are the differing fields of
-    an outdated cell.
+    `artifact` is the one that answers exactly what is asked for; None when it must be made. Of a damaged cell it is
+    the one that can be put back. `is_recorded` says whether the partition already points to it (it may have been made
+    for another recipe), `reference` to what it points. `reasons` are the differing fields of an outdated cell, or what
+    is damaged.
     """
 
     asset: str
@@ -42,6 +46,40 @@ class Cell:
     artifact: Artifact | None
     is_recorded: bool
     reasons: tuple[str, ...] = ()
+    reference: Reference | None = None
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether its record or its reference is not what was written."""
+        return self.state == "damaged"
+
+    @property
+    def remark(self) -> str:
+        """What somebody should know who trusts the artifact; empty when its record is protected like any other."""
+        if self.artifact is None or self.artifact.is_protected:
+            return ""
+        is_kept = self.reference is not None and self.reference.record_digest
+        kept = "its reference keeps the digest of its record" if is_kept else "nothing protects its record"
+        return f"made by an earlier edition: {kept}"
+
+    @property
+    def way_out(self) -> str:
+        """What the next run does about a damaged cell; empty for every other."""
+        if self.state != "damaged":
+            return ""
+        if self.artifact is not None:
+            return "the next run puts it right; nothing is made again"
+        if CHAIN[self.asset].how.distributed:
+            return f"put it back from a backup, or have it set aside and trained again {BEGINS_ANEW}"
+        return "the next run sets it aside and makes it again"
+
+    def is_of(self, digest: str) -> bool:
+        """Whether what was made from an artifact with that digest was made from this cell's, as far as one can know
+        while that is damaged."""
+        if self.artifact is not None:
+            return self.artifact.digest == digest
+        known = self.reference.digest if self.reference and self.reference.fingerprint == self.fingerprint else digest
+        return self.state == "damaged" and known == digest
 
     @property
     def part(self) -> str:
@@ -90,33 +128,6 @@ class Comparison:
         return None
 
 
-def reference_path(root: Path, asset: str, partition: str) -> Path:
-    """The file by which a partition points to its artifact."""
-    return root / "refs" / asset / f"{partition}.json"
-
-
-def read_reference(root: Path, asset: str, partition: str) -> str | None:
-    """The fingerprint a partition points to; None when it never was made."""
-    made = reference_of(root, asset, partition)
-    return None if made is None else made["fingerprint"]
-
-
-def reference_of(root: Path, asset: str, partition: str) -> dict[str, str] | None:
-    """What a partition points to: fingerprint, digest and record digest; None when it never was made."""
-    try:
-        return json.loads(reference_path(root, asset, partition).read_text("utf-8"))
-    except FileNotFoundError:
-        return None
-
-
-def write_reference(root: Path, made: Artifact, partition: str) -> None:
-    """Let `partition` point to a committed artifact."""
-    target = reference_path(root, made.record["asset"], partition)
-    artifact.write_json(
-        target, {"fingerprint": made.fingerprint, "digest": made.digest, "record_digest": made.record_digest}
-    )
-
-
 def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Comparison:
     """Recipe against artifacts, for the whole chain.
 
@@ -136,7 +147,7 @@ def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Co
                     raise
                 cell = _unavailable(link, located, partition, (str(error),))
             cells[cell.key] = cell
-    return Comparison(recipe=recipe, root=root, cells=cells)
+    return Comparison(recipe=recipe, root=root, cells=cells | dict(_changed(cells, root)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,11 +173,14 @@ def _made_names(value: Any) -> set[str]:
 
 def _place(uri: str, root: Path) -> Place | None:
     asset, partition, inside = (*uri.removeprefix(MADE).split("/", 2), "", "")[:3]
-    made = reference_of(root, asset, partition)
+    try:
+        made = read_reference(root, asset, partition)
+    except Damaged:
+        return None
     if made is None:
         return None
-    path = artifact.folder_of(root, asset, made["fingerprint"]) / inside
-    return Place(uri=uri, path=str(path), content=f"{MADE}{made['digest']}/{inside}")
+    path = artifact.folder_of(root, asset, made.fingerprint) / inside
+    return Place(uri=uri, path=str(path), content=f"{MADE}{made.digest}/{inside}")
 
 
 def with_made(recipe: Recipe, places: Sequence[Place]) -> Recipe:
@@ -224,15 +238,22 @@ def _cell(
         inputs=[(asset, cells[asset, key].fingerprint) for asset, key in inputs],
         seed=seed_of(plain),
     )
-    recorded = read_reference(root, link.name, partition)
-    made = _usable(artifact.find(artifact.folder_of(root, link.name, wanted)), inputs, cells)
-    state: State = "made" if made else "missing" if recorded is None else "outdated"
-    reasons: tuple[str, ...] = ()
-    if state == "outdated":
-        old = artifact.find(artifact.folder_of(root, link.name, recorded or ""))
-        reasons = (
-            _reasons(link, old.record, plain, inputs, cells) if old is not None else ("the recorded artifact is gone",)
-        )
+    try:
+        reference, lost = read_reference(root, link.name, partition), ""
+    except Damaged as error:
+        reference, lost = None, str(error)
+    points_here = reference is not None and reference.fingerprint == wanted
+    held = {reference.record_digest} - {""} if reference is not None and points_here else set()
+    found = look(artifact.folder_of(root, link.name, wanted), link.name, held)
+    made = found.artifact if _is_usable(found.artifact, inputs, cells) else None
+    damage = tuple(line for line in (found.damage, lost) if line)
+    state: State = "damaged" if damage else "made" if made else "missing" if reference is None else "outdated"
+    reasons = damage
+    if state == "outdated" and reference is not None:
+        old = look(artifact.folder_of(root, link.name, reference.fingerprint), link.name, set())
+        reasons = (old.damage or "the recorded artifact is gone",)
+        if old.artifact is not None:
+            reasons = _reasons(link, old.artifact.record, plain, inputs, cells)
     return Cell(
         asset=link.name,
         partition=partition,
@@ -241,9 +262,54 @@ def _cell(
         inputs=inputs,
         state=state,
         artifact=made,
-        is_recorded=recorded == wanted,
+        is_recorded=points_here and (made is None or reference.digest == made.digest),  # type: ignore[union-attr]
         reasons=reasons,
+        reference=reference,
     )
+
+
+def _changed(cells: Mapping[tuple[str, str], Cell], root: Path) -> Iterator[tuple[tuple[str, str], Cell]]:
+    """The cells whose record is not the one that others were made from, though their reference may name it."""
+    held: dict[tuple[str, str], dict[str, Cell]] = {}
+    for cell in cells.values():
+        if cell.artifact is not None:
+            for key, item in zip(cell.inputs, cell.artifact.record["inputs"], strict=True):
+                held.setdefault(key, {})[item.get("record_digest", "")] = cell
+    for key, by in held.items():
+        cell, digests = cells[key], by.keys() - {""}
+        if cell.artifact is not None and not digests <= cell.artifact.stands_for:
+            found = look(artifact.folder_of(root, cell.asset, cell.fingerprint), cell.asset, set(digests))
+            other = by[min(digests - cell.artifact.stands_for)]
+            said = f"{found.damage or cell.artifact.path} ({other.asset} [{other.partition}] was made from it)"
+            yield key, replace(cell, state="damaged", artifact=found.artifact, reasons=(*cell.reasons, said))
+
+
+def held_digests(comparison: Comparison, cell: Cell) -> tuple[str, ...]:
+    """The record digests by which this cell's artifact, lost or damaged, is still pointed to."""
+    found = (
+        {cell.reference.record_digest} if cell.reference and cell.reference.fingerprint == cell.fingerprint else set()
+    )
+    for other in comparison.cells.values():
+        if cell.key in other.inputs:
+            folder = artifact.folder_of(comparison.root, other.asset, other.fingerprint)
+            made = look(folder, other.asset, set()).artifact
+            inputs = made.record["inputs"] if made is not None else ()
+            found |= {item.get("record_digest", "") for item in inputs if item["fingerprint"] == cell.fingerprint}
+    return tuple(sorted(found - {""}))
+
+
+def mend(cell: Cell, root: Path) -> list[str]:
+    """Put right what is damaged about a cell whose artifact is whole, or can be put back; one line for each thing."""
+    assert cell.artifact is not None
+    said = []
+    if look(cell.artifact.path, cell.asset, {cell.artifact.record_digest}).damage:
+        said.append(put_back(cell.artifact))
+    try:
+        read_reference(root, cell.asset, cell.partition)
+    except Damaged:
+        damaged = aside(reference_path(root, cell.asset, cell.partition), "damaged")
+        said.append(f"its reference is written again; the damaged one is {damaged.name}")
+    return said
 
 
 def seed_of(settings: Mapping[str, Any]) -> int:
@@ -252,16 +318,16 @@ def seed_of(settings: Mapping[str, Any]) -> int:
     return next((section["seed"] for section in sections if "seed" in section), 0)
 
 
-def _usable(
+def _is_usable(
     found: Artifact | None, inputs: tuple[tuple[str, str], ...], cells: Mapping[tuple[str, str], Cell]
-) -> Artifact | None:
-    """The artifact, unless one of its inputs is gone or is not what it was made from."""
+) -> bool:
+    """Whether none of the artifact's inputs is gone or is another than it was made from."""
     if found is None:
-        return None
+        return False
     recorded = [(item["asset"], item["digest"]) for item in found.record["inputs"]]
-    present = [(asset, cells[asset, key].artifact) for asset, key in inputs]
-    now = [(asset, made.digest if made else None) for asset, made in present]
-    return found if recorded == now else None
+    return len(recorded) == len(inputs) and all(
+        asset == key[0] and cells[key].is_of(digest) for (asset, digest), key in zip(recorded, inputs, strict=True)
+    )
 
 
 def _reasons(
@@ -290,22 +356,26 @@ def _reasons(
 
 
 def check_begun(cell: Cell, comparison: Comparison) -> None:
-    """DataError when a training of this cell stands at some step under another fingerprint, and none under its own.
+    """DataError when a training of this cell stands at some step under another fingerprint, and none under its own,
+    or when what it made is damaged beyond what can be put back: no training is done again without a word.
 
     A changed setting or input is another fingerprint, and so another folder, in which it would begin at step 0 without
     a word. Only the run that was begun last counts: those before it were given up for it.
     """
     own = artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)
+    is_lost = cell.state == "damaged" and cell.artifact is None and (own / artifact.ARTIFACT_FILE).exists()
+    if is_lost and CHAIN[cell.asset].how.distributed:
+        raise DataError(f"{cell.asset} [{cell.partition}] is damaged ({cell.reasons[0]}); {cell.way_out}")
     if cell.state in ("made", "unavailable") or artifact.checkpoint_step(own) is not None:
         return
     folder, record = _last_begun(cell, comparison.root)
     step = artifact.checkpoint_step(folder) if folder else None
-    if folder in (None, own) or step is None or artifact.find(folder) is not None:
+    if folder in (None, own) or step is None or (folder / artifact.ARTIFACT_FILE).exists():
         return
     reasons = "; ".join(_reasons(CHAIN[cell.asset], record, cell.settings, cell.inputs, comparison.cells))
     raise DataError(
         f"{cell.asset} [{cell.partition}]: training stands at step {step} and was begun otherwise ({reasons}); change"
-        f" that back to go on from there, or begin at step 0 with --start-anew (in the UI: the tag {START_ANEW}: true)"
+        f" that back to go on from there, or begin at step 0 {BEGINS_ANEW}"
     )
 
 
@@ -313,15 +383,17 @@ def _last_begun(cell: Cell, root: Path) -> tuple[Path | None, dict[str, Any]]:
     """The folder and job of the cell's asset and partition that was written last, whatever it asked for."""
     jobs = sorted((root / cell.asset).glob("*/job.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     for path in jobs:
-        job = json.loads(path.read_text("utf-8"))
-        if job["partition"] == cell.partition:
-            return path.parent, job
+        try:
+            job = read_job(path)
+        except (OSError, ValueError):
+            continue  # damaged, or by another edition: it says nothing of what was begun
+        if job.partition == cell.partition:
+            return path.parent, write_record(job)
     return None, {}
 
 
 def last_made(cell: Cell, root: Path) -> Artifact | None:
     """The artifact of a cell, or, where it is outdated, the one that its partition still points to."""
-    recorded = read_reference(root, cell.asset, cell.partition)
-    if cell.artifact is not None or recorded is None:
+    if cell.artifact is not None or cell.reference is None:
         return cell.artifact
-    return artifact.find(artifact.folder_of(root, cell.asset, recorded))
+    return look(artifact.folder_of(root, cell.asset, cell.reference.fingerprint), cell.asset, set()).artifact

@@ -98,7 +98,7 @@ def _short(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
-STATE_STYLES = {"made": "green", "missing": "", "outdated": "yellow", "unavailable": "red"}
+STATE_STYLES = {"made": "green", "missing": "", "outdated": "yellow", "damaged": "bold red", "unavailable": "red"}
 
 
 def show_status(comparison: Comparison) -> None:
@@ -109,7 +109,7 @@ def show_status(comparison: Comparison) -> None:
     for cell in comparison.cells.values():
         state = cell.state if cell.is_recorded or cell.state != "made" else "made for another recipe"
         refused = [f"gate {gate['name']} refused it" for gate in cell.artifact.failed_gates] if cell.artifact else []
-        why = Text("\n".join([*refused, *cell.reasons]))
+        why = Text("\n".join(line for line in (*refused, *cell.reasons, cell.way_out, cell.remark) if line))
         table.add_row(cell.asset, cell.partition, Text(state, style=STATE_STYLES[cell.state]), why)
     Console().print(table)
 

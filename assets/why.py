@@ -23,7 +23,7 @@ def explain(asset: str, recipe: Recipe, other: Recipe | None, root: Path) -> dic
             {
                 "partition": cell.partition,
                 "state": cell.state,
-                "differences": list(cell.reasons),
+                "differences": [line for line in (*cell.reasons, cell.way_out, cell.remark) if line],
                 "numerics": class_lines(cell.asset, cell.artifact),
             }
             for cell in cells

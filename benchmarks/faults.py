@@ -17,10 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.chain import PEDIGREE
+from training.job import read_job, write_job
 
 MOST_ATTEMPTS = 4  # to catch it running, for each kill
 RECIPES = Path(__file__).parent.parent / "tests" / "recipes"
@@ -63,11 +65,10 @@ def disturb(asset: str, cells: dict[str, Any], kills: int, chance: random.Random
     rows = []
     for partition, entry in cells.items():
         source = Path(entry["uri"])
-        job = json.loads((source / "job.json").read_text("utf-8"))
+        job = read_job(source / "job.json")
         with tempfile.TemporaryDirectory() as temporary:
-            job["output"] = str(Path(temporary) / asset / job["fingerprint"])
             job_file = Path(temporary) / "job.json"
-            job_file.write_text(json.dumps(job), "utf-8")
+            write_job(replace(job, output=str(Path(temporary) / asset / job.fingerprint)), job_file)
             found = killed_often(job_file, entry["digest"], kills, chance)
             rows.append({"asset": asset, "partition": partition} | found)
             print(line_of(rows[-1]), flush=True)

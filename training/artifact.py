@@ -16,12 +16,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from training.files import read_sealed, write_sealed
 from training.files import write_json as write_json
 from training.files import write_text as write_text
 from training.files import written as written
 from training.job import DataError, InputArtifact, RefusedInput
 
 ARTIFACT_FILE = "artifact.json"
+COPY_FILE = "artifact.copy.json"  # the same record again: what a damaged one is put back from
 CLOCK = ("seconds", "per_second")  # how the names of metrics end that another run measures anew
 NOT_DECIDED = ("recipe", "partition", "seconds", "cost", "record_digest", "checksum")  # who asked, when, how dear
 MADE = "made://"  # an artifact by name; whoever knows the root puts its path in place
@@ -56,21 +58,21 @@ def record_digest(record: dict[str, Any]) -> str:
     whose names say that a clock measured them are left out, and the folders that its inputs lie in.
     """
     decided = {name: value for name, value in record.items() if name not in NOT_DECIDED}
-    inputs = [{name: value for name, value in item.items() if name != "path"} for item in record["inputs"]]
-    metrics = {name: value for name, value in record["metrics"].items() if not name.endswith(CLOCK)}
-    return digest_of(decided | {"inputs": inputs, "metrics": metrics})
-
-
-def sealed(record: dict[str, Any]) -> dict[str, Any]:
-    """The record with the digest of what was decided, and with a checksum over everything that it says."""
-    whole = record | {"record_digest": record_digest(record)}
-    return whole | {"checksum": digest_of({name: value for name, value in whole.items() if name != "checksum"})}
+    decided["inputs"] = [
+        {name: value for name, value in item.items() if name != "path"} for item in record.get("inputs", ())
+    ]
+    decided["metrics"] = {name: value for name, value in record.get("metrics", {}).items() if not name.endswith(CLOCK)}
+    return digest_of(decided)
 
 
 def sha256_of(path: Path) -> str:
     """sha256 (hex) of a file's bytes."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+class Damaged(DataError):
+    """A record is there and is not what was written."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +93,17 @@ class Artifact:
         return record_digest(self.record)
 
     @property
+    def stands_for(self) -> set[str]:
+        """The record digests by which it may be pointed to: its own, and those of records that it was made instead
+        of."""
+        return {self.record_digest, *self.record.get("replaces", ())}
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether its record has a digest; one that an earlier edition made has none."""
+        return "record_digest" in self.record
+
+    @property
     def fingerprint(self) -> str:
         """What was asked for."""
         return self.record["fingerprint"]
@@ -107,11 +120,76 @@ def folder_of(root: str | os.PathLike[str], asset: str, fingerprint_: str) -> Pa
 
 
 def find(folder: Path) -> Artifact | None:
-    """The committed artifact in `folder`; None when it is absent or unfinished."""
+    """The committed artifact in `folder`; None when it is absent or unfinished. Damaged when its record is."""
+    return _read(folder, ARTIFACT_FILE)
+
+
+def find_copy(folder: Path) -> Artifact | None:
+    """The artifact as the copy of its record has it. Damaged when that is."""
+    return _read(folder, COPY_FILE)
+
+
+def commit_record(folder: Path, record: dict[str, Any]) -> None:
+    """Write the record with its digest, which makes every file that it names count."""
+    whole = record | {"record_digest": record_digest(record)}
+    write_sealed(folder / COPY_FILE, whole)
+    write_sealed(folder / ARTIFACT_FILE, whole)
+
+
+def _read(folder: Path, name: str) -> Artifact | None:
     try:
-        return Artifact(path=folder, record=json.loads((folder / ARTIFACT_FILE).read_text("utf-8")))
+        record = read_sealed(folder / name, mark="record_digest")
+        problem = _problem(record)
     except FileNotFoundError:
         return None
+    except (OSError, ValueError) as error:
+        raise Damaged(f"{folder}: {error}") from None
+    if problem:
+        raise Damaged(f"{folder}: {name} {problem}")
+    return Artifact(path=folder, record=record)
+
+
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("asset", "stage", "stage_version", "recipe", "partition", "fingerprint", "code_revision"), str),
+    **dict.fromkeys(("settings", "libraries", "metrics", "notes", "cost"), dict),
+    "digest": str,
+    "record_digest": str,
+    "counts": (dict, type(None)),
+    "seed": int,
+    "seconds": (int, float),
+}
+_ENTRIES: dict[str, dict[str, type]] = {
+    "inputs": {"asset": str, "partition": str, "fingerprint": str, "digest": str},
+    "files": {"path": str, "bytes": int, "sha256": str},
+    "gates": {"name": str, "passed": bool, "evidence": dict},
+}
+
+
+# What every edition wrote and readers ask for.
+FIELDS = (*_KINDS.keys() - {"stage", "recipe", "seed", "code_revision", "notes", "cost", "record_digest"}, *_ENTRIES)
+
+
+def _problem(record: dict[str, Any]) -> str:
+    """What shows that a record that can be read is not what was written; empty when nothing does.
+
+    Of a record without a checksum, by an earlier edition, this is all that can be asked.
+    """
+    for name, kind in _KINDS.items():
+        if name in record and not isinstance(record[name], kind):
+            return f"has no usable {name}"
+    for name, kinds in _ENTRIES.items():
+        entries = record.get(name, [])
+        if not isinstance(entries, list) or not all(_is_entry(entry, kinds) for entry in entries):
+            return f"has no usable {name}"
+    if record.get("digest") != digest_of_files(record.get("files", ())):
+        return "has another digest than its files' checksums give"
+    if record.get("record_digest", own := record_digest(record)) != own:
+        return "has another record digest than what it says gives"
+    return ""
+
+
+def _is_entry(entry: Any, kinds: dict[str, type]) -> bool:
+    return isinstance(entry, dict) and all(isinstance(entry.get(name), kind) for name, kind in kinds.items())
 
 
 def checkpoint_step(folder: Path) -> int | None:
@@ -150,27 +228,32 @@ def damaged_files(artifact: Artifact) -> list[str]:
 
 
 def check_input(item: InputArtifact) -> Artifact:
-    """The input as a usable artifact. RefusedInput says which gate, digest or file stands in the way."""
-    artifact = find(Path(item.path))
+    """The input as a usable artifact. RefusedInput says which gate, digest, record or file stands in the way."""
+    where = f"{item.asset} [{item.partition}]"
+    try:
+        artifact = find(Path(item.path))
+    except Damaged as error:
+        raise RefusedInput(f"{where}: {error}; run again to have it mended") from None
     if artifact is None:
-        raise RefusedInput(
-            f"{item.asset} [{item.partition}]: no finished artifact at {item.path}; materialize {item.asset} first"
-        )
+        raise RefusedInput(f"{where}: no finished artifact at {item.path}; materialize {item.asset} first")
     if artifact.digest != item.digest:
         raise RefusedInput(
-            f"{item.asset} [{item.partition}]: digest {artifact.digest[:12]} is not the {item.digest[:12]} that "
-            "the job was"
+            f"{where}: digest {artifact.digest[:12]} is not the {item.digest[:12]} that the job was"
             " written for; run again so that the job names what is there now"
+        )
+    if item.record_digest and item.record_digest not in artifact.stands_for:
+        raise RefusedInput(
+            f"{where}: the record at {item.path} has digest {artifact.record_digest[:12]}, not the"
+            f" {item.record_digest[:12]} that the job was written for: what was decided about it was changed"
         )
     if artifact.failed_gates:
         gate = artifact.failed_gates[0]
-        raise RefusedInput(
-            f"{item.asset} [{item.partition}]: gate {gate['name']} refused it: {canonical_json(gate['evidence'])}"
-        )
+        raise RefusedInput(f"{where}: gate {gate['name']} refused it: {canonical_json(gate['evidence'])}")
     problems = damaged_files(artifact)
     if problems:
         raise RefusedInput(
-            f"{item.asset} [{item.partition}]: {problems[0]}; remove the folder and materialize it again"
+            f"{where}: {problems[0]}; `pedigree verify {item.partition.partition('@')[0]} --mend` sets it aside, and"
+            " the next run makes it again"
         )
     return artifact
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -37,7 +39,56 @@ def write_text(path: Path, text: str, *, durable: bool = True) -> None:
         stream.write(text)
 
 
+def json_text(value: Any) -> str:
+    """JSON as it is written: indented, sorted keys, no NaN."""
+    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
 def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     """Write JSON (indented, sorted keys) whole or not at all."""
-    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-    write_text(path, text, durable=durable)
+    write_text(path, json_text(value), durable=durable)
+
+
+# Sealed JSON: a mapping whose field `checksum` is the sha256 of the file's own text, with zeros in the field's place.
+
+
+class Unsealed(ValueError):
+    """A file that should hold a mapping as it was written holds something else."""
+
+
+_NO_CHECKSUM = "0" * 64
+_CHECKSUM = re.compile(rb'^ "checksum": "([0-9a-f]{64})"', re.MULTILINE)  # one space: of the outermost mapping
+
+
+def sealed_text(value: Mapping[str, Any]) -> str:
+    """The mapping as JSON with its checksum, which every byte of it changes."""
+    text = json_text({**value, "checksum": _NO_CHECKSUM})
+    checksum = hashlib.sha256(text.encode("utf-8")).hexdigest()
+    line = ' "checksum": "'  # the outermost mapping's: no string holds a line break
+    return text.replace(f"\n{line}{_NO_CHECKSUM}", f"\n{line}{checksum}")
+
+
+def write_sealed(path: Path, value: Mapping[str, Any], *, durable: bool = True) -> None:
+    """Write a mapping as JSON with its checksum, whole or not at all."""
+    write_text(path, sealed_text(value), durable=durable)
+
+
+def read_sealed(path: Path, *, mark: str = "") -> dict[str, Any]:
+    """The mapping that was written. Unsealed when the file is no JSON, or differs in a byte from what was written.
+
+    With a `mark`, the name of a field that came with the checksum, a mapping without both was written by an edition
+    that kept neither, and is read as it is.
+    """
+    data = path.read_bytes()
+    try:
+        value = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise Unsealed(f"{path.name} cannot be read ({error})") from None
+    if not isinstance(value, dict):
+        raise Unsealed(f"{path.name} holds no mapping")
+    if not mark or mark in value or "checksum" in value:
+        found = _CHECKSUM.findall(data)
+        blank = _CHECKSUM.sub(f' "checksum": "{_NO_CHECKSUM}"'.encode(), data)
+        if len(found) != 1 or hashlib.sha256(blank).hexdigest() != found[0].decode():
+            raise Unsealed(f"{path.name} is not what was written: its checksum differs")
+    return value

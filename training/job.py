@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from training.files import write_text
+from training.files import Unsealed, read_sealed, write_sealed
 from training.progress import Progress
 from training.records import RecipeError, read_record, write_record
 
@@ -96,6 +96,7 @@ class Job:
     seed: int = 0
     libraries: dict[str, str] = field(default_factory=dict)
     code_revision: str = ""
+    replaces: tuple[str, ...] = ()  # record digests by which a lost or damaged artifact was pointed to
 
     def settings_as(self, cls: type[T], key: str = "") -> T:
         """The settings (or the part named `key`) as the frozen record `cls`."""
@@ -122,13 +123,19 @@ class Job:
 
 
 def read_job(path: str | os.PathLike[str]) -> Job:
-    """The job written at `path`. RecipeError when a field is unknown, missing or of the wrong type."""
-    return read_record(Job, json.loads(Path(path).read_text("utf-8")), where="job")
+    """The job written at `path`. RecipeError when it is not what was written, or a field is unknown, missing or of the
+    wrong type."""
+    try:
+        fields = read_sealed(Path(path), mark="replaces")
+    except Unsealed as error:
+        raise RecipeError(f"{path}: {error}; run again, which writes the job anew") from None
+    fields.pop("checksum", None)
+    return read_record(Job, fields, where="job")
 
 
 def write_job(job: Job, path: str | os.PathLike[str]) -> None:
     """Write `job` as JSON at `path`, whole or not at all."""
-    write_text(Path(path), json.dumps(write_record(job), indent=1, sort_keys=True, ensure_ascii=False))
+    write_sealed(Path(path), write_record(job))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
-import json
 import logging
 import os
 import shutil
@@ -20,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,7 @@ from typing import Any
 from training import artifact, numerics
 from training.accounts import balance_gate
 from training.attempt import Attempt
+from training.files import Unsealed, read_sealed, write_sealed
 from training.job import Counts, DataError, Job, Outcome, RefusedInput, Work, read_job, write_job
 from training.lean import leave_pandas_out
 from training.lease import Lease, LeaseHeld
@@ -216,11 +216,12 @@ def commit(job: Job, outcome: Outcome, folder: Path, lease: Lease, *, seconds: f
         "notes": outcome.notes,
         "numerics": outcome.numerics,
         "files": files,
+        **({"replaces": list(job.replaces)} if job.replaces else {}),
         "seconds": round(seconds, 3),
         "cost": _cost(folder, seconds) | _charge(job, node_hours),
     }
     with lease.kept():
-        artifact.write_json(folder / artifact.ARTIFACT_FILE, artifact.sealed(record))
+        artifact.commit_record(folder, record)
 
 
 def _with_balance(job: Job, stage: Stage, outcome: Outcome) -> Outcome:
@@ -295,17 +296,17 @@ def run_rank(job: Job, stage: Stage, rank: int) -> dict[str, Any]:
         "cpu_seconds": time.process_time() - before,
         "peak_memory_bytes": _peak_memory_bytes(),
     }
-    artifact.write_json(
+    write_sealed(
         _mark(folder, rank), {"fingerprint": job.fingerprint, "files": files, "result": result, "spent": spent}
     )
     return result
 
 
 def finished_rank(folder: Path, rank: int) -> dict[str, Any] | None:
-    """The result of a rank that was finished by an earlier attempt and whose files are still whole; else None."""
+    """The result of a rank that was finished by an earlier attempt and whose mark and files are whole; else None."""
     try:
-        mark = json.loads(_mark(folder, rank).read_text("utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+        mark = read_sealed(_mark(folder, rank))
+    except (FileNotFoundError, Unsealed):
         return None
     whole = all(
         (folder / entry["path"]).exists() and artifact.sha256_of(folder / entry["path"]) == entry["sha256"]
@@ -346,7 +347,11 @@ def _cost(folder: Path, seconds: float) -> dict[str, float]:
 
 def _spent(folder: Path) -> list[dict[str, Any]]:
     """What every finished rank took."""
-    return [json.loads(path.read_text("utf-8"))["spent"] for path in sorted((folder / RANKS_FOLDER).glob("*.json"))]
+    found = []
+    for path in sorted((folder / RANKS_FOLDER).glob("*.json")):
+        with suppress(Unsealed):  # its rank is done again
+            found.append(read_sealed(path)["spent"])
+    return found
 
 
 def _node_hours(job: Job, stage: Stage, seconds: float, earlier_rank_seconds: float) -> float:

@@ -68,7 +68,7 @@ def make_one(
         "seconds": 0.0,
         "code_revision": "",
     }
-    artifact.write_json(folder / artifact.ARTIFACT_FILE, artifact.sealed(record))
+    artifact.commit_record(folder, record)
     found = artifact.find(folder)
     assert found is not None
     write_reference(comparison.root, found, cell.partition)

@@ -13,6 +13,7 @@ import random
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ import torch
 from transformers import TrainerCallback
 
 from training import numerics
+from training.artifact import manifest, sha256_of
+from training.files import Unsealed, read_sealed, write_sealed
 from training.job import Gate, Job, Work
 from training.posttrain.models import load_model
 from training.posttrain.passed_through import check_passed_through
@@ -29,7 +32,8 @@ from training.runner import StopRequested, stop_requests
 
 # Rows are sorted by length within this many batches: little padding, and the order stays random at any scale above.
 BATCHES_SORTED_TOGETHER = 32
-COMPLETE_MARK = "complete"
+COMPLETE_MARK = "complete.json"  # the checksums of a checkpoint's files, written last
+EARLIER_MARK = "complete"  # by an edition that kept no checksums
 MERGE_TOLERANCE = 1e-3  # largest difference of a logit, fp32; the two ways add in another order
 
 
@@ -134,6 +138,10 @@ class Reporter(TrainerCallback):
         self._checkpoint_seconds = checkpoint_seconds
         self._saved = time.monotonic()
 
+    def say(self, text: str) -> None:
+        """A warning for whoever follows the job."""
+        self._work.progress.message(text, level="WARNING")
+
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         """Numbers of one step."""
         numbers = {
@@ -159,20 +167,55 @@ class Reporter(TrainerCallback):
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Mark the checkpoint as whole: one without the mark was being written when the job was killed."""
         if state.is_world_process_zero:
-            Path(args.output_dir, f"checkpoint-{state.global_step}", COMPLETE_MARK).touch()
+            seal(Path(args.output_dir, f"checkpoint-{state.global_step}"))
             if self.asked:
                 self._work.progress.saved(f"saved at step {state.global_step} of {state.max_steps}")
 
 
-def last_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint; those that a kill left incomplete are removed."""
-    found = []
-    for path in sorted(folder.glob("checkpoint-*")):
-        if (path / COMPLETE_MARK).exists():
-            found.append(path)
-        else:
+def seal(checkpoint: Path) -> None:
+    """Mark a checkpoint as whole, with the checksums of its files."""
+    names = [str(path.relative_to(checkpoint)) for path in checkpoint.rglob("*") if path.is_file()]
+    write_sealed(checkpoint / COMPLETE_MARK, {"files": manifest(checkpoint, names)})
+
+
+def last_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
+    """The newest whole checkpoint, and a line for each damaged one that was set aside on the way to it.
+
+    Those that a kill left incomplete are removed.
+    """
+    said: list[str] = []
+    for path in sorted(folder.glob("checkpoint-*"), key=lambda path: -int(path.name.rpartition("-")[2])):
+        if not (path / COMPLETE_MARK).exists() and not (path / EARLIER_MARK).exists():
             shutil.rmtree(path, ignore_errors=True)
-    return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+            continue
+        problem = _problem(path)
+        if not problem:
+            return path, said
+        aside = path.with_name(f"damaged-{path.name}-{time.time_ns() // 1_000_000}")
+        with suppress(FileNotFoundError):  # another process of the job was first
+            path.rename(aside)
+        said.append(f"{path.name}: {problem}; set aside as {aside.name}")
+    return None, [*said, "no checkpoint is whole: training begins at step 0 again"] if said else []
+
+
+def _problem(checkpoint: Path) -> str:
+    """What is damaged about a checkpoint; empty when nothing is, or an earlier edition kept no checksums."""
+    try:
+        sealed = read_sealed(checkpoint / COMPLETE_MARK)
+        return next(
+            (
+                f"{entry['path']} differs from its checksum"
+                for entry in sealed["files"]
+                if sha256_of(checkpoint / entry["path"]) != entry["sha256"]
+            ),
+            "",
+        )
+    except FileNotFoundError as error:
+        if error.filename == str(checkpoint / COMPLETE_MARK) and (checkpoint / EARLIER_MARK).exists():
+            return ""
+        return f"{Path(error.filename).name} is missing"
+    except Unsealed as error:
+        return str(error)
 
 
 def fit(trainer: Any, reporter: Reporter) -> None:
@@ -186,7 +229,9 @@ def fit(trainer: Any, reporter: Reporter) -> None:
 
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)
-    checkpoint = last_checkpoint(Path(trainer.args.output_dir))
+    checkpoint, damaged = last_checkpoint(Path(trainer.args.output_dir))
+    for line in damaged:
+        reporter.say(f"a checkpoint is damaged: {line}")
 
     with stop_requests() as reporter.asked:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)

@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +27,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from training.artifact import digest_of, sha256_of, write_json, write_text
+from training.files import Unsealed
 from training.job import RefusedInput
 from training.pretrain.batches import Plan
-from training.pretrain.ledger import Ledger, read_entries, read_ledger, write_ledger
+from training.pretrain.ledger import LEDGER_FILE, Ledger, keep_ledger, read_entries, read_ledger
 from training.pretrain.mesh import Piece, pieces_of, reshard
 from training.pretrain.model import Decoder
 from training.pretrain.parallel import WHOLE, World
@@ -38,6 +40,7 @@ STATE_FILE = "state.json"
 MANIFEST_FILE = "manifest.json"
 KEPT = 2
 FORMAT = 3  # of what is in a checkpoint; another one is passed over like a broken one
+OTHER_VERSION = "another version of this package wrote it"
 
 
 PLACES = "places"  # in the header of a file of tensors
@@ -126,6 +129,8 @@ class Store:
         self._begun: _Begun | None = None
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
+        self._read: set[Path] = set()  # found whole by `tidy`, which `newest` need not read again
+        self.lost: tuple[str, ...] = ()  # a line for each broken checkpoint that was set aside, none being whole
 
     def __enter__(self) -> Store:
         return self
@@ -248,17 +253,42 @@ class Store:
     def tidy(self) -> Ledger:
         """The run's ledger, after what is no part of the run was removed.
 
-        That is what a killed save left, and checkpoints taken on a way that was given up later. RefusedInput when a
-        checkpoint was made under another ledger.
+        That is what a killed save left, and checkpoints taken on a way that was given up later. Where no checkpoint is
+        whole the broken ones are set aside and the run begins at step 0. RefusedInput when a checkpoint was made under
+        another ledger.
         """
         if self.world.is_first and self.folder.exists():
             for path in self.folder.glob(".step-*"):
                 shutil.rmtree(path, ignore_errors=True)
-            ledger = read_ledger(self.folder)
+            ledger = self._own_ledger()
             for path in checkpoints(self.folder):
                 ledger = self._compared(path, ledger)
+            self._set_broken_aside()
         self.world.wait()
         return read_ledger(self.folder)
+
+    def _own_ledger(self) -> Ledger:
+        """The ledger beside the checkpoints. A damaged one is set aside: the checkpoints have it too, and what was
+        entered after the newest is found again by training on the same steps."""
+        try:
+            return read_ledger(self.folder)
+        except Unsealed as error:
+            self.lost += (f"{error}; set aside as {_aside(self.folder / LEDGER_FILE).name}",)
+            return Ledger()
+
+    def _set_broken_aside(self) -> None:
+        """Nothing is thrown away, and nothing stands still: without a whole checkpoint a run begins at step 0."""
+        broken = []
+        for path in checkpoints(self.folder):
+            problem = None if path in self._read else _problem(path)
+            if problem in (None, OTHER_VERSION):
+                self._read = {path} if problem is None else set()
+                return
+            broken.append((path, problem))
+        for path, problem in broken:
+            self.lost += (f"{path.name}: {problem}; set aside as {_aside(path).name}",)
+        if broken:
+            self.lost += ("no checkpoint is whole: training begins at step 0 again",)
 
     def _compared(self, path: Path, ledger: Ledger) -> Ledger:
         """The ledger, filled up from that of a checkpoint if the file was lost; removes a checkpoint off the way."""
@@ -267,7 +297,7 @@ class Store:
         own = read_entries(json.loads((path / STATE_FILE).read_text("utf-8"))["ledger"])
         if own.entries[: len(ledger.entries)] == ledger.entries:
             if own != ledger:
-                write_ledger(self.folder, own)
+                keep_ledger(self.folder, own)
             return own
         if own.entries != ledger.entries[: len(own.entries)]:
             raise RefusedInput(
@@ -281,12 +311,14 @@ class Store:
     def newest(self) -> Found | None:
         """The newest checkpoint that is whole; None when there never was one.
 
-        RefusedInput when checkpoints are there and all are broken: starting from zero would silently throw work away.
+        RefusedInput when checkpoints are there and none can be used: `tidy` sets the damaged ones aside and says so,
+        while those of another version are still of use to that version.
         """
         broken: list[str] = []
         for candidate in checkpoints(self.folder):
-            problem = _problem(candidate)
+            problem = None if candidate in self._read else _problem(candidate)
             if problem is None:
+                self._read = set()
                 state = json.loads((candidate / STATE_FILE).read_text("utf-8"))
                 return Found(tensors=Saved(candidate), state=state, broken=tuple(broken))
             broken.append(f"{candidate.name}: {problem}")
@@ -352,6 +384,11 @@ def _name(step: int) -> str:
     return f"step-{step:08d}"
 
 
+def _aside(path: Path) -> Path:
+    """Give what is damaged a name that nothing looks for; returns it."""
+    return path.rename(path.with_name(f"damaged-{path.name}-{time.time_ns() // 1_000_000}"))
+
+
 def _step_of(path: Path) -> int:
     return int(path.name.removeprefix("step-"))
 
@@ -394,7 +431,7 @@ def _problem(folder: Path, *, only: str = "") -> str | None:
         if sha256_of(folder / name) != checksum:
             return f"{name} differs from its checksum"
     if json.loads((folder / STATE_FILE).read_text("utf-8")).get("format") != FORMAT:
-        return "another version of this package wrote it"
+        return OTHER_VERSION
     return None
 
 

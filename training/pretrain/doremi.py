@@ -302,10 +302,10 @@ class Proxy:
         """
         store.tidy()
         found = store.newest()
+        for line in (*store.lost, *(found.broken if found else ())):
+            work.progress.message(f"a checkpoint is damaged: {line}", level="WARNING")
         if found is None:
             return 0
-        for line in found.broken:
-            work.progress.message(f"a checkpoint is broken and was passed over: {line}", level="WARNING")
         check_identity(found.state, identity, store.folder)
         unpack(found.tensors, self.model, self.optimizers, self.world)
         return found.state["step"]

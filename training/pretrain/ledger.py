@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from training.files import write_json
-from training.job import RefusedInput
+from training.files import Unsealed, read_sealed, write_json, write_sealed
 from training.recipe import SpikeRecipe
 from training.records import read_record, write_record
 
@@ -90,23 +89,30 @@ def read_entries(data: object) -> Ledger:
 
 
 def read_ledger(folder: Path) -> Ledger:
-    """The ledger in `folder`; empty when there is none. RefusedInput when it cannot be read."""
+    """The ledger in `folder`; empty when there is none. Unsealed when it is not what was written."""
     path = folder / LEDGER_FILE
     try:
-        return read_entries(json.loads(path.read_text("utf-8")))
+        return read_entries(_entries(path))
     except FileNotFoundError:
         return Ledger()
     except ValueError as error:
-        raise RefusedInput(
-            f"{path}: cannot be read ({error}), so it is not known which steps to pass over; remove the folder to start"
-            " again from step 0"
-        ) from None
+        raise Unsealed(f"{LEDGER_FILE} cannot be read ({error})") from None
+
+
+def _entries(path: Path) -> object:
+    if path.read_bytes()[:1] == b"[":  # an artifact's, whose record has its checksum, or by an earlier edition
+        return json.loads(path.read_text("utf-8"))
+    return read_sealed(path).get("entries")
 
 
 def write_ledger(folder: Path, ledger: Ledger) -> None:
-    """Put the ledger into `folder`, whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Put the ledger into an artifact's `folder`, whole or not at all."""
     write_json(folder / LEDGER_FILE, write_record(ledger.entries))
+
+
+def keep_ledger(folder: Path, ledger: Ledger) -> None:
+    """Put the ledger beside checkpoints, with a checksum of its own, whole or not at all."""
+    write_sealed(folder / LEDGER_FILE, {"entries": write_record(ledger.entries)})
 
 
 # Spikes

@@ -28,7 +28,7 @@ from training.pretrain.batches import Plan, Sample, Shards, held_out_bytes, held
 from training.pretrain.distill import Teacher
 from training.pretrain.dtypes import formats_of, products_in, states_of
 from training.pretrain.fp8 import fp8_product
-from training.pretrain.ledger import Entry, Ledger, Watched, write_ledger
+from training.pretrain.ledger import Entry, Ledger, Watched, keep_ledger
 from training.pretrain.loss import next_token_loss, token_losses
 from training.pretrain.loss_mask import IGNORED
 from training.pretrain.mesh import gathered, spread
@@ -412,7 +412,7 @@ class Trainer:
     def _enter(self, entry: Entry) -> None:
         self.ledger = self.ledger.with_entry(entry)
         if self.store is not None and self.world.is_first:
-            write_ledger(self.store.folder, self.ledger)
+            keep_ledger(self.store.folder, self.ledger)
 
     def use_average(self) -> None:
         """Put the mean of the weights, if the recipe wants one, in their place; training does not go on from there."""
@@ -441,7 +441,8 @@ class Trainer:
     def resume(self, store: checkpoint.Store) -> tuple[str, ...]:
         """Keep checkpoints in `store` and go on from its newest whole one, if there is one.
 
-        Returns a line for each newer one that is broken. RefusedInput when it belongs to another plan, recipe or model.
+        Returns a line for each newer one that is broken, and for what was set aside. RefusedInput when it belongs to
+        another plan, recipe or model.
         """
         self.store = store
         self.ledger = store.tidy()
@@ -450,13 +451,13 @@ class Trainer:
             if self.position.step:
                 raise RefusedInput(f"{store.folder}: there is no checkpoint to go back to; someone removed it")
             self._pass_over()
-            return ()
+            return store.lost
         checkpoint.check_identity(found.state, self._identity(), store.folder)
         checkpoint.unpack(found.tensors, self.model, self.optimizers, self.world)
         self.position = read_record(Position, found.state["position"], where="position")
         self._pass_over()
         log.info("resumed at step %d", self.position.step)
-        return found.broken
+        return (*store.lost, *found.broken)
 
     def roll_back(self, spike: Entry) -> tuple[str, ...]:
         """Enter a spike into the ledger and go back to before its first step; steps up to it are made again.
@@ -683,7 +684,7 @@ def _run_steps(trainer: Trainer, watch: Watch, store: checkpoint.Store, asked: l
 def _roll_back(trainer: Trainer, watch: Watch, spike: Entry) -> None:
     broken = trainer.roll_back(spike)
     for line in broken:
-        watch.progress.message(f"a checkpoint is broken and was passed over: {line}", level="WARNING")
+        watch.progress.message(f"a checkpoint is damaged: {line}", level="WARNING")
     watch.progress.message(
         f"a spike at steps {spike.onset} to {spike.seen_at} (loss {spike.loss:.4g}, gradient norm"
         f" {spike.gradient_norm:.4g}): back to step {trainer.position.step}; steps {spike.first} to {spike.last} will"

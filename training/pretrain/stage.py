@@ -105,7 +105,7 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         compile_model(trainer, job.run.compile)
         broken = trainer.resume(store)
         for line in broken:
-            work.progress.message(f"a checkpoint is broken and was passed over: {line}", level="WARNING")
+            work.progress.message(f"a checkpoint is damaged: {line}", level="WARNING")
         resumed_at = trainer.position.step
         sample = _sampler(_tokenizer_folder(job), trainer) if world.is_first else None
         if world.is_first and sample is None:

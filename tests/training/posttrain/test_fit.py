@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from tests.training.posttrain import tiny
-from training.posttrain.fit import COMPLETE_MARK, last_checkpoint, row_order, rows_per_pass, window_means
+from training.posttrain.fit import last_checkpoint, row_order, rows_per_pass, seal, window_means
 from training.posttrain.passed_through import check_passed_through, fields_of
 from training.records import RecipeError
 
@@ -73,11 +73,26 @@ def test_a_batch_that_the_processes_cannot_share_is_refused(tmp_path, monkeypatc
 def test_a_checkpoint_that_a_kill_cut_short_is_removed(tmp_path):
     for step, whole in ((9, True), (10, True), (11, False)):
         (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "weights").write_text("0.5")
         if whole:
-            (tmp_path / f"checkpoint-{step}" / COMPLETE_MARK).touch()
-    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
+            seal(tmp_path / f"checkpoint-{step}")
+    assert last_checkpoint(tmp_path) == (tmp_path / "checkpoint-10", [])
     assert not (tmp_path / "checkpoint-11").exists()
-    assert last_checkpoint(tmp_path / "none") is None
+    assert last_checkpoint(tmp_path / "none") == (None, [])
+
+
+def test_a_damaged_checkpoint_is_set_aside_and_said(tmp_path):
+    for step in (9, 10):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "weights").write_text("0.5")
+        seal(tmp_path / f"checkpoint-{step}")
+    (tmp_path / "checkpoint-10" / "weights").write_text("0.4")
+    whole, (line,) = last_checkpoint(tmp_path)
+    assert whole == tmp_path / "checkpoint-9" and line.startswith("checkpoint-10: weights differs")
+    (tmp_path / "checkpoint-9" / "weights").unlink()
+    none, lines = last_checkpoint(tmp_path)
+    assert none is None and lines[0].startswith("checkpoint-9: weights is missing") and "step 0" in lines[-1]
+    assert len(list(tmp_path.glob("damaged-checkpoint-*"))) == 2
 
 
 def test_windows():

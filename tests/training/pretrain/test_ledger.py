@@ -14,10 +14,11 @@ import torch
 from safetensors.torch import load_file
 
 from tests.training.pretrain import tiny
+from training.files import Unsealed
 from training.job import RefusedInput
 from training.pretrain import batches, checkpoint, stage
 from training.pretrain.bundle import BATCH_FILE, BUNDLE_FILE
-from training.pretrain.ledger import Entry, Ledger, Watched, deviation, read_ledger, write_ledger
+from training.pretrain.ledger import Entry, Ledger, Watched, deviation, keep_ledger, read_ledger, write_ledger
 from training.pretrain.loop import Diverged, Trainer, Watch, train
 from training.pretrain.parallel import World
 from training.pretrain.sidecars import Sidecars
@@ -315,21 +316,28 @@ def test_a_ledger_empties_the_steps_that_it_holds(chain):
     assert batches.index(chain.plan, 8, ledger) == batches.index(chain.plan, 8)
 
 
-def test_a_ledger_comes_back_from_its_file_and_a_broken_one_is_refused(tmp_path):
+@pytest.mark.parametrize("write", [write_ledger, keep_ledger])
+def test_a_ledger_comes_back_from_its_file_and_a_broken_one_does_not(tmp_path, write):
     ledger = Ledger((entry(3, 5), entry(9, 9, "not_finite")))
     assert read_ledger(tmp_path) == Ledger()
-    write_ledger(tmp_path, ledger)
+    write(tmp_path, ledger)
     assert read_ledger(tmp_path) == ledger
     path = tmp_path / "ledger.json"
     path.write_text(path.read_text()[:-20])
-    with pytest.raises(RefusedInput, match="cannot be read"):
+    with pytest.raises(Unsealed, match="cannot be read"):
         read_ledger(tmp_path)
 
 
 def test_a_lost_ledger_comes_back_from_a_checkpoint(chain, poisoned, tmp_path):
     shutil.copytree(poisoned[0] / "checkpoints", tmp_path / "checkpoints")
-    (tmp_path / "checkpoints" / "ledger.json").unlink()
+    path = tmp_path / "checkpoints" / "ledger.json"
+    path.unlink()
     assert trainer_of(chain, tmp_path, kind=Poisoned).ledger == poisoned[1].ledger
+    path.write_text(path.read_text().replace('"first": ', '"first": 1', 1))  # still a ledger, of another run
+    trainer = trainer_of(chain, tmp_path, kind=Poisoned)
+    assert trainer.ledger == poisoned[1].ledger
+    (line,) = trainer.store.lost
+    assert line.startswith("ledger.json") and len(list(path.parent.glob("damaged-ledger.json-*"))) == 1
 
 
 def test_a_checkpoint_under_another_ledger_is_refused(chain, poisoned, tmp_path):

@@ -230,12 +230,15 @@ def test_a_broken_checkpoint_is_passed_over_and_named(chain, tmp_path, name, len
     assert line.startswith("step-00000004") and trainer.position.step == 2
 
 
-def test_when_every_checkpoint_is_broken_nothing_starts_from_zero(chain, tmp_path):
+def test_when_every_checkpoint_is_damaged_they_are_set_aside_and_training_starts_again(chain, tmp_path):
     saved(chain, tmp_path)
     for folder in checkpoint.checkpoints(tmp_path):
         (folder / checkpoint.tensors_file(0, 1)).unlink()
-    with pytest.raises(RefusedInput, match=r"no checkpoint is whole.*step-00000004.*step-00000002"):
-        resume(trainer_of(chain), tmp_path)
+    trainer = trainer_of(chain)
+    newest, older, said = resume(trainer, tmp_path)
+    assert newest.startswith("step-00000004: ") and older.startswith("step-00000002: ") and "step 0" in said
+    assert trainer.position.step == 0 and not checkpoint.checkpoints(tmp_path)
+    assert len(list(tmp_path.glob("damaged-step-*"))) == 2
 
 
 def test_two_checkpoints_are_kept(chain, tmp_path):

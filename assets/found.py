@@ -1,0 +1,113 @@
+"""What is found where a cell's artifact belongs: a whole one, a damaged one, nothing; and what points to it.
+
+A reference lets a partition point to an artifact and keeps its digests, so that a record that was changed afterwards,
+even with its own checksums, differs from what was committed. Nothing here reads an artifact's files.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from training import artifact
+from training.artifact import Artifact, Damaged
+from training.files import Unsealed, read_sealed, write_sealed
+
+HEX = re.compile("[0-9a-f]+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reference:
+    """What a partition points to. `record_digest` is empty where an earlier edition wrote it."""
+
+    fingerprint: str
+    digest: str
+    record_digest: str = ""
+
+
+def reference_path(root: Path, asset: str, partition: str) -> Path:
+    """The file by which a partition points to its artifact."""
+    return root / "refs" / asset / f"{partition}.json"
+
+
+def read_reference(root: Path, asset: str, partition: str) -> Reference | None:
+    """What a partition points to; None when it never was made. Damaged when the reference is."""
+    path = reference_path(root, asset, partition)
+    try:
+        fields = read_sealed(path, mark="record_digest")
+    except FileNotFoundError:
+        return None
+    except (OSError, Unsealed) as error:
+        raise Damaged(f"reference {path}: {error}") from None
+    fields.pop("checksum", None)
+    if not {"fingerprint", "digest"} <= fields.keys() <= {"fingerprint", "digest", "record_digest"} or not all(
+        isinstance(value, str) and HEX.fullmatch(value) for value in fields.values()
+    ):
+        raise Damaged(f"reference {path}: is not what was written")
+    return Reference(**fields)
+
+
+def write_reference(root: Path, made: Artifact, partition: str) -> None:
+    """Let `partition` point to a committed artifact."""
+    fields = {"fingerprint": made.fingerprint, "digest": made.digest, "record_digest": made.record_digest}
+    write_sealed(reference_path(root, made.record["asset"], partition), fields)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """The usable artifact in a folder, if there is one. Where its record is damaged (`damage` says how) it is read
+    from the copy of the record."""
+
+    artifact: Artifact | None = None
+    damage: str = ""
+
+
+def look(folder: Path, asset: str, held: set[str]) -> Found:
+    """What is in the folder of an artifact whose record has one of the `held` digests, where those who point to it
+    know one."""
+    try:
+        found = artifact.find(folder)
+        damage = "" if found is None else _difference(found, asset, held)
+    except Damaged as error:
+        found, damage = None, str(error)
+    return Found(artifact=_copy(folder, asset, held) if damage else found, damage=damage)
+
+
+def _copy(folder: Path, asset: str, held: set[str]) -> Artifact | None:
+    try:
+        copy = artifact.find_copy(folder)
+    except Damaged:
+        return None
+    return copy if copy is not None and not _difference(copy, asset, held) else None
+
+
+def _difference(found: Artifact, asset: str, held: set[str]) -> str:
+    """Why an artifact, whole in itself, is not the one that belongs in its folder; empty when it is."""
+    missing = [name for name in artifact.FIELDS if name not in found.record]
+    if missing:
+        return f"{found.path}: the record has no {missing[0]}"
+    if found.record["asset"] != asset or found.fingerprint != found.path.name:
+        return f"{found.path}: the record is that of {found.record['asset']} {found.fingerprint}"
+    if not held <= found.stands_for:
+        return (
+            f"{found.path}: the record was changed: what was decided has digest {found.record_digest[:12]}, and who"
+            f" points to it holds {min(held - found.stands_for)[:12]}"
+        )
+    return ""
+
+
+# Nothing damaged is removed: it gets another name, and what is made in its place gets its own.
+
+
+def aside(path: Path, why: str) -> Path:
+    """Give a file or folder another name, which says why; returns it."""
+    return path.rename(path.with_name(f"{path.name}.{why}-{time.time_ns() // 1_000_000}"))
+
+
+def put_back(made: Artifact) -> str:
+    """Write the record of an artifact where a damaged one stands; says what was done."""
+    damaged = aside(made.path / artifact.ARTIFACT_FILE, "damaged")
+    artifact.commit_record(made.path, made.record)
+    return f"its record was put back from {artifact.COPY_FILE}; the damaged one is {damaged.name}"
