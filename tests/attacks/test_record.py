@@ -1,0 +1,338 @@
+"""Attacks on what an artifact's record says: bits flipped anywhere, verdicts turned round, files emptied or garbled."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from assets import cli
+from assets.automation import cells_due
+from assets.found import reference_path, write_reference
+from assets.run import run_recipe
+from assets.stage import job_of
+from assets.status import check_begun, compare
+from assets.verify import verified
+from assets.witnesses import obstacles
+from evaluation.stages import STAGES as EVALUATION_STAGES
+from resources.profile import load_profile
+from tests.end_to_end.conftest import RECIPES
+from training import artifact, runner
+from training.files import write_json, write_sealed
+from training.job import DataError, InputArtifact, RefusedInput, read_job
+from training.posttrain import fit
+from training.pretrain.checkpoint import Store, checkpoints
+from training.pretrain.ledger import Ledger, keep_ledger, read_ledger
+from training.pretrain.parallel import World
+from training.recipe import load_recipe, recipe_folders
+from training.records import RecipeError
+
+REPORT = ("contamination_report", "kitchen-small")
+DECISION = ("promoted_model", "kitchen-small")
+
+
+@pytest.fixture
+def recipe(monkeypatch):
+    monkeypatch.setenv("PEDIGREE_RECIPES", str(RECIPES))
+    return load_recipe("kitchen-small", folders=recipe_folders())
+
+
+@pytest.fixture
+def copied(first, untouched, tmp_path):
+    return shutil.copytree(untouched, tmp_path / "root")
+
+
+@pytest.fixture(scope="module")
+def kept(first, untouched, tmp_path_factory):
+    """A copy for attacks that put everything back."""
+    return shutil.copytree(untouched, tmp_path_factory.mktemp("kept") / "root")
+
+
+def states(comparison) -> dict[tuple[str, str], str]:
+    """The cells that are not simply made, and what they are instead."""
+    return {cell.key: cell.state for cell in comparison.cells.values() if cell.state != "made" or not cell.is_recorded}
+
+
+def input_of(cell) -> InputArtifact:
+    """A cell's artifact as a job names it."""
+    made = cell.artifact
+    return InputArtifact(
+        asset=cell.asset,
+        partition=cell.partition,
+        fingerprint=made.fingerprint,
+        digest=made.digest,
+        record_digest=made.record_digest,
+        path=str(made.path),
+    )
+
+
+# Bits
+
+
+class Flips:
+    """Flips one bit after another and asks the code that would use the file; everything is put back each time."""
+
+    def __init__(self, recipe, root: Path, scratch: Path) -> None:
+        self.recipe, self.root = recipe, root
+        self.cells = list(compare(recipe, root).cells.values())
+        self.chance = random.Random(7)
+        self.checkpoints = make_checkpoints(scratch)
+
+    def one(self, asset: str) -> tuple[str, bool]:
+        """Flip a bit of something of that asset: what it was, and whether it was found before use."""
+        cell = self.chance.choice([cell for cell in self.cells if cell.asset == asset])
+        kind = self.chance.choice(["file", "record", "copy", "reference", "job", "checkpoint"])
+        if kind == "checkpoint":
+            path, ask = self.chance.choice(self.checkpoints)
+        elif kind == "file":
+            size = Counter({entry["path"]: entry["bytes"] for entry in cell.artifact.record["files"]})
+            path = cell.artifact.path / self.chance.choice([name for name in size if size[name]])
+            item = input_of(cell)
+            ask = lambda: refuses(RefusedInput, artifact.check_input, item)  # noqa: E731
+        elif kind == "reference":
+            path, ask = reference_path(self.root, *cell.key), lambda: self.is_damaged(cell.key)
+        elif kind == "job":
+            path = cell.artifact.path / "job.json"
+            ask = lambda: refuses(RecipeError, read_job, path)  # noqa: E731
+        elif kind == "record":
+            path, ask = cell.artifact.path / artifact.ARTIFACT_FILE, lambda: self.is_damaged(cell.key)
+        else:
+            path = cell.artifact.path / artifact.COPY_FILE
+            ask = lambda: refuses(artifact.Damaged, artifact.find_copy, cell.artifact.path)  # noqa: E731
+        place = self.chance.randrange(8 * path.stat().st_size)
+        flip(path, place)
+        try:
+            return kind, ask()
+        finally:
+            flip(path, place)
+
+    def is_damaged(self, key) -> bool:
+        """Whether the cell is damaged, and it alone."""
+        return states(compare(self.recipe, self.root)) == {key: "damaged"}
+
+
+def flip(path: Path, place: int) -> None:
+    with open(path, "r+b") as stream:
+        stream.seek(place // 8)
+        byte = stream.read(1)[0]
+        stream.seek(place // 8)
+        stream.write(bytes([byte ^ 1 << place % 8]))
+
+
+def refuses(error, ask, *arguments) -> bool:
+    try:
+        ask(*arguments)
+    except error:
+        return True
+    return False
+
+
+def make_checkpoints(folder: Path) -> list:
+    """Whatever a job keeps to go on from: (file, whether a flip in it is found). Written by the code that keeps it."""
+    made = []
+    store = Store(folder / "pretrain", World(rank=0, size=1, device=torch.device("cpu")))
+    store.begin(step=3, tensors={"model.a": torch.arange(300.0)}, own={"own.0": torch.ones(4)}, state={"ledger": []})
+    store.settle()
+    for path in checkpoints(store.folder)[0].iterdir():
+        made.append((path, lambda: refuses(RefusedInput, store.newest)))
+    keep_ledger(folder / "ledger", Ledger())
+    made.append((folder / "ledger" / "ledger.json", lambda: refuses(ValueError, read_ledger, folder / "ledger")))
+    write_json(folder / "trainer" / "checkpoint-5" / "state.json", {"step": 5, "weights": list(range(99))})
+    fit.seal(folder / "trainer" / "checkpoint-5")
+    for path in (folder / "trainer" / "checkpoint-5").iterdir():
+        made.append((path, lambda: fit._problem(folder / "trainer" / "checkpoint-5") != ""))
+    write_json(folder / "data.json", {"kept": 1})
+    files = artifact.manifest(folder, ["data.json"])
+    write_sealed(runner._mark(folder, 0), {"files": files, "result": {"counts": {"in": 1}}, "spent": {"pid": 1}})
+    for path in (folder / "data.json", runner._mark(folder, 0)):
+        made.append((path, lambda: runner.finished_rank(folder, 0) is None))
+    return made
+
+
+def test_every_flipped_bit_is_found_before_use(recipe, kept, times, tmp_path):
+    flips = Flips(recipe, kept, tmp_path)
+    assets = sorted({cell.asset for cell in flips.cells})
+    number = times(short=60, long=1000)
+    told = [flips.one(assets[turn % len(assets)]) for turn in range(number)]
+    flipped, found = Counter(kind for kind, _ in told), Counter(kind for kind, was_found in told if was_found)
+    print(f"{number} bits flipped in {len(assets)} assets, found: {dict(found)}")
+    assert found == flipped and states(compare(recipe, kept)) == {}
+
+
+# Verdicts
+
+
+def turned_round(cell, *, seals: bool, refers: bool, root: Path) -> None:
+    """Say the opposite of a gate's verdict in a record; with `seals` its own digests fit, with `refers` its reference
+    does."""
+    path = cell.artifact.path
+    text = (path / artifact.ARTIFACT_FILE).read_text("utf-8")
+    record = json.loads(text)
+    gate = record["gates"][0]
+    gate["passed"] = not gate["passed"]
+    if seals:
+        artifact.commit_record(path, record)
+    else:
+        (path / artifact.ARTIFACT_FILE).write_text(json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False))
+    if refers:
+        write_reference(root, artifact.Artifact(path=path, record=record), cell.partition)
+
+
+@pytest.mark.parametrize("level", ["edited", "sealed", "sealed and referred to"])
+def test_a_verdict_that_was_turned_round_is_found_before_use(recipe, copied, level):
+    before = compare(recipe, copied)
+    cell = before.cells[REPORT]
+    item, decision = (
+        input_of(cell),
+        job_of(before.cells[DECISION], before, load_profile("local").size_for("promoted_model")),
+    )
+    turned_round(cell, seals=level != "edited", refers="referred" in level, root=copied)
+    comparison = compare(recipe, copied)
+    assert states(comparison) == {REPORT: "damaged"}
+    assert refuses(RefusedInput, artifact.check_input, item)
+    again = replace(decision, output=str(copied / "again"))
+    assert refuses(RefusedInput, runner.run_job, again, EVALUATION_STAGES)  # the next stage's own job
+    assert {cell.key for cell, _ in verified(comparison).problems} == {REPORT}
+    assert obstacles(comparison, DECISION) and not obstacles(before, DECISION)
+
+
+def test_what_nothing_was_made_from_is_held_against_what_dagster_was_told(recipe, copied):
+    cell = compare(recipe, copied).cells[DECISION]
+    turned_round(cell, seals=True, refers=True, root=copied)
+    comparison = compare(recipe, copied)
+    assert states(comparison) == {}
+    (problem,) = verified(comparison).problems
+    assert problem[0].key == DECISION and "Dagster was told" in problem[1]
+    with dg.DagsterInstance.from_config(str(copied / "dagster")) as instance:
+        assert obstacles(comparison, DECISION, instance)
+
+
+def test_another_artifact_s_record_is_none_of_this_one(recipe, copied):
+    one, other = (compare(recipe, copied).cells["token_shards", f"kitchen-small@kitchen-{n}"].artifact for n in (1, 2))
+    for name in (artifact.ARTIFACT_FILE, artifact.COPY_FILE):
+        shutil.copy(other.path / name, one.path / name)
+    assert states(compare(recipe, copied)) == {("token_shards", "kitchen-small@kitchen-1"): "damaged"}
+
+
+# Files that are no longer what they were
+
+GARBLED = {
+    "empty": b"",
+    "no JSON": b'{"asset": ',
+    "no text": b"\xff\xfe\x00",
+    "no mapping": b"[1, 2]",
+    "nothing in it": b"{}",
+    "wrong types": b'{"fingerprint": 3, "digest": null, "files": 7, "gates": {"a": 1}, "inputs": "x", "metrics": []}',
+}
+
+
+def test_a_garbled_file_is_a_state_of_one_cell_and_everything_else_goes_on(recipe, copied):
+    cells = list(compare(recipe, copied).cells.values())
+    lost, restorable, referred = (cells[start::3][: len(GARBLED)] for start in range(3))
+    for content, *chosen in zip(GARBLED.values(), lost, restorable, referred, strict=True):
+        for name in (artifact.ARTIFACT_FILE, artifact.COPY_FILE):
+            (chosen[0].artifact.path / name).write_bytes(content)
+        (chosen[1].artifact.path / artifact.ARTIFACT_FILE).write_bytes(content)
+        reference_path(copied, *chosen[2].key).write_bytes(content)
+        for name in ("job.json", "recipe.json", "handle.json"):
+            (chosen[1].artifact.path / name).write_bytes(content)
+
+    comparison = compare(recipe, copied)
+    damaged = [comparison.cells[cell.key] for cell in (*lost, *restorable, *referred)]
+    assert states(comparison) == {cell.key: "damaged" for cell in damaged}
+    assert {cell.key for cell in damaged if cell.artifact is None} == {cell.key for cell in lost}
+    assert all(cell.reasons and cell.way_out for cell in damaged)
+    assert not {cell.key for cell in cells_due(comparison)} & {cell.key for cell in lost}  # left to a person
+    for command, code in (("status", 0), ("verify", 1), ("report", 0), ("inspect", 0)):
+        asked = ["filtered_documents", "kitchen-small"] if command == "inspect" else ["kitchen-small"]
+        output = ["--output", str(copied / "report.html")] if command == "report" else []
+        said = CliRunner().invoke(cli.app, [command, *asked, "--root", str(copied), *output, "--json"])
+        assert said.exit_code == code, (command, said.output)
+
+
+def test_a_lost_training_is_done_again_only_when_somebody_says_so(recipe, copied):
+    cell = compare(recipe, copied).cells["base_model", "kitchen-small"]
+    for name in (artifact.ARTIFACT_FILE, artifact.COPY_FILE):
+        (cell.artifact.path / name).write_bytes(b"{")
+    comparison = compare(recipe, copied)
+    with pytest.raises(DataError, match=r"base_model .* is damaged .*--start-anew"):
+        check_begun(comparison.cells[cell.key], comparison)
+
+
+def test_a_run_puts_back_what_can_be_and_makes_the_rest_again(recipe, copied):
+    before = compare(recipe, copied).cells
+    kept, lost, referred = (before[asset, "kitchen-small"] for asset in ("base_model", "instruction_data", "tokenizer"))
+    (kept.artifact.path / artifact.ARTIFACT_FILE).write_bytes(b"{")
+    for name in (artifact.ARTIFACT_FILE, artifact.COPY_FILE):
+        (lost.artifact.path / name).write_bytes(b"{")
+    reference_path(copied, *referred.key).write_bytes(b"")
+    said = []
+    report = run_recipe(
+        recipe,
+        copied,
+        profile="local",
+        until=None,
+        snapshots=(),
+        announce=lambda kind, cell, values: said.append((kind, cell.asset)) if kind in ("made", "said") else None,
+    )
+    after = compare(recipe, copied)
+    assert report.exit_code == 0 and states(after) == {}
+    assert [asset for kind, asset in said if kind == "made"] == ["instruction_data"]  # no training was done again
+    assert {asset for kind, asset in said if kind == "said"} == {"base_model", "instruction_data", "tokenizer"}
+    again = after.cells[lost.key].artifact
+    assert again.digest == lost.artifact.digest
+    assert lost.artifact.record_digest in again.stands_for  # what was made from it still knows it
+    assert after.cells[kept.key].artifact.record == kept.artifact.record
+    assert len(list(lost.artifact.path.parent.glob("*.damaged-*"))) == 1
+    assert verified(after).problems == []
+
+
+def test_a_damaged_file_is_set_aside_when_somebody_asks(recipe, copied):
+    cell = compare(recipe, copied).cells["preference_data", "kitchen-small"]
+    file = next(entry["path"] for entry in cell.artifact.record["files"] if entry["bytes"])
+    flip(cell.artifact.path / file, 100)
+    assert states(compare(recipe, copied)) == {}  # files are read by verify and by jobs, not by status
+    (problem,) = verified(compare(recipe, copied), mend=True).problems
+    assert problem[0].key == cell.key
+    assert states(compare(recipe, copied))[cell.key] == "outdated"
+    assert len(list(cell.artifact.path.parent.glob("*.damaged-*"))) == 1
+
+
+# Roots of an earlier edition
+
+
+def as_earlier(recipe, root: Path) -> None:
+    """Leave of records and references what the edition before record digests wrote."""
+    for cell in compare(recipe, root).cells.values():
+        record = {
+            name: value for name, value in cell.artifact.record.items() if name not in ("record_digest", "checksum")
+        }
+        inputs = [{name: v for name, v in item.items() if name != "record_digest"} for item in record["inputs"]]
+        write_json(cell.artifact.path / artifact.ARTIFACT_FILE, record | {"inputs": inputs})
+        (cell.artifact.path / artifact.COPY_FILE).unlink()
+        target = reference_path(root, *cell.key)
+        write_json(target, {"fingerprint": cell.fingerprint, "digest": cell.artifact.digest})
+
+
+def test_a_root_of_an_earlier_edition_is_made_and_can_be_taken_over(recipe, copied):
+    as_earlier(recipe, copied)
+    shutil.rmtree(copied / "dagster")
+    comparison = compare(recipe, copied)
+    assert states(comparison) == {} and comparison.to_do() == []
+    assert all("earlier edition: nothing protects" in cell.remark for cell in comparison.cells.values())
+    told = verified(comparison, protect=True)
+    assert told.problems == [] and len(told.remarks) == len(comparison.cells)
+    assert all("its reference keeps" in cell.remark for cell in compare(recipe, copied).cells.values())
+    report = compare(recipe, copied).cells[REPORT].artifact
+    record = json.loads((report.path / artifact.ARTIFACT_FILE).read_text("utf-8"))
+    record["gates"][0]["passed"] = False
+    write_json(report.path / artifact.ARTIFACT_FILE, record)
+    assert states(compare(recipe, copied)) == {REPORT: "damaged"}
