@@ -9,7 +9,6 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import dagster as dg
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -19,9 +18,9 @@ from assets.automation import cells_due
 from assets.found import reference_path, write_reference
 from assets.run import run_recipe
 from assets.stage import job_of
+from assets.standing import unfit
 from assets.status import check_begun, compare
 from assets.verify import verified
-from assets.witnesses import obstacles
 from evaluation.stages import STAGES as EVALUATION_STAGES
 from resources.profile import load_profile
 from tests.end_to_end.conftest import RECIPES
@@ -201,7 +200,7 @@ def test_a_verdict_that_was_turned_round_is_found_before_use(recipe, copied, lev
     again = replace(decision, output=str(copied / "again"))
     assert refuses(RefusedInput, runner.run_job, again, EVALUATION_STAGES)  # the next stage's own job
     assert {cell.key for cell, _ in verified(comparison).problems} == {REPORT}
-    assert obstacles(comparison, DECISION) and not obstacles(before, DECISION)
+    assert unfit(comparison) and not unfit(before)  # nor does a promotion act upon it
 
 
 def test_what_nothing_was_made_from_is_held_against_what_dagster_was_told(recipe, copied):
@@ -211,8 +210,6 @@ def test_what_nothing_was_made_from_is_held_against_what_dagster_was_told(recipe
     assert states(comparison) == {}
     (problem,) = verified(comparison).problems
     assert problem[0].key == DECISION and "Dagster was told" in problem[1]
-    with dg.DagsterInstance.from_config(str(copied / "dagster")) as instance:
-        assert obstacles(comparison, DECISION, instance)
 
 
 def test_another_artifact_s_record_is_none_of_this_one(recipe, copied):
