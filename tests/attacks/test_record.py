@@ -278,7 +278,7 @@ def test_a_run_puts_back_what_can_be_and_makes_the_rest_again(recipe, copied):
         profile="local",
         until=None,
         snapshots=(),
-        announce=lambda kind, cell, values: said.append((kind, cell.asset)) if kind in ("made", "said") else None,
+        announce=lambda kind, cell, values: said.append((kind, cell.asset, values.get("text", ""))),
     )
     after = compare(recipe, copied)
     assert report.exit_code == 0 and states(after) == {}
