@@ -1,4 +1,4 @@
-"""The record of a trained model names the numerics class that it was made in."""
+"""The record of a trained model names the numerics class that it was made in, and audit has one for all threads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.training.posttrain import tiny
-from tests.training.posttrain.conftest import SFT
+from tests.training.posttrain.conftest import REWARD, SFT
+from tests.training.posttrain.test_align import DPO
 from training import numerics
 from training.artifact import find
 
@@ -48,3 +49,41 @@ def test_a_model_that_was_trained_in_two_classes_names_both(chain, tmp_path, kil
     record = sft(chain, output, threads=2)
     assert record["numerics"]["threads"] == [1, 2]
     assert "threads 1 then 2" in numerics.in_words(record["numerics"])
+
+
+@pytest.fixture(scope="module")
+def wide(chain, tmp_path_factory):
+    """The toy chain with a model and rows of a size at which the number of threads decides bits (bf16, AVX-512)."""
+    root = tmp_path_factory.mktemp("wide")
+    tiny.write_model(root / "base_model" / "model", width=64)
+    base = tiny.commit(root, "base_model")
+    tiny.run("sft", root / "sft_model", {"sft": {**SFT, "epochs": 2}}, (base, tiny.made(chain, "instruction_data")))
+    rows = [{"messages": 4 * row["messages"]} for row in tiny.conversations()]
+    source = tiny.write_rows(root / "rows.jsonl", rows)
+    tiny.run("instructions", root / "instruction_data", {"sft": {"data": [{"uri": source}]}})
+    pairs = tiny.made(chain, "preference_data")
+    tiny.run(
+        "reward", root / "reward_model", {"reward": {**REWARD, "epochs": 1}}, (tiny.made(root, "sft_model"), pairs)
+    )
+    return root
+
+
+AUDITED = {
+    "sft": (SFT, {"epochs": 2, "max_length": 250}, ("base_model", "instruction_data")),
+    "reward": (REWARD, {"epochs": 1, "batch_size": 16}, ("sft_model", "preference_data")),
+    "align": (DPO, {"epochs": 1}, ("sft_model", "preference_data", "reward_model")),
+}
+
+
+@pytest.mark.parametrize("stage", AUDITED)
+def test_audit_gives_the_same_bytes_and_class_for_every_number_of_threads(chain, wide, tmp_path, stage):
+    settings, changes, assets = AUDITED[stage]
+    inputs = [tiny.made(chain if asset == "preference_data" else wide, asset) for asset in assets]
+    made = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)  # as OMP_NUM_THREADS would
+        whole = {stage: {**settings, **changes, "precision": "bf16"}}
+        made.append(tiny.run(stage, tmp_path / str(threads), whole, tuple(inputs), threads=threads, audit=True))
+    one, two = made
+    assert one["digest"] == two["digest"]
+    assert one["numerics"] == two["numerics"] and one["numerics"]["precision"]["deterministic"]
