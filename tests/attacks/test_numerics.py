@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from assets.chain import CHAIN, Link
 from assets.remade import class_lines
 from assets.status import compare
 from assets.why import explain
 from evaluation.stages import STAGES as EVALUATION_STAGES
 from tests.end_to_end.conftest import RECIPES
 from training import artifact
-from training.job import Job, read_job
+from training.job import Job, RunSettings, read_job, write_job
 from training.recipe import SHIPPED, Recipe, load_recipe
 from training.runner import run_job
 from training.stages import STAGES as TRAINING_STAGES
@@ -61,3 +65,47 @@ def test_a_model_of_another_class_is_told_from_another_result(copy, recipe):
     (entry,) = explain("sft_model", recipe, None, copy)["partitions"]
     assert entry["differences"] == [f"input base_model was made again: {said}"]
     assert compare(recipe, copy).cells["reward_model", recipe.name].reasons == ("input sft_model is to be made again",)
+
+
+ELSEWHERE = ("ladder_plan", "reference_plan", "long_context_plan")  # plans, of recipes with more than one model
+DATA = [name for name, link in CHAIN.items() if not link.how.by_a_model and name not in (*ELSEWHERE, "scaling_fit")]
+
+
+@pytest.mark.parametrize("asset", DATA)
+def test_data_has_the_same_bytes_for_every_number_of_workers_and_threads(asset, first, untouched, tmp_path, times):
+    """Short: the last partition in this process with another number of workers. Long: every partition in processes of
+    its own, workers × threads, and as two tasks of an array."""
+    jobs = list(jobs_of(untouched, asset))
+    assert jobs, f"the small kitchen has no {asset}"
+    for job in jobs[-times(short=1, long=len(jobs)) :]:
+        expected = artifact.find(Path(job.output)).digest
+        for number, run in enumerate(other_runs(job.run)[: times(short=1, long=99)]):
+            output = tmp_path / f"{job.fingerprint}-{number}"
+            made = replace(job, output=str(output), run=run)
+            if times(short=0, long=1):
+                in_processes(made, CHAIN[asset], in_array=number == 0 and CHAIN[asset].how.in_ranks)
+            else:
+                run_job(made, STAGES)
+            assert artifact.find(output).digest == expected, f"{asset} [{job.partition}] with {run}"
+
+
+def other_runs(run: RunSettings) -> list[RunSettings]:
+    """Every other number of workers and threads, of a few; first one in the same process."""
+    several = [replace(run, workers=workers, threads=threads) for workers in (1, 2, 3) for threads in (1, 2)]
+    return [one for one in several if (one.workers, one.threads) != (run.workers, run.threads)]
+
+
+def in_processes(job: Job, link: Link, *, in_array: bool) -> None:
+    """The job as a backend runs it, with the threads of every library that has its own."""
+    path = Path(f"{job.output}.json")
+    write_job(job, path)
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "NUMBA_NUM_THREADS")
+    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "true", **dict.fromkeys(names, str(job.run.threads))}
+    tasks = [["--ranks", "1/2"], ["--ranks", "0/2"], []] if in_array else [[]]
+    for more in tasks:
+        subprocess.run([sys.executable, "-m", *link.argv, str(path), *more], env=environment, check=True)
+
+
+def test_every_stage_that_no_model_makes_is_among_them():
+    tried = {CHAIN[asset].stage for asset in DATA}
+    assert {link.stage for link in CHAIN.values() if not link.how.by_a_model} - tried == {"scaling"}
