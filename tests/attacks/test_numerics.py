@@ -17,6 +17,8 @@ from assets.remade import class_lines
 from assets.status import compare
 from assets.why import explain
 from evaluation.stages import STAGES as EVALUATION_STAGES
+from resources.compute.base import Task, interpreter_argv
+from resources.compute.size import Size
 from tests.end_to_end.conftest import RECIPES
 from training import artifact
 from training.job import Job, RunSettings, read_job, write_job
@@ -96,16 +98,34 @@ def other_runs(run: RunSettings) -> list[RunSettings]:
 
 
 def in_processes(job: Job, link: Link, *, in_array: bool) -> None:
-    """The job as a backend runs it, with the threads of every library that has its own."""
+    """The job as a backend runs it: torchrun for several processes, and threads for every library."""
     path = Path(f"{job.output}.json")
     write_job(job, path)
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "NUMBA_NUM_THREADS")
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "true", **dict.fromkeys(names, str(job.run.threads))}
     tasks = [["--ranks", "1/2"], ["--ranks", "0/2"], []] if in_array else [[]]
     for more in tasks:
-        subprocess.run([sys.executable, "-m", *link.argv, str(path), *more], env=environment, check=True)
+        task = Task(
+            key="", argv=("-m", *link.argv, str(path), *more), size=Size(processes=job.run.processes), folder=""
+        )
+        subprocess.run(interpreter_argv(task, sys.executable), env=environment, check=True)
 
 
 def test_every_stage_that_no_model_makes_is_among_them():
     tried = {CHAIN[asset].stage for asset in DATA}
     assert {link.stage for link in CHAIN.values() if not link.how.by_a_model} - tried == {"scaling"}
+
+
+def test_an_audited_training_is_one_class_for_every_number_of_threads_and_processes(first, untouched, tmp_path, times):
+    if not times(short=0, long=1):
+        pytest.skip("trains four times: `make attack`")
+    (job,) = jobs_of(untouched, "base_model")
+    made = []
+    for threads, processes in ((1, 1), (2, 1), (1, 2), (2, 2)):
+        run = replace(job.run, threads=threads, processes=processes, micro_batch_tokens=1024, audit=True)
+        output = tmp_path / f"{threads}-{processes}"
+        in_processes(replace(job, output=str(output), run=run), CHAIN["base_model"], in_array=False)
+        made.append(artifact.find(output))
+    assert len({one.digest for one in made}) == 1
+    assert [one.record["numerics"] for one in made] == [made[0].record["numerics"]] * 4
+    assert "processes" not in made[0].record["numerics"]
