@@ -1,4 +1,8 @@
-"""The profile: where and how a recipe runs. Nothing in it may change what comes out.
+"""The profile: where and how a recipe runs.
+
+Nothing in it may change a fingerprint or a byte of a data artifact. It may change the numerics class of what a model
+makes (threads, processes, degrees, micro-batches, device), and so the last bits of its sums; the record names the
+class.
 
 A profile is a YAML file. `default` is the size of every stage; `stages` names assets that differ, with only what
 differs.

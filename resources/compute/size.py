@@ -37,7 +37,10 @@ class Size(Record):
     expert: int = Field(default=1, ge=1, description="processes that share the experts of each layer")
     pipeline: int = Field(default=1, ge=1, description="processes that have consecutive layers")
     pipeline_chunks: int = Field(default=1, ge=1, description="places of the model in which each of them has some")
-    audit: bool = Field(default=False, description="the same bits for every number of training processes, slower")
+    audit: bool = Field(
+        default=False,
+        description="the same bits for every number of threads, in pretraining also of processes; slower",
+    )
     hang_seconds: float = Field(default=1800.0, gt=0, description="without progress: training processes are torn down")
     compile: bool | Literal["blocks"] = Field(default=False, description="torch.compile: the model, or each block")
     recompute: Literal["none", "selective", "full"] = Field(
