@@ -43,6 +43,7 @@ from resources.tracking import Tracking, artifact_key
 from training import artifact
 from training.artifact import Artifact
 from training.job import DataError, InputArtifact, Job, RunSettings, write_job
+from training.leftovers import remove_state
 from training.progress import MESSAGES_FILE, METRICS_FILE, SAVED
 from training.recipe import Recipe, load_recipe, recipe_as_data, recipe_folders
 from training.records import read_record
@@ -219,6 +220,7 @@ def make(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -
         watchers_of(cell.artifact.path)  # removes what a killed one left
         for line in mend(cell, pipeline.root_path) if cell.state == "damaged" else ():
             _tell(line, cell, watch)
+        remove_state(cell.artifact.path)  # and so does this, of a job that was killed right after its commit
         write_reference(pipeline.root_path, cell.artifact, cell.partition)
         announce("reused", cell, {})
         url = pipeline.tracking().run_url(artifact_key(cell.asset, cell.fingerprint))
@@ -237,6 +239,7 @@ def make(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -
     announce("started", cell, {})
     with Watching(Path(job.output), run_id=watch.run_id, launch=watch.launch) as watching:
         made, url = _run(job, cell, pipeline, watch, watching)
+    remove_state(made.path)
     write_reference(pipeline.root_path, made, cell.partition)
     announce("made", cell, made.record)
     return Made(cell=cell, artifact=made, reused=False, seconds=time.monotonic() - started, mlflow_url=url)

@@ -13,7 +13,6 @@ import errno
 import importlib
 import logging
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -33,6 +32,7 @@ from training.files import Unsealed, read_sealed, write_sealed
 from training.job import Counts, DataError, Job, Outcome, RefusedInput, Work, read_job, write_job
 from training.lean import leave_pandas_out
 from training.lease import Lease, LeaseHeld
+from training.leftovers import RANKS_FOLDER, remove_leftovers, remove_state
 from training.processes import SignsOfLife, die_with_parent
 from training.progress import Progress
 from training.records import RecipeError, write_record
@@ -45,7 +45,6 @@ REQUEUE_EXIT_CODE = 75
 BUSY_EXIT_CODE = 76
 MISSING_RANKS_EXIT_CODE = 4
 NAMED_RANKS = 10  # of those that are missing, in a sentence
-RANKS_FOLDER = "ranks"
 
 
 class StopRequested(Exception):
@@ -182,8 +181,7 @@ def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: Lease, missing_
         work.progress.closed(error)
         raise
     work.progress.closed()
-    shutil.rmtree(work.scratch, ignore_errors=True)
-    shutil.rmtree(folder / RANKS_FOLDER, ignore_errors=True)
+    remove_state(folder)
 
 
 def _run_stage(job: Job, stage: Stage, work: Work, missing_share: float) -> Outcome:
@@ -222,6 +220,8 @@ def commit(job: Job, outcome: Outcome, folder: Path, lease: Lease, *, seconds: f
     }
     with lease.kept():
         artifact.commit_record(folder, record)
+        remove_leftovers(folder, outcome.files)
+        artifact.write_json(folder / artifact.ARTIFACT_FILE, artifact.sealed(record))
 
 
 def _with_balance(job: Job, stage: Stage, outcome: Outcome) -> Outcome:

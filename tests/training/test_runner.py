@@ -7,14 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
 from training import artifact
 from training.job import InputArtifact, Job, RefusedInput, RunSettings, write_job
 from training.lease import Lease
+from training.leftovers import remove_state
 from training.progress import read_metrics
 from training.runner import main, run_job
 from training.stages import Stage
@@ -23,19 +24,25 @@ from training.workers import each_result
 STAGE_MODULE = """
 import os, time
 from pathlib import Path
-from training.artifact import write_text
+from training.artifact import write_text, written
 from training.job import Counts, Gate, Outcome
 
 def num_ranks(job):
     return job.settings["ranks"]
 
 def run_rank(job, work, rank):
-    name = f"part-{rank}.txt"
+    name = f"{job.settings.get('place', '')}part-{rank}.txt"
     time.sleep(job.settings.get("seconds", 0))
     if rank == job.settings.get("breaks_at") and not os.path.exists(job.settings["mended"]):
         raise RuntimeError("broken rank")
     with open(Path(job.output).parent / "log", "a") as log:
         log.write(f"{rank}\\n")
+    if job.settings.get("dies_at") == rank and not os.path.exists(job.settings["mended"]):
+        write_text(work.path / f"parts/other-{os.getpid()}.txt", "what no other attempt makes")
+        with written(work.path / name) as stream:
+            stream.write(b"half")
+            stream.flush()
+            os.kill(os.getpid(), 9)
     write_text(work.path / name, f"rank {rank}\\n")
     return {"files": [name], "counts": {"in": 2, "kept": 1, "dropped": {"short": 1}, "quarantined": {}}}
 
@@ -44,6 +51,13 @@ def finish(job, work, ranks):
     lost = job.settings.get("lost", 0)
     counts = Counts(records_in=2 * len(ranks) + lost, kept=len(ranks), dropped={"short": len(ranks)})
     return Outcome(files=files, counts=counts, metrics={"parts": len(ranks)}, gates=(Gate(name="fine", passed=True),))
+"""
+
+MAIN = """
+import sys
+from training.runner import main
+from training.stages import Stage
+sys.exit(main(sys.argv[1:], {"toy": Stage(name="toy", version="1", modules=("toy_stage",))}))
 """
 
 
@@ -197,23 +211,13 @@ def test_a_job_killed_at_any_moment_gives_the_same_artifact_when_run_again(tmp_p
     run_job(toy_job(tmp_path, name="reference", seconds=0.1), stages)
     job_file = tmp_path / "job.json"
     job = toy_job(tmp_path, name="killed", seconds=0.1)
-    from training.job import write_job
-
     write_job(job, job_file)
-    script = textwrap.dedent(
-        """
-        import sys
-        from training.runner import main
-        from training.stages import Stage
-        sys.exit(main(sys.argv[1:], {"toy": Stage(name="toy", version="1", modules=("toy_stage",))}))
-        """
-    )
     for delay in (0.35, 0.5, 0.65):
-        process = subprocess.Popen([sys.executable, "-c", script, str(job_file)], start_new_session=True)
+        process = subprocess.Popen([sys.executable, "-c", MAIN, str(job_file)], start_new_session=True)
         time.sleep(delay)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    assert subprocess.run([sys.executable, "-c", script, str(job_file)], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", MAIN, str(job_file)], check=False).returncode == 0
     killed, reference = (artifact.find(tmp_path / name / "f") for name in ("killed", "reference"))
     assert killed.digest == reference.digest and killed.record["counts"] == reference.record["counts"]
 
@@ -245,7 +249,6 @@ def test_metrics_of_a_killed_job_are_read_without_the_torn_line(tmp_path):
 
 
 def test_a_second_process_says_that_the_work_is_being_done(tmp_path, stages, capsys):
-    from training.job import write_job
     from training.runner import BUSY_EXIT_CODE, main
 
     job = toy_job(tmp_path)
@@ -254,3 +257,32 @@ def test_a_second_process_says_that_the_work_is_being_done(tmp_path, stages, cap
         assert main([str(tmp_path / "job.json")], stages) == BUSY_EXIT_CODE
     assert "is being made by" in capsys.readouterr().err
     assert main([str(tmp_path / "job.json")], stages) == 0
+
+
+@pytest.mark.parametrize("place", ["", "parts/"])
+def test_what_killed_writers_left_is_gone_at_the_commit(tmp_path, stages, place):
+    job, job_file = toy_job(tmp_path, dies_at=1, place=place), tmp_path / "job.json"
+    write_job(job, job_file)
+    folder = Path(job.output)
+    died = subprocess.run([sys.executable, "-c", MAIN, str(job_file)], check=False)
+    assert died.returncode == -signal.SIGKILL and list(folder.rglob("*.tmp"))
+    (tmp_path / "mended").touch()
+    assert run_job(job, stages) == 0
+    named = {entry["path"] for entry in artifact.find(folder).record["files"]}
+    beside = {"artifact.json", "job.json", "metrics.jsonl", "messages.jsonl"}
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    attempts = {path for path in there if path.startswith("attempts/")}
+    other = set() if place else {path for path in there if path.startswith("parts/")}  # of a folder that is not its own
+    assert there - attempts - other == named | beside
+
+
+def test_what_a_job_killed_after_its_commit_left_is_removed_by_whoever_finds_the_artifact(tmp_path, stages):
+    job = toy_job(tmp_path)
+    run_job(job, stages)
+    folder = Path(job.output)
+    before = {path.name for path in folder.iterdir()}
+    (folder / "scratch").mkdir()
+    (folder / "ranks").mkdir()
+    with Lease(folder):
+        remove_state(folder)
+    assert {path.name for path in folder.iterdir()} == before

@@ -1,0 +1,69 @@
+"""What killed attempts left in an artifact's folder, and its removal. Standard library only.
+
+After the commit only what the manifest names stays, and what is said beside it: job, recipe, logs, metrics, attempts.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from training.artifact import ARTIFACT_FILE, SCRATCH_FOLDER
+from training.lease import GUARD_FILE, LEASE_FILE
+
+RANKS_FOLDER = "ranks"
+# Beside the attempt whoever watches it writes, and renames, at any moment: younger temporary files may be theirs.
+WRITING_SECONDS = 60.0
+
+
+def remove_leftovers(folder: Path, files: Iterable[str]) -> None:
+    """Before a commit of `files`: remove temporary names, and whatever else lies in the folders of the artifact.
+
+    Only the holder of the lease may call this; nobody else writes an artifact's files.
+    """
+    named = set(files)
+    folders = {name.split("/")[0] for name in named if "/" in name}
+    newest = max((path.stat().st_mtime for path in folder.iterdir()), default=0.0)  # the file system's own clock
+    for path in list(folder.iterdir()):
+        if path.name in folders:
+            _keep_only(path, folder, named)
+        elif _is_temporary(path) and (not _is_watched(path) or newest - path.stat().st_mtime > WRITING_SECONDS):
+            _remove(path)
+
+
+def remove_state(folder: Path) -> None:
+    """After a commit: remove what only an unfinished artifact needs. The committer may have been killed before it."""
+    if not (folder / ARTIFACT_FILE).exists():
+        return
+    for name in (SCRATCH_FOLDER, RANKS_FOLDER, LEASE_FILE, GUARD_FILE):
+        if (folder / name).exists():
+            _remove(folder / name)
+
+
+def _keep_only(place: Path, folder: Path, named: set[str]) -> None:
+    for path in _deepest_first(place):
+        if path.is_dir() and not path.is_symlink():
+            if not any(path.iterdir()):
+                path.rmdir()
+        elif path.relative_to(folder).as_posix() not in named:
+            path.unlink()
+
+
+def _deepest_first(place: Path) -> Iterator[Path]:
+    return iter(sorted(place.rglob("*"), key=lambda path: len(path.parts), reverse=True))
+
+
+def _is_temporary(path: Path) -> bool:
+    return path.name.startswith(".") and path.name.endswith(".tmp")
+
+
+def _is_watched(path: Path) -> bool:
+    return path.name.split(".")[2:3] == ["json"]
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
