@@ -219,9 +219,8 @@ def commit(job: Job, outcome: Outcome, folder: Path, lease: Lease, *, seconds: f
         "cost": _cost(folder, seconds) | _charge(job, node_hours),
     }
     with lease.kept():
-        artifact.commit_record(folder, record)
         remove_leftovers(folder, outcome.files)
-        artifact.write_json(folder / artifact.ARTIFACT_FILE, artifact.sealed(record))
+        artifact.commit_record(folder, record)
 
 
 def _with_balance(job: Job, stage: Stage, outcome: Outcome) -> Outcome:
