@@ -269,7 +269,7 @@ def test_what_killed_writers_left_is_gone_at_the_commit(tmp_path, stages, place)
     (tmp_path / "mended").touch()
     assert run_job(job, stages) == 0
     named = {entry["path"] for entry in artifact.find(folder).record["files"]}
-    beside = {"artifact.json", "job.json", "metrics.jsonl", "messages.jsonl"}
+    beside = {"artifact.json", artifact.COPY_FILE, "job.json", "metrics.jsonl", "messages.jsonl"}
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     attempts = {path for path in there if path.startswith("attempts/")}
     other = set() if place else {path for path in there if path.startswith("parts/")}  # of a folder that is not its own
