@@ -40,6 +40,8 @@ def run_rank(job, work, rank):
 def strike(how, rank):
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if how == "memory":
+        print(len(bytes(os.urandom(1 << 20)) * 300))
     if how == "sleep":
         time.sleep(300)
     raise (DataError if how == "bad" else RuntimeError)(f"rank {rank} met a fault")

@@ -22,6 +22,10 @@ from resources.compute.supervise import EXIT_FILE, OWNER_VARIABLE, PROCESS_FILE,
 LOG_FILE, CANCEL_FILE = "log.txt", "cancelled.json"
 SUPERVISOR = Path(__file__).with_name("supervise.py")
 GRACE_SECONDS = 20.0
+OUT_OF_MEMORY = (
+    "meanwhile the kernel's out-of-memory killer struck in its control group; lower `workers`, `processes` or "
+    "`micro_batch_tokens` in the profile"
+)
 
 
 class LocalBackend:
@@ -83,7 +87,11 @@ class LocalBackend:
         if known is None or known["pid"] != pid:
             return None
         status = _status_of(known["exit_code"], was_cancelled=_was_cancelled(folder, pid))
-        return status if status.state == "succeeded" else replace(status, attempt=str(pid))
+        if status.state == "succeeded":
+            return status
+        if known.get("oom_kills"):
+            status = replace(status, reason=f"{status.reason}; {OUT_OF_MEMORY}", was_ended=True)
+        return replace(status, attempt=str(pid))
 
     def cancel(self, handle: Handle) -> None:
         """SIGTERM to the whole group; after a grace of 20 s SIGKILL for all that the task started, wherever it is."""

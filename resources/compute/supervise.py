@@ -37,11 +37,12 @@ def supervise(folder: str, key: str, lock: int, command: list[str]) -> None:
         os.unlink(stale)
     # The beginning of an attempt in the log; base.ATTEMPT_MARK.
     print(f"--- attempt {pid} on {os.uname().nodename}, {time.strftime('%Y-%m-%dT%H:%M:%S%z')}", flush=True)
+    kills_before = oom_kills()
     code = run(command, pid)
     if not owns_orphans:
         os.killpg(0, signal.SIGTERM)
     end_descendants()
-    write(os.path.join(folder, EXIT_FILE), {"pid": pid, "exit_code": code})
+    write(os.path.join(folder, EXIT_FILE), {"pid": pid, "exit_code": code, "oom_kills": oom_kills() - kills_before})
 
 
 def run(command: list[str], pid: int) -> int:
@@ -108,6 +109,27 @@ def prctl(option: int, value: int) -> bool:
         return ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0) == 0
     except (AttributeError, OSError):
         return False
+
+
+def oom_kills() -> int:
+    """How often the kernel's out-of-memory killer struck in this process's control group; 0 where it does not say."""
+    try:
+        with open("/proc/self/cgroup") as stream:
+            groups = [line.rstrip("\n").split(":", 2)[1:] for line in stream]
+    except FileNotFoundError:
+        return 0
+    for controllers, group in groups:
+        if controllers not in ("", "memory"):
+            continue
+        # Version 2, then version 1. In a container the group may be the root of what can be seen.
+        place, name = ("", "memory.events") if not controllers else ("/memory", "memory.oom_control")
+        for path in (f"/sys/fs/cgroup{place}{group}/{name}", f"/sys/fs/cgroup{place}/{name}"):
+            try:
+                with open(path) as stream:
+                    return next(int(line.split()[1]) for line in stream if line.startswith("oom_kill "))
+            except (OSError, StopIteration):
+                continue
+    return 0
 
 
 def owner_of(pid: int, start: str) -> str:

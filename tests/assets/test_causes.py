@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,7 @@ from resources.compute.local import LocalBackend
 from resources.profile import Size
 from tests.toys import made_of, toy_task
 
+GROUP_BYTES = 200 << 20
 FIRST = "rank 1 met a fault"
 
 
@@ -39,6 +44,35 @@ def test_an_attempt_that_dies_without_a_word_shows_its_own_end_of_the_log_alone(
     (tmp_path / "toy_ranks.py").write_text("print('half a module'); import nowhere")
     made, _ = made_of(task, LocalBackend(poll_seconds=0.02))
     assert "exit code 1" in str(made) and "No module named 'nowhere'" in str(made) and FIRST not in str(made)
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group with little memory, for processes that enter it."""
+    groups = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
+    version_1 = "memory" in groups
+    home = Path(f"/sys/fs/cgroup{'/memory' if version_1 else ''}{groups['memory' if version_1 else '']}")
+    group = home / f"small-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / ("memory.limit_in_bytes" if version_1 else "memory.max")).write_text(str(GROUP_BYTES))
+    except OSError as error:
+        pytest.skip(f"control groups of one's own cannot be made here: {error}")
+    yield group
+    group.rmdir()
+
+
+def test_what_the_kernel_ended_for_want_of_memory_is_told_so(tmp_path, small_group):
+    failed(tmp_path, (1, "bad"), (1, "memory"))
+    script = (
+        "import os, pathlib, sys\n"
+        "from tests.assets.test_causes import failed\n"
+        "pathlib.Path(sys.argv[2], 'cgroup.procs').write_text(str(os.getpid()))\n"
+        "print(failed(pathlib.Path(sys.argv[1]), (1, 'bad'), (1, 'memory')))"
+    )
+    done = subprocess.run([sys.executable, "-c", script, tmp_path, small_group], capture_output=True, text=True)
+    assert done.stdout.startswith("toys [r]: ended by SIGKILL; meanwhile the kernel's out-of-memory killer"), done
+    assert "`workers`" in done.stdout and FIRST not in done.stdout
 
 
 @pytest.mark.parametrize(("fault", "attempts"), [("bad", 1), ("raise", 2)])

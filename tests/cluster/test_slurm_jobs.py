@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,11 +14,14 @@ import pytest
 
 from assets import stage
 from assets.patience import Patience
+from assets.stage import StageFailed
 from assets.watchers import Watching
 from resources.compute.base import Handle, Status, Task
 from resources.compute.slurm import JOB_FILE, SlurmBackend, SlurmError, job_name
 from resources.profile import Size, SlurmSettings
+from tests.attacks.test_processes import toy_task
 from tests.cluster.minislurm import MiniSlurm
+from tests.toys import made_of
 
 pytestmark = pytest.mark.cluster
 
@@ -285,6 +289,13 @@ def test_two_nodes_train_together_under_srun_and_torchrun(slurm, backend, tmp_pa
     assert status.state == "succeeded", backend.log_tail(str(tmp_path), 40)
     lines = sorted((tmp_path / "result").read_text().splitlines())
     assert lines == ["0 of 2 on node1: 3.0", "1 of 2 on node2: 3.0"]
+
+
+def test_bad_input_is_told_through_srun_and_torchrun_and_spends_no_retry(backend, tmp_path):
+    size = Size(backend="slurm", nodes=2, workers=1, threads=1, memory_gb=2, hours=0.1, retries=1)
+    made, said = made_of(replace(toy_task(tmp_path, "together", bad="no text in it"), size=size), backend)
+    assert isinstance(made, StageFailed) and made.exit_code == 2 and str(made) == "toys [r]: no text in it"
+    assert sum(line.startswith("submitted") for line in said) == 1
 
 
 def test_a_job_whose_node_dies_starts_again_on_another(slurm, backend, tmp_path):
