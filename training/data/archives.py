@@ -7,12 +7,13 @@
  "files": [{"name", "path", "bytes", "sha256"}]}
 ```
 
-Local files are hard-linked where the file system can, else copied, so that the artifact stands by itself; remote ones
+Local files are copied (as clones where the file system can), so that the artifact stands by itself; remote ones
 are fetched and resumed. Files without one readable record are quarantined. Counts are files.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import json
 import os
@@ -44,6 +45,7 @@ SUFFIXES = {
 
 FOLDER = "archives"
 LIST_FILE = "archives.json"
+FICLONE = 0x40049409  # ioctl of Linux: let a file share another one's blocks
 QUARANTINE_FILE = "quarantine/00000.jsonl"
 MAX_LISTING_BYTES = 256 << 20  # unpacked; that of 90,000 files has 13 million
 
@@ -199,17 +201,23 @@ def _bring_one(location: str, target: Path, scratch: Path) -> None:
     elif is_remote(location):
         _copy_remote(location, target, scratch)
     else:
-        _link(Path(location), target, scratch)
+        _copy(Path(location), target, scratch)
 
 
-def _link(source: Path, target: Path, scratch: Path) -> None:
-    """A hard link, else a copy. A link costs nothing and outlives the removal of the original."""
-    try:
-        os.link(source.resolve(), target)
-    except OSError:
-        partial = scratch / f"{target.name}.part"
-        shutil.copyfile(source, partial)
-        os.replace(partial, target)
+def _copy(source: Path, target: Path, scratch: Path) -> None:
+    """A file of its own, so that whoever appends to the original changes nothing here.
+
+    Where the file system can (Btrfs, XFS and others) the two share their blocks until one of them changes.
+    """
+    partial = scratch / f"{target.name}.part"
+    with open(source, "rb") as original, open(partial, "wb") as copy:
+        try:
+            fcntl.ioctl(copy.fileno(), FICLONE, original.fileno())
+        except OSError:
+            shutil.copyfileobj(original, copy, 1 << 20)
+        copy.flush()
+        os.fsync(copy.fileno())
+    os.replace(partial, target)
 
 
 def _copy_remote(location: str, target: Path, scratch: Path) -> None:
