@@ -104,8 +104,8 @@ class SlurmBackend:
         status, awaited = status_of(fields), _AWAITED.match(fields.get("Dependency", ""))
         if awaited is not None:
             return self._of_fan_out(awaited[1], status)
-        if status.exit_code == MISSING_RANKS_EXIT_CODE:
-            array = (read_json(Path(handle.folder) / JOB_FILE) or {}).get("array", "")
+        array = (read_json(Path(handle.folder) / JOB_FILE) or {}).get("array", "")
+        if array and status.exit_code == MISSING_RANKS_EXIT_CODE:
             self._tasks(array)
             ended = (one for name, one in sorted(self._seen.items()) if name.startswith(f"{array}_"))
             return replace(status, parts=tuple(ended))

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from assets import stage
+from assets.causes import as_told, explain
 from assets.patience import Patience
 from assets.stage import StageFailed
 from assets.watchers import Watching
@@ -262,6 +263,29 @@ def test_a_job_that_waits_for_machines_is_not_stuck_and_counts_its_hours_in_the_
     assert Patience().given_up(status, 1.0) is None
     for handle in (second, first):
         backend.cancel(handle)
+
+
+def test_a_job_that_somebody_cancelled_while_it_waited_is_told_by_that_alone(slurm, backend, tmp_path):
+    task = task_of(tmp_path, "pass", nodes=9)
+    (tmp_path / "log.txt").write_text("error: of an earlier attempt\n")
+    handle = backend.submit(task)
+    slurm.call("scancel", handle.id)
+    status = as_told(wait(backend, handle), tmp_path, is_saved=False)
+    assert status.state == "cancelled"
+    assert explain(backend, task, status) == "CANCELLED: the job was cancelled (exit 0:0)"
+
+
+def test_a_requeued_job_waits_shortly_and_is_another_attempt(slurm, backend, tmp_path):
+    handle = backend.submit(task_of(tmp_path, SLEEP, str(tmp_path / "mark")))
+    wait_for(tmp_path / "mark")
+    slurm.call("scontrol", "requeue", handle.id)
+    slurm.wait_until(lambda: backend.poll(handle).state == "pending", "it waits")
+    status = backend.poll(handle)
+    assert "it was requeued and starts again shortly" in status.reason and not status.is_stuck
+    assert status.pending_seconds < 1.0
+    backend.cancel(handle)
+    assert wait(backend, handle).attempt == f"{handle.id}.1"
+    assert (tmp_path / "log.txt").read_text().startswith(f"--- attempt {handle.id}.0 on node")
 
 
 ALL_REDUCE = """
