@@ -231,8 +231,11 @@ def _with_balance(job: Job, stage: Stage, outcome: Outcome) -> Outcome:
 
 
 def _with_numerics(job: Job, stage: Stage, outcome: Outcome, work: Work) -> Outcome:
-    """The outcome with its numerics class, where a model made it."""
-    return replace(outcome, numerics=numerics.recorded(job, work)) if stage.by_a_model else outcome
+    """The outcome with its numerics class, where a model made it. One process makes what is not distributed."""
+    if not stage.by_a_model:
+        return outcome
+    alone = {} if stage.distributed else {"processes": 1}
+    return replace(outcome, numerics=numerics.recorded(job, work) | alone)
 
 
 def _work(folder: Path, *, enabled: bool = True) -> Work:
