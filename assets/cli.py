@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assets.run import BAD_INPUT, FAILED, OK, Report, full_disk, keep_recipe, run_recipe
+from assets.run import BAD_INPUT, FAILED, OK, Report, keep_recipe, run_recipe
+from assets.sentences import INTERRUPTED, check_root, make_writable, sentence_of
 from assets.status import Cell, Comparison, compare, last_made
 from training.job import DataError
 from training.recipe import Recipe, load_recipe, recipe_as_data, recipe_folders
 from training.records import RecipeError
+from training.secrets import masked_output
 
 if TYPE_CHECKING:
     from resources.tracking import Tracking
@@ -34,10 +36,13 @@ app = typer.Typer(
 )
 
 RecipeArgument = Annotated[str, typer.Argument(help="name of a recipe, or path of a YAML file")]
-RootOption = Annotated[Path, typer.Option("--root", help="where artifacts, Dagster instance and MLflow store live")]
+RootOption = Annotated[
+    Path, typer.Option("--root", help="where artifacts, Dagster instance and MLflow store live", callback=check_root)
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON object last on standard output")]
 ProfileOption = Annotated[str, typer.Option("--profile", help="name of a profile, or path of a YAML file")]
 DEFAULT_ROOT = Path("runs")
+BY_INTERRUPT = 130  # typer's code where nobody catches Ctrl-C
 
 
 def main() -> None:
@@ -46,13 +51,26 @@ def main() -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     from resources.profile import ProfileError
 
-    try:
-        app()
-    except (RecipeError, DataError, ProfileError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        if "--json" in sys.argv:
-            print(json.dumps({"ok": False, "error": str(error)}))
-        sys.exit(BAD_INPUT)
+    with masked_output():
+        try:
+            app()
+        except SystemExit as ended:
+            code = _say(INTERRUPTED, FAILED) if ended.code == BY_INTERRUPT else ended.code
+        except (RecipeError, DataError, ProfileError) as error:
+            code = _say(str(error), BAD_INPUT)
+        except Exception as error:
+            sentence = sentence_of(error)
+            if not sentence:
+                traceback.print_exc()
+            code = _say(sentence or f"{type(error).__name__}: {error}", FAILED)
+    sys.exit(code)
+
+
+def _say(sentence: str, code: int) -> int:
+    print(f"error: {sentence}", file=sys.stderr)
+    if "--json" in sys.argv:
+        print(json.dumps({"ok": False, "error": sentence}))
+    return code
 
 
 def read(recipe: str, root: Path) -> Recipe:
@@ -85,6 +103,7 @@ def _run(
     from assets.capacity import check_fit
     from assets.chain import CHAIN
     from assets.terminal import Display
+    from resources.profile import ProfileError
 
     root = root.resolve()
     recipe = read(name, root)
@@ -94,6 +113,7 @@ def _run(
     chosen = tuple(part for part in snapshots.split(",") if part)
     for one in chosen:
         recipe.snapshot(one)
+    make_writable(root)
     try:
         if name.endswith((".yaml", ".yml")):
             keep_recipe(recipe, root)
@@ -107,8 +127,10 @@ def _run(
                 announce=display.announce,
                 starts_anew=starts_anew,
             )
-    except Exception as error:
-        sentence = full_disk("".join(traceback.format_exception(error)), root)
+    except (RecipeError, DataError, ProfileError):
+        raise
+    except (Exception, KeyboardInterrupt) as error:
+        sentence = sentence_of(error, root)
         if not sentence:
             raise
         return Report(recipe=recipe.name, exit_code=FAILED, error=sentence)

@@ -12,11 +12,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from pathlib import Path
+from typing import IO
 
 from assets.run import FAILED, OK
+from assets.sentences import make_writable
 from assets.stores import dagster_home, make_stores
 from resources.profile import load_profile
 from resources.tracking import default_uri, server_command
@@ -35,7 +38,7 @@ def serve(root: Path, profile: str, port: int, mlflow_port: int) -> int:
                 file=sys.stderr,
             )
             return FAILED
-    root.mkdir(parents=True, exist_ok=True)
+    make_writable(root)
     make_stores(root, load_profile(profile).tracking_uri or default_uri(root))
     processes = [_start(argv, env, cwd=dagster_home(root)) for argv, env in _commands(root, profile, port, mlflow_port)]
     print(
@@ -83,7 +86,22 @@ def _commands(root: Path, profile: str, port: int, mlflow_port: int) -> list[tup
 
 
 def _start(argv: list[str], environment: dict[str, str], *, cwd: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(argv, env={**os.environ, **environment}, cwd=cwd, start_new_session=True)
+    """Start a service. What it says goes through this process, which masks it: drivers repeat a store's password."""
+    process = subprocess.Popen(
+        argv,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+        cwd=cwd,
+        start_new_session=True,
+    )
+    threading.Thread(target=_pass_on, args=(process.stdout,), daemon=True).start()
+    return process
+
+
+def _pass_on(output: IO[bytes] | None) -> None:
+    for line in output or ():
+        print(line.decode("utf-8", "replace"), end="", flush=True)
 
 
 def _watch(processes: list[subprocess.Popen[bytes]], root: Path, port: int) -> int:
@@ -128,7 +146,8 @@ def reload_definitions(port: int) -> None:
         headers={"Content-Type": "application/json"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=60) as response:
+        # Without the environment's proxies, which know nothing of this machine's own ports.
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as response:
             print(f"recipes changed; definitions loaded again ({response.status})", flush=True)
     except OSError as error:
         print(f"recipes changed, but the web server did not answer: {error}", file=sys.stderr)

@@ -18,6 +18,7 @@ from assets.status import START_ANEW, Cell, Comparison, check_begun, compare
 from assets.stores import dagster_home, opened_instance
 from training import artifact
 from training.recipe import Recipe, recipe_as_data
+from training.secrets import masked
 
 OK, FAILED, BAD_INPUT, REFUSED = 0, 1, 2, 3
 DISK_IS_FULL = ("No space left on device", "disk is full", "is the disk full")
@@ -270,7 +271,7 @@ def _explain(result: Any, report: Report, root: Path) -> None:
                 report.error, report.exit_code = "interrupted; run again to go on", FAILED
                 return
             cause = _root_cause(data.error)
-            report.error = description or full_disk(cause, root) or cause
+            report.error = masked(description or full_disk(cause, root) or cause)
             report.exit_code = code if code in (BAD_INPUT, REFUSED) else FAILED
             return
 

@@ -20,6 +20,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 
 from resources.compute.base import Backend
 from resources.compute.size import Record, Size, SlurmSettings
+from training.secrets import masked, remember, remember_address, without_secrets, yaml_problem
 
 SHIPPED = Path(__file__).parent / "profiles"
 
@@ -39,19 +40,29 @@ class Notify(Record):
     @field_validator("webhook")
     @classmethod
     def _is_web(cls, webhook: SecretStr) -> SecretStr:
-        address = with_variables(webhook.get_secret_value())
+        address = with_variables(webhook.get_secret_value(), is_secret=True)
         if address and not re.match(r"https?://[^/\s]", address):
             raise ValueError("expected an address that begins with http:// or https://")
         return SecretStr(address)
 
 
-def with_variables(text: str) -> str:
-    """The text with the values of the environment variables that it names as ${NAME}."""
-    for name in re.findall(r"\$\{(\w+)\}", text):
+def with_variables(address: str, *, is_secret: bool = False) -> str:
+    """An address with `${NAME}` replaced by that variable's value. What is secret in it is masked from now on.
+
+    With `is_secret` that is every value, as in the address of a webhook, whose path is its password.
+    """
+    values = []
+    for name in re.findall(r"\$\{(\w+)\}", address):
         if name not in os.environ:
             raise ValueError(f"the environment variable {name} is not set")
-        text = text.replace(f"${{{name}}}", os.environ[name])
-    return text
+        values.append(os.environ[name])
+        address = address.replace(f"${{{name}}}", os.environ[name])
+    remember_address(address)
+    if is_secret:
+        remember(address)
+    place = without_secrets(address)
+    remember(*(value for value in values if is_secret or value not in place))  # a host's name or a port is no secret
+    return address
 
 
 class Profile(Record):
@@ -105,7 +116,7 @@ def load_profile(name_or_path: str) -> Profile:
     try:
         data = yaml.safe_load(path.read_text("utf-8"))
     except yaml.YAMLError as error:
-        raise ProfileError(f"{path.name}: not readable as YAML: {' '.join(str(error).split())}") from None
+        raise ProfileError(f"{path.name}: not readable as YAML: {yaml_problem(error)}") from None
     if not isinstance(data, dict):
         raise ProfileError(f"{path.name}: expected a mapping of fields, got {type(data).__name__}")
     try:
@@ -129,7 +140,7 @@ def _first_problem(error: ValidationError, *, within: tuple[str, ...] = ()) -> s
         return f"{where}: unknown field; there are {', '.join(_fields_beside(place))}"
     if problem["type"] == "value_error":
         return f"{where}: {problem['msg'].removeprefix('Value error, ')}"
-    return f"{where}: {problem['msg']}, got {problem.get('input')!r}"
+    return masked(f"{where}: {problem['msg']}, got {problem.get('input')!r}")
 
 
 def _fields_beside(place: tuple[str, ...]) -> list[str]:

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from resources.tracking import Tracking, TrackingError, shown
+from resources.tracking import Tracking, TrackingError, reason_of, shown, sqlite_file
 
 CHAMPION, PREVIOUS, CANDIDATE = "champion", "previous", "candidate"
 UNDER_WAY, DONE = "pedigree.move", "promotion."
@@ -241,12 +241,11 @@ class Registry:
             yield
 
     def _lock_file(self) -> Path:
-        place = self.tracking.uri.removeprefix("sqlite:///")
-        is_file = place != self.tracking.uri
+        place = sqlite_file(self.tracking.uri)
         return (
-            Path(f"{os.path.realpath(place)}.registry.lock")
-            if is_file
-            else self.tracking.root / "tracking" / "registry.lock"
+            self.tracking.root / "tracking" / "registry.lock"
+            if place is None
+            else Path(f"{os.path.realpath(place)}.registry.lock")
         )
 
 
@@ -273,5 +272,4 @@ def explained(tracking: Tracking) -> Iterator[None]:
     except Exception as error:
         if not type(error).__module__.startswith(("mlflow.", "sqlalchemy.", "sqlite3", "requests.", "urllib3.")):
             raise
-        said = " ".join(str(error).split())[:300]
-        raise TrackingError(f"MLflow at {shown(tracking.uri)} could not be asked: {said}") from error
+        raise TrackingError(f"MLflow at {shown(tracking.uri)} could not be asked: {reason_of(error)}") from None

@@ -24,6 +24,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from training.secrets import masked, masked_errors, masked_output, remember_address, without_secrets
+
 EXPERIMENT = "pedigree"
 SPOOL_FILE, APPLIED_FILE, REJECTED_FILE = "spool.jsonl", "applied.json", "rejected.jsonl"
 LOCK_FILE, LOG_FILE = "writer.lock", "writer.log"
@@ -53,8 +55,48 @@ def default_uri(root: Path) -> str:
 
 
 def shown(uri: str) -> str:
-    """A URI without user and password, for logs and links."""
-    return re.sub(r"://[^/@]*@", "://", uri)
+    """A URI without user, password and what is behind `?`, for logs and links."""
+    return without_secrets(uri)
+
+
+def sqlite_file(uri: str) -> str | None:
+    """The file of a sqlite store; None for any other."""
+    path = uri.removeprefix("sqlite:///")
+    return None if path == uri else path.partition("?")[0]
+
+
+# What MLflow, requests and database drivers say, as a person would. The first that is found counts.
+REASONS = {
+    r"database is locked": "another process holds its database locked; end that process, or try again when it is done",
+    r"unable to open database file|readonly database": "its database cannot be opened; see the rights of its folder",
+    r"\b40[13]\b|unauthori[sz]ed|authentication failed|access denied": "it refuses this user and password",
+    r"timed out|timeout": "it does not answer in time",
+    r"refused|max retries|connection|resolve|unreachable|could not connect|can't connect": "it does not answer",
+    r"No module named '(\w+)'": "the driver of its database is not installed",
+}
+
+
+def reason_of(error: Exception) -> str:
+    """Why MLflow did not do what was asked, with nothing secret in it."""
+    said = " ".join(masked(f"{error}").split())
+    known = next((reason for words, reason in REASONS.items() if re.search(words, said, re.IGNORECASE)), "")
+    return f"{known} ({said[:300]})" if known else said[:300]
+
+
+class Asked:
+    """An MLflow client whose errors are sentences, with nothing secret in them or behind them."""
+
+    def __init__(self, uri: str, make: Callable[[], Any]) -> None:
+        self._uri, self._make = uri, make
+
+    def __getattr__(self, name: str) -> Any:
+        def asked(*arguments: Any, **options: Any) -> Any:
+            try:
+                return getattr(self._make(), name)(*arguments, **options)
+            except Exception as error:  # whatever MLflow and its database drivers raise
+                raise TrackingError(f"MLflow at {shown(self._uri)} could not be asked: {reason_of(error)}") from None
+
+        return asked
 
 
 class Tracking:
@@ -62,6 +104,7 @@ class Tracking:
 
     def __init__(self, uri: str, root: Path, *, in_background: bool = True) -> None:
         self.uri = uri or default_uri(root)
+        remember_address(self.uri)
         self.root = root
         self._folder = root / "tracking"
         self._in_background = in_background
@@ -219,7 +262,7 @@ class Tracking:
         return found[0].info.run_id
 
     def _client(self) -> Any:
-        return make_client(self.uri, self.root)
+        return Asked(self.uri, lambda: make_client(self.uri, self.root))
 
     @staticmethod
     def _require_name(name: str) -> None:
@@ -409,6 +452,7 @@ class Writer:
         return line
 
     def _reject(self, line: Any, reason: str) -> None:
+        reason = masked(reason)
         print(f"{time.strftime('%F %T')} set aside in {REJECTED_FILE}: {reason}", flush=True)
         with open(self._folder / REJECTED_FILE, "a", encoding="utf-8") as stream:
             stream.write(json.dumps({"reason": reason, "line": line}, ensure_ascii=False) + "\n")
@@ -592,8 +636,8 @@ def _making_tables(uri: str) -> Iterator[bool]:
 
     Two that make its tables at once leave a file that neither can use.
     """
-    path = uri.removeprefix("sqlite:///")
-    if path == uri:
+    path = sqlite_file(uri)
+    if path is None:
         yield False
         return
     with open(f"{path}.lock", "w", encoding="utf-8") as stream:
@@ -646,7 +690,8 @@ def _send_while(uri: str, root: Path, parent_lives: Callable[[], bool]) -> None:
             sent = writer.apply_pending()
             silent_since = None
         except Exception as error:  # whatever MLflow raises: the report waits in the spool
-            print(f"{time.strftime('%F %T')} MLflow at {shown(uri)} is not taking reports: {error}", flush=True)
+            said = f"MLflow at {shown(uri)} is not taking reports: {reason_of(error)}"
+            print(f"{time.strftime('%F %T')} {said}", flush=True)
             writer = None
             silent_since = silent_since or time.monotonic()
             if not alive and time.monotonic() - silent_since > LINGER_SECONDS:
@@ -669,7 +714,9 @@ def main(root: Path, owner: str) -> None:
     """The writer process: the first line of its input is the URI, and the end of its input is its parent's."""
     os.nice(10)  # a stage's work goes first
     uri = sys.stdin.buffer.raw.readline().decode().strip()  # type: ignore[attr-defined]
-    follow(uri, root, owner, _input_is_open)
+    remember_address(uri)
+    with masked_output(), masked_errors():
+        follow(uri, root, owner, _input_is_open)
 
 
 def server_command(uri: str, root: Path, port: int) -> tuple[list[str], dict[str, str]]:

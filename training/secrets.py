@@ -7,11 +7,15 @@ variables whose names say that they are secret.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
+import sys
+import traceback
 import urllib.parse
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, Any
 
 MASK = "***"
@@ -44,8 +48,16 @@ def remember(*values: str) -> None:
 def remember_address(address: str) -> None:
     """Mask what is secret in an address, also where a library repeats that part by itself."""
     remember(*(part for _, part in _secret_parts(address)))
+    remember(
+        *(base64.b64encode(found["user"].encode()).decode() for found in _USER.finditer(address))
+    )  # as HTTP has it
     # A password that should have been quoted and was not: some libraries take it as it is.
     remember(*re.findall(r"://[^:/@]*:([^?]*)@", address))
+
+
+def without_secrets(address: str) -> str:
+    """An address without user, password and everything behind `?` or `#`: where it leads, for links."""
+    return re.split(r"[?#]", _USER.sub(lambda found: found["scheme"], address))[0]
 
 
 def secret_in(text: str) -> str:
@@ -134,3 +146,28 @@ class Masked:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+@contextmanager
+def masked_output() -> Iterator[None]:
+    """Nothing secret gets out on standard output and standard error of this process."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = Masked(before[0]), Masked(before[1])  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        sys.stdout, sys.stderr = before
+
+
+@contextmanager
+def masked_errors() -> Iterator[None]:
+    """An error whose text, or that of what it came from, holds a secret goes on as one that does not."""
+    try:
+        yield
+    except Exception as error:
+        said = "".join(traceback.format_exception(error))
+        if masked(said) == said:
+            raise
+        raise RuntimeError(masked(f"{type(error).__name__}: {error}")) from None

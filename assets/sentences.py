@@ -1,0 +1,69 @@
+"""What a person is told in place of a traceback: about the root, databases, the tracker, and an interruption."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import traceback
+from pathlib import Path
+
+from assets.run import full_disk
+from training.job import DataError
+from training.secrets import masked
+
+INTERRUPTED = "interrupted; what is finished is used when you run again"
+
+# What database drivers say of a root's databases, whatever library hands it on.
+DATABASE_FAULTS = {
+    "database is locked": "another process holds it locked; end that process, or try again when it is done",
+    "readonly database": "it cannot be written; look at the rights of its folder",
+    "unable to open database file": "it cannot be opened; look at the rights of its folder",
+    "file is not a database": "it is damaged; move the folder `dagster` away, artifacts do not need it",
+    "database disk image is malformed": "it is damaged; move the folder `dagster` away, artifacts do not need it",
+}
+
+
+def check_root(root: Path) -> Path:
+    """The root as it was given. DataError where it cannot be a folder."""
+    place = root.absolute()
+    try:
+        there = next(one for one in (place, *place.parents) if os.path.lexists(one))
+        if os.path.isdir(there):
+            return root
+    except OSError as error:  # too long, or a loop of links
+        raise DataError(f"--root {root}: {error.strerror}; give a folder") from None
+    raise DataError(f"--root {root}: {there} is no folder; give a folder, or a path where one can be made")
+
+
+def make_writable(root: Path) -> None:
+    """Make the root where it is not there. DataError where nothing can be written in it."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=root):
+            pass
+    except OSError as error:
+        if full_disk(str(error), root):
+            return  # said later, with what it costs
+        raise DataError(
+            f"--root {root}: nothing can be written there ({error.strerror}); give another folder, or mend its rights"
+        ) from None
+
+
+def sentence_of(error: BaseException, root: Path | None = None) -> str:
+    """One sentence about an error that a person can mend; empty for any other."""
+    from resources.tracking import TrackingError
+
+    said = masked("".join(traceback.format_exception(error)))
+    place = root or Path.cwd()
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    if full := full_disk(said, place):
+        return full
+    if isinstance(error, TrackingError):
+        return masked(str(error))
+    for words, what in DATABASE_FAULTS.items():
+        if words in said:
+            return f"a database under {place / 'dagster'}: {what}"
+    if isinstance(error, OSError) and error.filename is not None:
+        return masked(f"{error.filename}: {error.strerror}")
+    return ""

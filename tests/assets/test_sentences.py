@@ -1,0 +1,80 @@
+"""Faults of the root, its databases and the tracker are sentences with the right exit code."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from assets.sentences import sentence_of
+from resources.tracking import reason_of
+from tests.assets.fabricate import make_all
+from tests.end_to_end.conftest import RECIPES, pedigree
+from training.recipe import load_recipe
+
+SMALL = ("run", "kitchen-small", "--snapshots", "kitchen-1", "--until", "crawl_archives")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A root in which everything is made, so that `run` has only the registry to ask."""
+    root = tmp_path_factory.mktemp("made")
+    make_all(load_recipe(str(RECIPES / "kitchen-small.yaml")), root)
+    return root
+
+
+def sentence(ran, code):
+    assert ran.code == code and "Traceback" not in ran.errors and ran.answer["ok"] is False, ran.errors
+    assert ran.answer["error"] and f"error: {ran.answer['error']}" in ran.errors
+    return ran.answer["error"]
+
+
+def test_a_root_that_cannot_be_is_said_before_anything_starts(tmp_path):
+    (tmp_path / "file").write_text("a person's own")
+    (tmp_path / "loop").symlink_to("loop")
+    for command in (SMALL, ("status", "kitchen-small")):
+        for root in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "loop"):
+            assert f"--root {root}: " in sentence(pedigree(*command, root=root), 2)
+    assert "nothing can be written there" in sentence(pedigree(*SMALL, root=Path("/proc/nothing")), 2)
+    assert (tmp_path / "file").read_text() == "a person's own"
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("http://127.0.0.1:1", "MLflow at http://127.0.0.1:1 could not be asked: it does not answer"),
+        ("sqlite:////proc/nothing/mlflow.db", "MLflow at sqlite:////proc/nothing/mlflow.db could not be asked"),
+        ("nonsense://host/db", "MLflow at nonsense://host/db could not be asked"),
+    ],
+)
+def test_a_tracker_that_cannot_be_asked_is_a_sentence(made, tmp_path, address, said):
+    profile = tmp_path / "profile.yaml"
+    profile.write_text(f"name: p\ntracking_uri: {address}\n")
+    ran = pedigree("run", "kitchen-small", "--profile", str(profile), root=made)
+    assert ran.code == 1 and "Traceback" not in ran.errors and said in f"{ran.answer}{ran.errors}", ran.errors
+
+
+def test_a_damaged_database_of_dagster_is_a_sentence_with_a_way_out(tmp_path):
+    for name in ("runs.db", "index.db"):
+        (tmp_path / "dagster" / "history" / "runs").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "dagster" / "history" / name).write_bytes(b"no database" * 1000)
+        (tmp_path / "dagster" / "history" / "runs" / name).write_bytes(b"no database" * 1000)
+    said = sentence(pedigree(*SMALL, root=tmp_path), 1)
+    assert f"a database under {tmp_path / 'dagster'}: it is damaged; move the folder" in said
+
+
+def test_a_locked_database_is_a_sentence(tmp_path):
+    path = tmp_path / "some.db"
+    with sqlite3.connect(path) as holder:
+        holder.execute("CREATE TABLE a (b)")
+    with sqlite3.connect(path) as holder:
+        holder.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(sqlite3.OperationalError) as locked:
+            sqlite3.connect(path, timeout=0).execute("SELECT * FROM a")
+    assert "another process holds its database locked" in reason_of(locked.value)
+    assert f"a database under {tmp_path / 'dagster'}: another process holds it" in sentence_of(locked.value, tmp_path)
+
+
+def test_an_error_of_the_program_itself_is_no_sentence():
+    assert sentence_of(KeyError("a bug")) == ""
