@@ -15,6 +15,7 @@ from assets.watchers import Watching
 from resources.compute.base import Handle, Status, Task
 from resources.compute.slurm import status_of
 from resources.profile import Size
+from training import artifact
 from training.artifact import Artifact
 
 
@@ -67,6 +68,23 @@ def test_why_a_job_waits_is_said_once_and_again_when_it_changes(followed, monkey
 
 def test_a_job_that_starts_soon_is_no_news(followed):
     assert followed(WAITS, Status(state="running", reason="node1"), OVER) == ([], [])
+
+
+def test_a_job_that_a_cancelled_run_ended_is_submitted_again_for_the_one_that_came_meanwhile(tmp_path):
+    ended = Status(state="cancelled", reason="ended by SIGTERM", exit_code=75)
+    handle = Handle(backend="fake", id="7", key="toys-1", folder=str(tmp_path))
+    with Watching(tmp_path, run_id="a", launch="b") as watching:
+        assert stage._unless_ended(ended, handle, watching) == ended  # somebody else ended it, with scancel
+        watching.note_end("7")
+        seen = stage._unless_ended(ended, handle, watching)
+        assert (seen.state, seen.exit_code) == ("failed", 75)
+
+
+def test_a_job_that_somebody_ended_from_outside_is_a_sentence_with_its_step(tmp_path):
+    (tmp_path / artifact.SCRATCH_FOLDER / "checkpoints" / "step-120").mkdir(parents=True)
+    task = Task(key="toys-1", argv=(), size=Size(), folder=str(tmp_path))
+    said = stage._explain(Backend(), task, Status(state="cancelled", reason="CANCELLED", exit_code=75))
+    assert said == "somebody cancelled its job (CANCELLED); it saved its state at step 120; run it again to go on"
 
 
 def test_somebody_is_reminded_of_a_job_that_goes_on_waiting(monkeypatch):

@@ -152,11 +152,20 @@ def start_training(slurm: MiniSlurm, place: Place) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_cancelled_run_ends_its_job(slurm: MiniSlurm, place: Place):
+def test_a_job_outlives_a_cancelled_run_while_another_one_watches_it_and_ends_with_the_last(
+    slurm: MiniSlurm, place: Place
+):
     process = start_training(slurm, place)
+    another = place.start("kitchen-small-long", profile="one-node", until="base_model")
+    watched = place.root / "base_model"
+    slurm.wait_until(lambda: len(list(watched.glob("*/watchers/*.json"))) == 2, "both watch the job", seconds=120)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode != 0
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode != 0 and "the job goes on, watched by run" in errors
+    assert place.job_of(slurm, "base_model")["JobState"] == "RUNNING"
+    another.send_signal(signal.SIGINT)
+    _, errors = another.communicate(timeout=60)
+    assert another.returncode != 0 and "saved its state at step" in errors
     slurm.wait_until(lambda: place.job_of(slurm, "base_model")["JobState"] == "CANCELLED", "the job is cancelled")
     slurm.wait_until(lambda: slurm.call("squeue", "-h") == "", "the queue is empty")
 

@@ -239,11 +239,14 @@ def test_a_job_that_can_never_start_says_at_once_what_to_change(backend, tmp_pat
 
 def test_a_job_that_waits_too_long_is_cancelled_and_says_what_it_waited_for(slurm, backend, tmp_path):
     task = task_of(tmp_path, "pass", nodes=9, max_pending_hours=0.5 / 3600)
-    said = []
-    watch = SimpleNamespace(say=said.append, is_canceling=lambda: False)
+    said, told = [], []
+    watch = SimpleNamespace(
+        say=said.append, is_canceling=lambda: False, tell_waiting=lambda cell, cause: told.append(cause)
+    )
     with Watching(tmp_path, run_id="toy", launch="toy") as watching:
         status = stage._follow(backend, task, tmp_path, None, watch, None, watching)
     assert "PartitionConfig: the partition cannot run such a job" in said[1]  # after "submitted", and not half a minute
+    assert len(told) == 1 and "PartitionConfig" in told[0]  # the webhook, once
     assert (status.state, "PartitionConfig: the partition cannot run such a job" in status.reason) == (
         "cancelled",
         True,

@@ -71,16 +71,16 @@ class Services:
 
 
 @contextmanager
-def services(root: Path) -> Iterator[Services]:
+def services(root: Path, *options: str, **environment: str) -> Iterator[Services]:
     """Start `pedigree dev` over `root`, wait until it answers, and end all of it."""
     port, mlflow_port = free_port(), free_port()
-    argv = [sys.executable, "-c", "from assets.cli import main; main()", "dev", "--root", str(root)]
+    argv = [sys.executable, "-c", "from assets.cli import main; main()", "dev", "--root", str(root), *options]
     with open(root / "dev.log", "wb") as output:
         process = subprocess.Popen(
             [*argv, "--port", str(port), "--mlflow-port", str(mlflow_port)],
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PEDIGREE_RECIPES": str(RECIPES)},
+            env={**os.environ, "PEDIGREE_RECIPES": str(RECIPES), **environment},
             start_new_session=True,
         )
         try:

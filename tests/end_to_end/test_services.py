@@ -13,6 +13,7 @@ from assets.chain import CHAIN
 from assets.status import compare
 from tests.end_to_end.conftest import RECIPES
 from tests.end_to_end.dagster_dev import OVER, services, wait_for
+from tests.hook import webhook
 from training.recipe import load_recipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -29,8 +30,16 @@ def copied(first, untouched, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def running(copied):
-    with services(copied) as found:
+def hook():
+    """The webhook that the profile names."""
+    with webhook() as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def running(copied, hook):
+    (copied / "told.yaml").write_text('name: told\nnotify: {webhook: "${HOOK}"}\n')
+    with services(copied, "--profile", str(copied / "told.yaml"), HOOK=hook.address) as found:
         yield found
 
 
@@ -98,6 +107,15 @@ def test_a_failed_gate_holds_across_the_snapshot_to_recipe_boundary_of_a_backfil
     assert all(made is not None and made.failed_gates for made in filtered)
     assert cells["deduplicated_documents", snapshots[0]].artifact is None
     assert cells["tokenizer", "kitchen-gated"].artifact is None
+
+
+def test_the_webhook_hears_of_the_runs_that_the_gate_refused(running, hook):
+    def refused():
+        return [one for one in hook.messages if (one["kind"], one["asset"]) == ("refused", "filtered_documents")]
+
+    message = wait_for(refused, 120, lambda: hook.messages)[0]
+    assert message["recipe"] == "kitchen-gated" and "kept_fraction" in message["cause"]
+    assert message["link"].rpartition("/")[2] in {run["runId"] for run in running.runs()}
 
 
 def test_an_edited_threshold_is_unsynced_where_it_is_read_and_nothing_else_is(running, copied):
