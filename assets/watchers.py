@@ -119,8 +119,8 @@ class Watching:
 
     def note_end(self, job: str) -> None:
         """Note that `job` is ended because nobody watches it; whoever joins meanwhile wants another one."""
-        with open(self._place / ENDED_FILE, "a", encoding="utf-8") as stream:
-            stream.write(f"{job}\n")
+        with suppress(OSError), open(self._place / ENDED_FILE, "a", encoding="utf-8") as stream:
+            stream.write(f"{job}\n")  # a full disk keeps no job from being ended
 
     def has_ended(self, job: str) -> bool:
         """Whether a cancelled run that was the last to watch `job` has ended it."""

@@ -9,6 +9,7 @@ import dagster as dg
 import pytest
 
 from assets import patience, stage
+from assets.causes import explain
 from assets.patience import Patience
 from assets.stage import Made, Observed, Pipeline, Watch, metadata_of, run_settings
 from assets.watchers import Watching
@@ -83,7 +84,7 @@ def test_a_job_that_a_cancelled_run_ended_is_submitted_again_for_the_one_that_ca
 def test_a_job_that_somebody_ended_from_outside_is_a_sentence_with_its_step(tmp_path):
     (tmp_path / artifact.SCRATCH_FOLDER / "checkpoints" / "step-120").mkdir(parents=True)
     task = Task(key="toys-1", argv=(), size=Size(), folder=str(tmp_path))
-    said = stage._explain(Backend(), task, Status(state="cancelled", reason="CANCELLED", exit_code=75))
+    said = explain(Backend(), task, Status(state="cancelled", reason="CANCELLED", exit_code=75))
     assert said == "somebody cancelled its job (CANCELLED); it saved its state at step 120; run it again to go on"
 
 
