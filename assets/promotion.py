@@ -70,13 +70,13 @@ def decide(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch,
     asked = champion_asked(champion, comparison.root)
     model = comparison.cells[MODEL, comparison.recipe.name].artifact
     for _ in range(TRIES):
-        if cell.artifact is not None and model is not None and is_stale(cell.artifact, asked, model):
+        if cell.artifact is not None and model is not None and is_stale(cell.artifact, asked, model, comparison.root):
             watch.say(f"deciding again: {cell.asset} [{cell.partition}] was compared with another champion")
             cell = replace(cell, artifact=None)
         if cell.artifact is None:
             cell = replace(cell, settings={**cell.settings, "champion": asked})
         made = make(cell, comparison, pipeline, watch)
-        if model is None or not is_stale(made.artifact, asked, model) or "problem" in asked:
+        if model is None or not is_stale(made.artifact, asked, model, comparison.root):
             return made
         cell = replace(cell, artifact=made.artifact)  # of a job that was on its way since before
     raise StageFailed(f"{cell.asset} [{cell.partition}] is decided by somebody else all the time; run again", None)

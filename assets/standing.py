@@ -69,15 +69,24 @@ def _whole(folder: Path) -> Artifact | None:
         return None
 
 
-def is_stale(decision: Artifact, champion: Mapping[str, Any], model: Artifact) -> bool:
-    """Whether a decision was made against another champion than this one, or against one that could not be read.
+def is_stale(decision: Artifact, champion: Mapping[str, Any], model: Artifact, root: Path) -> bool:
+    """Whether a decision was made against another champion than this one, or could not read what can be read now.
 
     The model that is champion itself is not decided again: there is nobody else to compare it with.
     """
     if champion and champion["digest"] == model.digest:
         return False
     recorded = decision.record["settings"].get("champion") or {}
-    return "problem" in recorded or _identity(recorded) != _identity(champion)
+    if _identity(recorded) != _identity(champion):
+        return True
+    could_not_compare = any("champion" in gate["evidence"].get("failed", {}) for gate in decision.failed_gates)
+    return could_not_compare and _is_readable(champion, root)
+
+
+def _is_readable(champion: Mapping[str, Any], root: Path) -> bool:
+    from evaluation.gate import read_champion  # costs half a second, and is rarely asked
+
+    return not read_champion(champion, root).problem
 
 
 def _identity(champion: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -175,7 +184,7 @@ def standing(comparison: Comparison, registry: Registry) -> Standing:
     if decision is None:
         return replace(known, sentence="it was not decided whether to promote it")
     asked = champion_asked(champion, comparison.root)
-    if is_stale(decision, asked, model):
+    if is_stale(decision, asked, model, comparison.root):
         return replace(known, undecided=True, sentence=f"it was compared with another champion than {_named(champion)}")
     if decision.failed_gates:
         return replace(known, sentence="it was refused by the gate promotion")

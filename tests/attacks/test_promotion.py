@@ -99,6 +99,19 @@ def test_two_roots_do_not_compare_with_nothing(kitchen, tmp_path_factory):
     assert elsewhere.decide(other)["promoted"]  # the way out: what could not be compared is decided again
 
 
+def test_a_champion_whose_answers_are_damaged_is_compared_with_once_they_are_whole(kitchen):
+    first, second = kitchen.model("first", right=10), kitchen.model("second", right=12)
+    kitchen.decide(first)
+    answers = record_of(kitchen, first, "model_scores").parent / "samples" / "aligned_cloze.jsonl.zst"
+    whole = answers.read_bytes()
+    answers.write_bytes(whole[:-1])
+    for _ in range(2):  # the second time nothing has changed, and nothing is decided again
+        assert not kitchen.decide(second)["promoted"]
+    assert len(list((kitchen.root / "promoted_model").iterdir())) == 2
+    answers.write_bytes(whole)
+    assert kitchen.decide(second)["promoted"]
+
+
 def record_of(kitchen: Kitchen, recipe: Recipe, asset: str) -> Path:
     return compare(recipe, kitchen.root).cells[asset, recipe.name].artifact.path / "artifact.json"
 
