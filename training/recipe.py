@@ -1299,7 +1299,8 @@ def load_recipe(name_or_path: str, folders: Iterable[Path] | None = None) -> Rec
     data = resolve_extends(path, folders)
     try:
         refuse_secrets(data)
-        check_name(str(data.get("name")), "name")
+        if isinstance(data.get("name"), str):  # before the names that are made of it
+            check_name(data["name"], "name")
         recipe = read_record(Recipe, data)
         check_passed_through("SFTConfig", recipe.sft.trl, where="sft")
         check_passed_through(f"{recipe.align.method.upper()}Config", recipe.align.trl, where="align")
