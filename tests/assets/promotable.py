@@ -100,7 +100,8 @@ class Kitchen:
 
 def _is_ready(comparison: Comparison, cell: Cell) -> bool:
     made = all(comparison.cells[key].artifact is not None for key in cell.inputs)
-    return made and cell.asset != "promoted_model" and comparison.refused_by(cell) is None
+    lacks = cell.asset != "promoted_model" and not cell.is_damaged
+    return made and lacks and comparison.refused_by(cell) is None
 
 
 def _make(comparison: Comparison, cell: Cell, right: int, refused_by: str) -> None:

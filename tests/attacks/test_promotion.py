@@ -22,6 +22,7 @@ from resources.profile import SHIPPED
 from resources.registry import ChampionMoved, Move, now, somebody
 from resources.tracking import Tracking, TrackingError, default_uri, make_client
 from tests.assets.promotable import Kitchen
+from training.artifact import commit_record
 from training.job import DataError
 from training.recipe import Recipe
 
@@ -127,17 +128,25 @@ def pass_gates(record: dict[str, Any]) -> None:
         gate["passed"] = True
 
 
+@pytest.mark.parametrize("seals", [False, True])
 @pytest.mark.parametrize("asset", ["contamination_report", "promoted_model"])
-def test_a_verdict_that_somebody_turned_promotes_nothing(kitchen, asset):
+def test_a_verdict_that_somebody_turned_promotes_nothing(kitchen, asset, seals):
     if asset == "promoted_model":
         recipe = kitchen.model("worse", right=5, min_scores={"cloze": 0.9})
         assert not kitchen.decide(recipe)["promoted"]
     else:
         recipe = kitchen.model("leaking", right=5, refused_by=asset)
-    edit(record_of(kitchen, recipe, asset), pass_gates)
-    kitchen.make(recipe, right=5)  # whoever turned it has the card written too
-    with pytest.raises(StageFailed, match="record"):
-        kitchen.decide(recipe)
+    path = record_of(kitchen, recipe, asset)
+    edit(path, pass_gates)
+    if seals:  # whoever turned it made its own checksums fit, and those of its copy
+        commit_record(path.parent, json.loads(path.read_text("utf-8")))
+    kitchen.make(recipe, right=5)  # and has the card written too
+    assert compare(recipe, kitchen.root).cells[asset, recipe.name].is_damaged
+    if asset == "promoted_model":
+        assert not kitchen.decide(recipe)["promoted"]  # put back, or decided again: refused as before
+    else:
+        with pytest.raises(StageFailed, match=r"refused by its gate|is not made"):
+            kitchen.decide(recipe)
     assert "champion" not in kitchen.aliases()
 
 
