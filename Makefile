@@ -82,7 +82,7 @@ bench: env ## measure the data chain against its peers
 controls: env ## score the control models beside the trained one
 	$(BIN)/python -m benchmarks.controls $(ARGS)
 
-faults: env ## kill stages at every point and check what is left
+faults: env ## kill single processes of every kind and check what is left; a ledger adds up
 	$(BIN)/python -m benchmarks.faults $(ARGS)
 
 kills: env ## kill pretrainings 200 times and compare every bit; stopped, it goes on where it was
