@@ -33,7 +33,7 @@ BUILD_HASHES := --build-constraints requirements/lock.txt --require-build-hashes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test attack dev lint bench controls faults kills parallel soak lock clean
+.PHONY: help env demo test attack dev lint bench controls faults kills parallel soak lock sbom audit clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -103,6 +103,14 @@ lock: ## resolve pyproject.toml anew into requirements/lock.txt
 		--constraint requirements/torch.txt --override requirements/overrides.txt \
 		$(TORCH_FAMILY:%=--no-emit-package %) --extra dev --output-file requirements/lock.txt pyproject.toml
 	! grep -E '^(torch|triton|cuda-|nvidia-)' requirements/lock.txt
+
+sbom: ## write every locked package with its checksums to sbom.json (CycloneDX)
+	$(PYTHON) requirements/sbom.py sbom.json
+
+# The tool is no part of the environment. It exits with 1 when it finds something, or cannot ask about a package.
+audit: env ## look the locked packages up among known vulnerabilities
+	$(UV) tool run --from pip-audit==2.10.1 pip-audit --strict --progress-spinner off --disable-pip --no-deps \
+		-r requirements/lock.txt -r requirements/torch.txt $(ARGS)
 
 clean: ## remove caches, keep environment and runs
 	find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resources.tracking import make_client
+from resources.tracking import make_client, reason_of, shown
 from training import artifact
+from training.secrets import remember_address
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -86,6 +87,10 @@ def _one_at_a_time(home: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    make_client(os.environ[URI_VARIABLE], Path(sys.argv[1]))
+    remember_address(os.environ[URI_VARIABLE])
+    try:
+        make_client(os.environ[URI_VARIABLE], Path(sys.argv[1]))
+    except Exception as error:  # whatever MLflow raises
+        sys.exit(f"MLflow at {shown(os.environ[URI_VARIABLE])} could not be asked: {reason_of(error)}")
     opened_instance(Path(sys.argv[1])).dispose()
     artifact.write_text(dagster_home(Path(sys.argv[1])) / MADE_FILE, "")

@@ -30,8 +30,8 @@ from resiliparse.extract.html2text import extract_plain_text
 
 from training.data.extract import ArchiveFile, Kept, warc_fates, warc_items
 from training.data.html import extract_html
+from training.data.isolation import close_isolation
 from training.data.language import identify
-from training.data.sandbox import close_sandbox
 from training.data.sources import read_rows, resolve
 from training.recipe import ExtractRecipe, FilterRecipe
 
@@ -183,9 +183,9 @@ def compare_speed(names: list[str], chosen: list[Page], pairs: int) -> None:
 
 
 def compare_on_archives(names: list[str], uris: list[str], rounds: int) -> None:
-    """Records to fates as the stage does it, reader and sandbox together; `name+en` has the early language pass on.
+    """Records to fates as the stage does it, reader and isolation together; `name+en` has the early language pass on.
 
-    CPU time of both processes with the sandbox's start. For `+en` it says which English documents the pass cost.
+    CPU time of both processes with the isolation's start. For `+en` it says which English documents the pass cost.
     """
     english: dict[str, dict[str, str]] = {}
     seconds: dict[str, list[float]] = {name: [] for name in names}
@@ -197,7 +197,7 @@ def compare_on_archives(names: list[str], uris: list[str], rounds: int) -> None:
             files = [_file(uri) for uri in uris]
             fates = (fate for file in files for fate in warc_fates(warc_items(file, settings), file, settings))
             rows = [fate.row for fate in fates if isinstance(fate, Kept) and not fate.reason]
-            close_sandbox()
+            close_isolation()
             seconds[name].append(_cpu_seconds() - started)
             if name not in english:
                 english[name] = {f"{row['id']} {row['url']}": row["text"] for row in rows if _is_english(row["text"])}

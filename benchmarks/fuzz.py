@@ -4,7 +4,7 @@
     python -m benchmarks.fuzz pages [--number 20000] [--extractors blocks …] [--first 0] [--log FILE]
 
 `archives` breaks made archives in six forms and then real ones, and reads them with digests checked; `pages` gives
-hostile pages to each extractor in the sandbox. Prints what was lost, quarantined, taken for good though it was not,
+hostile pages to each extractor in the isolation. Prints what was lost, quarantined, taken for good though it was not,
 what died, the slowest, and the peaks of memory. Exit code 1 when anything was lost, silent, wrong or unclean, died, or
 took more memory than `tests.fuzz.PEAK_BYTES`.
 

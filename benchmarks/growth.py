@@ -37,7 +37,7 @@ from tests.training.data import chain
 from training import artifact
 from training.data import grams, signatures, wordtable
 from training.data.archives import source_files
-from training.data.sandbox import close_sandbox
+from training.data.isolation import close_isolation
 from training.job import InputArtifact
 from training.recipe import (
     DecontaminateRecipe,
@@ -140,7 +140,7 @@ def timed(root: Path, parts: Parts, tokenizer: InputArtifact, stages: Sequence[s
             next(run)  # makes ready
             began = processor_seconds()
             next(run)
-            close_sandbox()  # whose time counts when it has ended
+            close_isolation()  # whose time counts when it has ended
             yield stage, round(processor_seconds() - began, 4)
 
 

@@ -24,7 +24,7 @@ from benchmarks.growth import EXAMS, FILTER, crawl, trained
 from tests.training.data import chain
 from training import artifact
 from training.data import grams, signatures, wordtable
-from training.data.sandbox import close_sandbox
+from training.data.isolation import close_isolation
 from training.job import InputArtifact
 from training.recipe import DecontaminateRecipe, DedupRecipe, ExtractRecipe, ShardsRecipe
 
@@ -89,7 +89,7 @@ class Chain:
         seconds, kept = {}, {}
         began = processor_seconds()
         for made in self._stages(snapshot, crawled):
-            close_sandbox()  # whose time counts when it has ended
+            close_isolation()  # whose time counts when it has ended
             seconds[made.asset] = round(processor_seconds() - began, 4)
             kept[made.asset] = (made.record()["counts"] or {}).get("kept", 0)
             began = processor_seconds()

@@ -25,8 +25,8 @@ from fastwarc.stream_io import Lz4Writer
 
 from training.data.digests import contradicts
 from training.data.extract import DOCUMENT_TYPES, ArchiveFile, Quarantined, _judged
+from training.data.isolation import Failure, Isolation, Page
 from training.data.responses import PayloadError, Response, payload
-from training.data.sandbox import Failure, Page, Sandbox
 from training.data.warc import Damage, Record, read_warc
 from training.recipe import ExtractRecipe
 
@@ -412,9 +412,9 @@ class PageReport:
 
 
 def extract_pages(numbers: range, settings: ExtractRecipe, *, batch: int = 32) -> PageReport:
-    """Undo the codings of hostile pages and extract them in the sandbox."""
+    """Undo the codings of hostile pages and extract them in the isolation."""
     report = PageReport()
-    sandbox = Sandbox(settings)
+    isolation = Isolation(settings)
     try:
         for start in range(numbers.start, numbers.stop, batch):
             chosen, pages = [], []
@@ -422,8 +422,8 @@ def extract_pages(numbers: range, settings: ExtractRecipe, *, batch: int = 32) -
                 if (made := _undone(number, settings, report)) is not None:
                     chosen.append(number)
                     pages.append(made)
-            sandbox.submit(pages)
-            for number, found in zip(chosen, sandbox.collect(), strict=True):
+            isolation.submit(pages)
+            for number, found in zip(chosen, isolation.collect(), strict=True):
                 if isinstance(found, Failure):
                     report.failures.append(f"{number}: {found.detail}")
                 else:
@@ -431,18 +431,18 @@ def extract_pages(numbers: range, settings: ExtractRecipe, *, batch: int = 32) -
                     if not _is_clean(found.text + found.title):
                         report.unclean.append(number)
             before = report.seconds
-            report.seconds, peak = _used(sandbox)
+            report.seconds, peak = _used(isolation)
             report.peak_bytes = max(report.peak_bytes, peak)
             report.slowest_batch_seconds = max(report.slowest_batch_seconds, report.seconds - before)
     finally:
-        sandbox.close()
-    report.deaths = sandbox.num_deaths
+        isolation.close()
+    report.deaths = isolation.num_deaths
     return report
 
 
-def _used(sandbox: Sandbox) -> tuple[float, int]:
+def _used(isolation: Isolation) -> tuple[float, int]:
     """Processor seconds of the extractor so far, and the most memory that it had in use."""
-    folder = Path("/proc", str(sandbox._child.pid))
+    folder = Path("/proc", str(isolation._child.pid))
     fields = (folder / "stat").read_text().rpartition(")")[2].split()
     lines = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
     ticks = int(fields[11]) + int(fields[12])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib.metadata
+import json
 import re
 import subprocess
 import sys
@@ -30,6 +31,19 @@ def test_torch_is_the_pinned_build_and_no_later_step_replaced_it():
     assert importlib.metadata.version("torch").split("+")[0] == pinned
     lock = (PROJECT / "requirements" / "lock.txt").read_text()
     assert not re.search(r"(?m)^(torch|triton|nvidia-\S+)==", lock)
+
+
+def test_the_bill_of_materials_names_every_locked_package_with_its_checksums(tmp_path):
+    command = [sys.executable, PROJECT / "requirements" / "sbom.py", tmp_path / "sbom.json"]
+    subprocess.run(command, check=True)
+    bill = json.loads((tmp_path / "sbom.json").read_text("utf-8"))
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
+    found = {one["purl"]: one for one in bill["components"]}
+    locked = re.findall(r"(?m)^([\w.-]+)(?:\[.*\])?==([^\s;]+)", (PROJECT / "requirements" / "lock.txt").read_text())
+    assert len(locked) > 200
+    for name, version in locked:
+        assert found[f"pkg:pypi/{re.sub('[-_.]+', '-', name).lower()}@{version}"]["hashes"], name
+    assert any(purl.startswith("pkg:pypi/torch@") for purl in found)
 
 
 def calls(tree):

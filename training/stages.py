@@ -126,7 +126,7 @@ STAGES: dict[str, Stage] = {
                 "training.data.markup",
                 "training.data.native",
                 "training.data.responses",
-                "training.data.sandbox",
+                "training.data.isolation",
                 "training.data.signs",
                 "training.data.terms",
                 "training.data.warc",

@@ -37,7 +37,7 @@ def run(job, work):
 """
 IN_RANKS = """
 import time
-from training.data.sandbox import Page, sandbox_for
+from training.data.isolation import Page, isolation_for
 from training.job import Counts, Outcome
 from training.recipe import ExtractRecipe
 
@@ -45,8 +45,8 @@ def num_ranks(job):
     return 2
 
 def run_rank(job, work, rank):
-    sandbox_for(ExtractRecipe()).submit([Page(body=b"<p>soup", headers={})])
-    sandbox_for(ExtractRecipe()).collect()
+    isolation_for(ExtractRecipe()).submit([Page(body=b"<p>soup", headers={})])
+    isolation_for(ExtractRecipe()).collect()
     while "sleeps" in job.settings:
         time.sleep(0.1)
     return {}
@@ -116,7 +116,7 @@ KINDS = {
     "supervisor": "supervise.py",
     "fork server": "multiprocessing.forkserver",
     "resource tracker": "multiprocessing.resource_tracker",
-    "extraction child": "training.data.sandbox",
+    "extraction child": "training.data.isolation",
     "torchrun": "torch.distributed.run",
     "stage": "toy_main",
 }

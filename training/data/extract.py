@@ -9,7 +9,7 @@ Dropped: takedown (with the list's reason after a colon), blocked, redirect, htt
 too_many_nodes, too_deep, language, robots, tdm_reserved, licence, no_main_text, too_short.
 Quarantined: what `training.data.warc` calls damage, and unknown_type, bad_http, wrong_digest (where the recipe has
 them checked), bad_transfer_encoding, bad_content_encoding, bomb, missing_text, bad_row, extractor_failed (it broke, or
-went beyond a limit of its sandbox).
+went beyond a limit of its isolation).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from training.data.archives import read_listing
 from training.data.digests import contradicts
 from training.data.documents import DocumentWriter, LineWriter, decompressed, document_id, open_documents
 from training.data.html import Extracted, clean, day_of, is_html
+from training.data.isolation import BATCH_BYTES, BATCH_PAGES, Failure, Isolation, Page, isolation_for
 from training.data.responses import PayloadError, Response, parse_response, payload, without_chunks
-from training.data.sandbox import BATCH_BYTES, BATCH_PAGES, Failure, Page, Sandbox, sandbox_for
 from training.data.sources import checksum_of
 from training.data.terms import read_lists
 from training.data.warc import Damage, Record, read_warc
@@ -221,20 +221,20 @@ def warc_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Record | 
 
 def warc_fates(items: Iterable[Record | Damage], file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Fate]:
     """What becomes of every record of a WARC file, in file order."""
-    sandbox = sandbox_for(settings)
-    waiting: list[Fate | _Page] = []  # the sandbox is at work on its pages
+    isolation = isolation_for(settings)
+    waiting: list[Fate | _Page] = []  # the isolation is at work on its pages
     batch: list[Fate | _Page] = []
     for item in items:
         batch.append(_judged(item, file, settings))
         pages = [one.page for one in batch if isinstance(one, _Page)]
         is_full = len(pages) == BATCH_PAGES or sum(len(page.body) for page in pages) >= BATCH_BYTES
         if is_full or len(batch) >= MAX_WAITING_RECORDS:
-            yield from _finished(waiting, sandbox)
-            sandbox.submit(pages)
+            yield from _finished(waiting, isolation)
+            isolation.submit(pages)
             waiting, batch = batch, []
-    yield from _finished(waiting, sandbox)
-    sandbox.submit([one.page for one in batch if isinstance(one, _Page)])
-    yield from _finished(batch, sandbox)
+    yield from _finished(waiting, isolation)
+    isolation.submit([one.page for one in batch if isinstance(one, _Page)])
+    yield from _finished(batch, isolation)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -259,9 +259,9 @@ def _judged(item: Record | Damage, file: ArchiveFile, settings: ExtractRecipe) -
         return Quarantined(offset=item.offset, reason=error.reason, detail=str(error), url=_url(item))
 
 
-def _finished(judged: list[Fate | _Page], sandbox: Sandbox) -> Iterator[Fate]:
-    """The fates in order, with those that the sandbox found for the pages among them."""
-    answers = iter(sandbox.collect())
+def _finished(judged: list[Fate | _Page], isolation: Isolation) -> Iterator[Fate]:
+    """The fates in order, with those that the isolation found for the pages among them."""
+    answers = iter(isolation.collect())
     for one in judged:
         if not isinstance(one, _Page):
             yield one

@@ -1,6 +1,6 @@
 """Which fields of TRL's configurations a recipe may set, checked when the recipe is read.
 
-The libraries' own sources are read, not imported: that takes a tenth of a second instead of ten, and no torch.
+The libraries' own sources are read, not imported: importing them takes torch and many seconds.
 """
 
 from __future__ import annotations

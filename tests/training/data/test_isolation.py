@@ -1,4 +1,4 @@
-"""The sandbox: what a page does to its extractor costs that page alone."""
+"""The isolation: what a page does to its extractor costs that page alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from training.data.html import extract_html
-from training.data.sandbox import Failure, Page, Sandbox
+from training.data.isolation import Failure, Isolation, Page
 from training.recipe import ExtractRecipe
 
 SETTINGS = ExtractRecipe()
@@ -22,29 +22,29 @@ def page(body: bytes) -> Page:
 
 
 @pytest.fixture
-def sandbox() -> Iterator[Sandbox]:
-    made = Sandbox(SETTINGS)
+def isolation() -> Iterator[Isolation]:
+    made = Isolation(SETTINGS)
     yield made
     made.close()
 
 
-def test_answers_are_those_of_the_extractor_in_order(sandbox: Sandbox):
+def test_answers_are_those_of_the_extractor_in_order(isolation: Isolation):
     bodies = [PROSE, b"", "<p>Brötchen</p>".encode("latin-1"), b"<title>\xff\x00 &#xD800;</title>" + PROSE * 3]
-    sandbox.submit([page(body) for body in bodies])
-    assert sandbox.collect() == [extract_html(body, headers=HEADERS, settings=SETTINGS) for body in bodies]
-    sandbox.submit([])
-    assert sandbox.collect() == []
-    assert sandbox.num_deaths == 0
+    isolation.submit([page(body) for body in bodies])
+    assert isolation.collect() == [extract_html(body, headers=HEADERS, settings=SETTINGS) for body in bodies]
+    isolation.submit([])
+    assert isolation.collect() == []
+    assert isolation.num_deaths == 0
 
 
-def test_a_child_that_was_killed_is_replaced_and_nothing_is_lost(sandbox: Sandbox):
-    sandbox.submit([page(PROSE)])
-    sandbox.collect()
-    os.kill(sandbox._child.pid, signal.SIGKILL)
-    sandbox._child.wait()
-    sandbox.submit([page(PROSE)] * 5)
-    assert [found.text for found in sandbox.collect()] == [extract_html(PROSE, settings=SETTINGS).text] * 5
-    assert sandbox.num_deaths == 1
+def test_a_child_that_was_killed_is_replaced_and_nothing_is_lost(isolation: Isolation):
+    isolation.submit([page(PROSE)])
+    isolation.collect()
+    os.kill(isolation._child.pid, signal.SIGKILL)
+    isolation._child.wait()
+    isolation.submit([page(PROSE)] * 5)
+    assert [found.text for found in isolation.collect()] == [extract_html(PROSE, settings=SETTINGS).text] * 5
+    assert isolation.num_deaths == 1
 
 
 @pytest.mark.parametrize("limit", [{"cpu_seconds": 1}, {"memory_bytes": 1 << 30}])
@@ -52,11 +52,11 @@ def test_a_page_that_takes_too_much_is_at_fault_alone(limit: dict[str, int]):
     """Extraction is quadratic in depth, and a tree needs many times the bytes of its page."""
     settings = ExtractRecipe(max_html_bytes=1 << 30, max_nodes=1 << 30, max_depth=1 << 30)
     costly = b"<div>" * 30_000 if "cpu_seconds" in limit else b"<b>x</b>" * 4_000_000
-    sandbox = Sandbox(settings, **limit)
+    isolation = Isolation(settings, **limit)
     try:
-        sandbox.submit([page(PROSE), page(costly), page(PROSE)])
-        first, second, third = sandbox.collect()
+        isolation.submit([page(PROSE), page(costly), page(PROSE)])
+        first, second, third = isolation.collect()
     finally:
-        sandbox.close()
+        isolation.close()
     assert first.text and first == third
     assert isinstance(second, Failure)

@@ -5,6 +5,10 @@ crashes. The child gets a batch of pages and answers page by page; when it dies,
 in a new child, and is at fault if that dies too. So a page's fate depends on the page, never on its neighbours. What is
 said goes as JSON and raw bytes: nothing that a subverted child could send is run.
 
+This contains faults, not attackers. The child runs as the same user, with the same files, network and environment; what
+took it over through a parser could do whatever this process may. Against that the whole job belongs in a container or a
+machine that may read the crawl and write its artifact, and nothing else (docs/security.md).
+
 The limits are the last resort behind those of bytes, nodes and depth: memory, and CPU time, which other work on the
 machine does not use up as it would a clock's.
 """
@@ -50,7 +54,7 @@ class Failure:
     detail: str
 
 
-class Sandbox:
+class Isolation:
     """A child process that extracts batches of pages, started when it is first needed.
 
     `submit` and then `collect`: between the two the child works while the caller reads on.
@@ -125,20 +129,20 @@ class Sandbox:
         return f"the extractor ended with {self._last_ending}"
 
 
-_kept: list[Sandbox] = []
+_kept: list[Isolation] = []
 
 
-def sandbox_for(settings: ExtractRecipe) -> Sandbox:
-    """The sandbox of this process, kept from one file to the next that has the same settings."""
+def isolation_for(settings: ExtractRecipe) -> Isolation:
+    """The isolation of this process, kept from one file to the next that has the same settings."""
     if not _kept or _kept[0].settings != settings:
-        close_sandbox()
-        _kept.append(Sandbox(settings))
+        close_isolation()
+        _kept.append(Isolation(settings))
     return _kept[0]
 
 
 @atexit.register
-def close_sandbox() -> None:
-    """End the child that `sandbox_for` keeps, if there is one."""
+def close_isolation() -> None:
+    """End the child that `isolation_for` keeps, if there is one."""
     while _kept:
         _kept.pop().close()
 
@@ -146,7 +150,7 @@ def close_sandbox() -> None:
 def _start(settings: ExtractRecipe, limits: Mapping[str, int]) -> subprocess.Popen[bytes]:
     """A new child. It ends when its input does, so also when this process is killed."""
     child = subprocess.Popen(
-        [sys.executable, "-m", "training.data.sandbox"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-m", "training.data.isolation"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     for stream in (child.stdin, child.stdout):
         _widen(stream)
