@@ -5,18 +5,30 @@ from __future__ import annotations
 import subprocess
 import sys
 
+FORK_THREE = """
+import os, sys
+from pathlib import Path
+from mlflow import MlflowClient  # seconds, which each process would need anew
+from mlflow.store.tracking import sqlalchemy_store
+from resources.tracking import make_client
+
+uri, folder = sys.argv[1], Path(sys.argv[2])
+begin, began = os.pipe()
+children = []
+for name in ("one", "two", "three"):
+    child = os.fork()
+    if not child:
+        os.close(began)
+        os.read(begin, 1)  # ends for all of them at once
+        make_client(uri, folder / name).create_experiment(name)
+        os._exit(0)
+    children.append(child)
+os.close(began)
+sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+"""
+
 
 def test_processes_of_several_roots_make_the_tables_of_one_file_in_turn(tmp_path):
-    code = (
-        "import sys; from pathlib import Path; from resources.tracking import make_client;"
-        "c = make_client(sys.argv[1], Path(sys.argv[2])); c.create_experiment(sys.argv[3])"
-    )
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, uri, str(tmp_path / name), name], stderr=subprocess.PIPE, text=True
-        )
-        for name in ("one", "two", "three")
-    ]
-    errors = [process.communicate()[1] for process in started]
-    assert [process.returncode for process in started] == [0, 0, 0], errors
+    done = subprocess.run([sys.executable, "-c", FORK_THREE, uri, str(tmp_path)], stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr
