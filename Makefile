@@ -63,7 +63,7 @@ test attack: export TOKENIZERS_PARALLELISM = false
 # Waiting threads sleep: tests run several processes on few cores.
 test attack: export OMP_WAIT_POLICY = PASSIVE
 test: env ## run the tests; ARGS= goes to pytest
-	$(BIN)/python -m pytest -q --numprocesses 3 --durations 15 --dist loadfile --no-loadscope-reorder tests $(ARGS)
+	$(BIN)/python -m pytest -q --numprocesses 4 --durations 15 --dist loadfile --no-loadscope-reorder tests $(ARGS)
 
 attack: env ## attack the project's own guards, in the long form; ARGS= goes to pytest
 	$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --durations 15 tests/attacks --long $(ARGS)

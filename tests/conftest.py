@@ -1,4 +1,4 @@
-"""How the tests are spread over processes (`make test` starts three)."""
+"""How the tests are spread over processes (`make test` starts four)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from xdist.scheduler import LoadFileScheduling
 
 # A machine holds one scheduler of the tests; what the end-to-end tests look at is made once for all of them.
 ONE_AT_A_TIME = ("tests/cluster/", "tests/end_to_end/")
-# Minutes of waiting for the daemon, apart from the other end-to-end tests.
-SERVICES = "tests/end_to_end/test_services.py"
-# Each of them takes minutes: begun first, so that a third process works through the rest beside them.
-FIRST = (SERVICES, *reversed(ONE_AT_A_TIME))
+# These have roots of their own, and wait for a daemon or a server most of the time.
+APART = ("tests/end_to_end/test_services.py", "tests/end_to_end/test_faults.py")
+# What takes minutes, much of it waiting, is begun first; a fourth process works through the rest beside it.
+FIRST = (APART[0], *reversed(ONE_AT_A_TIME))
+# These may ask for the small kitchen, and would wait while it is being made.
+LAST = "tests/attacks/"
 
 
 class _Together(LoadFileScheduling):
     """Tests of a file, and of the folders above, run in one process, in order."""
 
     def _split_scope(self, nodeid: str) -> str:
-        together = () if nodeid.startswith(SERVICES) else ONE_AT_A_TIME
+        together = () if nodeid.startswith(APART) else ONE_AT_A_TIME
         return next((folder for folder in together if nodeid.startswith(folder)), super()._split_scope(nodeid))
 
 
@@ -31,9 +33,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest first."""
-    items.sort(
-        key=lambda item: next((place for place, one in enumerate(FIRST) if item.nodeid.startswith(one)), len(FIRST))
-    )
+    order = {one: place for place, one in enumerate(FIRST)} | {LAST: len(FIRST) + 1}
+    items.sort(key=lambda item: next((order[one] for one in order if item.nodeid.startswith(one)), len(FIRST)))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
