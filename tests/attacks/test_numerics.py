@@ -14,6 +14,7 @@ import pytest
 
 from assets.chain import CHAIN, Link
 from assets.remade import class_lines
+from assets.stage import job_of
 from assets.status import compare
 from assets.why import explain
 from evaluation.stages import STAGES as EVALUATION_STAGES
@@ -50,11 +51,13 @@ def jobs_of(root: Path, asset: str) -> Iterator[Job]:
 
 def test_a_model_of_another_class_is_told_from_another_result(copy, recipe):
     """A model is made again elsewhere: the first one is gone, and its descendants say in which class it was made."""
-    (job,) = jobs_of(copy, "base_model")
-    before = artifact.find(Path(job.output)).record["numerics"]
+    first_made = compare(recipe, copy).cells["base_model", recipe.name].artifact
+    before, earlier = first_made.record["numerics"], first_made.path.with_name(f"{first_made.path.name}.replaced-1")
     threads = 2 if before["threads"] == 1 else 1
-    shutil.move(job.output, f"{job.output}.replaced-1")
-    run_job(replace(job, run=replace(job.run, threads=threads, micro_batch_tokens=2048)), STAGES)
+    first_made.path.rename(earlier)
+    comparison = compare(recipe, copy)
+    size = Size(threads=threads, micro_batch_tokens=2048)
+    run_job(job_of(comparison.cells["base_model", recipe.name], comparison, size), STAGES)
     said = (
         "the same fingerprint, another numerics class: micro_batch_tokens 0 → 2048,"
         f" threads {before['threads']} → {threads}"
@@ -63,7 +66,7 @@ def test_a_model_of_another_class_is_told_from_another_result(copy, recipe):
     base, sft = cells["base_model", recipe.name], cells["sft_model", recipe.name]
     assert base.state == "made" and said in class_lines("base_model", base.artifact)[1]
     assert (sft.state, sft.reasons) == ("outdated", (f"input base_model was made again: {said}",))
-    shutil.rmtree(f"{job.output}.replaced-1")
+    shutil.rmtree(earlier)
     (entry,) = explain("sft_model", recipe, None, copy)["partitions"]
     assert entry["differences"] == [f"input base_model was made again: {said}"]
     assert compare(recipe, copy).cells["reward_model", recipe.name].reasons == ("input sft_model is to be made again",)
