@@ -45,7 +45,7 @@ WORDS = {
     "orchestrator": "from assets.cli import main",
     "supervisor": "supervise.py",
     "tracker's writer": "resources.tracking",
-    "extraction child": "training.data.sandbox",
+    "extraction child": "training.data.isolation",
     "torchrun": "torch.distributed.run",
     "fork server": "multiprocessing.forkserver",
     "resource tracker": "multiprocessing.resource_tracker",
@@ -150,15 +150,13 @@ def prepared(folder: Path, target: str, source: Path | None) -> Prepared:
     if source is not None:
         shutil.copytree(source, place, symlinks=True)
     root = Prepared(root=place, target=target, profile=folder / "faults.yaml")
-    root.remove()
-    ran = root.start(str(uuid.uuid4()))
-    output, _ = ran.communicate()
-    found = json.loads(output.splitlines()[-1])
-    if ran.returncode or target not in found["assets"]:
-        raise RuntimeError(f"the undisturbed run of {target} failed: {found}")
-    root.digests = {key: cell["digest"] for key, cell in found["assets"][target].items()}
-    root.seconds = max(cell["seconds"] for cell in found["assets"][target].values())
-    return root
+    for _ in range(MOST_COMMANDS):
+        # The first decision in a root may find another champion than all later ones; what is compared is what stays.
+        before = root.digests
+        root.make_undisturbed()
+        if root.digests == before:
+            return root
+    raise RuntimeError(f"{target} comes out otherwise each time, with nobody in its way")
 
 
 class Prepared:
@@ -172,6 +170,18 @@ class Prepared:
     def remove(self) -> None:
         """Take the target's artifacts away."""
         shutil.rmtree(self._root / self._target, ignore_errors=True)
+
+    def make_undisturbed(self) -> None:
+        """Make the target again with nobody in its way, and note what came out and how long that took."""
+        self.remove()
+        ran = self.start(str(uuid.uuid4()))
+        output, _ = ran.communicate()
+        found = json.loads(output.splitlines()[-1])
+        if ran.returncode or self._target not in found["assets"]:
+            raise RuntimeError(f"the undisturbed run of {self._target} failed: {found}")
+        cells = found["assets"][self._target]
+        self.digests = {key: cell["digest"] for key, cell in cells.items()}
+        self.seconds = max(cell["seconds"] for cell in cells.values())
 
     def start(self, mark: str) -> subprocess.Popen[bytes]:
         """Give the command; everything that it starts carries the mark."""

@@ -28,7 +28,7 @@ class _Together(LoadFileScheduling):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`make attack` asks for the long form of the attacks."""
-    parser.addoption("--long", action="store_true", help="repeat each attack as often as docs/attacks.md says")
+    parser.addoption("--long", action="store_true", help="repeat each attack as often as docs/trust.md says")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
