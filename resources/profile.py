@@ -117,6 +117,8 @@ def load_profile(name_or_path: str) -> Profile:
         data = yaml.safe_load(path.read_text("utf-8"))
     except yaml.YAMLError as error:
         raise ProfileError(f"{path.name}: not readable as YAML: {yaml_problem(error)}") from None
+    except UnicodeDecodeError as error:
+        raise ProfileError(f"{path.name}: not UTF-8 from byte {error.start} on; save it as UTF-8") from None
     if not isinstance(data, dict):
         raise ProfileError(f"{path.name}: expected a mapping of fields, got {type(data).__name__}")
     try:

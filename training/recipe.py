@@ -1420,6 +1420,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         data = yaml.safe_load(path.read_text("utf-8"))
     except yaml.YAMLError as error:
         raise RecipeError(f"{path.name}: not readable as YAML: {yaml_problem(error)}") from None
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{path.name}: not UTF-8 from byte {error.start} on; save it as UTF-8") from None
     if not isinstance(data, dict):
         raise RecipeError(f"{path.name}: expected a mapping of fields, got {type(data).__name__}")
     return data

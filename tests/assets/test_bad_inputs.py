@@ -83,6 +83,8 @@ COMMANDS = {
     "missing file": ("run {folder}/no.yaml", "recipe file .*no.yaml does not exist"),
     "folder named as a file": ("run {folder}/folder.yaml", "recipe file .*folder.yaml does not exist"),
     "folder": ("run {folder}", "no recipe is called"),
+    "recipe that is not UTF-8": ("run {folder}/latin.yaml", "latin.yaml: not UTF-8 from byte 29 on"),
+    "profile that is not UTF-8": ("run kitchen --profile {folder}/latin.yaml", "latin.yaml: not UTF-8 from byte 29"),
     "unknown snapshot": ("run kitchen --snapshots kitchen-9", "no snapshot 'kitchen-9'; it has kitchen-1, kitchen-2"),
     "unknown --until": ("run kitchen --until tokeniser", "--until 'tokeniser': no such asset; there are .*tokenizer"),
     "unknown profile": ("run kitchen --profile lokal", "no profile is called 'lokal'; there are: local, slurm"),
@@ -100,6 +102,7 @@ def folder(tmp_path):
     """Where the files of a case lie."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "latin.yaml").write_bytes("name: cuisine\ndescription: goûter\n".encode("latin-1"))
     return tmp_path
 
 

@@ -272,7 +272,7 @@ def test_a_move_that_a_kill_cuts_short_is_finished_by_who_comes_next(kitchen, ti
         ended = in_a_process_of_its_own(
             dying_at(
                 at,
-                registry._client,
+                make_client(kitchen.uri, kitchen.root),
                 lambda: roll_back(kitchen.model_name, Tracking(kitchen.uri, kitchen.root), "there and back"),
             )
         )
