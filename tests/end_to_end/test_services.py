@@ -157,7 +157,8 @@ def test_the_sensor_notices_a_new_snapshot_and_backfills_what_a_recipe_asks_for_
     assert {cell.key for cell in after.to_do()} == {cell.key for cell in before.to_do()} - missing
     made = {cell.key for cell in after.cells.values() if cell.artifact and cell.key in missing}
     assert made == missing
-    untouched = [cell for cell in before.cells.values() if cell.key not in missing]
+    untouched = [cell for cell in before.cells.values() if cell.artifact and cell.key not in missing]
+    assert untouched
     assert all(after.cells[cell.key].artifact.path == cell.artifact.path for cell in untouched)
     assert not any((copied / "refs").glob("*/kitchen-small-leak*.json"))
 

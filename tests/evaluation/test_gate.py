@@ -14,7 +14,7 @@ from evaluation.gate import Champion, Evidence, decide, read_champion
 from evaluation.paired import Answers, paired
 from evaluation.stages import STAGES
 from tests.evaluation.conftest import commit, make_job
-from training.artifact import find, sealed
+from training.artifact import commit_record, find
 from training.data.documents import write_lines
 from training.job import RefusedInput
 from training.recipe import PromoteRecipe
@@ -191,7 +191,7 @@ def test_a_champion_that_cannot_be_read_is_never_compared_with_nothing(tmp_path,
     elif harm == "an edited record":
         record = json.loads((folder / "artifact.json").read_text())
         record["metrics"]["aligned_cloze"] = 0.0
-        (folder / "artifact.json").write_text(json.dumps(sealed(record)))
+        commit_record(folder, record)
     else:
         champion["digest"] = "0" * 64
     decision = promote(tmp_path, chain(tmp_path), champion, max_score_drop=1.0)
