@@ -21,10 +21,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.chain import PEDIGREE
+from training.job import Job, read_job, write_job
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 UNTIL = {"kitchen-small": "", "kitchen": "training_plan", "webdocs": "token_shards"}
@@ -122,7 +124,7 @@ def steps(root: Path, scratch: Path) -> Part:
     file.write_text(yaml.safe_dump(recipe), "utf-8")
     made = run(str(file), root, until="base_model")
     (model,) = made["base_model"].values()
-    job = json.loads(Path(model["uri"], "job.json").read_text("utf-8"))
+    job = read_job(Path(model["uri"], "job.json"))
     return {name_of(processes): trained(job, processes, scratch) for processes in PROCESSES}
 
 
@@ -131,13 +133,12 @@ def name_of(processes: int) -> str:
     return f"{processes} process{'es' if processes > 1 else ''}"
 
 
-def trained(job: dict[str, Any], processes: int, scratch: Path) -> dict[str, str]:
+def trained(job: Job, processes: int, scratch: Path) -> dict[str, str]:
     """The job in a folder of its own, always anew."""
-    folder = scratch / f"on-{processes}" / job["fingerprint"]
+    folder = scratch / f"on-{processes}" / job.fingerprint
     folder.mkdir(parents=True)
-    job = job | {"output": str(folder), "run": job["run"] | {"processes": processes}}
     file = folder / "job.json"
-    file.write_text(json.dumps(job), "utf-8")
+    write_job(replace(job, output=str(folder), run=replace(job.run, processes=processes)), file)
     torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m"]
     done = run_here([sys.executable, "-m", *(torchrun if processes > 1 else []), "training", str(file)])
     if done.returncode:

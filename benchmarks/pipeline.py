@@ -36,7 +36,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ from benchmarks import extraction
 from benchmarks.chain import PEDIGREE
 from training.data.documents import document_id, read_documents, read_lines
 from training.data.sources import resolve
+from training.job import read_job, write_job
 
 FOLDER = "data://crawl"
 SNAPSHOT = "snapshot-1"  # what the copies of whichever are called
@@ -349,10 +350,9 @@ def ours(jobs: list[Path], workers: int, pages: Pages, loops: int = 0) -> Took:
     """The three stages from their job files, as any backend starts them."""
     outputs = []
     for path in jobs:
-        job = json.loads(path.read_text("utf-8"))
-        job["run"]["workers"] = workers
-        path.write_text(json.dumps(job), "utf-8")
-        outputs.append(Path(job["output"]))
+        job = read_job(path)
+        write_job(replace(job, run=replace(job.run, workers=workers)), path)
+        outputs.append(Path(job.output))
         shutil.rmtree(outputs[-1])
     cpu, wall = measured(*([sys.executable, "-m", "training", str(path)] for path in jobs), loops=loops)
     digests = tuple(json.loads((folder / "artifact.json").read_text("utf-8"))["digest"] for folder in outputs)
