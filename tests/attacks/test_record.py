@@ -169,14 +169,22 @@ def test_every_flipped_bit_is_found_before_use(recipe, kept, times, tmp_path):
 # Verdicts
 
 
-def turned_round(cell, *, seals: bool, refers: bool, root: Path) -> None:
+def turned_round(cell, *, seals: bool, refers: bool, root: Path, strips: bool = False) -> None:
     """Say the opposite of a gate's verdict in a record; with `seals` its own digests fit, with `refers` its reference
-    does."""
+    does. With `strips` the record, its copy and the reference look as if an earlier edition had written them."""
     path = cell.artifact.path
     text = (path / artifact.ARTIFACT_FILE).read_text("utf-8")
     record = json.loads(text)
     gate = record["gates"][0]
     gate["passed"] = not gate["passed"]
+    if strips:
+        old = {name: value for name, value in record.items() if name not in ("record_digest", "checksum")}
+        write_json(path / artifact.ARTIFACT_FILE, old)
+        (path / artifact.COPY_FILE).unlink()
+        if refers:
+            plain = {"fingerprint": cell.fingerprint, "digest": cell.artifact.digest}
+            write_json(reference_path(root, *cell.key), plain)
+        return
     if seals:
         artifact.commit_record(path, record)
     else:
@@ -185,7 +193,9 @@ def turned_round(cell, *, seals: bool, refers: bool, root: Path) -> None:
         write_reference(root, artifact.Artifact(path=path, record=record), cell.partition)
 
 
-@pytest.mark.parametrize("level", ["edited", "sealed", "sealed and referred to"])
+@pytest.mark.parametrize(
+    "level", ["edited", "sealed", "sealed and referred to", "stripped", "stripped and referred to"]
+)
 def test_a_verdict_that_was_turned_round_is_found_before_use(recipe, copied, level):
     before = compare(recipe, copied)
     cell = before.cells[REPORT]
@@ -193,7 +203,8 @@ def test_a_verdict_that_was_turned_round_is_found_before_use(recipe, copied, lev
         input_of(cell),
         job_of(before.cells[DECISION], before, load_profile("local").size_for("promoted_model")),
     )
-    turned_round(cell, seals=level != "edited", refers="referred" in level, root=copied)
+    strips = level.startswith("stripped")
+    turned_round(cell, seals=level != "edited", refers="referred" in level, root=copied, strips=strips)
     comparison = compare(recipe, copied)
     assert states(comparison) == {REPORT: "damaged"}
     assert refuses(RefusedInput, artifact.check_input, item)
