@@ -63,7 +63,7 @@ def decide_and_promote(
 
 
 def decide(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch, champion: Version | None) -> Made:
-    """The decision that was made against this champion, or a new one.
+    """Return the recorded decision if it was compared with this champion; otherwise decide again.
 
     Which champion it was compared with belongs to the decision's record, not to its identity.
     """

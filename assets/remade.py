@@ -1,4 +1,4 @@
-"""Two artifacts of one fingerprint: which of them a descendant was made from, and in which numerics class each was."""
+"""Say why an input with the same fingerprint has another digest: the numerics classes in which each was made."""
 
 from __future__ import annotations
 

@@ -20,12 +20,11 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from types import TracebackType
 
 from resources.compute.base import read_json, write_json
-from resources.compute.supervise import start_of
+from training.processes import machine_id, start_of
 
 WATCHERS_FOLDER = "watchers"
 LOCK_FILE, LEFT_FILE, ENDED_FILE = "lock", "left.jsonl", "ended.txt"
@@ -50,9 +49,9 @@ class Watcher:
     @property
     def is_gone(self) -> bool:
         """Whether the process is known to have ended. False where this machine cannot see it."""
-        if not self.machine or self.machine != _machine():
+        if not self.machine or self.machine != machine_id():
             return False
-        return start_of(self.pid) != self.start or _is_zombie(self.pid)
+        return start_of(self.pid) != self.start
 
 
 class Watching:
@@ -66,7 +65,7 @@ class Watching:
             run_id=run_id,
             launch=launch,
             host=socket.gethostname(),
-            machine=_machine(),
+            machine=machine_id(),
             pid=pid,
             start=start_of(pid),
         )
@@ -198,25 +197,8 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _is_zombie(pid: int) -> bool:
-    """Whether the process was killed and nobody has waited for it."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] == "Z"
-    return False
-
-
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-@cache
-def _machine() -> str:
-    """Boot and process namespace of this process; empty where the system does not tell, and nothing can be seen."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
-        return f"{boot}:{os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return ""

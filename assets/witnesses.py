@@ -15,7 +15,7 @@ RECENT = 20  # materializations of one partition that are looked through for the
 
 
 def disagreements(cells: Iterable[Cell], instance: Any) -> list[tuple[Cell, str]]:
-    """One sentence for each cell whose record Dagster was told another digest of, when it was made or last used."""
+    """Cells whose record digest differs from the one in their last Dagster materialization, each with a sentence."""
     found = []
     for cell in cells:
         told = _told(cell, instance)

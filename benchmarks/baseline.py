@@ -94,7 +94,7 @@ def digests(recipe: str, root: Path) -> Part:
 
 
 def run(recipe: str, root: Path, *, until: str = "") -> dict[str, dict[str, Any]]:
-    """What `pedigree run` says of each artifact."""
+    """The entry of each artifact, by asset and partition, in the answer of `pedigree run --json`."""
     until = until or UNTIL[recipe]
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as profile:
         profile.write("{name: baseline, default: {threads: 2}}\n")

@@ -27,7 +27,7 @@ model is asked in the form of its own template."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answers:
-    """What a model got right on one suite, item by item; `metric` is what was called right."""
+    """Per-item correctness of a model on one suite, and the name of the metric that decided it."""
 
     metric: str
     correct: Mapping[Item, bool]

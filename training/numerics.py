@@ -82,7 +82,7 @@ def recorded(job: Job, work: Work) -> Numerics:
 
 
 def observed(run: RunSettings, *, any_processes: bool = False) -> Numerics:
-    """The class that this process works in, as torch reports it; only what may decide a bit."""
+    """Numerics class of this process as torch reports it: only properties that can change a computed bit."""
     torch = _torch()
     processes = {} if any_processes else {"processes": int(os.environ.get("WORLD_SIZE", "1"))}
     return {

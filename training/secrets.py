@@ -126,7 +126,7 @@ def _known() -> set[str]:
 
 
 class Masked:
-    """A text stream that masks whole lines on their way to another one."""
+    """A text stream that masks secrets in each line before it writes the line to another stream."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream, self._line = stream, ""

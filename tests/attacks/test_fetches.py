@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.server
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -185,10 +184,9 @@ def test_a_body_has_a_largest_size(trap, allowed, tmp_path, monkeypatch, path):
 
 def test_a_server_that_only_holds_the_connection_open_is_left(trap, allowed, tmp_path, monkeypatch):
     monkeypatch.setattr("training.data.web.Body.__init__.__kwdefaults__", {"patience_seconds": 0.2})
-    started = time.monotonic()
+    # The body would take half an hour, which the limit of every test does not give it.
     with pytest.raises(DataError, match="too slow to wait for"):
         fetch(url_of(trap, "/drip"), tmp_path / "fetched", tmp_path, HASTY)
-    assert time.monotonic() - started < 60  # and not the half hour that the body would take
 
 
 def test_a_body_that_ends_early_or_lies_about_its_size_is_a_sentence(trap, allowed, tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 
 import pytest
 import yaml
@@ -60,14 +59,14 @@ def test_a_failure_is_said_once_and_without_the_address(hook, caplog):
 
 def test_a_server_that_hangs_holds_nobody_up(hook, monkeypatch, caplog):
     monkeypatch.setattr(notify, "END_SECONDS", 0.2)
+    monkeypatch.setattr(notify, "CALL_SECONDS", 200.0)
     hook.answers = [0] * 100
     threads = threading.active_count()
     for number in range(notify.MOST_UNDER_WAY + 5):
         notify.post(hook.address, {"number": number})
     assert hook.heard.acquire(timeout=30)  # the server has it and says nothing
-    started = time.monotonic()
     notify.finish()
-    assert time.monotonic() - started < notify.CALL_SECONDS * notify.TRIES
+    assert any(thread.is_alive() for thread in notify._UNDER_WAY)  # it waited for none of them to end
     assert len(notify._UNDER_WAY) <= notify.MOST_UNDER_WAY and "are under way" in caplog.text
     hook.goes_on.set()
     monkeypatch.setattr(notify, "END_SECONDS", 60.0)
