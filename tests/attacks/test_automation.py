@@ -149,12 +149,16 @@ def test_a_spent_budget_launches_nothing_and_stops_what_is_under_way(tmp_path, m
         said = tick(tmp_path, instance)
         assert isinstance(said, dg.SkipReason) and "the budget of asking is spent" in said.skip_message
         stopped = materialize(tmp_path, instance, "extracted_documents", "asking@kitchen-1")
-        failure = next(event for event in stopped.all_events if event.is_step_failure).step_failure_data
-        assert "the budget of asking is spent" in failure.user_failure_data.description
+        assert "the budget of asking is spent" in failure_of(stopped)
         assert not list(tmp_path.glob("extracted_documents/*/process.json"))
         promotion = materialize(tmp_path, instance, "promoted_model", "asking")
-        failure = next(event for event in promotion.all_events if event.is_step_failure).step_failure_data
-        assert "does not let automation make promoted_model" in failure.user_failure_data.description
+        assert "does not let automation make promoted_model" in failure_of(promotion)
+
+
+def failure_of(run: dg.ExecuteInProcessResult) -> str:
+    """What the failed step of a run said: its description, or else the whole error."""
+    data = next(event for event in run.all_events if event.is_step_failure).step_failure_data
+    return data.user_failure_data.description if data.user_failure_data else str(data.error)
 
 
 def ask_for_automation(root: Path, automation: str, *, base: str = "kitchen") -> None:
