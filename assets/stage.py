@@ -560,7 +560,7 @@ def _environment() -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONHASHSEED": "0",
         # Threads wait some microseconds before they sleep: the loops of a small model follow each other that closely,
-        # while threads that go on spinning take the cores from other jobs (docs/benchmarks.md).
+        # while threads that go on spinning take the cores from other jobs (docs/benchmark-log.md).
         "GOMP_SPINCOUNT": "1000",
     }
     passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}

@@ -2,7 +2,8 @@
 
 For each seed: the kitchen as it is; the base model of the same kitchen with the answers to the tested items left out of
 every page; an n-gram model and a longest-overlap baseline over the pages that were trained on. Prints a Markdown table
-with the seeds. Two chains of one thread each share two cores better than one chain of two threads (docs/benchmarks.md).
+with the seeds. Two chains of one thread each share two cores better than one chain of two threads
+(docs/benchmark-log.md).
 """
 
 from __future__ import annotations
