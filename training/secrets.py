@@ -26,6 +26,8 @@ _SCHEME = r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*:/{2,})"
 # Up to the last `@` before the path ends: a password that is written wrongly may hold one.
 _USER = re.compile(_SCHEME + r"(?P<user>[^\s/?#'\"<>]+)@")
 _FIELD = re.compile(r"(?P<before>[?&;#])(?P<name>[A-Za-z0-9_.%-]+)=(?P<value>[^&;#\s'\"<>)\]}]+)")
+# A user that a person chose stands in harmless words too; one that a service handed out is a credential.
+_HANDED_OUT = re.compile(r"(?=.*[A-Za-z])(?=.*[0-9])[^\s:@/]{16,}")
 _ENDINGS = ("token", "signature", "secret", "password", "passwd", "credential", "credentials", "apikey", "accesskey")
 _NAMES = frozenset({"key", "sig", "sas", "pwd", "pass", "auth", "accesskeyid", "awsaccesskeyid", "googleaccessid"})
 
@@ -51,6 +53,8 @@ def remember_address(address: str) -> None:
     remember(
         *(base64.b64encode(found["user"].encode()).decode() for found in _USER.finditer(address))
     )  # as HTTP has it
+    users = (found["user"].partition(":")[0] for found in _USER.finditer(address))
+    remember(*(user for user in users if _HANDED_OUT.fullmatch(user)))
     # A password that should have been quoted and was not: some libraries take it as it is.
     remember(*re.findall(r"://[^:/@]*:([^?]*)@", address))
 
