@@ -17,7 +17,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from resources.compute.base import Handle, Status, Task, interpreter_argv, read_json, submit_lock, tail, write_json
-from resources.compute.supervise import EXIT_FILE, OWNER_VARIABLE, PROCESS_FILE, kill, owner_of, start_of, stat_of
+from resources.compute.supervise import (
+    EXIT_FILE,
+    OWNER_VARIABLE,
+    PROCESS_FILE,
+    kill,
+    owner_of,
+    remove_temporary,
+    start_of,
+    stat_of,
+)
 
 LOG_FILE, CANCEL_FILE = "log.txt", "cancelled.json"
 SUPERVISOR = Path(__file__).with_name("supervise.py")
@@ -159,12 +168,15 @@ def _was_cancelled(folder: Path, pid: int) -> bool:
 
 
 def _lives(pid: int, start: str) -> bool:
-    """Whether the supervisor lives. Where something killed it alone, what it owned is ended, and lives until it is."""
+    """Whether the supervisor lives. Where something killed it alone, what it owned is ended, and lives until it is;
+    then its temporary files go too."""
     fields = stat_of(pid)
     if fields is not None and fields[0] != "Z" and start_of(pid) == start:
         return True
     left = _owned_by(pid, start)
     kill(left)
+    if not left:
+        remove_temporary(pid, start)
     return bool(left)
 
 

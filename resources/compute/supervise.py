@@ -8,6 +8,9 @@ Whatever the task starts belongs to this process: orphans come to it (Linux: PR_
 lives shortly after the task's own process ended is killed and waited for. So an exit file means that nothing of the
 task lives. When this process is killed the kernel kills the task's own process (PR_SET_PDEATHSIG), and whoever looks
 next finds the others by the variable that names their supervisor. Elsewhere than on Linux the group hears SIGTERM.
+
+What the task's processes write for the moment (sockets of a pool, files of torchrun) goes to a folder of its own, which
+is removed with them: a process that is killed removes nothing.
 """
 
 import glob
@@ -21,6 +24,7 @@ import time
 PROCESS_FILE, EXIT_FILE = "process.json", "exit.json"
 OWNER_VARIABLE = "PEDIGREE_SUPERVISOR"  # in the environment of everything that a task starts
 LINGER_SECONDS = 1.0  # what ends by itself when the task's own process has ended gets so long to do it
+LONGEST_SOCKET, SOCKET_NAME = 107, "pymp-12345678/listener-12345678"  # bytes of a socket's path; a pool's in the folder
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -42,6 +46,7 @@ def supervise(folder: str, key: str, lock: int, command: list[str]) -> None:
     if not owns_orphans:
         os.killpg(0, signal.SIGTERM)
     end_descendants()
+    remove_temporary(pid, start_of(pid))
     write(os.path.join(folder, EXIT_FILE), {"pid": pid, "exit_code": code, "oom_kills": oom_kills() - kills_before})
 
 
@@ -49,12 +54,41 @@ def run(command: list[str], pid: int) -> int:
     """The command's exit code. Orphans that end meanwhile are taken leave of too."""
     # Under the first name the stage says how it ended (training/attempt.py).
     names = {"PEDIGREE_ATTEMPT": str(pid), OWNER_VARIABLE: owner_of(pid, start_of(pid))}
+    names |= make_temporary(pid)
     process = subprocess.Popen(command, env={**os.environ, **names}, preexec_fn=lambda: die_with(pid))
     while process.returncode is None:
         ended, status = os.wait()
         if ended == process.pid:
             process.returncode = os.waitstatus_to_exitcode(status)
     return process.returncode
+
+
+def make_temporary(pid: int) -> dict[str, str]:
+    """The variables that send temporary files to a folder of this attempt; none where there cannot be one.
+
+    What torch's compiler keeps for the next attempt stays outside.
+    """
+    folder = temporary_of(pid, start_of(pid))
+    if len(os.fsencode(os.path.join(folder, SOCKET_NAME))) > LONGEST_SOCKET:
+        return {}
+    try:
+        os.mkdir(folder, 0o700)
+    except OSError:
+        return {}
+    compiled = os.path.join(os.path.dirname(folder), f"torchinductor_{os.getuid()}")
+    return {"TMPDIR": folder, "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR", compiled)}
+
+
+def remove_temporary(pid: int, start: str) -> None:
+    """Remove the temporary files of a supervisor's task, which is over."""
+    import shutil  # here, for a process that only polls does without it
+
+    shutil.rmtree(temporary_of(pid, start), ignore_errors=True)
+
+
+def temporary_of(pid: int, start: str) -> str:
+    """Where a supervisor has its task's temporary files."""
+    return os.path.join(os.environ.get("TMPDIR") or "/tmp", f"pedigree-{pid}-{start.rpartition(':')[2]}")
 
 
 def die_with(parent: int) -> None:

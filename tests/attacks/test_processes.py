@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -159,8 +161,16 @@ DATA_STAGE = {"supervisor": 1, "stage": 1, "resource tracker": 1, "fork server":
 TRAINING = {"supervisor": 1, "torchrun": 1, "rank": 2}
 
 
-def strike(place: Path, stage: str, kinds: dict[str, int], victim: str) -> None:
-    """Kill one process of a running task; when the task is over nothing of it may live."""
+@pytest.fixture
+def temporary(monkeypatch) -> Iterator[Path]:
+    """Where processes put temporary files; its path is short, for the sockets' sake."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
+
+
+def strike(place: Path, stage: str, kinds: dict[str, int], victim: str, temporary: Path) -> None:
+    """Kill one process of a running task; when the task is over nothing of it may live, and no temporary file be."""
     task = toy_task(place, stage, processes=2 if "rank" in kinds else 1, sleeps=True)
     backend = LocalBackend()
     handle = backend.submit(task)
@@ -170,21 +180,22 @@ def strike(place: Path, stage: str, kinds: dict[str, int], victim: str) -> None:
         status = wait_until(lambda: (status := backend.poll(handle)).is_over and status)
         assert living(place) == {}, f"left by a killed {victim}"
         assert status.state == ("lost" if victim == "supervisor" else "failed")
+        assert list(temporary.iterdir()) == []
     finally:
         for pid in (pid for pids in living(place).values() for pid in pids):
             os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("victim", ["stage", "supervisor", "fork server", "worker"])
-def test_nothing_of_a_data_stage_lives_on_when_one_of_its_processes_is_killed(tmp_path, times, victim):
+def test_nothing_of_a_data_stage_lives_on_when_one_of_its_processes_is_killed(tmp_path, temporary, times, victim):
     if victim in ("stage", "worker") or times(short=0, long=1):
-        strike(tmp_path, "in_ranks", DATA_STAGE, victim)
+        strike(tmp_path, "in_ranks", DATA_STAGE, victim, temporary)
 
 
 @pytest.mark.parametrize("victim", ["torchrun", "rank", "supervisor"])
-def test_nothing_of_a_training_lives_on_when_one_of_its_processes_is_killed(tmp_path, times, victim):
+def test_nothing_of_a_training_lives_on_when_one_of_its_processes_is_killed(tmp_path, temporary, times, victim):
     if victim == "torchrun" or times(short=0, long=1):
-        strike(tmp_path, "together", TRAINING, victim)
+        strike(tmp_path, "together", TRAINING, victim, temporary)
         assert followed(toy_task(tmp_path, "together", processes=2)).state == "succeeded"
 
 
