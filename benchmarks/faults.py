@@ -1,10 +1,11 @@
-"""`make faults`: kill single processes of every kind while a real run makes a stage, and look at what is left.
+"""`make faults`: kill single processes of every kind while real runs make a stage, and look at what is left.
 
 Each cycle removes the artifact of one stage (a data stage, a training, a post-training, the promotion) from a copy of a
-finished root, gives `pedigree run` again, and sends SIGKILL to one process of one kind at a random moment. A run that
-did not come through is given again, as a person would. Then the digest must be that of an undisturbed run, and no
-process, lease or temporary file may be left. Every kill is a line of the ledger, which adds up over releases;
-`--summary` prints its table. Exit code 1 when a digest differed or something was left.
+finished root, gives `pedigree run` again, and sends SIGKILL to one process of one kind at a random moment. When that
+process has a successor, another kind's turn comes. A run that did not come through is given again, as a person would.
+In the end what was made must be what an undisturbed run makes, and no process and no file may be there that such a run
+does not leave. Every cycle is a line of the ledger, which adds up over releases; `--summary` prints its table. Exit
+code 1 when something differed or was left.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -21,6 +23,8 @@ import tempfile
 import time
 import uuid
 from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,10 +32,12 @@ from typing import Any
 from benchmarks.chain import PEDIGREE
 
 RECIPES = Path(__file__).parent.parent / "tests" / "recipes"
-LEDGER = Path("runs/faults.jsonl")
+LEDGER = Path(__file__).with_name("faults.jsonl")
 VARIABLE = "PEDIGREE_FAULTS"  # carried by every process of a cycle, wherever it hides
 END_SECONDS = 90.0  # what the tracker's writer may take to send what is left
-MOST_COMMANDS = 6
+LOOK_SECONDS = 0.05
+MOST_FAILURES = 6  # commands of a cycle that end without having been killed
+CYCLE_SECONDS = 900.0
 
 EVERYWHERE = ("orchestrator", "supervisor", "tracker's writer")
 IN_RANKS, BY_TORCHRUN = ("stage", "fork server", "worker", "extraction child"), ("torchrun", "rank")
@@ -51,9 +57,10 @@ WORDS = {
     "resource tracker": "multiprocessing.resource_tracker",
     "stage": "job.json",
 }
+# Retries by the orchestrator itself are what a month's training lives by; without them a person gives the command.
 PROFILE = """\
 name: faults
-default: {workers: 2, threads: 1}
+default: {workers: 2, threads: 1, retries: 20}
 stages:
   base_model: {processes: 2, checkpoint_seconds: 0.3}
   sft_model: {processes: 2, checkpoint_seconds: 0.3}
@@ -62,14 +69,17 @@ stages:
 
 @dataclass(kw_only=True)
 class Cycle:
-    """One kill, and what came of it: a line of the ledger."""
+    """Some kills while a target was made once, and what came of them: a line of the ledger.
+
+    `kills` are the kinds of the processes that were killed, in order; `commands` is how often `pedigree run` was given.
+    """
 
     target: str
-    kind: str
-    killed: bool
+    kills: list[str]
     same: bool
     commands: int
     seconds: float
+    load: float
     left_processes: list[str]
     left_files: list[str]
 
@@ -84,6 +94,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--in-a-row", type=int, default=6, help="most kills while a target is made once")
+    parser.add_argument("--parallel", type=int, default=2, help="targets that are made at once")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--root", type=Path, help="a finished root of kitchen-small to copy; without, it is made first")
     parser.add_argument("--targets", nargs="+", choices=TARGETS, default=list(TARGETS))
@@ -100,17 +112,29 @@ def main() -> int:
 
 
 def kill_often(folder: Path, options: argparse.Namespace) -> list[Cycle]:
-    """One cycle after another, over targets and kinds in turn."""
-    chance, deadline, cycles = random.Random(options.seed), time.monotonic() + 60 * options.minutes, []
+    """Cycles of several targets at once; the next target is the one that has had the least time."""
     (folder / "faults.yaml").write_text(PROFILE)
-    roots = {target: prepared(folder, target, options.root) for target in options.targets}
-    pairs = [(target, kind) for target in options.targets for kind in TARGETS[target]]
-    while sum(cycle.killed for cycle in cycles) < options.kills and time.monotonic() < deadline:
-        target, kind = pairs[len(cycles) % len(pairs)]
-        cycles.append(roots[target].cycle(kind, chance))
-        note(options.ledger, cycles[-1])
-        print(f"{len(cycles)}: {asdict(cycles[-1])}", flush=True)
-    return cycles
+    source = options.root or finished(folder)
+    began, cycles, spent = time.monotonic(), [], dict.fromkeys(options.targets, 0.0)
+    with ThreadPoolExecutor(options.parallel) as threads:
+        roots = {one: Prepared(folder, one, source, random.Random(f"{options.seed} {one}")) for one in options.targets}
+        ready = dict(zip(roots, threads.map(Prepared.prepare, roots.values()), strict=True))
+        under_way: dict[Future[Cycle], str] = {}
+        while True:
+            is_over = sum(len(one.kills) for one in cycles) >= options.kills
+            is_over = is_over or time.monotonic() - began > 60 * options.minutes
+            free = sorted((one for one in ready if one not in under_way.values()), key=spent.__getitem__)
+            for target in [] if is_over else free[: options.parallel - len(under_way)]:
+                under_way[threads.submit(ready[target].cycle, options.in_a_row)] = target
+            if not under_way:
+                return cycles
+            done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+            for one in done:
+                cycles.append(one.result())
+                spent[under_way.pop(one)] += cycles[-1].seconds
+                note(options.ledger, cycles[-1])
+                kills = sum(len(one.kills) for one in cycles)
+                print(f"{kills} kills, {time.monotonic() - began:.0f} s: {asdict(cycles[-1])}", flush=True)
 
 
 def note(ledger: Path, cycle: Cycle) -> None:
@@ -129,107 +153,192 @@ def read_ledger(ledger: Path) -> list[dict[str, Any]]:
 
 
 def table(cycles: list[dict[str, Any]]) -> str:
-    """Kills by target and kind, with what went wrong."""
-    lines = ["| stage | process | kills | digest differs | processes left | files left |", "|---|---|---|---|---|---|"]
-    kills: Counter[tuple[str, str, str]] = Counter()
+    """Kills by target and kind, and in how many of the cycles with such a kill something went wrong."""
+    lines = ["| stage | process | kills | result differs | processes left | files left |", "|---|---|---|---|---|---|"]
+    counts: Counter[tuple[str, str, str]] = Counter()
     for cycle in cycles:
-        key = cycle["target"], cycle["kind"]
-        kills[*key, "kills"] += cycle["killed"]
-        kills[*key, "differs"] += not cycle["same"]
-        kills[*key, "processes"] += bool(cycle["left_processes"])
-        kills[*key, "files"] += bool(cycle["left_files"])
-    for key in dict.fromkeys((target, kind) for target, kind, _ in kills):
-        numbers = " | ".join(str(kills[*key, what]) for what in ("kills", "differs", "processes", "files"))
-        lines.append(f"| {key[0]} | {key[1]} | {numbers} |")
-    return "\n".join([*lines, f"{sum(cycle['killed'] for cycle in cycles)} kills in {len(cycles)} cycles"])
+        for kind, kills in Counter(cycle["kills"]).items():
+            key = cycle["target"], kind
+            counts[*key, "kills"] += kills
+            counts[*key, "differs"] += not cycle["same"]
+            counts[*key, "processes"] += bool(cycle["left_processes"])
+            counts[*key, "files"] += bool(cycle["left_files"])
+    for target, kinds in TARGETS.items():
+        for kind in kinds:
+            numbers = [counts[target, kind, what] for what in ("kills", "differs", "processes", "files")]
+            lines.append(f"| {target} | {kind} | {' | '.join(map(str, numbers))} |")
+    bad = sum(not cycle["same"] or bool(cycle["left_processes"] or cycle["left_files"]) for cycle in cycles)
+    kills = sum(len(cycle["kills"]) for cycle in cycles)
+    return "\n".join([*lines, f"{kills} kills in {len(cycles)} cycles, {bad} of them not clean"])
 
 
-def prepared(folder: Path, target: str, source: Path | None) -> Prepared:
-    """A root of its own for a target, and what an undisturbed run makes there."""
-    place = folder / target
-    if source is not None:
-        shutil.copytree(source, place, symlinks=True)
-    root = Prepared(root=place, target=target, profile=folder / "faults.yaml")
-    for _ in range(MOST_COMMANDS):
-        # The first decision in a root may find another champion than all later ones; what is compared is what stays.
-        before = root.digests
-        root.make_undisturbed()
-        if root.digests == before:
-            return root
-    raise RuntimeError(f"{target} comes out otherwise each time, with nobody in its way")
+def finished(folder: Path) -> Path:
+    """A finished root."""
+    subprocess.run(
+        [*PEDIGREE, "run", "kitchen-small", "--root", str(folder / "finished")],
+        env={**os.environ, "PEDIGREE_RECIPES": str(RECIPES)},
+        check=True,
+    )
+    return folder / "finished"
 
 
 class Prepared:
-    """A finished root in which one asset is made again and again."""
+    """A copy of a finished root in which one asset is made again and again, with a folder for temporary files."""
 
-    def __init__(self, *, root: Path, target: str, profile: Path) -> None:
-        self._root, self._target, self._profile = root, target, profile
-        self.digests: dict[str, str] = {}
-        self.seconds = 0.0
+    def __init__(self, folder: Path, target: str, source: Path, chance: random.Random) -> None:
+        self._root, self._temporary = folder / target, folder / target[0]  # the paths of sockets are short
+        self._target, self._profile, self._chance = target, folder / "faults.yaml", chance
+        self._made: dict[str, Any] = {}
+        self._files: set[str] = set()
+        self._lives: dict[str, float] = {}
+        self._turns: list[str] = []
+        shutil.copytree(source, self._root, symlinks=True)
+        self._temporary.mkdir()
 
-    def remove(self) -> None:
-        """Take the target's artifacts away."""
+    def prepare(self) -> Prepared:
+        """Learn what an undisturbed run makes and leaves there, and how long its processes live."""
+        for _ in range(MOST_FAILURES):
+            before, mark = self._made, str(uuid.uuid4())
+            self._remove()
+            run = self._start(mark)
+            self._lives = lives(mark, run)
+            output, _ = run.communicate()
+            self._made = self._result(output)
+            if run.returncode or not self._made["cells"] or left_processes(mark):
+                raise RuntimeError(f"the undisturbed run of {self._target} failed: {output.decode()}")
+            self._files = self._present()
+            # The first decision in a root may find another champion than all later ones; what stays is compared.
+            if self._target != "promoted_model" or self._made == before:
+                return self
+        raise RuntimeError(f"{self._target} comes out otherwise each time, with nobody in its way")
+
+    def cycle(self, most_kills: int) -> Cycle:
+        """Make the target again while processes are killed, one after the other's successor is there."""
+        self._remove()
+        mark, began = str(uuid.uuid4()), time.monotonic()
+        command = Command(lambda: self._start(mark))
+        kills: list[str] = []
+        try:
+            while len(kills) < most_kills and (kind := self._strike(mark, command)):
+                kills.append(kind)
+            output = command.result()
+        finally:
+            left = left_processes(mark)
+        return Cycle(
+            target=self._target,
+            kills=kills,
+            same=self._result(output) == self._made,
+            commands=command.given,
+            seconds=round(time.monotonic() - began, 1),
+            load=round(os.getloadavg()[0], 1),
+            left_processes=left,
+            left_files=sorted(self._present() - self._files),
+        )
+
+    def _strike(self, mark: str, command: Command) -> str:
+        """Kill a process of the kind whose turn it is, at a random moment of its life, and wait for its successor.
+
+        The kind; "" when the target was made before that. Then the kind has the next turn again.
+        """
+        if not self._turns:
+            self._turns = self._chance.sample(TARGETS[self._target], len(TARGETS[self._target]))
+        kind = self._turns[-1]
+        # Mostly in the first third of its usual life: a run that has come through needs a new one for the next kill.
+        delay = self._chance.expovariate(3 / max(self._lives.get(kind, 0.0), LOOK_SECONDS))
+        has_begun, due = False, 0.0
+        for there in command.looks(mark):
+            if not has_begun and "supervisor" in there and kind in there:
+                has_begun, due = True, time.monotonic() + delay
+            if has_begun and time.monotonic() >= due and kill_one(there.get(kind, []), self._chance):
+                self._turns.pop()
+                if kind != "tracker's writer":  # what it has not sent waits in a file for the next one
+                    before = set(there[kind])
+                    next((later for later in command.looks(mark) if set(later.get(kind, [])) - before), None)
+                return kind
+        return ""
+
+    def _remove(self) -> None:
         shutil.rmtree(self._root / self._target, ignore_errors=True)
 
-    def make_undisturbed(self) -> None:
-        """Make the target again with nobody in its way, and note what came out and how long that took."""
-        self.remove()
-        ran = self.start(str(uuid.uuid4()))
-        output, _ = ran.communicate()
-        found = json.loads(output.splitlines()[-1])
-        if ran.returncode or self._target not in found["assets"]:
-            raise RuntimeError(f"the undisturbed run of {self._target} failed: {found}")
-        cells = found["assets"][self._target]
-        self.digests = {key: cell["digest"] for key, cell in cells.items()}
-        self.seconds = max(cell["seconds"] for cell in cells.values())
-
-    def start(self, mark: str) -> subprocess.Popen[bytes]:
+    def _start(self, mark: str) -> subprocess.Popen[bytes]:
         """Give the command; everything that it starts carries the mark."""
         argv = [*PEDIGREE, "run", "kitchen-small", "--root", str(self._root), "--profile", str(self._profile)]
-        environment = {**os.environ, "PEDIGREE_RECIPES": str(RECIPES), VARIABLE: mark}
+        environment = {
+            **os.environ,
+            "PEDIGREE_RECIPES": str(RECIPES),
+            "TMPDIR": str(self._temporary),
+            VARIABLE: mark,
+        }
         with open(self._root.with_suffix(".log"), "ab") as log:
             return subprocess.Popen(
                 [*argv, "--until", self._target, "--json"], stdout=subprocess.PIPE, stderr=log, env=environment
             )
 
-    def cycle(self, kind: str, chance: random.Random) -> Cycle:
-        """Make the target again while one process of the kind is killed."""
-        self.remove()
-        mark, began = str(uuid.uuid4()), time.monotonic()
-        run, commands, killed = self.start(mark), 1, False
-        victim = await_kind(mark, kind, run)
-        if victim:
-            time.sleep(chance.uniform(0, self.seconds))
-            killed = kill_one(living(mark).get(kind, []), chance)
-        output, _ = run.communicate()
-        while run.returncode and commands < MOST_COMMANDS:
-            run, commands = self.start(mark), commands + 1
-            output, _ = run.communicate()
-        found = json.loads(output.splitlines()[-1])["assets"].get(self._target, {}) if output.strip() else {}
-        return Cycle(
-            target=self._target,
-            kind=kind,
-            killed=killed,
-            same={key: cell["digest"] for key, cell in found.items()} == self.digests,
-            commands=commands,
-            seconds=round(time.monotonic() - began, 1),
-            left_processes=left_processes(mark),
-            left_files=self._left_files(),
-        )
+    def _result(self, output: bytes) -> dict[str, Any]:
+        """What a command made: the digests of the target's cells, and what the registry says."""
+        answer = json.loads(output.splitlines()[-1]) if output.strip() else {}
+        cells = answer.get("assets", {}).get(self._target, {})
+        return {"cells": {key: cell["digest"] for key, cell in cells.items()}, "promotion": answer.get("promotion")}
 
-    def _left_files(self) -> list[str]:
-        patterns = ("*/*/lease.json*", "*/*/scratch", "*/*/ranks", "**/.*.tmp", "**/*.part")
-        return [str(path.relative_to(self._root)) for one in patterns for path in self._root.glob(one)]
+    def _present(self) -> set[str]:
+        """Every file under the root but Dagster's and the tracker's own, and every temporary one.
+
+        What an attempt says of its end stays under the attempt's name, which is another one each time.
+        """
+        own = (path.relative_to(self._root) for path in self._root.rglob("*"))
+        others = (path.relative_to(self._temporary.parent) for path in self._temporary.rglob("*"))
+        kept = {str(path) for path in own if path.parts[0] not in ("dagster", "tracking")}
+        return {re.sub(r"attempts/\d+", "attempts/N", path) for path in kept} | set(map(str, others))
 
 
-def await_kind(mark: str, kind: str, run: subprocess.Popen[bytes]) -> bool:
-    """Whether a process of the kind lives while the stage is made; False when the run ended without."""
+class Command:
+    """A command that is given again until it comes through."""
+
+    def __init__(self, start: Callable[[], subprocess.Popen[bytes]]) -> None:
+        self._start, self._run = start, start()
+        self.given, self._failures = 1, 0
+        self._deadline = time.monotonic() + CYCLE_SECONDS
+
+    def looks(self, mark: str) -> Iterator[dict[str, list[int]]]:
+        """The living processes, again and again until the command has come through."""
+        while self._goes_on():
+            yield living(mark)
+            time.sleep(LOOK_SECONDS)
+
+    def result(self) -> bytes:
+        """What the command said in the end."""
+        while self._goes_on():
+            time.sleep(LOOK_SECONDS)
+        return self._run.communicate()[0]
+
+    def _goes_on(self) -> bool:
+        """Whether it runs; it is given again when it was killed, or failed for a kill."""
+        code = self._run.poll()
+        if code == 0 or self._failures > MOST_FAILURES:
+            return False
+        if time.monotonic() > self._deadline:
+            self._run.kill()
+            return False
+        if code is not None:
+            self._failures += code != -signal.SIGKILL
+            if self._failures > MOST_FAILURES:
+                return False
+            self._run.communicate()
+            self._run, self.given = self._start(), self.given + 1
+        return True
+
+
+def lives(mark: str, run: subprocess.Popen[bytes]) -> dict[str, float]:
+    """For how long processes of each kind were there, from the moment that the stage's own were, in seconds."""
+    first: dict[str, float] = {}
+    last: dict[str, float] = {}
     while run.poll() is None:
-        there = living(mark)
-        if kind in there and "supervisor" in there:
-            return True
-        time.sleep(0.02)
-    return False
+        there, now = living(mark), time.monotonic()
+        for kind in there if "supervisor" in there or first else ():
+            first.setdefault(kind, now)
+            last[kind] = now
+        time.sleep(LOOK_SECONDS)
+    return {kind: last[kind] - first[kind] for kind in first}
 
 
 def kill_one(pids: list[int], chance: random.Random) -> bool:
