@@ -41,7 +41,7 @@ def _asset(link: Link, function: Declaration, partitions: Partitions) -> dg.Asse
         partitions_def=partitions.of(link),
         deps=[*(partitions.dependency(item, link) for item in link.inputs), settings_key(link.name)],
         check_specs=[dg.AssetCheckSpec(name, asset=link.name, blocking=True) for name in link.gates],
-        metadata={"stage": link.stage, "modules": ", ".join(link.how.modules)},
+        metadata={"stage": link.stage, "module": link.how.module},
     )
     return decorate(_masked(function))
 

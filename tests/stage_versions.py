@@ -1,56 +1,84 @@
 """What each stage's code is, so that a hand-written version cannot lie.
 
-`python -m tests.stage_versions` records the present state in `stage_versions.json`; do that together with a raised
-version, or with a line under `equal` in that file saying how it was shown that the outputs are equal.
+`python -m tests.stage_versions` records the present state in `stage_versions.json`. Where code moved and the version of
+a stage that it is part of did not, it asks for `--equal "how it was shown that the outputs are equal"`, which stays in
+that file.
 """
 
 from __future__ import annotations
 
-import ast
-import hashlib
-import importlib.util
+import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from evaluation.stages import STAGES as EVALUATION_STAGES
+from training.closure import Code
 from training.stages import STAGES as TRAINING_STAGES
 from training.stages import Stage
 
 RECORD = Path(__file__).with_name("stage_versions.json")
+COMMAND = "python -m tests.stage_versions"
 STAGES: dict[str, Stage] = {**TRAINING_STAGES, **EVALUATION_STAGES}
 
 
-def state_of(stage: Stage) -> dict[str, Any]:
-    """Version, digest of the normalized code of its modules, and its libraries' versions."""
-    code = [normalized(module) for module in stage.modules]
-    digest = hashlib.sha256("\n".join(code).encode()).hexdigest()[:16]
-    return {"version": stage.version, "code": digest, "libraries": stage.library_versions()}
+def read_record() -> dict[str, Any]:
+    """What was recorded last."""
+    return json.loads(RECORD.read_text("utf-8"))
 
 
-def normalized(module: str) -> str:
-    """A module's syntax tree as text: no comments, no docstrings, no layout."""
-    spec = importlib.util.find_spec(module)
-    assert spec is not None and spec.origin is not None, module
-    tree = ast.parse(Path(spec.origin).read_text("utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            _drop_docstring(node)
-    return ast.dump(tree)
+def state(code: Code) -> dict[str, Any]:
+    """Digest of the normalized code of every module, or file, in a stage's closure; version and libraries of each
+    stage."""
+    modules = {name: digest for stage in STAGES.values() for name, digest in code.digests(stage.module).items()}
+    stages = {name: {"version": stage.version, "libraries": stage.library_versions()} for name, stage in STAGES.items()}
+    return {"modules": modules, "stages": stages}
 
 
-def _drop_docstring(node: Any) -> None:
-    first = node.body[0] if node.body else None
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-        node.body[0] = ast.Pass()
+def moved(stage: Stage, code: Code, record: Mapping[str, Any]) -> list[str]:
+    """What differs between a stage as it is and as it was recorded: names of modules, `version`, names of libraries."""
+    now, before = code.digests(stage.module), record["modules"]
+    own = record["stages"].get(stage.name, {"version": "", "libraries": {}})
+    libraries = stage.library_versions()
+    return (
+        [name for name in sorted(now) if now[name] != before.get(name)]
+        + ["version"] * (stage.version != own["version"])
+        + sorted(name for name in libraries | own["libraries"] if libraries.get(name) != own["libraries"].get(name))
+    )
 
 
-def main() -> None:
-    """Record the present state of every stage; what was said under `equal` stays."""
-    old = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {"equal": []}
-    states = {name: state_of(stage) for name, stage in sorted(STAGES.items())}
-    RECORD.write_text(json.dumps({"equal": old["equal"], "stages": states}, indent=1, sort_keys=True) + "\n")
+def how_to_mend(stage: Stage, what: list[str]) -> str:
+    """What to do about a stage that moved."""
+    table = f"{stage.module.partition('.')[0]}/stages.py"
+    if "version" in what:
+        return f"stage {stage.name}: record its new version with `{COMMAND}`"
+    return (
+        f"stage {stage.name} moved: {', '.join(what)}. Where its output may differ, raise its version in {table} (old"
+        f" artifacts become outdated) and run `{COMMAND}`. Where outputs are equal, say how that was shown:"
+        f' `{COMMAND} --equal "TEXT"`. After a merge: take either side of {RECORD.name} and run it again.'
+    )
+
+
+def main() -> str | None:
+    """Record the present state, if every stage that moved has another version or a reason why it has not."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--equal", default="", metavar="TEXT", help="how it was shown that the outputs are equal")
+    text = parser.parse_args().equal
+    code, record = Code(), read_record()
+    stages = {stage.name: what for stage in STAGES.values() if (what := moved(stage, code, record))}
+    unsaid = {name: what for name, what in stages.items() if "version" not in what}
+    for name, what in stages.items():
+        print(f"{name}: {', '.join(what)}")
+    if unsaid and not text:
+        name, what = next(iter(unsaid.items()))
+        return how_to_mend(STAGES[name], what)
+    names = sorted({one for what in unsaid.values() for one in what})
+    said = [f"{', '.join(names)}: {text}"] if text and names else []
+    new = {"equal": sorted({*record["equal"], *said}), **state(code)}
+    RECORD.write_text(json.dumps(new, indent=1, sort_keys=True, ensure_ascii=False) + "\n", "utf-8")
+    return None
 
 
 if __name__ == "__main__":

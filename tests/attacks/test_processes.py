@@ -62,7 +62,7 @@ from training.runner import main
 from training.stages import Stage
 
 if __name__ == "__main__":
-    stages = [Stage(name=name, version="1", modules=(name,), distributed=name == "together") for name in STAGES]
+    stages = [Stage(name=name, version="1", module=name, distributed=name == "together") for name in STAGES]
     sys.exit(main(sys.argv[1:], {stage.name: stage for stage in stages}))
 """
 

@@ -57,7 +57,7 @@ MAIN = """
 import sys
 from training.runner import main
 from training.stages import Stage
-sys.exit(main(sys.argv[1:], {"toy": Stage(name="toy", version="1", modules=("toy_stage",))}))
+sys.exit(main(sys.argv[1:], {"toy": Stage(name="toy", version="1", module="toy_stage")}))
 """
 
 
@@ -68,7 +68,7 @@ def stages(tmp_path, monkeypatch):
     (folder / "toy_stage.py").write_text(STAGE_MODULE)
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    yield {"toy": Stage(name="toy", version="1", modules=("toy_stage",))}
+    yield {"toy": Stage(name="toy", version="1", module="toy_stage")}
     sys.modules.pop("toy_stage", None)
 
 
