@@ -25,12 +25,13 @@ from dagster._core.storage.tags import PARTITION_NAME_TAG, SCHEDULE_NAME_TAG, SE
 
 from assets.budget import AUTOMATION_TAG, RECIPE_TAG, is_asked_for, spent
 from assets.partitions import known_recipes
+from assets.recipe_folders import recipe_folders
 from assets.settings import unobserved
 from assets.status import Cell, Comparison, compare
 from assets.watchers import watchers_of
 from resources.profile import Profile, load_profile
 from training import artifact
-from training.recipe import Recipe, recipe_folders
+from training.recipe import Recipe
 
 REBUILD_CRON = "0 3 * * *"
 SENSOR_SECONDS = 60
@@ -53,7 +54,7 @@ class Plan:
 
 def run_before(root: Path) -> list[Comparison]:
     """The recipes that were run under `root` before, as they read now."""
-    recipes = known_recipes((root / "recipes", *recipe_folders())).values()
+    recipes = known_recipes(recipe_folders(root)).values()
     return [compare(recipe, root, skip_unavailable=True) for recipe in recipes if was_run(recipe, root)]
 
 

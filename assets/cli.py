@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from assets.recipe_folders import load_recipe, recipe_folders
 from assets.run import BAD_INPUT, FAILED, OK, Report, keep_recipe, run_recipe
 from assets.sentences import INTERRUPTED, check_root, make_writable, sentence_of
 from assets.status import Cell, Comparison, compare, last_made
 from training.job import DataError
-from training.recipe import Recipe, load_recipe, recipe_as_data, recipe_folders
+from training.recipe import Recipe, recipe_as_data
 from training.records import RecipeError
 from training.secrets import masked_output
 
@@ -74,8 +75,8 @@ def _say(sentence: str, code: int) -> int:
 
 
 def read(recipe: str, root: Path) -> Recipe:
-    """The recipe as a command means it: the root's own recipes come first."""
-    return load_recipe(recipe, folders=(root.resolve() / "recipes", *recipe_folders()))
+    """The recipe that a command names: recipes kept under the root come first."""
+    return load_recipe(recipe, recipe_folders(root.resolve()))
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """The code location: assets, checks, automation and resources. `defs` is what Dagster loads.
 
-The only module that reads the environment: PEDIGREE_ROOT (artifacts; default ./runs), PEDIGREE_PROFILE (default local),
-PEDIGREE_RECIPES (further folders of recipes).
+It reads PEDIGREE_ROOT (where artifacts are kept, ./runs by default) and PEDIGREE_PROFILE (local by default);
+assets/recipe_folders.py reads PEDIGREE_RECIPES (further folders of recipes).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from assets.automation import automation
 from assets.declare import build
 from assets.notices import failed_runs
 from assets.partitions import Partitions, known_recipes
+from assets.recipe_folders import recipe_folders
 from assets.settings import build_settings
 from assets.stage import Pipeline
-from training.recipe import recipe_folders
 
 
 def definitions(root: Path, profile: str) -> dg.Definitions:
     """Everything Dagster needs to know for one root and profile."""
-    recipes = known_recipes((root / "recipes", *recipe_folders()))
+    recipes = known_recipes(recipe_folders(root))
     partitions = Partitions(recipes)
     sensors, schedules, jobs = automation(root, profile)
     return dg.Definitions(

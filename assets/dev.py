@@ -18,12 +18,13 @@ import urllib.request
 from pathlib import Path
 from typing import IO
 
+from assets.recipe_folders import recipe_folders
 from assets.run import FAILED, OK
 from assets.sentences import make_writable
 from assets.stores import dagster_home, make_stores
 from resources.profile import load_profile
 from resources.tracking import default_uri, server_command
-from training.recipe import recipe_folders
+from training.recipes import RecipeFiles
 
 LOOPBACK = "127.0.0.1"
 RELOAD = """mutation { reloadWorkspace { __typename ... on PythonError { message } } }"""
@@ -133,8 +134,7 @@ def _watch(processes: list[subprocess.Popen[bytes]], root: Path, port: int) -> i
 
 def recipes_state(root: Path) -> tuple[tuple[str, int], ...]:
     """File names and modification times of every recipe, cheap enough to look at twice a second."""
-    folders = (root / "recipes", *recipe_folders())
-    files = [file for folder in folders if folder.is_dir() for file in folder.glob("*.yaml")]
+    files = RecipeFiles(recipe_folders(root)).paths()
     return tuple(sorted((str(file), file.stat().st_mtime_ns) for file in files))
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import dagster as dg
 
 from assets.chain import CHAIN, Input, Link, input_partitions, partitions_of
-from training.recipe import Recipe, load_recipe
+from training.recipe import Recipe
+from training.recipes import RecipeFiles
 from training.records import RecipeError
 
 log = logging.getLogger(__name__)
@@ -26,16 +27,15 @@ def known_recipes(folders: Iterable[Path]) -> dict[str, Recipe]:
     A broken file is reported in the log and left out: one person's mistake must not take the code location from
     everybody.
     """
-    folders = tuple(folders)
+    files = RecipeFiles(folders)
     found: dict[str, Recipe] = {}
-    for folder in folders:
-        for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else []:
-            try:
-                recipe = load_recipe(str(path), folders=folders)
-            except RecipeError as error:
-                log.warning("recipe left out: %s", error)
-                continue
-            found.setdefault(recipe.name, recipe)
+    for path in files.paths():
+        try:
+            recipe = files.load(str(path))
+        except RecipeError as error:
+            log.warning("recipe left out: %s", error)
+            continue
+        found.setdefault(recipe.name, recipe)
     return found
 
 

@@ -34,6 +34,7 @@ from assets.chain import CHAIN, Link
 from assets.found import aside, write_reference
 from assets.notices import tell
 from assets.patience import Patience, Retries
+from assets.recipe_folders import load_recipe, recipe_folders
 from assets.settings import observe_used
 from assets.status import START_ANEW, Cell, Comparison, check_begun, compare, held_digests, mend, seed_of
 from assets.watchers import Watcher, Watching, watchers_of
@@ -45,7 +46,7 @@ from training.artifact import Artifact
 from training.job import DataError, InputArtifact, Job, RunSettings, write_job
 from training.leftovers import remove_state
 from training.progress import MESSAGES_FILE, METRICS_FILE, SAVED
-from training.recipe import Recipe, load_recipe, recipe_as_data, recipe_folders
+from training.recipe import Recipe, recipe_as_data
 from training.records import read_record
 
 log = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ class Pipeline(dg.ConfigurableResource):
         name = partition.partition("@")[0]
         if self.resolved_recipe and (data := json.loads(self.resolved_recipe))["name"] == name:
             return read_record(Recipe, data)
-        return load_recipe(name, folders=(self.root_path / "recipes", *recipe_folders()))
+        return load_recipe(name, recipe_folders(self.root_path))
 
     def loaded_profile(self) -> Profile:
         """The profile record."""

@@ -94,11 +94,11 @@ def run(seed: int, root: Path, *, until: str, withheld: bool) -> dict[str, list[
 
 def cloze(base_model: str, seed: int) -> dict[str, Any]:
     """The base model's score on the cloze items alone: the model, what came after it was not made."""
+    from assets.recipe_folders import load_recipe
     from evaluation.exams import read_exam
     from evaluation.harness import run_suites
     from evaluation.local_model import LocalModel
     from training.data.kitchen import KitchenWorld
-    from training.recipe import load_recipe
 
     recipe = load_recipe("kitchen").evaluation
     suite = next(one for one in recipe.suites if one.name == "cloze")

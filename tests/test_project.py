@@ -124,7 +124,7 @@ def test_the_shipped_profiles_show_every_field():
 
 
 def test_every_shipped_recipe_is_readable():
-    from training.recipe import SHIPPED, load_recipe
+    from assets.recipe_folders import SHIPPED, load_recipe
 
     names = [path.stem for path in sorted(SHIPPED.glob("*.yaml"))]
     assert {"kitchen", "kitchen-leak", "kitchen-rl", "webdocs"} <= set(names)

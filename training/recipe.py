@@ -1,23 +1,17 @@
 """The recipe: everything that is meant to change the result, as frozen records that check themselves.
 
-A recipe is a YAML file; `extends` names its base, and a variant lists only its differences. Where and how fast is the
-profile's (resources/profile.py); no setting is in both. Standard library only, except for reading YAML.
+A recipe is a YAML file (training/recipes.py reads it). Where and how fast is the profile's (resources/profile.py); no
+setting is in both. Standard library only.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from training.data.kitchen.world import KitchenWorld
-from training.posttrain.passed_through import check_passed_through
-from training.pretrain.presets import PRESETS
 from training.pretrain.shape import ExpertLayers, ModelConfig, RotaryScaling
-from training.records import RecipeError, read_record, write_record
-from training.secrets import masked, secret_in, yaml_problem
+from training.records import RecipeError, varied, write_record
 
 MIN_RUNGS = 6  # of a scaling ladder
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
@@ -1053,6 +1047,10 @@ class DoremiRecipe:
             )
 
 
+# Sections that say what else is made of a recipe's own model; a recipe derived from another has none of them.
+OF_ONE_MODEL = {"ladder": LadderRecipe(), "long_context": LongContextRecipe(), "synthesis": SynthesisRecipe()}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
     """A whole run, from crawl to promotion."""
@@ -1152,35 +1150,29 @@ class Recipe:
 
     def in_long_context(self) -> Recipe:
         """This recipe with the model and budget of its long-context stage."""
-        given, mixture = self.long_context, self.mixture
-        model, pretrain = self.model, self.pretrain
+        given, model, phases = self.long_context, self.model, self.mixture.phases
+        scaling = model.rope_scaling if given.rope_scaling.kind == "none" else given.rope_scaling
         rates = ("learning_rate", "muon_learning_rate")
-        return replace(
-            self,
-            model=replace(
-                model,
-                max_length=max(model.max_length, given.sequence_length),
-                rope_theta=given.rope_theta or model.rope_theta,
-                rope_scaling=model.rope_scaling if given.rope_scaling.kind == "none" else given.rope_scaling,
-            ),
-            mixture=replace(mixture, weights=mixture.phases[-1].weights, phases=()) if mixture.phases else mixture,
-            pretrain=replace(
-                pretrain,
-                tokens=given.tokens,
-                sequence_length=given.sequence_length,
-                global_batch_tokens=given.global_batch_tokens,
-                batch_warmup=(),
-                objective=replace(pretrain.objective, across_documents=given.across_documents),
-                distill=DistillRecipe(),
-                min_loss_fall=given.min_loss_fall,
-                seed=given.seed,
-                **{rate: getattr(given, rate) or getattr(pretrain, rate) for rate in rates},
-            ),
-            long_context=LongContextRecipe(),
-            synthesis=SynthesisRecipe(),
-            ladder=LadderRecipe(),
-            doremi=DoremiRecipe(),
-        )
+        changes: dict[str, Any] = {
+            "model": {
+                "max_length": max(model.max_length, given.sequence_length),
+                "rope_theta": given.rope_theta or model.rope_theta,
+                "rope_scaling": scaling,
+            },
+            "mixture": {"weights": phases[-1].weights, "phases": ()} if phases else {},
+            "pretrain": {
+                "tokens": given.tokens,
+                "sequence_length": given.sequence_length,
+                "global_batch_tokens": given.global_batch_tokens,
+                "batch_warmup": (),
+                "objective": {"across_documents": given.across_documents},
+                "distill": DistillRecipe(),
+                "min_loss_fall": given.min_loss_fall,
+                "seed": given.seed,
+                **{rate: getattr(given, rate) for rate in rates if getattr(given, rate)},
+            },
+        }
+        return varied(self, {**changes, **OF_ONE_MODEL, "doremi": DoremiRecipe()})
 
     def snapshot(self, name: str) -> SnapshotRecipe:
         """The snapshot called `name`; RecipeError names those there are."""
@@ -1191,42 +1183,35 @@ class Recipe:
 
     def on_rung(self, name: str) -> Recipe:
         """This recipe with the model and budget of one rung of its ladder. KeyError when there is none of that name."""
-        return self._smaller({one.name: one for one in self.ladder.rungs}[name])
+        return varied(self, self._smaller({one.name: one for one in self.ladder.rungs}[name]))
 
     def as_reference(self) -> Recipe:
         """This recipe with the model and budget of DoReMi's reference, on the mixture that it begins with."""
-        plain = replace(
+        plain = varied(
             self,
-            model=replace(self.model, experts=ExpertLayers()),
-            mixture=replace(self.mixture, phases=()),
-            pretrain=replace(self.pretrain, batch_warmup=(), distill=DistillRecipe()),
-            doremi=DoremiRecipe(),
+            {
+                "model": {"experts": ExpertLayers()},
+                "mixture": {"phases": ()},
+                "pretrain": {"batch_warmup": (), "distill": DistillRecipe()},
+                "doremi": DoremiRecipe(),
+            },
         )
-        return plain._smaller(self.doremi)
+        return varied(plain, plain._smaller(self.doremi))
 
-    @property
-    def _small_precision(self) -> Literal["bf16", "fp32"]:
-        """Of models made for what they tell of the recipe's: fp8 gains nothing in small ones."""
-        return "bf16" if self.pretrain.precision == "fp8" else self.pretrain.precision
+    def _smaller(self, one: RungRecipe | DoremiRecipe) -> dict[str, Any]:
+        """The changes that make this a recipe of a smaller model: another shape and budget.
 
-    def _smaller(self, one: RungRecipe | DoremiRecipe) -> Recipe:
-        """This recipe with another shape and budget; a field of 0 is this recipe's."""
+        A smaller model warms its batch up over the same share of its budget; a phase of less than a batch is left out.
+        It is trained in bf16 where this recipe's is in fp8, which is no faster for small models.
+        """
         shape = ("width", "layers", "heads", "kv_heads", "mlp_width")
         rates = ("global_batch_tokens", "learning_rate", "muon_learning_rate")
         shaped, given = ({name: getattr(one, name) for name in names if getattr(one, name)} for names in (shape, rates))
-        # The same share of the smaller budget; a stretch of less than a batch falls away.
         shares = [(phase, phase.tokens * one.tokens // self.pretrain.tokens) for phase in self.pretrain.batch_warmup]
         warmup = tuple(replace(phase, tokens=n) for phase, n in shares if n >= phase.global_batch_tokens)
-        return replace(
-            self,
-            model=replace(self.model, **shaped),
-            pretrain=replace(
-                self.pretrain, tokens=one.tokens, batch_warmup=warmup, precision=self._small_precision, **given
-            ),
-            ladder=LadderRecipe(),
-            long_context=LongContextRecipe(),
-            synthesis=SynthesisRecipe(),
-        )
+        precision = "bf16" if self.pretrain.precision == "fp8" else self.pretrain.precision
+        pretrain = {"tokens": one.tokens, "batch_warmup": warmup, "precision": precision, **given}
+        return {"model": shaped, "pretrain": pretrain, **OF_ONE_MODEL}
 
 
 # The join of recipe and profile
@@ -1262,169 +1247,6 @@ def micro_batches_in(
             f" {global_batch_tokens // data_parallel} or less"
         )
     return count
-
-
-# Reading
-
-
-SHIPPED = Path(__file__).parent.parent / "assets" / "recipes"
-
-
-def recipe_folders() -> tuple[Path, ...]:
-    """Where recipes are looked for by name: those of PEDIGREE_RECIPES (separated by ':'), then the shipped ones."""
-    added = [Path(folder) for folder in os.environ.get("PEDIGREE_RECIPES", "").split(os.pathsep) if folder]
-    return (*added, SHIPPED)
-
-
-def find_recipe(name_or_path: str, folders: Iterable[Path] | None = None) -> Path:
-    """The file of a recipe given by name or path. RecipeError lists the names there are."""
-    path = Path(name_or_path)
-    if path.suffix in (".yaml", ".yml"):
-        if not path.is_file():
-            raise RecipeError(f"recipe file {name_or_path} does not exist")
-        return path
-    searched = tuple(folders if folders is not None else recipe_folders())
-    for folder in searched:
-        candidate = folder / f"{name_or_path}.yaml"
-        if candidate.is_file():
-            return candidate
-    names = sorted({file.stem for folder in searched if folder.is_dir() for file in folder.glob("*.yaml")})
-    raise RecipeError(f"no recipe is called {name_or_path!r}; there are: {', '.join(names)}")
-
-
-def load_recipe(name_or_path: str, folders: Iterable[Path] | None = None) -> Recipe:
-    """The recipe given by name or path, its `extends` resolved. RecipeError says file, field, value and what is
-    right."""
-    path = find_recipe(name_or_path, folders)
-    data = resolve_extends(path, folders)
-    try:
-        refuse_secrets(data)
-        if isinstance(data.get("name"), str):  # before the names that are made of it
-            check_name(data["name"], "name")
-        recipe = read_record(Recipe, data)
-        check_passed_through("SFTConfig", recipe.sft.trl, where="sft")
-        check_passed_through(f"{recipe.align.method.upper()}Config", recipe.align.trl, where="align")
-    except RecipeError as error:
-        raise RecipeError(f"{path.name}: {error}") from None
-    return recipe
-
-
-def refuse_secrets(data: Any, where: str = "") -> None:
-    """RecipeError for an address that holds a password, a token or a signature, in any text of a recipe."""
-    if isinstance(data, dict):
-        for name, value in data.items():
-            refuse_secrets(str(name), where)
-            refuse_secrets(value, f"{where}.{name}" if where else str(name))
-    elif isinstance(data, list):
-        for number, value in enumerate(data):
-            refuse_secrets(value, f"{where}[{number}]")
-    elif isinstance(data, str) and (what := secret_in(data)):
-        raise RecipeError(
-            f"{masked(where)}: {masked(data)} holds {what}. A recipe is kept with everything made of it, for all to"
-            " see. Leave it out: fsspec takes what s3, gs and the like need from environment variables"
-            " (FSSPEC_S3_SECRET …) and its configuration files; from a web server fetch the file beforehand, and name"
-            " it as data://"
-        )
-
-
-# What a variant does not take over from its base: it would do something in the base's name, or unasked.
-NOT_INHERITED = (("promote", "model_name"), ("automation",))
-
-
-def resolve_extends(path: Path, folders: Iterable[Path] | None = None) -> dict[str, Any]:
-    """The mapping in a recipe file over those of its bases, presets written out; its model is registered by its own
-    name where no other is written."""
-    data = _resolved(path, folders, ())
-    promote = data.get("promote")
-    if isinstance(promote, dict) and isinstance(data.get("name"), str):
-        data = {**data, "promote": {"model_name": data["name"], **promote}}
-    return data
-
-
-def _resolved(path: Path, folders: Iterable[Path] | None, above: tuple[Path, ...]) -> dict[str, Any]:
-    """One file over its bases. `above` are the variants that are being read, each of which extends the next."""
-    data = _with_preset(read_yaml(path))
-    base = data.pop("extends", None)
-    above = (*above, path.resolve())
-    if base is None:
-        return data
-    sibling = path.parent / f"{base}.yaml"
-    base_path = sibling if sibling.is_file() and sibling != path else find_recipe(str(base), folders)
-    if base_path.resolve() in above:
-        circle = " extends ".join(one.stem for one in (*above[above.index(base_path.resolve()) :], base_path))
-        raise RecipeError(f"{above[0].name}: {circle}; a recipe cannot be its own base")
-    return _own(_resolved(base_path, folders, above), data)
-
-
-def _own(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
-    """A variant over its base: without what is only the base's, and without gates on exams that the variant does not
-    sit and does not name."""
-    for place in NOT_INHERITED:
-        base = _without(base, place)
-    result = merged(base, data)
-    evaluation, promote = result.get("evaluation"), result.get("promote")
-    if not isinstance(evaluation, dict) or not isinstance(promote, dict):
-        return result
-    suites = {suite.get("name") for suite in evaluation.get("suites") or () if isinstance(suite, dict)}
-    written = _at(data, ("promote", "min_scores")) or {}
-    for suite in (_at(base, ("promote", "min_scores")) or {}).keys() - suites - written.keys():
-        result = _without(result, ("promote", "min_scores", suite))
-    return result
-
-
-def _at(data: Any, place: tuple[str, ...]) -> Any:
-    """What stands there in nested mappings; None when nothing does."""
-    for name in place:
-        data = data.get(name) if isinstance(data, dict) else None
-    return data
-
-
-def _without(data: dict[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
-    """The mapping without what stands there."""
-    first, *rest = place
-    if first not in data:
-        return data
-    left = {name: value for name, value in data.items() if name != first}
-    return {**left, first: _without(data[first], tuple(rest))} if rest and isinstance(data[first], dict) else left
-
-
-def _with_preset(data: dict[str, Any]) -> dict[str, Any]:
-    """A recipe file's mapping with `model.preset` replaced by what it stands for, under the file's own fields.
-
-    The resolved recipe says the shape itself, so naming a preset and writing it out are the same recipe.
-    """
-    model = data.get("model")
-    if not isinstance(model, dict) or "preset" not in model:
-        return data
-    name = model["preset"]
-    if name not in PRESETS:
-        raise RecipeError(f"model.preset: {name!r} is not one of {', '.join(PRESETS)}")
-    own = {key: value for key, value in model.items() if key != "preset"}
-    return {**data, "model": merged(PRESETS[name].model, own)}
-
-
-def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """`base` with `changes` laid over it; mappings merge (an empty one clears), everything else is replaced."""
-    result = dict(base)
-    for key, value in changes.items():
-        both = isinstance(value, dict) and value and isinstance(result.get(key), dict)
-        result[key] = merged(result[key], value) if both else value
-    return result
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML file that holds one mapping. RecipeError gives the line of a syntax error."""
-    import yaml
-
-    try:
-        data = yaml.safe_load(path.read_text("utf-8"))
-    except yaml.YAMLError as error:
-        raise RecipeError(f"{path.name}: not readable as YAML: {yaml_problem(error)}") from None
-    except UnicodeDecodeError as error:
-        raise RecipeError(f"{path.name}: not UTF-8 from byte {error.start} on; save it as UTF-8") from None
-    if not isinstance(data, dict):
-        raise RecipeError(f"{path.name}: expected a mapping of fields, got {type(data).__name__}")
-    return data
 
 
 def recipe_as_data(recipe: Recipe) -> dict[str, Any]:

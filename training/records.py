@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 T = TypeVar("T")
@@ -38,6 +39,20 @@ def read_record(cls: type[T], data: Any, *, where: str = "") -> T:
     except RecipeError as error:
         prefix = f"{where}: " if where and not str(error).startswith(where) else ""
         raise RecipeError(f"{prefix}{error}") from None
+
+
+def varied(record: T, changes: Mapping[str, Any]) -> T:
+    """A copy of a frozen record with `changes` laid over it.
+
+    A mapping changes the record in its place field by field; any other value takes the field's place. Every record
+    that changes checks itself again.
+    """
+    values = {name: _varied(getattr(record, name), value) for name, value in changes.items()}
+    return dataclasses.replace(record, **values)  # type: ignore[type-var]
+
+
+def _varied(old: Any, change: Any) -> Any:
+    return varied(old, change) if isinstance(change, Mapping) and dataclasses.is_dataclass(old) else change
 
 
 def write_record(record: Any) -> Any:

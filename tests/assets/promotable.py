@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.promotion import decide_and_promote
+from assets.recipe_folders import SHIPPED, load_recipe
 from assets.run import Report, run_recipe
 from assets.stage import Pipeline, Watch
 from assets.status import Cell, Comparison, compare, write_reference
@@ -18,7 +19,7 @@ from resources.tracking import Tracking
 from tests.assets.fabricate import make_one
 from training.artifact import write_text
 from training.data.documents import write_lines
-from training.recipe import SHIPPED, Recipe, load_recipe
+from training.recipe import Recipe
 
 ITEMS = 20
 RECIPES = Path(__file__).parent.parent / "recipes"

@@ -11,12 +11,13 @@ from dagster._core.execution.backfill import BulkActionStatus
 from assets.automation import add_backfills
 from assets.chain import CHAIN
 from assets.definitions import definitions
+from assets.recipe_folders import SHIPPED, load_recipe
 from assets.status import compare
 from assets.watchers import Watching
 from resources.profile import load_profile
 from tests.assets.fabricate import make_one
 from training import artifact
-from training.recipe import SHIPPED, AutomationRecipe, load_recipe
+from training.recipe import AutomationRecipe
 from training.records import RecipeError
 
 

@@ -13,8 +13,8 @@ import sys
 import pytest
 
 from assets.cli import main
+from assets.recipe_folders import load_recipe
 from tests.assets.fabricate import make_all
-from training.recipe import load_recipe
 
 KITCHEN = "extends: kitchen\nname: mine\n"
 WARC = KITCHEN + "snapshots: [{{name: kitchen-1, source: warc, paths: ['{}']}}]\n"

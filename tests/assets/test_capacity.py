@@ -8,9 +8,10 @@ import pytest
 
 from assets import capacity
 from assets.capacity import check_fit
+from assets.recipe_folders import load_recipe
 from resources.profile import ProfileError
 from training.pretrain.memory import machine_memory
-from training.recipe import AlignRecipe, DoremiRecipe, load_recipe
+from training.recipe import AlignRecipe, DoremiRecipe
 
 RECIPE = load_recipe("kitchen")
 LLAMA = {"width": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "mlp_width": 14336}

@@ -11,13 +11,13 @@ import pytest
 
 from assets import dev, stage
 from assets.cli import main
+from assets.recipe_folders import load_recipe
 from assets.stage import Pipeline, StageFailed, job_of
 from assets.status import compare
 from resources.profile import Size
 from tests.assets.fabricate import make_all
 from training.artifact import checkpoint_step
 from training.job import write_job
-from training.recipe import load_recipe
 
 
 def said(monkeypatch, capsys, *arguments):
@@ -63,7 +63,8 @@ def test_a_port_in_use_is_said_before_anything_starts(capsys, tmp_path):
 
 
 def test_show_prints_a_recipe_that_reads_back(monkeypatch, capsys):
-    from training.recipe import Recipe, load_recipe
+    from assets.recipe_folders import load_recipe
+    from training.recipe import Recipe
     from training.records import read_record
 
     code, answer, _ = said(monkeypatch, capsys, "show", "kitchen-rl", "--json")

@@ -9,7 +9,7 @@ import pytest
 
 from assets.chain import CHAIN
 from assets.definitions import definitions
-from training.recipe import load_recipe
+from assets.recipe_folders import load_recipe
 
 GRAPH = Path(__file__).with_name("graph.json")
 

@@ -7,11 +7,11 @@ import pytest
 import yaml
 
 from assets.definitions import definitions
+from assets.recipe_folders import load_recipe
 from assets.stage import Pipeline, Watch
 from assets.status import compare
 from resources import notify
 from tests.hook import webhook
-from training.recipe import load_recipe
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from assets.recipe_folders import load_recipe
 from assets.sentences import sentence_of
 from resources.tracking import reason_of
 from tests.assets.fabricate import make_all
 from tests.end_to_end.conftest import RECIPES, pedigree
-from training.recipe import load_recipe
 
 SMALL = ("run", "kitchen-small", "--snapshots", "kitchen-1", "--until", "crawl_archives")
 

@@ -14,12 +14,13 @@ from dagster._core.loader import LoadingContextForTest
 from assets import corpus, tokens  # noqa: F401
 from assets.chain import CHAIN, descendants, partitions_of
 from assets.definitions import definitions
+from assets.recipe_folders import find_recipe, load_recipe
 from assets.run import keep_recipe
 from assets.settings import observe, settings_key, unobserved
 from assets.stage import Pipeline
 from assets.status import compare
 from tests.assets.fabricate import make_all, make_one
-from training.recipe import find_recipe, load_recipe, recipe_as_data
+from training.recipe import recipe_as_data
 
 ASSETS = [name for name, link in CHAIN.items() if link.group in ("corpus", "tokens")]  # the others behave like them
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from assets.chain import CHAIN, descendants
+from assets.recipe_folders import SHIPPED, find_recipe, load_recipe
 from assets.status import compare, last_made
 from tests.assets.fabricate import make_all, make_one
 from training.job import DataError
-from training.recipe import SHIPPED, BenchmarkRecipe, SnapshotRecipe, find_recipe, load_recipe
+from training.recipe import BenchmarkRecipe, SnapshotRecipe
 from training.records import write_record
 
 

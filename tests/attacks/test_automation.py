@@ -16,6 +16,7 @@ import pytest
 
 from assets.budget import AUTOMATION_TAG, RECIPE_TAG
 from assets.definitions import definitions
+from assets.recipe_folders import load_recipe, recipe_folders
 from assets.run import dagster_home
 from assets.stage import Pipeline
 from assets.status import compare
@@ -23,7 +24,6 @@ from tests.assets.fabricate import make_one
 from tests.end_to_end.conftest import RECIPES
 from tests.end_to_end.dagster_dev import wait_for
 from tests.hook import SECRET, webhook
-from training.recipe import load_recipe, recipe_folders
 
 ARGUMENTS = ("run", "kitchen-small", "--snapshots", "kitchen-1", "--until", "crawl_archives", "--json")
 
@@ -93,7 +93,7 @@ def tick(root: Path, instance: dg.DagsterInstance) -> dg.RunRequest | dg.SkipRea
 
 def make_by_hand(root: Path, name: str, *assets: str) -> None:
     for asset in assets:
-        comparison = compare(load_recipe(name, (root / "recipes", *recipe_folders())), root)
+        comparison = compare(load_recipe(name, recipe_folders(root)), root)
         make_one(comparison, next(cell for cell in comparison.cells.values() if cell.asset == asset))
 
 

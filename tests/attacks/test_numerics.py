@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from assets.chain import CHAIN, Link
+from assets.recipe_folders import SHIPPED, load_recipe
 from assets.remade import class_lines
 from assets.stage import job_of
 from assets.status import compare
@@ -23,7 +24,7 @@ from resources.compute.size import Size
 from tests.end_to_end.conftest import RECIPES
 from training import artifact
 from training.job import Job, RunSettings, read_job, write_job
-from training.recipe import SHIPPED, Recipe, load_recipe
+from training.recipe import Recipe
 from training.runner import run_job
 from training.stages import STAGES as TRAINING_STAGES
 

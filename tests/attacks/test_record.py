@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from assets import cli
 from assets.automation import cells_due
 from assets.found import reference_path, write_reference
+from assets.recipe_folders import load_recipe, recipe_folders
 from assets.run import run_recipe
 from assets.stage import job_of
 from assets.standing import unfit
@@ -31,7 +32,6 @@ from training.posttrain import fit
 from training.pretrain.checkpoint import Store, checkpoints
 from training.pretrain.ledger import Ledger, keep_ledger, read_ledger
 from training.pretrain.parallel import World
-from training.recipe import load_recipe, recipe_folders
 from training.records import RecipeError
 
 REPORT = ("contamination_report", "kitchen-small")

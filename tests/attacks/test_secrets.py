@@ -22,9 +22,9 @@ from pathlib import Path
 
 import pytest
 
+from assets.recipe_folders import load_recipe
 from tests.assets.fabricate import make_all
 from tests.end_to_end.conftest import RECIPES
-from training.recipe import load_recipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

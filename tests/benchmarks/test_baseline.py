@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from assets.recipe_folders import SHIPPED
 from benchmarks import baseline
-from training.recipe import SHIPPED
 
 MADE = {"tokenizer": {"kitchen": "a"}, "base_model": {"kitchen": "b"}, "model_card": {"kitchen": "c"}}
 

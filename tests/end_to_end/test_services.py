@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from assets.chain import CHAIN
+from assets.recipe_folders import load_recipe
 from assets.status import compare, write_reference
 from tests.end_to_end.conftest import RECIPES
 from tests.end_to_end.dagster_dev import OVER, services, wait_for
 from tests.hook import webhook
-from training.recipe import load_recipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

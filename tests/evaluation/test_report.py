@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from assets.recipe_folders import load_recipe
 from evaluation.card import one_line
 from evaluation.report import looked_at, records_of, render_report
 from evaluation.scoreboard import long_context_lines, render, scoreboard
@@ -18,7 +19,7 @@ from evaluation.stages import STAGES
 from tests.evaluation.conftest import commit, make_job
 from training.data.documents import DocumentWriter, write_lines
 from training.job import InputArtifact
-from training.recipe import load_recipe, recipe_as_data
+from training.recipe import recipe_as_data
 from training.runner import run_job
 
 ATTACK = "<script>alert('x')</script><img src=x onerror=alert(1)> </script> {{ 7 * 7 }} \" '"

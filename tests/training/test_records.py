@@ -1,11 +1,13 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import pytest
 
-from training.records import RecipeError, differences, differing_from_defaults, read_record, write_record
+from training.pretrain.shape import RotaryScaling
+from training.recipe import LongContextRecipe
+from training.records import RecipeError, differences, differing_from_defaults, read_record, varied, write_record
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,3 +68,14 @@ def test_differences_name_the_field_and_both_values():
         "a.b: 1 → 3",
         "a.d: (not set) → 4",
     ]
+
+
+def test_a_varied_record_differs_where_a_change_says_so_and_checks_itself_again():
+    old = LongContextRecipe(tokens=64, sequence_length=8, global_batch_tokens=16, rope_scaling=RotaryScaling())
+    new = varied(old, {"seed": 1, "rope_scaling": {"kind": "linear", "factor": 2.0}})
+    assert new == replace(old, seed=1, rope_scaling=RotaryScaling(kind="linear", factor=2.0))
+    assert varied(new, {"rope_scaling": RotaryScaling(), "seed": 0}) == old and varied(old, {}) == old
+    with pytest.raises(RecipeError, match="1 without a kind"):
+        varied(old, {"rope_scaling": {"factor": 2.0}})
+    with pytest.raises(RecipeError, match="sequence_length=0"):
+        varied(old, {"sequence_length": 0})

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from assets.recipe_folders import load_recipe
 from tests.training.pretrain import tiny
 from training.pretrain import objectives, stage
 from training.pretrain.attention import DocumentMask, Visibility, document_mask
@@ -20,7 +21,7 @@ from training.pretrain.model import Decoder, initialise
 from training.pretrain.objectives import Batch, Draws, Objective, corrupted, noise_mask, rearranged
 from training.pretrain.parallel import World
 from training.pretrain.shape import ModelConfig
-from training.recipe import FILL_TOKENS, MASK_TOKEN, ObjectiveRecipe, load_recipe, sentinel_token
+from training.recipe import FILL_TOKENS, MASK_TOKEN, ObjectiveRecipe, sentinel_token
 from training.records import RecipeError
 
 EOS, VOCABULARY = 0, 40

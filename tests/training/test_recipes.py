@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from assets.recipe_folders import SHIPPED, find_recipe, load_recipe
+from training.recipe import Recipe, recipe_as_data
+from training.recipes import RecipeFiles, merged, read_yaml
+from training.records import RecipeError, read_record
+from training.secrets import yaml_problem
+
+
+def test_a_variant_lists_only_its_differences(tmp_path):
+    (tmp_path / "mine.yaml").write_text("extends: kitchen\nname: mine\nfilter: {gopher_min_words: 60}\n")
+    mine, kitchen = load_recipe(str(tmp_path / "mine.yaml")), load_recipe("kitchen")
+    assert mine.filter.gopher_min_words == 60 and mine.filter.rules == kitchen.filter.rules
+    assert mine.pretrain == kitchen.pretrain
+
+
+def test_lists_are_replaced_mappings_merge_and_an_empty_mapping_clears():
+    base = {"a": {"x": 1, "y": 2}, "b": [1, 2], "c": {"z": 1}}
+    assert merged(base, {"a": {"x": 3}, "b": [4], "c": {}}) == {"a": {"x": 3, "y": 2}, "b": [4], "c": {}}
+
+
+def written(folder, **recipes):
+    for name, lines in recipes.items():
+        (folder / f"{name}.yaml").write_text(f"name: {name}\n{lines}\n")
+
+
+def test_a_variant_of_a_variant_lists_only_its_differences(tmp_path):
+    written(
+        tmp_path,
+        one="extends: kitchen\nfilter: {gopher_min_words: 60}\nsft: {epochs: 3.0}",
+        two="extends: one\nsft: {epochs: 4.0}",
+        three="extends: two\ndescription: the third",
+    )
+    three = load_recipe("three", folders=(tmp_path, SHIPPED))
+    assert (three.filter.gopher_min_words, three.sft.epochs, three.description) == (60, 4.0, "the third")
+    assert three.pretrain == load_recipe("kitchen").pretrain
+
+
+@pytest.mark.parametrize(
+    ("recipes", "said"),
+    [
+        ({"a": "extends: a"}, "a extends a"),
+        ({"a": "extends: b", "b": "extends: c", "c": "extends: b"}, "b extends c extends b"),
+    ],
+)
+def test_a_recipe_is_not_its_own_base(tmp_path, recipes, said):
+    written(tmp_path, **recipes)
+    with pytest.raises(RecipeError, match=f"^a.yaml: {said}; a recipe cannot be its own base$"):
+        load_recipe("a", folders=(tmp_path,))
+
+
+def test_a_variant_registers_its_model_by_its_own_name_unless_another_is_written(tmp_path):
+    written(
+        tmp_path,
+        one="extends: kitchen",
+        two="extends: one\npromote: {model_name: shared, max_score_drop: 0.2}",
+        three="extends: two",
+        four="extends: kitchen\npromote: {}",
+    )
+    recipes = {
+        name: load_recipe(name, folders=(tmp_path, SHIPPED)) for name in ("kitchen", "one", "two", "three", "four")
+    }
+    names = {name: recipe.promote.model_name for name, recipe in recipes.items()}
+    assert names == {"kitchen": "kitchen", "one": "one", "two": "shared", "three": "three", "four": "four"}
+    assert recipes["three"].promote.max_score_drop == 0.2  # what is asked of a model is handed on
+    again = read_record(Recipe, recipe_as_data(recipes["three"]))
+    assert again == recipes["three"]  # a recipe that is kept resolved stays what it is
+
+
+def test_no_shipped_variant_takes_the_champion_of_its_base():
+    names = [path.stem for path in SHIPPED.glob("*.yaml")]
+    assert {name: load_recipe(name).promote.model_name for name in names} == {name: name for name in names}
+
+
+def test_a_gate_on_an_exam_that_a_variant_does_not_sit_is_not_handed_on(tmp_path):
+    suite = "{name: mine, uri: 'kitchen://cloze', kind: multiple_choice}"
+    written(
+        tmp_path,
+        one=f"extends: kitchen\nevaluation: {{suites: [{suite}]}}\npromote: {{min_scores: {{mine: 0.2, other: 0.1}}}}",
+        two="extends: one",
+        three="extends: kitchen",
+    )
+    scores = {
+        name: load_recipe(name, folders=(tmp_path, SHIPPED)).promote.min_scores for name in ("one", "two", "three")
+    }
+    assert scores["one"] == {"mine": 0.2, "other": 0.1}  # what a recipe writes itself is refused by its gate
+    assert scores["two"] == {"mine": 0.2}
+    assert scores["three"] == {"cloze": 0.5, "questions": 0.5}
+
+
+def test_an_unknown_name_lists_what_there_is():
+    with pytest.raises(RecipeError, match="kitchen, kitchen-distilled, kitchen-ladder"):
+        find_recipe("kichen")
+
+
+def variant(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "variant.yaml"
+    path.write_text(f"extends: kitchen\nname: variant\n{text}\n", "utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "snapshots: [{name: a, source: warc, paths: ['https://me:geheim@host/a.warc.gz']}]",
+        "snapshots: [{name: a, source: warc, paths: ['https://bucket/a.warc.gz?X-Amz-Signature=geheim']}]",
+        "snapshots: [{name: a, source: commoncrawl, crawl: x, base_url: 'https://geheim@host/'}]",
+        "quality: {reference: ['simplecache::https://me:geheim@host/a.jsonl']}",
+        "filter: {c4_bad_words: 'https://host/words?sig=geheim'}",
+        "description: read https://me:geheim@host/",
+        "sft: {trl: {run_name: 'https://host/?access_token=geheim'}}",
+        "mixture: {weights: {'https://me:geheim@host': 1.0}}",
+    ],
+)
+def test_a_secret_in_a_recipe_is_refused_and_not_repeated(tmp_path, text):
+    with pytest.raises(RecipeError, match=r"holds a (user|secret).* Leave it out") as refused:
+        load_recipe(variant(tmp_path, text))
+    assert "geheim" not in str(refused.value)
+
+
+def test_a_line_that_is_no_yaml_is_not_repeated(tmp_path):
+    with pytest.raises(RecipeError, match="not readable as YAML: line 4") as refused:
+        load_recipe(variant(tmp_path, "tracking: [https://me:geheim@host/"))
+    assert "geheim" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "sft: {trl: {weigth_decay: 0.1}}",
+            r"sft\.trl\.weigth_decay: SFTConfig has no such field; there are .*wei",
+        ),
+        ("align: {trl: {max_grad_norm: fast}}", r"align\.trl\.max_grad_norm: expected float, got 'fast'"),
+        ("align: {trl: {weight_decay: 1e-8}}", r"got '1e-8'; YAML reads"),
+        ("sft: {trl: {logging_steps: true}}", r"sft\.trl\.logging_steps: expected"),
+        ("sft: {trl: {max_length: 5}}", r"sft\.trl\.max_length: set sft\.max_length instead"),
+        ("sft: {trl: {chat_template_path: someone/model}}", "not passed through"),
+        ("align: {trl: {loss_type: ipo}}", "only the sigmoid loss"),
+        ("align: {method: grpo, trl: {label_smoothing: 0.1}}", "GRPOConfig has no such field"),
+    ],
+)
+def test_fields_passed_through_are_checked_when_the_recipe_is_read(tmp_path, text, said):
+    with pytest.raises(RecipeError, match=said):
+        load_recipe(variant(tmp_path, text))
+
+
+def test_fields_that_the_library_has_are_passed_through(tmp_path):
+    recipe = load_recipe(variant(tmp_path, "sft: {trl: {weight_decay: 0, optim: sgd, lr_scheduler_kwargs: {a: 1}}}"))
+    assert recipe.sft.trl["optim"] == "sgd"
+
+
+def test_reading_a_recipe_imports_no_library():
+    code = (
+        "import sys; from assets.recipe_folders import load_recipe; load_recipe('kitchen-rl');"
+        "from training.posttrain.passed_through import fields_of; assert len(fields_of('DPOConfig')) > 100;"
+        "sys.exit(bool({'torch', 'trl', 'transformers'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_recipes_that_are_read_together_read_their_base_once(tmp_path):
+    written(tmp_path, one="extends: base", two="extends: base", base="extends: kitchen\ndescription: as it was")
+    files = RecipeFiles((tmp_path, SHIPPED))
+    assert files.load("one").description == "as it was"
+    written(tmp_path, base="extends: kitchen\ndescription: edited meanwhile")
+    assert files.load("two").description == "as it was"  # and so the two agree about their base
+    assert RecipeFiles((tmp_path, SHIPPED)).load("two").description == "edited meanwhile"
+
+
+def test_a_variant_changes_nothing_of_the_base_that_it_shares(tmp_path):
+    written(
+        tmp_path,
+        one="extends: base\nsft: {trl: {weight_decay: 0}}\nmodel: {preset: 10m}",
+        two="extends: base",
+        base="extends: kitchen",
+    )
+    files = RecipeFiles((tmp_path, SHIPPED))
+    assert files.load("one").sft.trl == {"weight_decay": 0}
+    assert files.load("two").sft.trl == {} and files.load("two").model == files.load("kitchen").model
+    assert files.load("kitchen") == load_recipe("kitchen")
+
+
+@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
+def test_both_parsers_of_yaml_read_a_shipped_recipe_alike(path):
+    assert read_yaml(path) == yaml.safe_load(path.read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    "text", ["name: [", "a: b: c", "a:\n\t- b", "a: *b", "a: \x00", "a: 1\n b: 2", "%", "? [", "a: !x 1"]
+)
+def test_an_error_in_yaml_is_that_of_the_parser_that_every_machine_has(tmp_path, text):
+    (tmp_path / "bad.yaml").write_text(text)
+    with pytest.raises(yaml.YAMLError) as plain:
+        yaml.safe_load(text)
+    with pytest.raises(RecipeError) as error:
+        read_yaml(tmp_path / "bad.yaml")
+    assert str(error.value) == f"bad.yaml: not readable as YAML: {yaml_problem(plain.value)}"
