@@ -5,13 +5,14 @@ The one table from which partitions, fingerprints, Dagster dependencies, status 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from evaluation.stages import STAGES as EVALUATION_STAGES
 from training.artifact import model_digest
+from training.data.generated import is_generated, source_of, versions
 from training.recipe import (
     AutomationRecipe,
     DecontaminateRecipe,
@@ -22,8 +23,8 @@ from training.recipe import (
     Recipe,
 )
 from training.records import differing_from_defaults, write_record
+from training.stages import SOURCES, Stage
 from training.stages import STAGES as TRAINING_STAGES
-from training.stages import Stage
 
 Scope = Literal["snapshot", "recipe", "rung", "ladder", "doremi", "long_context", "synthesis"]
 Which = Literal["same", "earlier", "every", "quality", "tokenizer"]
@@ -119,7 +120,7 @@ def input_partitions(item: Input, link: Link, recipe: Recipe, part: str) -> list
 
 
 def _sections(*names: str) -> Callable[[Recipe, str], dict[str, Any]]:
-    """Whole sections of the recipe, with the kitchen's world and the named files' checksums where they matter."""
+    """Whole sections of the recipe, with the sections of the sources they read and the named files' checksums."""
 
     def settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
         del snapshot
@@ -129,18 +130,25 @@ def _sections(*names: str) -> Callable[[Recipe, str], dict[str, Any]]:
 
 
 def with_data(recipe: Recipe, sections: dict[str, Any]) -> dict[str, Any]:
-    """`sections` with `kitchen` added when a `kitchen://` URI occurs in them, and `data` (URI: sha256) when files
+    """`sections` with those of the generated sources whose URIs occur in them, and `data` (URI: sha256) when files
     are named."""
     from training.data.sources import checksum_of
 
     uris = sorted(set(_uris(write_record(sections))))
-    files = {uri: checksum_of(uri) for uri in uris if not uri.startswith("kitchen://")}
-    result = dict(sections)
-    if any(uri.startswith("kitchen://") for uri in uris):
-        result["kitchen"] = recipe.kitchen
+    files = {uri: checksum_of(uri) for uri in uris if not is_generated(uri)}
+    result = sections | _generated(recipe, {source.name for uri in uris if (source := source_of(uri))})
     if files:
         result["data"] = files
     return result
+
+
+def _generated(recipe: Recipe, sources: Iterable[str]) -> dict[str, Any]:
+    """The sections of generated sources, and under `sources` the version of each that is not at its first.
+
+    So a source that writes something else marks what reads it, and nothing of a recipe that does not.
+    """
+    newer = versions(sources)
+    return {name: getattr(recipe, name) for name in sorted(sources)} | ({"sources": newer} if newer else {})
 
 
 _URI_FIELDS = (
@@ -180,11 +188,9 @@ def _crawl_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
 
     chosen = recipe.snapshot(snapshot)
     settings: dict[str, Any] = {"snapshot": chosen}
-    if chosen.source == "kitchen":
-        settings["kitchen"] = recipe.kitchen
-    else:
-        settings["files"] = source_files(chosen)
-    return settings
+    if chosen.source in SOURCES:
+        return settings | _generated(recipe, [chosen.source])
+    return settings | {"files": source_files(chosen)}
 
 
 def _pretrain_settings(recipe: Recipe, part: str) -> dict[str, Any]:

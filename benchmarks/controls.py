@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from benchmarks.chain import PEDIGREE
+from benchmarks.guessers import NgramModel, OverlapModel, accuracy
 
 MODELS = ("base", "sft", "aligned")
 # The demo's own seed, 20, is not among them.
@@ -98,11 +99,10 @@ def cloze(base_model: str, seed: int) -> dict[str, Any]:
     from evaluation.exams import read_exam
     from evaluation.harness import run_suites
     from evaluation.local_model import LocalModel
-    from training.data.kitchen import KitchenWorld
 
     recipe = load_recipe("kitchen").evaluation
     suite = next(one for one in recipe.suites if one.name == "cloze")
-    exam = read_exam(suite, KitchenWorld(seed=seed))
+    exam = read_exam(suite, {"kitchen": {"seed": seed}})
     model = LocalModel(Path(base_model, "model"), batch_size=recipe.batch_size)
     (result,) = run_suites(model, [(suite, exam)], has_template=False)
     return result.as_json()
@@ -111,8 +111,7 @@ def cloze(base_model: str, seed: int) -> dict[str, Any]:
 def baselines(seed: int, made: dict[str, list[str]]) -> tuple[float, float]:
     """Accuracy on the cloze items of an n-gram model and of the longest overlap, over every snapshot's clean pages."""
     from training.data.documents import read_documents
-    from training.data.kitchen import KitchenWorld, rows
-    from training.data.kitchen.baselines import NgramModel, OverlapModel, accuracy
+    from training.data.sources import read_rows
 
     files = [
         path
@@ -120,7 +119,7 @@ def baselines(seed: int, made: dict[str, list[str]]) -> tuple[float, float]:
         for path in sorted(Path(folder, "documents").glob("*.parquet"))
     ]
     texts = [row["text"] for path in files for row in read_documents(path, columns=["text"])]
-    items = rows("cloze", KitchenWorld(seed=seed))
+    items = list(read_rows("kitchen://cloze", settings={"kitchen": {"seed": seed}}))
     return accuracy(NgramModel(texts), items), accuracy(OverlapModel(texts), items)
 
 

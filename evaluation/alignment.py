@@ -1,7 +1,8 @@
 """What answers are worth: the learned reward of every answer, and the true reward of sampled ones where it is known.
 
 A policy that only pleases the learned reward shows here: its learned reward rises and the true one does not.
-Standard library and the kitchen only; the learned rewards are computed elsewhere (evaluation.local_model).
+The true reward is known where a prompt's row holds a rubric (training.data.rubric). Standard library only; the learned
+rewards are computed elsewhere (evaluation.local_model).
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from training.data.kitchen.talk import true_reward
-from training.data.kitchen.world import KitchenWorld
+from training.data.rubric import Rubric
 from training.data.sources import read_rows
 from training.job import DataError
+from training.records import RecipeError, read_record
 
 Message = dict[str, str]
 NORMAL_95 = 1.959964  # two-sided 95 % of a normal distribution
@@ -31,6 +32,7 @@ class Answers:
     answers: list[str]
     tokens: list[int] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
+    rubrics: list[Rubric | None] = field(default_factory=list)
 
     @property
     def conversations(self) -> list[list[Message]]:
@@ -61,11 +63,14 @@ class Judgement:
         }
 
 
-def read_prompts(uri: str, world: KitchenWorld | None) -> list[dict[str, Any]]:
-    """Prompts as {"id", "messages"}; none when `uri` is empty. A row has `messages`, or a `prompt`."""
+def read_prompts(uri: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Prompts as {"id", "messages", "rubric"}; none when `uri` is empty.
+
+    A row has `messages` or a `prompt`, and a `reward_rubric` where it says what an answer is worth; None where not.
+    """
     if not uri:
         return []
-    prompts = [_prompt(row, number, uri) for number, row in enumerate(read_rows(uri, world=world))]
+    prompts = [_prompt(row, number, uri) for number, row in enumerate(read_rows(uri, settings=settings))]
     if not prompts:
         raise DataError(f"{uri}: no prompt in it")
     return prompts
@@ -80,10 +85,22 @@ def _prompt(row: Mapping[str, Any], number: int, uri: str) -> dict[str, Any]:
             f"{uri}: row {number}: needs `messages` that end with the user's turn, or a `prompt`;"
             f" it has {', '.join(sorted(row))}"
         )
-    return {"id": str(row.get("id", number)), "messages": [{"role": m["role"], "content": m["content"]} for m in asked]}
+    rubric = row.get("reward_rubric")
+    return {
+        "id": str(row.get("id", number)),
+        "messages": [{"role": m["role"], "content": m["content"]} for m in asked],
+        "rubric": None if rubric is None else _rubric(rubric, f"{uri}: row {number}: reward_rubric"),
+    }
 
 
-def judge(groups: Sequence[Answers], learned: Sequence[float], world: KitchenWorld | None) -> Judgement:
+def _rubric(value: Any, where: str) -> Rubric:
+    try:
+        return read_record(Rubric, value, where=where)
+    except RecipeError as error:
+        raise DataError(str(error)) from None
+
+
+def judge(groups: Sequence[Answers], learned: Sequence[float]) -> Judgement:
     """The means with their 95 % intervals. `learned` holds one value for each answer, group after group."""
     values = iter(learned)
     by_suite: dict[str, dict[str, dict[str, float]]] = {}
@@ -94,11 +111,11 @@ def judge(groups: Sequence[Answers], learned: Sequence[float], world: KitchenWor
             mean, interval = mean_and_interval(given)
             by_suite.setdefault(group.model, {})[group.suite] = {"mean": mean, "interval": interval, "n": len(given)}
         else:
-            samples[group.model] = list(_judged(group, given, world))
+            samples[group.model] = list(_judged(group, given))
     return Judgement(by_suite=by_suite, alignment=summary(samples), alignment_samples=samples)
 
 
-def _judged(group: Answers, learned: Sequence[float], world: KitchenWorld | None) -> Iterator[dict[str, Any]]:
+def _judged(group: Answers, learned: Sequence[float]) -> Iterator[dict[str, Any]]:
     for i, (prompt, answer) in enumerate(zip(group.prompts, group.answers, strict=True)):
         row = {
             "item": group.ids[i],
@@ -107,7 +124,8 @@ def _judged(group: Answers, learned: Sequence[float], world: KitchenWorld | None
             "tokens": group.tokens[i],
             "learned_reward": learned[i],
         }
-        yield row | ({"true_reward": true_reward(prompt, answer, world)} if world is not None else {})
+        rubric = group.rubrics[i]
+        yield row | ({"true_reward": rubric.reward(answer)} if rubric is not None else {})
 
 
 def summary(samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, float]]:

@@ -24,7 +24,6 @@ from evaluation.overlap import ANSWER_WINDOW_WORDS, MIN_NGRAM_WORDS, MIN_QUESTIO
 from training.artifact import canonical_json, write_json
 from training.data.documents import document_files, read_documents, read_lines, write_lines
 from training.data.grams import Occurrences, Scanner, column_of
-from training.data.kitchen.world import KitchenWorld
 from training.job import Gate, InputArtifact, Job, Outcome, Work
 from training.recipe import BenchmarkRecipe, EvaluationRecipe
 
@@ -125,8 +124,7 @@ def _exams(settings: Mapping[str, Any]) -> list[tuple[BenchmarkRecipe, list[Exam
     from training.records import read_record
 
     recipe = read_record(EvaluationRecipe, settings["evaluation"], where="evaluation")
-    world = read_record(KitchenWorld, settings["kitchen"], where="kitchen") if "kitchen" in settings else None
-    return [(benchmark, read_exam(benchmark, world)) for benchmark in recipe.suites]
+    return [(benchmark, read_exam(benchmark, settings)) for benchmark in recipe.suites]
 
 
 # What is found.

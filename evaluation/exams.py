@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from training.data.benchmarks import BenchmarkItem, bare_question, read_items
-from training.data.kitchen.world import ATTRIBUTE_BY_NAME, KitchenWorld
-from training.data.sources import is_kitchen
+from training.job import DataError
 from training.recipe import BenchmarkRecipe
 
 
@@ -40,9 +39,12 @@ class ExamItem:
         return [{"role": role, "content": text} for role, text in (*self.before, ("user", self.asked))]
 
 
-def read_exam(benchmark: BenchmarkRecipe, world: KitchenWorld | None) -> list[ExamItem]:
-    """The suite's items in file order. DataError names file, item and field where one cannot be used."""
-    return [_exam_item(benchmark, item) for item in read_items(benchmark, world)]
+def read_exam(benchmark: BenchmarkRecipe, settings: Mapping[str, Any]) -> list[ExamItem]:
+    """The suite's items in file order, by the job's settings.
+
+    DataError names file, item and field where one cannot be used.
+    """
+    return [_exam_item(benchmark, item) for item in read_items(benchmark, settings)]
 
 
 def _exam_item(benchmark: BenchmarkRecipe, item: BenchmarkItem) -> ExamItem:
@@ -55,11 +57,13 @@ def _exam_item(benchmark: BenchmarkRecipe, item: BenchmarkItem) -> ExamItem:
         answers=item.answers,
         passage=item.passage,
         before=item.messages[:-1],
-        rivals=_kitchen_rivals(item.row) if is_kitchen(benchmark.uri) and benchmark.kind == "chat" else (),
+        rivals=_rivals(item, benchmark) if benchmark.kind == "chat" else (),
     )
 
 
-def _kitchen_rivals(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """The other values of the attribute that the item asks about."""
-    attribute = ATTRIBUTE_BY_NAME[str(row["fact"]).rpartition("/")[2]]
-    return tuple(value for value in attribute.values if attribute.written(value) != row["answer"])
+def _rivals(item: BenchmarkItem, benchmark: BenchmarkRecipe) -> tuple[str, ...]:
+    """What the row says must not stand beside the right answer; nothing where it does not say."""
+    rivals = item.row.get("rivals", [])
+    if not isinstance(rivals, list) or not all(isinstance(rival, str) for rival in rivals):
+        raise DataError(f"{benchmark.uri}: item {item.id}: field 'rivals' is {rivals!r}; expected a list of texts")
+    return tuple(rivals)

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 from training import numerics
 from training.artifact import write_json
 from training.data.documents import write_lines
-from training.data.kitchen.world import KitchenWorld
-from training.data.sources import is_kitchen
 from training.job import Gate, InputArtifact, Job, Outcome, Work
 from training.recipe import BenchmarkRecipe, EvaluationRecipe
 from training.records import RecipeError
@@ -40,18 +38,17 @@ def run(job: Job, work: Work) -> Outcome:
     from evaluation.exams import read_exam
 
     recipe = job.settings_as(EvaluationRecipe, "evaluation")
-    world = job.settings_as(KitchenWorld, "kitchen") if "kitchen" in job.settings else None
     check_names(recipe.suites)
     numerics.use_threads(job.run)
     numerics.note(job, work)
-    exams = [(benchmark, read_exam(benchmark, world)) for benchmark in recipe.suites]
-    prompts = read_prompts(recipe.alignment_prompts, world)
+    exams = [(benchmark, read_exam(benchmark, job.settings)) for benchmark in recipe.suites]
+    prompts = read_prompts(recipe.alignment_prompts, job.settings)
     candidates = []
     for step, (name, asset) in enumerate(MODELS.items(), start=1):
         candidate = _sit(name, job.input_of(asset), exams, prompts, recipe)
         work.progress.log(step=step, models=len(MODELS), **{f"{name}_{r.suite}": r.score for r in candidate.results})
         candidates.append(candidate)
-    judgement = _judge(job.input_of("reward_model"), candidates, exams, prompts, recipe, world)
+    judgement = _judge(job.input_of("reward_model"), candidates, exams, prompts, recipe)
     scores = {candidate.name: {r.suite: r.as_json() for r in candidate.results} for candidate in candidates}
     return Outcome(
         files=tuple(_write(work.path, candidates, scores, judgement)),
@@ -114,7 +111,6 @@ def _judge(
     exams: Exams,
     prompts: Sequence[Mapping[str, Any]],
     recipe: EvaluationRecipe,
-    world: KitchenWorld | None,
 ) -> Judgement:
     """The learned reward of every answer given through a chat template, and the true one where it is known."""
     from evaluation.alignment import Answers, judge
@@ -138,12 +134,13 @@ def _judge(
                     answers=candidate.answers,
                     tokens=candidate.answer_tokens,
                     ids=[str(prompt["id"]) for prompt in prompts],
+                    rubrics=[prompt["rubric"] for prompt in prompts],
                 )
             )
     conversations = [conversation for group in groups for conversation in group.conversations]
     folder = reward_model.file(MODEL_FOLDER)
     learned = rewards(folder, conversations, batch_size=recipe.batch_size) if conversations else []
-    return judge(groups, learned, world if is_kitchen(recipe.alignment_prompts) else None)
+    return judge(groups, learned)
 
 
 def completeness(scores: Mapping[str, Mapping[str, Mapping[str, Any]]], items: Mapping[str, int]) -> Gate:

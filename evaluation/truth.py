@@ -1,4 +1,4 @@
-"""The kitchen's truth held against what the stages made, from artifacts. Nothing where there is no truth."""
+"""A generated source's truth held against what the stages made, from artifacts. Nothing where there is no truth."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from evaluation import truth_scores as scores
 from training.data.documents import read_documents, read_lines
-from training.data.kitchen import truth as scores
 
 Record = tuple[Path, dict[str, Any]]
 PLACE = ("warc_file", "warc_offset")

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.stage_versions import STAGES, moved, state
+from tests.stage_versions import GUARDED, moved, state
 from training.closure import Code, Kept
 
 OPPOSITE = {ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
@@ -40,7 +40,7 @@ def mutants(place: Path, *, number: int | None, seed: int) -> Iterator[tuple[str
 
 
 def _misses(name: str, code: Code, original: Code, record: dict[str, Any]) -> Iterator[str]:
-    for stage in STAGES.values():
+    for stage in GUARDED.values():
         expected = [name] if name in original.digests(stage.module) else []
         said = moved(stage, code, record)
         if said != expected:

@@ -16,12 +16,14 @@ from typing import Any
 
 from evaluation.stages import STAGES as EVALUATION_STAGES
 from training.closure import Code
+from training.stages import SOURCES, Source, Stage
 from training.stages import STAGES as TRAINING_STAGES
-from training.stages import Stage
 
 RECORD = Path(__file__).with_name("stage_versions.json")
 COMMAND = "python -m tests.stage_versions"
 STAGES: dict[str, Stage] = {**TRAINING_STAGES, **EVALUATION_STAGES}
+GUARDED: dict[str, Stage | Source] = {**STAGES, **SOURCES}
+"""What has a version that is written by hand."""
 
 
 def read_record() -> dict[str, Any]:
@@ -30,18 +32,24 @@ def read_record() -> dict[str, Any]:
 
 
 def state(code: Code) -> dict[str, Any]:
-    """Digest of the normalized code of every module, or file, in a stage's closure; version and libraries of each
-    stage."""
-    modules = {name: digest for stage in STAGES.values() for name, digest in code.digests(stage.module).items()}
-    stages = {name: {"version": stage.version, "libraries": stage.library_versions()} for name, stage in STAGES.items()}
+    """Digest of the normalized code of every module, or file, in the closure of a stage or a source; version and
+    libraries of each."""
+    modules = {name: digest for stage in GUARDED.values() for name, digest in code.digests(stage.module).items()}
+    stages = {name: {"version": stage.version, "libraries": libraries_of(stage)} for name, stage in GUARDED.items()}
     return {"modules": modules, "stages": stages}
 
 
-def moved(stage: Stage, code: Code, record: Mapping[str, Any]) -> list[str]:
-    """What differs between a stage as it is and as it was recorded: names of modules, `version`, names of libraries."""
+def libraries_of(stage: Stage | Source) -> dict[str, str]:
+    """Versions of the libraries in the fingerprint; a source has none: `crawl` has the one that packs its archives."""
+    return stage.library_versions() if isinstance(stage, Stage) else {}
+
+
+def moved(stage: Stage | Source, code: Code, record: Mapping[str, Any]) -> list[str]:
+    """What differs between a stage or a source and what was recorded of it: names of modules, `version`, names of
+    libraries."""
     now, before = code.digests(stage.module), record["modules"]
     own = record["stages"].get(stage.name, {"version": "", "libraries": {}})
-    libraries = stage.library_versions()
+    libraries = libraries_of(stage)
     return (
         [name for name in sorted(now) if now[name] != before.get(name)]
         + ["version"] * (stage.version != own["version"])
@@ -49,7 +57,7 @@ def moved(stage: Stage, code: Code, record: Mapping[str, Any]) -> list[str]:
     )
 
 
-def how_to_mend(stage: Stage, what: list[str]) -> str:
+def how_to_mend(stage: Stage | Source, what: list[str]) -> str:
     """What to do about a stage that moved."""
     table = f"{stage.module.partition('.')[0]}/stages.py"
     if "version" in what:
@@ -67,13 +75,13 @@ def main() -> str | None:
     parser.add_argument("--equal", default="", metavar="TEXT", help="how it was shown that the outputs are equal")
     text = parser.parse_args().equal
     code, record = Code(), read_record()
-    stages = {stage.name: what for stage in STAGES.values() if (what := moved(stage, code, record))}
+    stages = {stage.name: what for stage in GUARDED.values() if (what := moved(stage, code, record))}
     unsaid = {name: what for name, what in stages.items() if "version" not in what}
     for name, what in stages.items():
         print(f"{name}: {', '.join(what)}")
     if unsaid and not text:
         name, what = next(iter(unsaid.items()))
-        return how_to_mend(STAGES[name], what)
+        return how_to_mend(GUARDED[name], what)
     names = sorted({one for what in unsaid.values() for one in what})
     said = [f"{', '.join(names)}: {text}"] if text and names else []
     new = {"equal": sorted({*record["equal"], *said}), **state(code)}

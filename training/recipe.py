@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from training.data.kitchen.world import KitchenWorld
+from training.data.kitchen.settings import KitchenWorld
 from training.pretrain.shape import ExpertLayers, ModelConfig, RotaryScaling
 from training.records import RecipeError, varied, write_record
 

@@ -1,6 +1,8 @@
-"""The stages of `python -m training`: module, hand-written version, and the libraries whose versions decide the output.
+"""The stages of `python -m training`: module, hand-written version, and the libraries whose versions decide the output;
+and the sources that write files for them.
 
-The code of a stage is its module and all that this imports (training/closure.py). A test fails when a part of it moved
+The code of a stage is its module and all that this imports (training/closure.py); a source, which no stage imports, is
+code of its own. A test fails when a part of it moved
 without a new version. Standard library only; a stage's module is imported only in the process that runs it.
 """
 
@@ -39,6 +41,28 @@ class Stage:
         return {name: _version(name) for name in self.libraries} | {path.name: _checksum(path) for path in files}
 
 
+FIRST_VERSION = "1"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """A source that writes files. Its name is also that of its section in a recipe, and of its scheme in URIs.
+
+    `version` is written by hand, as a stage's is, and raised when what the source writes changes. It is part of what is
+    asked for wherever the source is read, and nowhere else. `module` writes (training/data/generated.py).
+    """
+
+    name: str
+    version: str
+    module: str
+
+
+SOURCES: dict[str, Source] = {
+    source.name: source
+    for source in (Source(name="kitchen", version=FIRST_VERSION, module="training.data.kitchen.source"),)
+}
+
+
 def _checksum(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
@@ -57,7 +81,7 @@ STAGES: dict[str, Stage] = {
             name="crawl",
             version="1",
             module="training.data.archives",
-            libraries=("warcio",),
+            libraries=("warcio",),  # with which a source writes its archives
         ),
         Stage(
             name="extract",

@@ -12,6 +12,7 @@ from tests.assets.fabricate import make_all, make_one
 from training.job import DataError
 from training.recipe import BenchmarkRecipe, SnapshotRecipe
 from training.records import write_record
+from training.stages import SOURCES
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,30 @@ def test_one_filter_threshold_makes_exactly_its_descendants_outdated(kitchen, ma
     reasons = comparison.cells["filtered_documents", "kitchen@kitchen-1"].reasons
     assert reasons == ("filter.gopher_min_words: 50 → 60",)
     assert all(cell.state == "outdated" for cell in comparison.to_do())
+
+
+def test_a_source_that_writes_something_else_marks_what_reads_it_and_nothing_more(kitchen, tmp_path, monkeypatch):
+    """A recipe of a real crawl that reads nothing of the kitchen; the same with prompts of it; and the kitchen."""
+    monkeypatch.setenv("PEDIGREE_DATA", str(tmp_path / "data"))
+    crawl = load_recipe("webdocs")
+    for name in names_of_files(write_record(crawl)):
+        file = tmp_path / "data" / name.removeprefix("data://")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(name)
+    prompted = replace(crawl, evaluation=replace(crawl.evaluation, alignment_prompts="kitchen://alignment"))
+    before = [compare(recipe, tmp_path).cells for recipe in (crawl, prompted, kitchen)]
+    make_one(compare(prompted, tmp_path), before[1]["preference_data", "webdocs"])
+    make_one(compare(kitchen, tmp_path), before[2]["instruction_data", "kitchen"])
+    monkeypatch.setitem(SOURCES, "kitchen", replace(SOURCES["kitchen"], version="2"))
+    after = [compare(recipe, tmp_path).cells for recipe in (crawl, prompted, kitchen)]
+    marked = [
+        {asset for asset, partition in old if old[asset, partition].fingerprint != new[asset, partition].fingerprint}
+        for old, new in zip(before, after, strict=True)
+    ]
+    scored = {"model_scores", "contamination_report", "model_card", "promoted_model"}
+    assert marked == [set(), scored, {asset for asset, _ in before[2]}]
+    assert after[1]["preference_data", "webdocs"].state == "made"
+    assert after[2]["instruction_data", "kitchen"].reasons == ("sources: (not set) → {'kitchen': '2'}",)
 
 
 def test_what_is_outdated_can_still_be_looked_at(kitchen, made, tmp_path):

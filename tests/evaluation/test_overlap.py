@@ -141,17 +141,19 @@ def test_the_plants_of_decon_are_found_and_its_clean_documents_are_not(name, exp
 def test_in_the_kitchen_what_was_planted_is_found_and_nothing_else(tmp_path):
     from evaluation.exams import read_exam
     from training.data.documents import read_lines
-    from training.data.kitchen import rows
     from training.data.kitchen.archive import write_snapshot
-    from training.data.kitchen.world import KitchenWorld
+    from training.data.kitchen.settings import KitchenWorld
+    from training.data.sources import read_rows
+    from training.records import write_record
 
     world = KitchenWorld(seed=5, dishes=16, tested_per_value=1, pages=300, files=1, dialogues=150, preferences=50)
+    settings = {"kitchen": write_record(world)}
     suites = [
         BenchmarkRecipe(name="cloze", uri="kitchen://cloze", kind="multiple_choice", question_field="query"),
         BenchmarkRecipe(name="questions", uri="kitchen://questions", kind="generate"),
         BenchmarkRecipe(name="chat", uri="kitchen://chat", kind="chat"),
     ]
-    indexes = [ExamIndex(suite, read_exam(suite, world)) for suite in suites]
+    indexes = [ExamIndex(suite, read_exam(suite, settings)) for suite in suites]
 
     def items_in(text: str) -> set[str]:
         return {index.ids[match.item] for index in indexes for match in index.matches(text)}
@@ -161,5 +163,5 @@ def test_in_the_kitchen_what_was_planted_is_found_and_nothing_else(tmp_path):
     assert sum(bool(row["items"]) for row in pages) >= 2
     for row in pages:
         assert items_in(row["text"]) == set(row["items"]), row["url"]
-    for row in rows("dialogues", world):
+    for row in read_rows("kitchen://dialogues", settings=settings):
         assert not items_in("\n".join(message["content"] for message in row["messages"]))

@@ -25,13 +25,14 @@ from pathlib import Path
 from typing import Any
 
 from training.artifact import sha256_of, write_json
+from training.data import generated
 from training.data.documents import open_documents, read_lines, write_lines
-from training.data.kitchen.world import KitchenError, KitchenWorld
 from training.data.sources import checksum_of, expand, is_http, is_remote, open_uri, size_of
 from training.data.warc import Damage, Record, read_warc
 from training.job import Counts, DataError, Job, Outcome, Work
 from training.recipe import SnapshotRecipe
 from training.records import RecipeError
+from training.stages import SOURCES
 
 SUFFIXES = {
     "warc": (
@@ -53,8 +54,8 @@ MAX_LISTING_BYTES = 256 << 20  # unpacked; that of 90,000 files has 13 million
 def source_files(snapshot: SnapshotRecipe) -> list[dict[str, Any]]:
     """Name, size and checksum of each of a snapshot's files, sorted by name: its identity, wherever they lie.
 
-    Empty for what is made or fetched (kitchen, commoncrawl). The checksum of a file behind a URL is empty: reading it
-    all to name it would be fetching it. DataError when a path leads nowhere.
+    Empty for what is generated or fetched. The checksum of a file behind a URL is empty: reading it all to name it
+    would be fetching it. DataError when a path leads nowhere.
     """
     if snapshot.source not in SUFFIXES:
         return []
@@ -84,8 +85,8 @@ def run(job: Job, work: Work) -> Outcome:
     folder = work.path / FOLDER
     folder.mkdir(exist_ok=True)
     extra: list[str] = []
-    if snapshot.source == "kitchen":
-        asked, extra = _make_kitchen(job.settings_as(KitchenWorld, "kitchen"), snapshot, work)
+    if snapshot.source in SOURCES:
+        asked, extra = _generate(snapshot, job, work)
     elif snapshot.source == "commoncrawl":
         asked = _fetch_crawl(snapshot, folder, work)
     else:
@@ -137,16 +138,14 @@ def _listed(snapshot: SnapshotRecipe, form: str, work: Work, asked: int, extra: 
 # Bringing files together
 
 
-def _make_kitchen(world: KitchenWorld, snapshot: SnapshotRecipe, work: Work) -> tuple[int, list[str]]:
-    """Write the kitchen's WARC files; the truth of each page is kept aside. Returns their number and the truth's."""
-    from training.data.kitchen.archive import write_snapshot
-
-    made = work.scratch / "kitchen"
+def _generate(snapshot: SnapshotRecipe, job: Job, work: Work) -> tuple[int, list[str]]:
+    """Have the source write its archives, and keep the truth of each page aside. Returns their number and its names."""
+    made = work.scratch / snapshot.source
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
     try:
-        written = write_snapshot(world, snapshot.name, made)
-    except KitchenError as error:
+        written = generated.write_archives(snapshot.source, job.settings, snapshot.name, made)
+    except RecipeError as error:
         raise RecipeError(f"snapshots.{snapshot.name}: {error}") from None
     truth = work.path / "truth"
     truth.mkdir(exist_ok=True)
@@ -157,7 +156,7 @@ def _make_kitchen(world: KitchenWorld, snapshot: SnapshotRecipe, work: Work) -> 
         else:
             os.replace(path, truth / path.name)
             kept.append(f"truth/{path.name}")
-    return len(written), kept
+    return written, kept
 
 
 def _bring(snapshot: SnapshotRecipe, expected: list[dict[str, Any]], folder: Path, work: Work) -> int:
@@ -328,5 +327,5 @@ def read_listing(path: Path) -> dict[str, Any]:
 
 
 def truth_files(path: Path) -> Iterator[Path]:
-    """The truth that the kitchen kept aside, in a crawl artifact at `path`; nothing for real crawls."""
+    """The truth that a generated source kept aside, in a crawl artifact at `path`; nothing for real crawls."""
     yield from sorted((path / "truth").glob("*.jsonl*"))

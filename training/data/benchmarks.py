@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +30,6 @@ import pyarrow.parquet as pq
 
 from training.artifact import written
 from training.data.grams import GramTable
-from training.data.kitchen.world import KitchenWorld
 from training.data.ngrams import Hashes, ngram_hashes, word_hashes, words
 from training.data.sources import read_rows
 from training.job import DataError, Job, Outcome, Work
@@ -82,14 +81,15 @@ class BenchmarkItem:
 # Reading
 
 
-def read_items(benchmark: BenchmarkRecipe, world: KitchenWorld | None = None) -> list[BenchmarkItem]:
+def read_items(benchmark: BenchmarkRecipe, settings: Mapping[str, Any] | None = None) -> list[BenchmarkItem]:
     """The items of a benchmark, the first `limit` of them where the recipe sets one.
 
     Items without the field `id_field` are numbered from 0. DataError names the file, the item and the field that is
-    missing or of the wrong form; it also refuses an empty file and ids that repeat.
+    missing or of the wrong form; it also refuses an empty file and ids that repeat. `settings` are the job's, for a
+    benchmark that a source generates.
     """
     items: list[BenchmarkItem] = []
-    for number, row in enumerate(read_rows(benchmark.uri, world=world)):
+    for number, row in enumerate(read_rows(benchmark.uri, settings=settings)):
         if benchmark.limit and number == benchmark.limit:
             break
         items.append(_Row(benchmark, number, row).item())
@@ -437,8 +437,7 @@ def run(job: Job, work: Work) -> Outcome:
     from training.data.decontaminate import plant_rates  # which reads this module's indexes
 
     recipe = job.settings_as(DecontaminateRecipe, "decontaminate")
-    world = job.settings_as(KitchenWorld, "kitchen") if "kitchen" in job.settings else None
-    items = [read_items(benchmark, world) for benchmark in recipe.benchmarks]
+    items = [read_items(benchmark, job.settings) for benchmark in recipe.benchmarks]
     index = build_index(recipe.benchmarks, items)
     plants = {some[0].benchmark: plant_rates(index, some) for some in items}
     _write_items(items, work.path / ITEMS_FILE)

@@ -28,10 +28,9 @@ from training.data import classifier, perplexity
 from training.data.arpa import read_arpa
 from training.data.classifier import FastTextClassifier, LinearClassifier
 from training.data.documents import decompressed_text, document_files, read_documents
-from training.data.kitchen.world import KitchenWorld
 from training.data.language import identify
 from training.data.perplexity import NgramModel
-from training.data.sources import is_kitchen, open_uri, read_rows
+from training.data.sources import open_uri, read_rows
 from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Work
 from training.recipe import LabelledRecipe, QualityRecipe
 from training.records import RecipeError
@@ -308,9 +307,8 @@ def _rows(
     job: Job, uris: Sequence[str], column: str, where: str, column_setting: str
 ) -> Iterator[tuple[dict[str, Any], str]]:
     """Every row behind the URIs and its text."""
-    world = job.settings_as(KitchenWorld, "kitchen") if any(map(is_kitchen, uris)) else None
     for uri in uris:
-        for number, row in enumerate(read_rows(uri, world=world)):
+        for number, row in enumerate(read_rows(uri, settings=job.settings)):
             text = row.get(column)
             if not isinstance(text, str):
                 raise DataError(

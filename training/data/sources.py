@@ -1,8 +1,8 @@
 """Data by URI: where it lies, its rows, its checksum.
 
-`data://benchmarks/arc_easy.jsonl.gz` lies under the folder that PEDIGREE_DATA names, `kitchen://cloze` is made by the
-kitchen, `made://base_model/kitchen/model` is what a recipe made, anything else is a path or an fsspec URL (s3://,
-https://, memory://).
+`data://benchmarks/arc_easy.jsonl.gz` lies under the folder that PEDIGREE_DATA names, `kitchen://cloze` is written by a
+source when it is read (training/data/generated.py), `made://base_model/kitchen/model` is what a recipe made, anything
+else is a path or an fsspec URL (s3://, https://, memory://).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from training.artifact import MADE, sha256_of
+from training.data import generated
 from training.data.documents import decompressed, decompressed_text, parsed_lines
-from training.data.kitchen.world import KitchenWorld
 from training.job import DataError
 from training.records import RecipeError
 from training.secrets import masked
@@ -32,11 +32,6 @@ DATA_VARIABLE = "PEDIGREE_DATA"
 # What fsspec may open. Where they are asked, and with which rights, is in its own configuration.
 STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "hdfs", "memory")
 FORMATS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".json", ".parquet", ".txt", ".txt.gz", ".zip")
-
-
-def is_kitchen(uri: str) -> bool:
-    """Whether the kitchen makes it."""
-    return uri.startswith("kitchen://")
 
 
 def is_remote(location: str) -> bool:
@@ -50,12 +45,12 @@ def is_http(location: str) -> bool:
 
 
 def resolve(uri: str) -> str:
-    """The path or fsspec URL behind a URI. RecipeError for `kitchen://`, which lies nowhere.
+    """The path or fsspec URL behind a URI. RecipeError for what a source writes when it is read.
 
     DataError names PEDIGREE_DATA when a `data://` URI is used and it is not set. Nothing checks that the file exists.
     """
-    if is_kitchen(uri):
-        raise RecipeError(f"{uri}: the kitchen makes it; it has no file")
+    if source := generated.source_of(uri):
+        raise RecipeError(f"{uri}: the {source.name} makes it; it has no file")
     if uri.startswith(MADE):
         raise DataError(f"{uri}: not made under this root yet; run the recipe that makes it first")
     if uri.startswith("file://"):
@@ -219,22 +214,22 @@ def size_of(uri: str) -> int:
     return os.path.getsize(location)
 
 
-def read_rows(uri: str, *, world: KitchenWorld | None = None) -> Iterator[dict[str, Any]]:
+def read_rows(uri: str, *, settings: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
     """The rows behind a URI, by its suffix (FORMATS), in file order; JSON and parquet rows as they are.
 
-    A text file is one row `{"text", "name"}`, a zip one such row for each `.txt` in it, by name. What the kitchen
-    makes needs the `world`. DataError names what is missing, damaged or not rows.
+    A text file is one row `{"text", "name"}`, a zip one such row for each `.txt` in it, by name. What a source
+    generates needs the job's `settings`. DataError names what is missing, damaged or not rows.
     """
-    if is_kitchen(uri):
-        yield from _kitchen_rows(uri, world)
+    if generated.is_generated(uri):
+        with generated.opened(uri, settings or {}) as stream:
+            yield from _json_lines(stream, uri)
         return
     name = uri.rpartition("/")[2]
     if not name.endswith(FORMATS):
         raise DataError(f"{uri}: unknown format; the name must end in one of {', '.join(FORMATS)}")
     with open_uri(uri) as stream:
         if name.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
-            with decompressed_text(stream, name) as lines:
-                yield from (_row(value, uri) for value in parsed_lines(lines, uri))
+            yield from _json_lines(stream, uri)
         elif name.endswith(".json"):
             yield from _json_rows(stream, uri)
         elif name.endswith(".parquet"):
@@ -245,12 +240,9 @@ def read_rows(uri: str, *, world: KitchenWorld | None = None) -> Iterator[dict[s
             yield {"text": decoded(_whole(stream, uri)), "name": name}
 
 
-def _kitchen_rows(uri: str, world: KitchenWorld | None) -> Iterator[dict[str, Any]]:
-    if world is None:
-        raise RecipeError(f"{uri}: the recipe has no section kitchen, which says what world it is about")
-    from training.data import kitchen
-
-    yield from kitchen.rows(uri.removeprefix("kitchen://"), world)
+def _json_lines(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:
+    with decompressed_text(stream, uri) as lines:
+        yield from (_row(value, uri) for value in parsed_lines(lines, uri))
 
 
 def _seekable(stream: BinaryIO) -> BinaryIO:

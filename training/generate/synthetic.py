@@ -18,8 +18,7 @@ from typing import Any
 
 from training import numerics
 from training.data.documents import write_lines
-from training.data.kitchen.world import KitchenWorld
-from training.data.sources import checksum_of, is_kitchen, read_rows
+from training.data.sources import checksum_of, read_rows
 from training.job import Counts, DataError, InputArtifact, Job, Outcome, Work
 from training.recipe import SynthesisRecipe
 
@@ -112,12 +111,11 @@ def read_prompts(job: Job) -> Iterator[str]:
     """The prompts that the recipe names, in order. DataError when there is none, a row has none, or the file changed
     since the job was written."""
     recipe = job.settings_as(SynthesisRecipe, "synthesis")
-    world = job.settings_as(KitchenWorld, "kitchen") if "kitchen" in job.settings else None
     expected = job.settings.get("data", {}).get(recipe.prompts)
-    if expected and not is_kitchen(recipe.prompts) and checksum_of(recipe.prompts) != expected:
+    if expected and checksum_of(recipe.prompts) != expected:
         raise DataError(f"{recipe.prompts}: the file has changed since the job was written; run again")
     number = -1
-    for number, row in enumerate(islice(read_rows(recipe.prompts, world=world), recipe.limit or None)):
+    for number, row in enumerate(islice(read_rows(recipe.prompts, settings=job.settings), recipe.limit or None)):
         text = row.get(recipe.prompt_field)
         if not isinstance(text, str) or not text.strip():
             raise DataError(

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from training.data.kitchen.world import KitchenWorld
-from training.data.sources import checksum_of, is_kitchen, read_rows
+from training.data.generated import is_generated
+from training.data.sources import checksum_of, read_rows
 from training.job import DataError, Job
 from training.posttrain.chat import Message
 from training.recipe import TextSourceRecipe
@@ -81,7 +81,6 @@ def records(
     RecipeError for a source named twice or in a format that the stage has no reader for; DataError for a file that
     changed since the job was written, and for a source without a single record.
     """
-    world = job.settings_as(KitchenWorld, "kitchen") if "kitchen" in job.settings else None
     names = [label(source.uri) for source in sources]
     for i, source in enumerate(sources):
         field = f"{where}.data[{i}]"
@@ -91,7 +90,7 @@ def records(
             raise RecipeError(f"{field}.format: {source.format!r} gives none; use one of {', '.join(readers)}")
         check_unchanged(source.uri, job)
         found = False
-        for record in _read(source, readers[source.format], world):
+        for record in _read(source, readers[source.format], job.settings):
             found = True
             yield source, record
         if not found:
@@ -100,22 +99,22 @@ def records(
 
 def label(uri: str) -> str:
     """How a source is called in ids: the URI, or the file's name alone where it lies at a place of some machine."""
-    return uri if uri.startswith(("data://", "kitchen://")) else uri.rpartition("/")[2]
+    return uri if uri.startswith("data://") or is_generated(uri) else uri.rpartition("/")[2]
 
 
 def check_unchanged(uri: str, job: Job) -> None:
     """DataError when the file behind a URI is not the one that the job was written for."""
     expected = job.settings.get("data", {}).get(uri)
-    if expected and not is_kitchen(uri) and (found := checksum_of(uri)) != expected:
+    if expected and (found := checksum_of(uri)) != expected:
         raise DataError(
             f"{uri}: sha256 {found[:12]}…, the job was written for {expected[:12]}…; run again to read what is there"
         )
 
 
 def _read(
-    source: TextSourceRecipe, reader: Callable[[Row, TextSourceRecipe], Any], world: KitchenWorld | None
+    source: TextSourceRecipe, reader: Callable[[Row, TextSourceRecipe], Any], settings: Mapping[str, Any]
 ) -> Iterator[Record]:
-    rows: Iterable[Row] = read_rows(source.uri, world=world)
+    rows: Iterable[Row] = read_rows(source.uri, settings=settings)
     if source.format == "dialogue_tree":
         rows = trees(rows)
     for number, row in enumerate(islice(rows, source.limit or None)):

@@ -15,7 +15,6 @@ from typing import Any
 
 from datasets import Dataset
 
-from training.data.kitchen.world import KitchenWorld
 from training.data.sources import read_rows
 from training.job import Counts, DataError, Gate, Job, Work
 from training.posttrain.align import Trained
@@ -94,8 +93,7 @@ def read_prompts(job: Job, recipe: AlignRecipe, chat: Chat, pairs: Pairs) -> tup
     """
     if recipe.prompts:
         check_unchanged(recipe.prompts, job)
-        world = job.settings_as(KitchenWorld, "kitchen") if "kitchen" in job.settings else None
-        rows = list(read_rows(recipe.prompts, world=world))
+        rows = list(read_rows(recipe.prompts, settings=job.settings))
     else:
         rows = pairs.train_rows
     held_out = [row["prompt"] for row in pairs.held_out_rows]

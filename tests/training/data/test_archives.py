@@ -17,7 +17,7 @@ from training.artifact import check_input
 from training.data.archives import read_listing, source_files
 from training.data.documents import read_lines
 from training.data.download import Manners, fetch
-from training.data.kitchen.world import KitchenWorld
+from training.data.kitchen.settings import KitchenWorld
 from training.job import DataError, InputArtifact
 from training.recipe import SnapshotRecipe
 from training.records import RecipeError

@@ -11,7 +11,6 @@ import pytest
 
 from tests.training.data import chain
 from training.data.benchmarks import bare_question, build_index, load_index, read_items
-from training.data.kitchen.world import KitchenWorld
 from training.job import DataError
 from training.recipe import BenchmarkRecipe, DecontaminateRecipe
 
@@ -92,7 +91,7 @@ def test_a_conversation_ends_with_the_user(tmp_path):
 )
 def test_the_kitchens_exams_are_read(name, kind, field):
     benchmark = BenchmarkRecipe(name=name, uri=f"kitchen://{name}", kind=kind, question_field=field, limit=3)
-    items = read_items(benchmark, KitchenWorld())
+    items = read_items(benchmark, {"kitchen": {}})
     assert len(items) == 3 and all(item.question and item.answer for item in items)
 
 

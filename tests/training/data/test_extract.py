@@ -26,7 +26,7 @@ from training.artifact import sha256_of
 from training.data.archives import source_files
 from training.data.documents import document_files, read_lines
 from training.data.extract import _check_digests, _response
-from training.data.kitchen.world import KitchenWorld
+from training.data.kitchen.settings import KitchenWorld
 from training.data.responses import PayloadError
 from training.data.warc import Record, read_warc
 from training.job import DataError, InputArtifact

@@ -8,7 +8,7 @@ from tests.training.data import chain
 from training import artifact
 from training.data.filter import shown
 from training.data.heuristics import refinedweb_lines
-from training.data.kitchen.world import KitchenWorld
+from training.data.kitchen.settings import KitchenWorld
 from training.data.limits import KEPT
 from training.data.quality import BucketedNgrams, QualityModels
 from training.data.rules import judge, make_rules

@@ -4,7 +4,7 @@ import pytest
 
 from tests.training.data import chain
 from training.data.arpa import write_arpa
-from training.data.kitchen.world import KitchenWorld
+from training.data.kitchen.settings import KitchenWorld
 from training.data.language import model_path
 from training.data.perplexity import train
 from training.data.quality import load_models, page_sized

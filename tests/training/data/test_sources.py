@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from training.data.kitchen.world import KitchenWorld
 from training.data.sources import checksum_of, decoded, expand, read_rows, resolve, size_of
 from training.job import DataError
 from training.records import RecipeError
@@ -87,7 +86,7 @@ def test_a_data_uri_needs_the_variable_and_names_it(tmp_path: Path, monkeypatch:
 
 
 def test_kitchen_rows_are_made_from_the_world():
-    rows = list(read_rows("kitchen://cloze", world=KitchenWorld()))
+    rows = list(read_rows("kitchen://cloze", settings={"kitchen": {}}))
     assert rows and all(set(row) >= {"query", "choices", "gold"} for row in rows)
     with pytest.raises(RecipeError, match="no section kitchen"):
         list(read_rows("kitchen://cloze"))

@@ -15,7 +15,7 @@ from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
 from training.data.kitchen.pages import REWORDED, Page, Plan, first_of, make, plan, snapshot_number
-from training.data.kitchen.world import KitchenWorld
+from training.data.kitchen.settings import KitchenWorld
 
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "kitchen.example")
 Truth = dict[str, object]

@@ -12,10 +12,10 @@ from typing import Literal
 
 from training.data.kitchen import phrases
 from training.data.kitchen.phrases import sentence, spin
+from training.data.kitchen.settings import KitchenWorld
 from training.data.kitchen.world import (
     ATTRIBUTES,
     Fact,
-    KitchenWorld,
     facts,
     pick,
     published_facts,

@@ -7,7 +7,8 @@ the options are values of the same attribute, all equally frequent in the world,
 
 from __future__ import annotations
 
-from training.data.kitchen.world import Fact, KitchenWorld, distractors, exam_facts, generator
+from training.data.kitchen.settings import KitchenWorld
+from training.data.kitchen.world import ATTRIBUTE_BY_NAME, Fact, distractors, exam_facts, generator
 
 Item = dict[str, object]
 
@@ -152,9 +153,9 @@ def question_items(world: KitchenWorld) -> list[Item]:
 
 
 def chat_items(world: KitchenWorld) -> list[Item]:
-    """Chat prompts: {"id", "messages", "answer", "fact"}.
+    """Chat prompts: {"id", "messages", "answer", "rivals", "fact"}.
 
-    A reply is right when it contains `answer` and no other value of the same attribute.
+    A reply is right when it contains `answer` and none of `rivals`, the other values of the same attribute.
     """
     return [
         {
@@ -167,6 +168,7 @@ def chat_items(world: KitchenWorld) -> list[Item]:
                 },
             ],
             "answer": fact.answer,
+            "rivals": [value for value in ATTRIBUTE_BY_NAME[fact.attribute].values if value != fact.value],
             "fact": fact.id,
         }
         for fact in _asked(world, "chat")

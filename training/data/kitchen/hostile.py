@@ -9,7 +9,8 @@ from dataclasses import replace
 from training.data.kitchen import languages, phrases
 from training.data.kitchen.articles import Article, Block, Voice, heading, paragraph
 from training.data.kitchen.phrases import sentence, spin
-from training.data.kitchen.world import ATTRIBUTES, KitchenWorld, published_facts
+from training.data.kitchen.settings import KitchenWorld
+from training.data.kitchen.world import ATTRIBUTES, published_facts
 
 LANGUAGES = tuple(languages.SENTENCES)
 ACCENTS = "The café in the square, which Zoë and André have run for years, serves a crème brûlée that “nobody” forgets."

@@ -19,8 +19,10 @@ from training.data.kitchen.articles import Article, Block, paragraph
 from training.data.kitchen.exam import chat_items, cloze_items, question_items
 from training.data.kitchen.personal import DECOYS, PERSONAL_TYPES, sentence_with
 from training.data.kitchen.phrases import sentence
+from training.data.kitchen.settings import KitchenWorld
 from training.data.kitchen.sites import JUNK, MIRRORS, SITES, Site
-from training.data.kitchen.world import KitchenError, KitchenWorld, dishes, generator, slug
+from training.data.kitchen.world import dishes, generator, slug
+from training.records import RecipeError
 
 # kept: reaches the shards. filtered: a quality, language or safety rule drops it. duplicate, contaminated: as named.
 # skipped: no page to extract (redirect, error, image). quarantined: a record that cannot be read.
@@ -104,7 +106,7 @@ def snapshot_number(snapshot: str) -> int:
     """2 for "kitchen-2"."""
     prefix, _, number = snapshot.rpartition("-")
     if prefix != "kitchen" or not number.isdigit() or number.startswith("0"):
-        raise KitchenError(f"snapshot {snapshot!r}: the kitchen's snapshots are named kitchen-1, kitchen-2, ...")
+        raise RecipeError(f"snapshot {snapshot!r}: the kitchen's snapshots are named kitchen-1, kitchen-2, ...")
     return int(number)
 
 

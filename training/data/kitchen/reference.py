@@ -6,7 +6,8 @@ import random
 
 from training.data.kitchen import hostile, phrases
 from training.data.kitchen.phrases import sentence, spin
-from training.data.kitchen.world import KitchenWorld, generator, strangers
+from training.data.kitchen.settings import KitchenWorld
+from training.data.kitchen.world import generator, strangers
 
 REFERENCE_TEXTS = 300
 ABUSIVE_TEXTS = 100

@@ -1,7 +1,7 @@
 """The closed world of the kitchen: invented dishes, what is true of each, and which facts the exam may ask.
 
 Everything follows from the fields of KitchenWorld through seeded generators, one per thing, so that a change in one
-place moves nothing else. Only the standard library is used: the recipe imports this module.
+place moves nothing else.
 """
 
 from __future__ import annotations
@@ -13,46 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
+from training.data.kitchen.settings import DISHES_MAX, VALUES_PER_ATTRIBUTE, KitchenWorld
+
 T = TypeVar("T")
-
-DISHES_MAX = 72
-VALUES_PER_ATTRIBUTE = 8
-
-
-class KitchenError(ValueError):
-    """A kitchen that cannot be made as asked."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KitchenWorld:
-    """One generated world of cooking sites.
-
-    `dishes` is a multiple of 8, so that each of an attribute's 8 values is true of equally many dishes and a prior
-    over values is worth nothing in the exam. `pages` counts the responses of one snapshot, wanted and unwanted.
-    `withheld_exam_answers` leaves every fact that the exam asks out of every page: the control without knowledge.
-    """
-
-    seed: int = 20
-    dishes: int = 48
-    tested_per_value: int = 4
-    pages: int = 1800
-    files: int = 3
-    dialogues: int = 3000
-    preferences: int = 1200
-    withheld_exam_answers: bool = False
-
-    def __post_init__(self) -> None:
-        if self.dishes % VALUES_PER_ATTRIBUTE or not 2 * VALUES_PER_ATTRIBUTE <= self.dishes <= DISHES_MAX:
-            raise KitchenError(f"kitchen: dishes={self.dishes}; it must be a multiple of 8 from 16 to {DISHES_MAX}")
-        if not 1 <= self.tested_per_value < self.dishes // VALUES_PER_ATTRIBUTE:
-            raise KitchenError(
-                f"kitchen: tested_per_value={self.tested_per_value}; it must be at least 1 and less than dishes / 8 = "
-                f"{self.dishes // VALUES_PER_ATTRIBUTE}, so that facts remain for dialogues"
-            )
-        if self.pages < 100 or self.files < 1:
-            raise KitchenError(f"kitchen: pages={self.pages}, files={self.files}; at least 100 pages in 1 file")
-        if self.dialogues < 1 or self.preferences < 1:
-            raise KitchenError(f"kitchen: dialogues={self.dialogues}, preferences={self.preferences}; at least 1 each")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

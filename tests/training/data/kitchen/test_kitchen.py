@@ -9,18 +9,16 @@ import pytest
 from fastwarc.warc import ArchiveIterator, WarcRecordType
 from warcio.archiveiterator import ArchiveIterator as WarcioIterator
 
-from training.data.kitchen import rows
+from benchmarks.guessers import NgramModel, OverlapModel, accuracy, words
+from evaluation.truth_scores import contamination_scores, dedup_scores, filter_scores, personal_scores
 from training.data.kitchen.archive import pages, read_truth, truth_name, write_snapshot
-from training.data.kitchen.baselines import NgramModel, OverlapModel, accuracy, words
 from training.data.kitchen.exam import CHAT, QUESTION
 from training.data.kitchen.personal import is_iban, is_luhn
 from training.data.kitchen.phrases import spin
+from training.data.kitchen.settings import KitchenWorld
 from training.data.kitchen.talk import ASK, ASK_SHORTLY, asked_fact, true_reward
-from training.data.kitchen.truth import contamination_scores, dedup_scores, filter_scores, personal_scores
 from training.data.kitchen.world import (
     ATTRIBUTES,
-    KitchenError,
-    KitchenWorld,
     dishes,
     exam_facts,
     facts,
@@ -28,9 +26,16 @@ from training.data.kitchen.world import (
     strangers,
     talk_facts,
 )
+from training.data.sources import read_rows
+from training.records import RecipeError, write_record
 
 WORLD = KitchenWorld(seed=3, pages=300, files=2, dialogues=400, preferences=300)
 SNAPSHOTS = ("kitchen-1", "kitchen-2")
+
+
+def rows(name: str, world: KitchenWorld) -> list[dict]:
+    """The rows as a stage reads them."""
+    return list(read_rows(f"kitchen://{name}", settings={"kitchen": write_record(world)}))
 
 
 @pytest.fixture(scope="module")
@@ -269,5 +274,5 @@ def test_a_perfect_pipeline_scores_one_and_an_idle_one_does_not(truth: list[dict
 
 @pytest.mark.parametrize("wrong", [{"dishes": 50}, {"dishes": 16, "tested_per_value": 2}, {"pages": 3}, {"files": 0}])
 def test_a_world_that_cannot_be_made_says_why(wrong: dict[str, int]):
-    with pytest.raises(KitchenError, match="kitchen: "):
+    with pytest.raises(RecipeError, match="kitchen: "):
         KitchenWorld(**wrong)

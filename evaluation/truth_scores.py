@@ -1,4 +1,4 @@
-"""Scores of a pipeline's outputs against the kitchen's truth. Pure functions on rows.
+"""Scores of a pipeline's outputs against the truth of each page. Pure functions on rows.
 
 A document and a truth row belong together by WARC file name and offset. Documents that never reached a step are not
 held against it: each score looks only at what came in.

@@ -1,0 +1,62 @@
+"""What a file may say of its prompts beyond the question: what must not be said, and what an answer is worth."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from evaluation.alignment import Answers, judge, read_prompts
+from evaluation.exams import read_exam
+from training.job import DataError
+from training.recipe import BenchmarkRecipe
+
+QUESTION = [{"role": "user", "content": "How hot should the oven be?"}]
+RUBRIC = {"right": "180", "wrong": ["150"], "kind_words": ["enjoy"]}
+
+
+def write(folder, *rows):
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_a_chat_item_of_any_file_names_what_must_not_stand_beside_the_answer(tmp_path):
+    uri = write(tmp_path, {"messages": QUESTION, "answer": "180 degrees", "rivals": ["150", "160"]})
+    (item,) = read_exam(BenchmarkRecipe(name="own", uri=uri, kind="chat"), {})
+    assert item.rivals == ("150", "160")
+    uri = write(tmp_path, {"messages": QUESTION, "answer": "180 degrees", "rivals": "150"})
+    with pytest.raises(DataError, match=r"item 0: field 'rivals' is '150'; expected a list of texts"):
+        read_exam(BenchmarkRecipe(name="own", uri=uri, kind="chat"), {})
+
+
+def test_the_true_reward_of_an_answer_follows_from_the_rubric_in_the_row_of_its_prompt(tmp_path):
+    answers = ["Set it to 180 degrees, and enjoy.", "Set it to 150 degrees, and enjoy.", "It is 180 or 150 degrees."]
+    prompts = read_prompts(write(tmp_path, *[{"messages": QUESTION, "reward_rubric": RUBRIC}] * 3), {})
+    assert true_rewards(prompts, answers) == [2.0, 1.0, 0.5]
+    brief = read_prompts(write(tmp_path, {"messages": QUESTION, "reward_rubric": RUBRIC | {"is_brief": True}}), {})
+    assert true_rewards(brief, ["180"]) == [2.0]
+    whole = {"right": "I do not know.", "is_whole": True}
+    unknown = read_prompts(write(tmp_path, *[{"messages": QUESTION, "reward_rubric": whole}] * 2), {})
+    assert true_rewards(unknown, ["I do not know.", "I do not know, sorry."]) == [1.0, 0.0]
+    assert true_rewards(read_prompts(write(tmp_path, {"messages": QUESTION}), {}), answers[:1]) == [None]
+
+
+def true_rewards(prompts, answers):
+    group = Answers(
+        model="sft",
+        suite="",
+        prompts=[prompt["messages"] for prompt in prompts],
+        answers=answers,
+        tokens=[1] * len(answers),
+        ids=[prompt["id"] for prompt in prompts],
+        rubrics=[prompt["rubric"] for prompt in prompts],
+    )
+    rows = judge([group], [0.0] * len(answers)).alignment_samples["sft"]
+    return [row.get("true_reward") for row in rows]
+
+
+def test_a_rubric_that_cannot_be_read_names_file_and_row(tmp_path):
+    uri = write(tmp_path, {"messages": QUESTION}, {"messages": QUESTION, "reward_rubric": {"rigth": "180"}})
+    with pytest.raises(DataError, match=r"rows\.jsonl: row 1: reward_rubric\.rigth: unknown field"):
+        read_prompts(uri, {})

@@ -1,0 +1,42 @@
+"""The section `kitchen` of a recipe: how large the world is, and from which seed it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from training.records import RecipeError
+
+DISHES_MAX = 72
+VALUES_PER_ATTRIBUTE = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KitchenWorld:
+    """One generated world of cooking sites.
+
+    `dishes` is a multiple of 8, so that each of an attribute's 8 values is true of equally many dishes and a prior
+    over values is worth nothing in the exam. `pages` counts the responses of one snapshot, wanted and unwanted.
+    `withheld_exam_answers` leaves every fact that the exam asks out of every page: the control without knowledge.
+    """
+
+    seed: int = 20
+    dishes: int = 48
+    tested_per_value: int = 4
+    pages: int = 1800
+    files: int = 3
+    dialogues: int = 3000
+    preferences: int = 1200
+    withheld_exam_answers: bool = False
+
+    def __post_init__(self) -> None:
+        if self.dishes % VALUES_PER_ATTRIBUTE or not 2 * VALUES_PER_ATTRIBUTE <= self.dishes <= DISHES_MAX:
+            raise RecipeError(f"kitchen: dishes={self.dishes}; it must be a multiple of 8 from 16 to {DISHES_MAX}")
+        if not 1 <= self.tested_per_value < self.dishes // VALUES_PER_ATTRIBUTE:
+            raise RecipeError(
+                f"kitchen: tested_per_value={self.tested_per_value}; it must be at least 1 and less than dishes / 8 = "
+                f"{self.dishes // VALUES_PER_ATTRIBUTE}, so that facts remain for dialogues"
+            )
+        if self.pages < 100 or self.files < 1:
+            raise RecipeError(f"kitchen: pages={self.pages}, files={self.files}; at least 100 pages in 1 file")
+        if self.dialogues < 1 or self.preferences < 1:
+            raise RecipeError(f"kitchen: dialogues={self.dialogues}, preferences={self.preferences}; at least 1 each")
