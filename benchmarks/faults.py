@@ -194,7 +194,8 @@ class Prepared:
         self._turns: list[str] = []
         shutil.copytree(source, self._root, symlinks=True)
         if target != "promoted_model":
-            shutil.rmtree(self._root / "aligned_model")  # without a model no command asks the registry, which costs most
+            # Without a model no command asks the registry, which costs it most of its time.
+            shutil.rmtree(self._root / "aligned_model")
         self._temporary.mkdir()
 
     def prepare(self) -> Prepared:
