@@ -4,7 +4,7 @@ import ast
 import importlib.util
 import subprocess
 import sys
-from importlib.metadata import packages_distributions
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 
 import pytest
@@ -201,3 +201,16 @@ def test_no_module_of_a_closure_imports_by_a_name_that_the_source_does_not_hold(
 def test_the_guard_sees_a_change_in_any_module(tmp_path):
     found = list(mutants(tmp_path, number=10, seed=15))
     assert len(found) == 10 and [f"{name}, {what}: {misses}" for name, what, misses in found if misses] == []
+
+
+def test_the_version_of_a_library_is_the_one_that_is_installed():
+    found = {name: said for stage in STAGES.values() for name, said in stage.library_versions().items()}
+    names = {name for stage in STAGES.values() for name in stage.libraries}
+    assert len(names) > 10 and {name: found[name] for name in names} == {name: installed(name) for name in names}
+
+
+def installed(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "absent"

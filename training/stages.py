@@ -68,10 +68,14 @@ def _checksum(path: Path) -> str:
 
 
 def _version(distribution: str) -> str:
+    """The version that is installed now. Only the line that says it is read: `importlib.metadata.version` parses the
+    whole page that a package says of itself, 2 ms, and one comparison of a recipe asks 60 times."""
     try:
-        return importlib.metadata.version(distribution)
+        installed = importlib.metadata.distribution(distribution)
     except importlib.metadata.PackageNotFoundError:
         return "absent"
+    said = next((line for line in (installed.read_text("METADATA") or "").splitlines() if line[:8] == "Version:"), None)
+    return said[8:].strip() if said else installed.version
 
 
 STAGES: dict[str, Stage] = {
