@@ -16,6 +16,7 @@ from assets.chain import CHAIN
 from assets.standing import DECISION, MODEL, Standing, standing
 from assets.status import START_ANEW, Cell, Comparison, check_begun, compare
 from assets.stores import dagster_home, opened_instance
+from assets.watchers import tidy
 from training import artifact
 from training.recipe import Recipe, recipe_as_data
 from training.secrets import masked
@@ -71,6 +72,9 @@ def run_recipe(
     started = time.monotonic()
     report = Report(recipe=recipe.name)
     comparison = compare(recipe, root)
+    for cell in comparison.cells.values():
+        if cell.artifact is not None:
+            tidy(cell.artifact.path)  # a job whose run was killed may have ended since
     made_here: set[tuple[str, str]] = set()
 
     def note(kind: str, cell: Cell, values: dict[str, Any]) -> None:

@@ -37,7 +37,7 @@ from assets.patience import Patience, Retries
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.settings import observe_used
 from assets.status import START_ANEW, Cell, Comparison, check_begun, compare, held_digests, mend, seed_of
-from assets.watchers import Watcher, Watching, watchers_of
+from assets.watchers import Watcher, Watching, tidy
 from resources.compute.base import Handle, Status, Task
 from resources.profile import Profile, Size, load_profile
 from resources.tracking import Tracking, artifact_key
@@ -218,10 +218,9 @@ def make(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -
             REFUSED_EXIT_CODE,
         )
     if cell.artifact is not None:
-        watchers_of(cell.artifact.path)  # removes what a killed one left
         for line in mend(cell, pipeline.root_path) if cell.state == "damaged" else ():
             _tell(line, cell, watch)
-        remove_state(cell.artifact.path)  # and so does this, of a job that was killed right after its commit
+        tidy(cell.artifact.path)
         write_reference(pipeline.root_path, cell.artifact, cell.partition)
         announce("reused", cell, {})
         url = pipeline.tracking().run_url(artifact_key(cell.asset, cell.fingerprint))

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 
 from resources.compute.base import read_json, write_json
+from training.leftovers import remove_state
 from training.processes import machine_id, start_of
 
 WATCHERS_FOLDER = "watchers"
@@ -151,6 +152,12 @@ def watchers_of(folder: Path) -> list[Watcher]:
         if not living:
             shutil.rmtree(place, ignore_errors=True)
     return living
+
+
+def tidy(made: Path) -> None:
+    """Remove what killed processes left beside an artifact: runs that watched its job, and the job after its commit."""
+    watchers_of(made)
+    remove_state(made)
 
 
 def _living(place: Path) -> list[Watcher]:

@@ -246,8 +246,8 @@ class Prepared:
         if not self._turns:
             self._turns = self._chance.sample(TARGETS[self._target], len(TARGETS[self._target]))
         kind = self._turns[-1]
-        # Mostly in the first third of its usual life: a run that has come through needs a new one for the next kill.
-        delay = self._chance.expovariate(3 / max(self._lives.get(kind, 0.0), LOOK_SECONDS))
+        # Often early in its life: a target that was made before the next kill has to be made again for it.
+        delay = self._chance.expovariate(6 / max(self._lives.get(kind, 0.0), LOOK_SECONDS))
         has_begun, due = False, 0.0
         for there in command.looks(mark):
             if not has_begun and "supervisor" in there and kind in there:

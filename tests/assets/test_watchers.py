@@ -13,7 +13,12 @@ from pathlib import Path
 import pytest
 
 from assets import watchers
+from assets.recipe_folders import load_recipe
+from assets.run import run_recipe
+from assets.status import compare
 from assets.watchers import Watching, watchers_of
+from tests.assets.fabricate import make_one
+from tests.end_to_end.conftest import RECIPES
 from tests.end_to_end.dagster_dev import wait_for
 
 JOIN = """
@@ -135,3 +140,19 @@ def test_nothing_is_left_when_the_last_one_leaves_or_is_found_dead(mine, another
     process.kill()
     process.wait()
     assert watchers_of(tmp_path) == [] and list(tmp_path.iterdir()) == []
+
+
+def test_a_run_removes_what_its_killed_predecessor_left_though_the_job_has_ended_and_is_referred_to(tmp_path):
+    recipe = load_recipe(str(RECIPES / "kitchen-small.yaml"))
+    cell = next(cell for cell in compare(recipe, tmp_path).cells.values() if cell.asset == "crawl_archives")
+    make_one(compare(recipe, tmp_path), cell)
+    made = compare(recipe, tmp_path).cells[cell.key].artifact.path
+    before = {path.name for path in made.iterdir()}
+    watcher = subprocess.Popen([sys.executable, "-c", JOIN, str(made)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert watcher.stdout.readline()
+    watcher.kill()
+    watcher.communicate()
+    assert {path.name for path in made.iterdir()} - before == {watchers.WATCHERS_FOLDER}
+    chosen = {"until": "crawl_archives", "snapshots": (cell.part,)}
+    report = run_recipe(recipe, tmp_path, profile="local", announce=lambda *_: None, **chosen)
+    assert report.exit_code == 0 and {path.name for path in made.iterdir()} == before
