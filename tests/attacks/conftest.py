@@ -11,6 +11,15 @@ import pytest
 
 from tests.end_to_end.conftest import first, root, shared, untouched  # noqa: F401
 
+LONG_SECONDS = 7200.0  # a test that hangs ends some time; one that works may share its machine
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The limits of single tests are those of the short form."""
+    if config.getoption("--long"):
+        for item in items:
+            item.add_marker(pytest.mark.timeout(LONG_SECONDS), append=False)
+
 
 @pytest.fixture
 def times(request: pytest.FixtureRequest) -> Callable[..., int]:

@@ -210,7 +210,6 @@ def test_a_stage_started_by_hand_takes_all_it_started_with_it(tmp_path, times):
         wait_until(lambda: not living(tmp_path))
 
 
-@pytest.mark.timeout(1800)  # ten first starts in the long form, on a machine that others use
 def test_first_starts_at_once_on_a_fresh_root_all_come_through(tmp_path, times):
     argv = [sys.executable, "-c", "from assets.cli import main; main()", "run", "kitchen-small", "--json"]
     argv += ["--snapshots", "kitchen-1", "--until", "crawl_archives"]
