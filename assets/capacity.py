@@ -12,7 +12,11 @@ from functools import partial
 from assets.chain import CHAIN
 from resources.compute.size import Size
 from resources.profile import ProfileError, load_profile
-from training.pretrain.degrees import Degrees, check_degrees
+from training.posttrain.align_settings import AlignRecipe
+from training.posttrain.lora_settings import LoraRecipe
+from training.posttrain.reward_settings import RewardRecipe
+from training.posttrain.sft_settings import SftRecipe
+from training.pretrain.degrees import Degrees, check_degrees, micro_batches_in
 from training.pretrain.fp8 import check_fp8
 from training.pretrain.memory import (
     Needed,
@@ -23,7 +27,7 @@ from training.pretrain.memory import (
     needed_to_tune,
 )
 from training.pretrain.shape import ModelConfig
-from training.recipe import AlignRecipe, LoraRecipe, Recipe, RewardRecipe, SftRecipe, micro_batches_in
+from training.recipe import Recipe
 from training.records import RecipeError
 
 

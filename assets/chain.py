@@ -12,16 +12,13 @@ from typing import Any, Literal
 
 from evaluation.stages import STAGES as EVALUATION_STAGES
 from training.artifact import model_digest
+from training.automation_settings import AutomationRecipe
+from training.data.decontaminate_settings import DecontaminateRecipe
 from training.data.generated import is_generated, source_of, versions
-from training.recipe import (
-    AutomationRecipe,
-    DecontaminateRecipe,
-    EvaluationRecipe,
-    LadderRecipe,
-    LongContextRecipe,
-    PretrainRecipe,
-    Recipe,
-)
+from training.evaluation_settings import EvaluationRecipe
+from training.ladder_settings import LadderRecipe
+from training.pretrain.long_context_settings import LongContextRecipe
+from training.recipe import Recipe
 from training.records import differing_from_defaults, write_record
 from training.stages import SOURCES, Stage
 from training.stages import STAGES as TRAINING_STAGES
@@ -211,15 +208,7 @@ def _pretrain_settings(recipe: Recipe, part: str) -> dict[str, Any]:
 
 def _plan_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
     del snapshot
-    batches = PretrainRecipe(
-        tokens=recipe.pretrain.tokens,
-        sequence_length=recipe.pretrain.sequence_length,
-        global_batch_tokens=recipe.pretrain.global_batch_tokens,
-        batch_warmup=recipe.pretrain.batch_warmup,
-        packing=recipe.pretrain.packing,
-        seed=recipe.pretrain.seed,
-    )
-    return {"mixture": recipe.mixture, "pretrain": batches}
+    return {"mixture": recipe.mixture, "pretrain": recipe.pretrain.batches}
 
 
 def _on_rung(settings: Callable[[Recipe, str], dict[str, Any]]) -> Callable[[Recipe, str], dict[str, Any]]:

@@ -25,8 +25,8 @@ from training.pretrain.loop import Told, Trainer, keep_freed_memory
 from training.pretrain.model import Decoder, initialise
 from training.pretrain.parallel import World
 from training.pretrain.presets import PRESETS
-from training.pretrain.shape import ModelConfig
-from training.recipe import ModelRecipe, PretrainRecipe
+from training.pretrain.settings import PretrainRecipe
+from training.pretrain.shape import ModelConfig, ModelRecipe
 from training.records import read_record, write_record
 
 

@@ -40,8 +40,8 @@ from training.pretrain.loss_mask import IGNORED
 from training.pretrain.model import Decoder, initialise
 from training.pretrain.optim import scheduled_factor
 from training.pretrain.parallel import World
+from training.pretrain.settings import PretrainRecipe
 from training.pretrain.shape import ModelConfig
-from training.recipe import PretrainRecipe
 
 TOLERANCE = 0.01  # nats
 WINDOW = 10  # steps over which losses are averaged before they are compared

@@ -21,9 +21,9 @@ from warcio.archiveiterator import ArchiveIterator
 
 from benchmarks import convergence
 from evaluation.local_model import LocalModel
+from training.data.extract_settings import ExtractRecipe
 from training.data.html import extract_html
 from training.data.sources import read_rows, resolve
-from training.recipe import ExtractRecipe
 
 ARTICLES = "data://extraction/article_extraction_benchmark.jsonl.gz"
 SECOND = "data://crawl/snapshot-2/web-05-00000.warc.gz"

@@ -13,8 +13,8 @@ from datatrove.pipeline.filters import (
     GopherRepetitionFilter,
 )
 
+from training.data.filter_settings import FilterRecipe
 from training.data.rules import stop_words
-from training.recipe import FilterRecipe
 
 RULES = ("gopher_repetition", "gopher_quality", "c4", "fineweb")
 

@@ -35,11 +35,11 @@ import xxhash
 
 from tests.training.data import chain
 from training.data import duplicates, signatures
+from training.data.dedup_settings import DedupRecipe
 from training.data.documents import read_lines, write_lines
 from training.data.ngrams import jaccard, ngram_set
 from training.data.sources import read_rows, resolve
 from training.job import InputArtifact
-from training.recipe import DedupRecipe
 
 RECIPE = DedupRecipe()
 PERTURBED = 0.35  # share of words replaced in paragraphs, so that two documents of one paragraph are strangers

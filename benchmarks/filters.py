@@ -30,13 +30,13 @@ import numpy as np
 
 from training.data import arpa, classifier, perplexity, personal_data, toxicity, wordtable
 from training.data.documents import read_documents
+from training.data.filter_settings import FilterRecipe
 from training.data.forms import lines_of
 from training.data.language import identify, model_path
 from training.data.lid import read_model
 from training.data.limits import Page
 from training.data.rules import judge, make_rules
 from training.data.sources import read_rows
-from training.recipe import FilterRecipe
 
 LABELLED = "data://filters/dclm_human_quality_agreement_data.jsonl.gz"
 FOLDS = 5

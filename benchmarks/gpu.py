@@ -328,8 +328,8 @@ def train(part: Part) -> None:
     from training.pretrain.loop import train as run
     from training.pretrain.model import Decoder, initialise
     from training.pretrain.parallel import World
+    from training.pretrain.settings import PretrainRecipe
     from training.progress import Progress
-    from training.recipe import PretrainRecipe
 
     size = part.size
     batch = size.rows * size.length

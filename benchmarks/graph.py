@@ -33,8 +33,8 @@ from training.pretrain.attention import one_document
 from training.pretrain.loss import next_token_loss
 from training.pretrain.model import Block, Decoder
 from training.pretrain.optim import clip_gradients, gradient_norm, make_optimizers
+from training.pretrain.settings import PretrainRecipe
 from training.pretrain.shape import ModelConfig
-from training.recipe import PretrainRecipe
 
 PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm"})
 ATTENTION = frozenset({"attention", "attention_backward"})

@@ -37,20 +37,18 @@ from tests.training.data import chain
 from training import artifact
 from training.data import grams, signatures, wordtable
 from training.data.archives import source_files
+from training.data.crawl_settings import SnapshotRecipe
+from training.data.decontaminate_settings import DecontaminateRecipe
+from training.data.dedup_settings import DedupRecipe
+from training.data.extract_settings import ExtractRecipe
+from training.data.filter_settings import FilterRecipe
 from training.data.isolation import close_isolation
+from training.data.plan_settings import MixtureRecipe
+from training.data.quality_settings import QualityRecipe
+from training.data.tokenize_settings import ShardsRecipe
+from training.data.tokenizer_settings import TokenizerRecipe
 from training.job import InputArtifact
-from training.recipe import (
-    DecontaminateRecipe,
-    DedupRecipe,
-    ExtractRecipe,
-    FilterRecipe,
-    MixtureRecipe,
-    PretrainRecipe,
-    QualityRecipe,
-    ShardsRecipe,
-    SnapshotRecipe,
-    TokenizerRecipe,
-)
+from training.pretrain.settings import PretrainRecipe
 
 FILTER = FilterRecipe(
     rules=("url", "language", "gopher_repetition", "gopher_quality", "c4", "fineweb", "toxicity", "personal_data"),
@@ -220,7 +218,7 @@ def tokenized(root: Path, parts: Parts, tokenizer: InputArtifact) -> Iterator[No
     yield
     tokens = sum(len(text.split()) for part in parts for text in part) // STEP_TOKENS * STEP_TOKENS
     pretrain = PretrainRecipe(tokens=tokens, sequence_length=512, global_batch_tokens=STEP_TOKENS)
-    settings = {"mixture": MixtureRecipe(), "pretrain": pretrain}
+    settings = {"mixture": MixtureRecipe(), "pretrain": pretrain.batches}
     yield
     chain.run(root, "plan", "training_plan", "tiny", settings, [shards, tokenizer])
     yield

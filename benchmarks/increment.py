@@ -24,9 +24,12 @@ from benchmarks.growth import EXAMS, FILTER, crawl, trained
 from tests.training.data import chain
 from training import artifact
 from training.data import grams, signatures, wordtable
+from training.data.decontaminate_settings import DecontaminateRecipe
+from training.data.dedup_settings import DedupRecipe
+from training.data.extract_settings import ExtractRecipe
 from training.data.isolation import close_isolation
+from training.data.tokenize_settings import ShardsRecipe
 from training.job import InputArtifact
-from training.recipe import DecontaminateRecipe, DedupRecipe, ExtractRecipe, ShardsRecipe
 
 PER_FILE = 2000
 FEW = 40  # documents that a process is warmed by

@@ -27,7 +27,7 @@ from benchmarks.speed import SHAPES
 from training.pretrain.loop import Trainer, keep_freed_memory
 from training.pretrain.model import Decoder, initialise
 from training.pretrain.parallel import World
-from training.recipe import PretrainRecipe
+from training.pretrain.settings import PretrainRecipe
 
 PARTS = {
     "products of weights": ("mm", "addmm"),

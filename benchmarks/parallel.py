@@ -31,8 +31,8 @@ from training.pretrain.loop import Trainer
 from training.pretrain.mesh import from_stages
 from training.pretrain.model import Decoder, initialise
 from training.pretrain.parallel import World, make_world
+from training.pretrain.settings import PretrainRecipe
 from training.pretrain.shape import ExpertLayers, ModelConfig
-from training.recipe import PretrainRecipe
 from training.records import RecipeError, write_record
 
 LIMIT = 1e-4

@@ -24,7 +24,7 @@ from benchmarks.rows import plan_over_texts
 from training.artifact import write_json
 from training.pretrain.batches import Plan, Shards
 from training.pretrain.loop import keep_freed_memory
-from training.recipe import PretrainRecipe
+from training.pretrain.settings import PretrainRecipe
 
 SHARES = (1 / 8, 1 / 6, 1 / 5, 1 / 4, 1 / 3, 1 / 2, 1.0)  # of the peer's steps
 

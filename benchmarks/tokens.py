@@ -36,10 +36,11 @@ from tests.training.data import chain
 from training.data import tokenize
 from training.data.documents import DocumentWriter, document_files, read_tables
 from training.data.sources import read_rows, resolve
+from training.data.tokenize_settings import ShardsRecipe
 from training.data.tokenizer import PATTERN, TOKENIZER_FILE, byte_values, load_tokenizer, measure, plain_text_json
 from training.data.tokenizer import train as train_tokenizer
+from training.data.tokenizer_settings import TokenizerRecipe
 from training.job import InputArtifact
-from training.recipe import ShardsRecipe, TokenizerRecipe
 
 ROUNDS = 5
 VOCABULARY = 8192

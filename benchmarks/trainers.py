@@ -38,7 +38,7 @@ from training.records import RecipeError, read_record, write_record
 
 if TYPE_CHECKING:
     from training.pretrain.parallel import World
-    from training.recipe import PretrainRecipe
+    from training.pretrain.settings import PretrainRecipe
 
 MANY_STEPS = 100_000  # more than anyone asks for
 
@@ -281,7 +281,7 @@ def own(task: Task, turns: Turns) -> None:
     from training.pretrain.loop import Trainer, keep_freed_memory
     from training.pretrain.model import Decoder, initialise
     from training.pretrain.parallel import World
-    from training.recipe import PretrainRecipe
+    from training.pretrain.settings import PretrainRecipe
 
     keep_freed_memory()
     recipe = PretrainRecipe(

@@ -46,9 +46,9 @@ from evaluation.samples import (
 from evaluation.truth import Record, of_asset
 from training.data import personal_data
 from training.data.documents import open_documents, read_tables
+from training.data.filter_settings import FilterRecipe
 from training.data.limits import Limit, limits_of
 from training.data.rules import edits_of
-from training.recipe import FilterRecipe
 from training.records import read_record
 
 CLUSTER, JUST_PASSED, CUT = "cluster", "just_passed", "cut"

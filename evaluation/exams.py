@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from training.data.benchmarks import BenchmarkItem, bare_question, read_items
+from training.data.exam_settings import BenchmarkRecipe
 from training.job import DataError
-from training.recipe import BenchmarkRecipe
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

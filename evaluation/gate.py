@@ -17,7 +17,7 @@ from typing import Any
 from evaluation.paired import Answers, paired, read_answers
 from training.artifact import check_input, write_json
 from training.job import Gate, InputArtifact, Job, Outcome, RefusedInput, Work
-from training.recipe import PromoteRecipe
+from training.promote_settings import PromoteRecipe
 
 JUDGED_MODEL = "aligned"
 WAY_OUT = (

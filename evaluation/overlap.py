@@ -29,9 +29,9 @@ import numpy.typing as npt
 from evaluation.exams import ExamItem
 from training.data.benchmarks import bare_question
 from training.data.decontaminate import ANSWER_WINDOW
+from training.data.exam_settings import BenchmarkRecipe
 from training.data.grams import GramTable, Occurrences, occurrences
 from training.data.ngrams import Hashes, ngram_hashes, word_hashes, words_with_spans
-from training.recipe import BenchmarkRecipe
 
 MIN_NGRAM_WORDS = 5
 MIN_QUESTION_SHARE = 0.5

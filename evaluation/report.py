@@ -24,8 +24,8 @@ from evaluation.scoreboard import long_context_lines, money, numerics_lines, sco
 from evaluation.scores import MODELS, sample_file
 from evaluation.truth import Record, of_asset
 from training.data.documents import read_lines
+from training.evaluation_settings import EvaluationRecipe
 from training.progress import METRICS_FILE, read_metrics
-from training.recipe import EvaluationRecipe
 from training.records import read_record
 
 SHOWN_SAMPLES = 3  # for each outcome and reason

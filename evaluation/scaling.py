@@ -21,7 +21,7 @@ import numpy as np
 
 from training.artifact import write_json, written
 from training.job import DataError, Gate, Job, Outcome, Work
-from training.recipe import MIN_RUNGS, LadderRecipe
+from training.ladder_settings import MIN_RUNGS, LadderRecipe
 
 LOSS = "held_out_bits_per_byte"
 HUBER = 1e-3  # differences of logarithms beyond it count linearly

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from training import numerics
 from training.artifact import write_json
 from training.data.documents import write_lines
+from training.data.exam_settings import BenchmarkRecipe
+from training.evaluation_settings import EvaluationRecipe
 from training.job import Gate, InputArtifact, Job, Outcome, Work
-from training.recipe import BenchmarkRecipe, EvaluationRecipe
 from training.records import RecipeError
 
 if TYPE_CHECKING:

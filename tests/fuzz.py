@@ -25,10 +25,10 @@ from fastwarc.stream_io import Lz4Writer
 
 from training.data.digests import contradicts
 from training.data.extract import DOCUMENT_TYPES, ArchiveFile, Quarantined, _judged
+from training.data.extract_settings import ExtractRecipe
 from training.data.isolation import Failure, Isolation, Page
 from training.data.responses import PayloadError, Response, payload
 from training.data.warc import Damage, Record, read_warc
-from training.recipe import ExtractRecipe
 
 WORDS = "dough rests warm oven flour water until doubled slowly then baked golden crust evening".split()
 RECORDS_PER_FILE = 12

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from training.names import check_name
 from training.posttrain.passed_through import check_passed_through
 from training.pretrain.presets import PRESETS
-from training.recipe import Recipe, check_name
+from training.recipe import Recipe
 from training.records import RecipeError, read_record
 from training.secrets import masked, secret_in, yaml_problem
 

@@ -17,7 +17,7 @@ from assets.watchers import Watching
 from resources.profile import load_profile
 from tests.assets.fabricate import make_one
 from training import artifact
-from training.recipe import AutomationRecipe
+from training.automation_settings import AutomationRecipe
 from training.records import RecipeError
 
 

@@ -10,8 +10,9 @@ from assets import capacity
 from assets.capacity import check_fit
 from assets.recipe_folders import load_recipe
 from resources.profile import ProfileError
+from training.posttrain.align_settings import AlignRecipe
+from training.pretrain.doremi_settings import DoremiRecipe
 from training.pretrain.memory import machine_memory
-from training.recipe import AlignRecipe, DoremiRecipe
 
 RECIPE = load_recipe("kitchen")
 LLAMA = {"width": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "mlp_width": 14336}

@@ -9,8 +9,9 @@ from assets.chain import CHAIN, descendants
 from assets.recipe_folders import SHIPPED, find_recipe, load_recipe
 from assets.status import compare, last_made
 from tests.assets.fabricate import make_all, make_one
+from training.data.crawl_settings import SnapshotRecipe
+from training.data.exam_settings import BenchmarkRecipe
 from training.job import DataError
-from training.recipe import BenchmarkRecipe, SnapshotRecipe
 from training.records import write_record
 from training.stages import SOURCES
 

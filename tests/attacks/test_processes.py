@@ -41,7 +41,7 @@ IN_RANKS = """
 import time
 from training.data.isolation import Page, isolation_for
 from training.job import Counts, Outcome
-from training.recipe import ExtractRecipe
+from training.data.extract_settings import ExtractRecipe
 
 def num_ranks(job):
     return 2

@@ -12,7 +12,8 @@ from tests.evaluation.conftest import commit
 from tests.evaluation.test_report import counts, document, documents
 from tests.training.data import chain
 from tests.training.data.test_filter import no_models
-from training.recipe import DedupRecipe, FilterRecipe
+from training.data.dedup_settings import DedupRecipe
+from training.data.filter_settings import FilterRecipe
 
 FOOTER = "All pages of this site are made by the baker and his two sons."
 RECIPE = FilterRecipe(

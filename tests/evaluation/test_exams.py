@@ -8,8 +8,8 @@ import pytest
 
 from evaluation.alignment import Answers, judge, read_prompts
 from evaluation.exams import read_exam
+from training.data.exam_settings import BenchmarkRecipe
 from training.job import DataError
-from training.recipe import BenchmarkRecipe
 
 QUESTION = [{"role": "user", "content": "How hot should the oven be?"}]
 RUBRIC = {"right": "180", "wrong": ["150"], "kind_words": ["enjoy"]}

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from training.recipe import BenchmarkRecipe
+from training.data.exam_settings import BenchmarkRecipe
 
 torch = pytest.importorskip("torch")
 

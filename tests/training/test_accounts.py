@@ -28,21 +28,19 @@ from training.data import (
 )
 from training.data import filter as filters
 from training.data.archives import source_files
+from training.data.crawl_settings import SnapshotRecipe
+from training.data.decontaminate_settings import DecontaminateRecipe
+from training.data.dedup_settings import DedupRecipe
 from training.data.documents import DocumentWriter
+from training.data.exam_settings import BenchmarkRecipe
+from training.data.extract_settings import ExtractRecipe
+from training.data.filter_settings import FilterRecipe
+from training.data.plan_settings import MixtureRecipe
+from training.data.quality_settings import QualityRecipe
+from training.data.tokenize_settings import ShardsRecipe
+from training.data.tokenizer_settings import TokenizerRecipe
 from training.job import Counts, InputArtifact, Job, RefusedInput
-from training.recipe import (
-    BenchmarkRecipe,
-    DecontaminateRecipe,
-    DedupRecipe,
-    ExtractRecipe,
-    FilterRecipe,
-    MixtureRecipe,
-    PretrainRecipe,
-    QualityRecipe,
-    ShardsRecipe,
-    SnapshotRecipe,
-    TokenizerRecipe,
-)
+from training.pretrain.settings import PretrainRecipe
 from training.stages import STAGES
 
 WORDS = (
@@ -133,7 +131,7 @@ def healthy(tmp_path_factory) -> dict[str, Made]:
         "plan",
         "training_plan",
         "tiny",
-        {"mixture": MixtureRecipe(max_epochs=100), "pretrain": pretrain},
+        {"mixture": MixtureRecipe(max_epochs=100), "pretrain": pretrain.batches},
         "tokenize",
         "tokenizer",
     )

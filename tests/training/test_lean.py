@@ -12,9 +12,9 @@ from dataclasses import replace
 import pytest
 
 from tests.training.data import chain
+from training.data.dedup_settings import DedupRecipe
 from training.job import RunSettings, read_job, write_job
 from training.lean import without
-from training.recipe import DedupRecipe
 
 
 def run(script: str) -> None:

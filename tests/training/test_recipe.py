@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 from assets.recipe_folders import find_recipe, load_recipe
-from training.recipe import micro_batches_in
 from training.records import RecipeError
 
 
@@ -15,21 +14,6 @@ def variant(tmp_path: Path, text: str) -> str:
     path = tmp_path / "variant.yaml"
     path.write_text(f"extends: kitchen\nname: variant\n{text}\n", "utf-8")
     return str(path)
-
-
-@pytest.mark.parametrize("data_parallel", [1, 8, 1024])
-def test_the_same_recipe_spreads_over_any_machine(data_parallel):
-    sizes = {"global_batch_tokens": 2**22, "sequence_length": 1024, "micro_batch_tokens": 4096}
-    assert micro_batches_in(**sizes, data_parallel=data_parallel) * 4096 == 2**22
-    assert micro_batches_in(**{**sizes, "micro_batch_tokens": 0}, data_parallel=data_parallel) == data_parallel
-
-
-@pytest.mark.parametrize(("micro", "data_parallel"), [(4096, 1025), (3000, 1), (2**23, 1), (4096, 0), (0, 3)])
-def test_a_batch_that_does_not_divide_is_refused_with_the_arithmetic(micro, data_parallel):
-    with pytest.raises(RecipeError, match=r"\d+"):
-        micro_batches_in(
-            global_batch_tokens=2**22, sequence_length=1024, micro_batch_tokens=micro, data_parallel=data_parallel
-        )
 
 
 def test_a_rung_warms_its_batch_up_over_the_same_share_of_its_budget(tmp_path):

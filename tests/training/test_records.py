@@ -5,8 +5,8 @@ from typing import Literal
 
 import pytest
 
+from training.pretrain.long_context_settings import LongContextRecipe
 from training.pretrain.shape import RotaryScaling
-from training.recipe import LongContextRecipe
 from training.records import RecipeError, differences, differing_from_defaults, read_record, varied, write_record
 
 

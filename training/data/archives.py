@@ -26,11 +26,11 @@ from typing import Any
 
 from training.artifact import sha256_of, write_json
 from training.data import generated
+from training.data.crawl_settings import SnapshotRecipe
 from training.data.documents import open_documents, read_lines, write_lines
 from training.data.sources import checksum_of, expand, is_http, is_remote, open_uri, size_of
 from training.data.warc import Damage, Record, read_warc
 from training.job import Counts, DataError, Job, Outcome, Work
-from training.recipe import SnapshotRecipe
 from training.records import RecipeError
 from training.stages import SOURCES
 

@@ -29,11 +29,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from training.artifact import written
+from training.data.decontaminate_settings import DecontaminateRecipe
+from training.data.exam_settings import BenchmarkRecipe
 from training.data.grams import GramTable
 from training.data.ngrams import Hashes, ngram_hashes, word_hashes, words
 from training.data.sources import read_rows
 from training.job import DataError, Job, Outcome, Work
-from training.recipe import BenchmarkRecipe, DecontaminateRecipe
 
 ITEMS_FILE: Final = "items.parquet"
 INDEX_FILE: Final = "index.safetensors"

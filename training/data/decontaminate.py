@@ -29,11 +29,11 @@ import pyarrow.parquet as pq
 
 from training.artifact import SCRATCH_FOLDER, written
 from training.data.benchmarks import FORM, WITH_ANSWER, BenchmarkIndex, BenchmarkItem, load_index, part_name
+from training.data.decontaminate_settings import DecontaminateRecipe
 from training.data.documents import DocumentWriter, count_documents, document_files, extra_columns, read_tables
 from training.data.grams import Occurrences, Scanner, column_of
 from training.data.ngrams import Hashes, words_with_spans
 from training.job import Counts, Job, Outcome, Work
-from training.recipe import DecontaminateRecipe
 from training.runner import total_counts
 
 log = logging.getLogger(__name__)

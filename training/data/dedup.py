@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from training.data import signatures
+from training.data.dedup_settings import DedupRecipe
 from training.data.documents import (
     EXTRA_COLUMNS,
     DocumentWriter,
@@ -38,7 +39,6 @@ from training.data.documents import (
 from training.data.duplicates import EXACT, NEAR, REASONS, URL, Corpus, Flags, Orders, Verdicts, find_duplicates
 from training.data.edits import Edits, find_edits
 from training.job import Counts, DataError, Gate, Job, Outcome, Work
-from training.recipe import DedupRecipe
 
 log = logging.getLogger(__name__)
 

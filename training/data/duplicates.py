@@ -21,10 +21,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from training.data import signatures
+from training.data.dedup_settings import DedupRecipe
 from training.data.documents import open_documents, utf8_of
 from training.data.ngrams import Hashes, jaccard, ngram_set
 from training.job import Work
-from training.recipe import DedupRecipe
 
 log = logging.getLogger(__name__)
 

@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from training.data.dedup_settings import DedupRecipe
 from training.data.documents import utf8_of
 from training.data.duplicates import Corpus, Flags, Orders, Verdicts
 from training.data.ngrams import Hashes, mixed, word_hashes
-from training.recipe import DedupRecipe
 
 LINES, SUBSTRINGS = "repeated_lines", "repeated_substrings"
 # Up to here a text is gone through plainly: loading compiled loops costs more.

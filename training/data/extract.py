@@ -30,6 +30,7 @@ from training.accounts import Counted
 from training.data.archives import read_listing
 from training.data.digests import contradicts
 from training.data.documents import DocumentWriter, LineWriter, decompressed, document_id, open_documents
+from training.data.extract_settings import ExtractRecipe
 from training.data.html import Extracted, clean, day_of, is_html
 from training.data.isolation import BATCH_BYTES, BATCH_PAGES, Failure, Isolation, Page, isolation_for
 from training.data.responses import PayloadError, Response, parse_response, payload, without_chunks
@@ -37,7 +38,6 @@ from training.data.sources import checksum_of
 from training.data.terms import read_lists
 from training.data.warc import Damage, Record, read_warc
 from training.job import Counts, DataError, Job, Outcome, Work
-from training.recipe import ExtractRecipe
 from training.runner import total_counts
 
 DOCUMENT_TYPES = frozenset({"response", "resource", "conversion"})

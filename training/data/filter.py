@@ -16,9 +16,9 @@ from typing import Any
 
 from training.data import personal_data
 from training.data.documents import DocumentWriter, count_documents, document_files, extra_columns, read_documents
+from training.data.filter_settings import FilterRecipe
 from training.data.limits import COLUMNS_OF_RULE, KEPT, Page, make_decisions, page_of
 from training.job import Counts, DataError, Gate, Job, Outcome, Work
-from training.recipe import FilterRecipe
 from training.runner import total_counts
 
 SAMPLES_PER_REASON = 3

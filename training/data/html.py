@@ -17,9 +17,9 @@ from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
 from resiliparse.parse.html import HTMLTree
 
+from training.data.extract_settings import ExtractRecipe
 from training.data.language import identify
 from training.data.terms import Terms, terms_of
-from training.recipe import ExtractRecipe
 
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 NOT_HTML_MAGIC = (b"%PDF", b"\x89PNG", b"GIF8", b"\xff\xd8\xff", b"PK\x03\x04", b"\x1f\x8b", b"RIFF", b"\x00\x00\x00")

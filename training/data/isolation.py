@@ -26,10 +26,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
+from training.data.extract_settings import ExtractRecipe
 from training.data.html import Extracted, extract_html
 from training.data.terms import Terms
 from training.processes import die_with_parent
-from training.recipe import ExtractRecipe
 from training.records import write_record
 
 MEMORY_BYTES = 6 << 30  # of addresses, most of which are never touched: libraries map much

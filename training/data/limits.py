@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from training.data import toxicity
-from training.recipe import FilterRecipe
+from training.data.filter_settings import FilterRecipe
 
 KEPT = ""
 

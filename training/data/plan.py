@@ -18,11 +18,12 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from training.artifact import write_json, written
+from training.data.plan_settings import MixtureRecipe
 from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, RefusedInput, Work
 from training.pretrain import batches
+from training.pretrain.batch_settings import BatchesRecipe, BatchPhase
 from training.pretrain.batches import TOKENS, Plan, PlannedPhase, PlannedShard, PlannedSource, PlanRecord
 from training.pretrain.packing import Packing, best_fit, cut_documents, joined
-from training.recipe import BatchPhase, MixtureRecipe, PretrainRecipe
 from training.records import RecipeError, differing_from_defaults
 
 WEIGHTS_FILE = "weights.json"  # of `mixture_weights`
@@ -59,7 +60,7 @@ class Size(NamedTuple):
 def run(job: Job, work: Work) -> Outcome:
     """Make the plan of one recipe."""
     mixture = job.settings_as(MixtureRecipe, "mixture")
-    pretrain = job.settings_as(PretrainRecipe, "pretrain")
+    pretrain = job.settings_as(BatchesRecipe, "pretrain")
     tokenizer = job.input_of("tokenizer")
     inputs = job.inputs_of("token_shards")
     tokenizer_digest = tokenizer.digest
@@ -378,7 +379,7 @@ def _read_documents(
     )
 
 
-def _packings(documents: _Documents, pretrain: PretrainRecipe) -> dict[str, Packing]:
+def _packings(documents: _Documents, pretrain: BatchesRecipe) -> dict[str, Packing]:
     """The rows of each source, where the recipe packs."""
     if pretrain.packing == "end_to_end":
         return {}

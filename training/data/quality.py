@@ -30,9 +30,9 @@ from training.data.classifier import FastTextClassifier, LinearClassifier
 from training.data.documents import decompressed_text, document_files, read_documents
 from training.data.language import identify
 from training.data.perplexity import NgramModel
+from training.data.quality_settings import LabelledRecipe, QualityRecipe
 from training.data.sources import open_uri, read_rows
 from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Work
-from training.recipe import LabelledRecipe, QualityRecipe
 from training.records import RecipeError
 
 SUMMARY_FILE = "quality.json"

@@ -16,10 +16,10 @@ from typing import Any
 from training.data import heuristics, language, personal_data, toxicity
 from training.data.bad_words import has_bad_word, read_patterns
 from training.data.classifier import FastTextClassifier, LinearClassifier
+from training.data.filter_settings import FilterRecipe
 from training.data.limits import COLUMNS_OF_RULE, KEPT, Page, make_decisions, page_of
 from training.data.quality import QualityModels
 from training.data.wordtable import Words, table_of
-from training.recipe import FilterRecipe
 from training.records import RecipeError
 
 

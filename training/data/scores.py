@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 from training.artifact import written
 from training.data import personal_data
 from training.data.documents import count_documents, document_files, read_documents
+from training.data.filter_settings import FilterRecipe
 from training.data.limits import Page, page_of
 from training.data.quality import load_models
 from training.data.rules import MEASURED_BY_RULE, Rule, make_rules
 from training.job import Counts, InputArtifact, Job, Outcome, Work
-from training.recipe import FilterRecipe
 from training.runner import total_counts
 
 ROWS_PER_GROUP = 1000

@@ -31,10 +31,10 @@ import pyarrow as pa
 import xxhash
 
 from training.artifact import written
+from training.data.dedup_settings import DedupRecipe
 from training.data.documents import count_documents, document_files, open_documents, utf8_of
 from training.data.ngrams import Hashes, mixed, ngram_set
 from training.job import Counts, Job, Outcome, Work
-from training.recipe import DedupRecipe
 from training.runner import total_counts
 
 log = logging.getLogger(__name__)

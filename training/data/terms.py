@@ -19,8 +19,8 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from training.data.documents import decompressed_text
+from training.data.extract_settings import ExtractRecipe
 from training.data.sources import open_uri
-from training.recipe import ExtractRecipe
 
 DOCUMENT_ID = re.compile(r"[^/\s]+/[^/\s]+/\d{12}")
 REASON_CHARACTERS = re.compile(r"[^a-z0-9]+")

@@ -33,6 +33,7 @@ from tokenizers import Tokenizer
 
 from training.artifact import sha256_of, write_json, written
 from training.data.documents import bytes_of, count_documents, document_files, read_tables, utf8_of
+from training.data.tokenize_settings import ShardsRecipe
 from training.data.tokenizer import (
     CONFIG_FILE,
     HARD_STRINGS,
@@ -44,7 +45,6 @@ from training.data.tokenizer import (
     token_bytes,
 )
 from training.job import Counts, Gate, InputArtifact, Job, Outcome, Work
-from training.recipe import ShardsRecipe
 from training.runner import total_counts
 
 log = logging.getLogger(__name__)

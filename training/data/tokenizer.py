@@ -32,8 +32,8 @@ from training.data import unigram
 from training.data.documents import document_files, read_documents
 from training.data.ngrams import words
 from training.data.sources import open_uri
+from training.data.tokenizer_settings import TokenizerRecipe
 from training.job import Counts, DataError, Gate, Job, Outcome, Work
-from training.recipe import TokenizerRecipe
 
 log = logging.getLogger(__name__)
 

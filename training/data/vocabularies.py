@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from training.data.tokenizer import TOKENIZER_FILE, Sample, load_tokenizer, measure, reference_of, sample_files, study
+from training.data.tokenizer_settings import TokenizerRecipe
 from training.job import DataError, read_job
-from training.recipe import TokenizerRecipe
 from training.records import RecipeError
 
 

@@ -19,8 +19,8 @@ from typing import Any
 from training import numerics
 from training.data.documents import write_lines
 from training.data.sources import checksum_of, read_rows
+from training.generate.settings import SynthesisRecipe
 from training.job import Counts, DataError, InputArtifact, Job, Outcome, Work
-from training.recipe import SynthesisRecipe
 
 FOLDER = "synthetic"
 MODEL_FOLDER = "model"

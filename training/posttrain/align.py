@@ -15,12 +15,12 @@ from typing import Any
 
 from training.generate.sampler import Sampler, seeds_of
 from training.job import Counts, Gate, Job, Outcome, Work
+from training.posttrain.align_settings import AlignRecipe
 from training.posttrain.chat import Chat, template_digest
 from training.posttrain.fit import is_main_process, set_up_torch
 from training.posttrain.models import MODEL_FOLDER, load_tokenizer, right_padded, save_model
 from training.posttrain.pairs import read_pairs
 from training.posttrain.reward import Judge, token_scores
-from training.recipe import AlignRecipe
 from training.records import RecipeError
 
 JUDGED_PROMPTS = 64

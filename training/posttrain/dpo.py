@@ -17,6 +17,7 @@ from trl.trainer.dpo_trainer import DPOTrainer
 
 from training.job import Gate, Job, Work
 from training.posttrain.align import Trained
+from training.posttrain.align_settings import AlignRecipe
 from training.posttrain.chat import Chat
 from training.posttrain.fit import (
     Reporter,
@@ -31,7 +32,6 @@ from training.posttrain.fit import (
 )
 from training.posttrain.models import MODEL_FOLDER, right_padded
 from training.posttrain.pairs import EncodedPair, Pairs
-from training.recipe import AlignRecipe
 
 LN2_TOLERANCE = 1e-3
 LN2_PAIRS = 32

@@ -24,9 +24,9 @@ from training import numerics
 from training.artifact import manifest, sha256_of
 from training.files import Unsealed, read_sealed, write_sealed
 from training.job import Gate, Job, Work
+from training.posttrain.lora_settings import LoraRecipe
 from training.posttrain.models import load_model
 from training.posttrain.passed_through import check_passed_through
-from training.recipe import LoraRecipe
 from training.records import RecipeError
 from training.runner import StopRequested, stop_requests
 

@@ -27,7 +27,7 @@ from training.data.generated import is_generated
 from training.data.sources import checksum_of, read_rows
 from training.job import DataError, Job
 from training.posttrain.chat import Message
-from training.recipe import TextSourceRecipe
+from training.posttrain.source_settings import TextSourceRecipe
 from training.records import RecipeError
 
 Row = dict[str, Any]

@@ -10,14 +10,14 @@ from training.accounts import Counted
 from training.job import DataError, Job, Outcome, Work
 from training.posttrain.formats import CONVERSATION_READERS, PAIR_READERS, Row, label, records
 from training.posttrain.sorting import Sorter
-from training.recipe import SftRecipe, TextSourceRecipe
+from training.posttrain.source_settings import SourcesRecipe, TextSourceRecipe
 
 FILE = "instructions.jsonl"
 
 
 def run(job: Job, work: Work) -> Outcome:
     """Write the conversations of every source."""
-    sources = job.settings_as(SftRecipe, "sft").data
+    sources = job.settings_as(SourcesRecipe, "sft").data
     rows = Counted(records(sources, CONVERSATION_READERS | _CHOSEN_ANSWERS, job, "sft"))
     with Sorter(work.path, FILE) as sorter:
         for source, record in rows:

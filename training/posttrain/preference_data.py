@@ -14,8 +14,8 @@ from training.artifact import digest_of
 from training.job import DataError, Job, Outcome, Work
 from training.posttrain.formats import PAIR_READERS, Pair, label, records
 from training.posttrain.instructions import generator_of
+from training.posttrain.preference_settings import PreferencesRecipe
 from training.posttrain.sorting import Sorter
-from training.recipe import PreferencesRecipe
 
 TRAIN_FILE = "train.jsonl"
 HELD_OUT_FILE = "held_out.jsonl"

@@ -26,7 +26,7 @@ from training.posttrain.fit import (
 )
 from training.posttrain.models import MODEL_FOLDER, load_model, load_tokenizer, right_padded, save_model
 from training.posttrain.pairs import EncodedPair, Pairs, read_pairs
-from training.recipe import RewardRecipe
+from training.posttrain.reward_settings import RewardRecipe
 
 
 def run(job: Job, work: Work) -> Outcome:

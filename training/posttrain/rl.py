@@ -18,6 +18,7 @@ from datasets import Dataset
 from training.data.sources import read_rows
 from training.job import Counts, DataError, Gate, Job, Work
 from training.posttrain.align import Trained
+from training.posttrain.align_settings import AlignRecipe
 from training.posttrain.chat import Chat, Message
 from training.posttrain.fit import (
     Reporter,
@@ -33,7 +34,6 @@ from training.posttrain.formats import Row, Unusable, check_unchanged, messages_
 from training.posttrain.models import MODEL_FOLDER, right_padded
 from training.posttrain.pairs import Pairs
 from training.posttrain.reward import Judge, pair_scores, token_scores
-from training.recipe import AlignRecipe
 from training.records import RecipeError
 
 SCALE_PAIRS = 256  # pairs whose scores give the learned reward its unit

@@ -14,8 +14,7 @@ from math import prod
 from typing import Literal
 
 from training.pretrain.presets import PRESETS
-from training.pretrain.shape import ModelConfig
-from training.recipe import ModelRecipe
+from training.pretrain.shape import ModelConfig, ModelRecipe
 from training.records import read_record
 
 Optimizer = Literal["adamw", "muon", "adafactor", "lion", "sgd"]

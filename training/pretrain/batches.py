@@ -27,10 +27,10 @@ import numpy as np
 
 from training.artifact import sha256_of
 from training.job import InputArtifact, RefusedInput
+from training.pretrain.batch_settings import BatchPhase
 from training.pretrain.ledger import Ledger
 from training.pretrain.loss_mask import IGNORED
 from training.pretrain.packing import Packing, row_of
-from training.recipe import BatchPhase
 from training.records import read_record
 
 PLAN_FILE = "plan.json"

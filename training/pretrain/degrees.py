@@ -134,3 +134,35 @@ def _divisors(number: int) -> list[int]:
 
 def _either(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def micro_batches_in(
+    *, global_batch_tokens: int, sequence_length: int, micro_batch_tokens: int, data_parallel: int
+) -> int:
+    """Micro-batches that make up a global batch; 0 `micro_batch_tokens` means one for each `data_parallel` process.
+
+    The global batch and the length are the recipe's and fix the result; the other two are the profile's and fix only
+    how it is spread over the machine. Processes may take unequal numbers of them. Raises RecipeError when they do not
+    make up the batch, because rounding would train a different model than the recipe names, or when a process would
+    have none.
+    """
+    if data_parallel < 1:
+        raise RecipeError(f"{data_parallel} processes take rows; it must be at least 1")
+    if not micro_batch_tokens and global_batch_tokens % data_parallel:
+        raise RecipeError(
+            f"global_batch_tokens={global_batch_tokens} is not a multiple of data_parallel={data_parallel}, and"
+            " micro_batch_tokens=0 wants one micro-batch a process; name its tokens"
+        )
+    wanted = micro_batch_tokens or global_batch_tokens // data_parallel
+    if wanted % sequence_length or not wanted:
+        raise RecipeError(f"micro_batch_tokens={wanted} is not a multiple of sequence_length={sequence_length}")
+    count, remainder = divmod(global_batch_tokens, wanted)
+    if remainder or count == 0:
+        raise RecipeError(f"global_batch_tokens={global_batch_tokens} is not a multiple of micro_batch_tokens={wanted}")
+    if count < data_parallel:
+        raise RecipeError(
+            f"global_batch_tokens={global_batch_tokens} / micro_batch_tokens={wanted} = {count} micro-batches for"
+            f" {data_parallel} processes that take rows; lower micro_batch_tokens to"
+            f" {global_batch_tokens // data_parallel} or less"
+        )
+    return count

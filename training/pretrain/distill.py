@@ -22,7 +22,7 @@ from training.pretrain.loss import CHUNK, softcapped
 from training.pretrain.loss_mask import IGNORED
 from training.pretrain.model import Decoder
 from training.pretrain.parallel import World
-from training.recipe import DistillRecipe, PretrainRecipe
+from training.pretrain.settings import DistillRecipe, PretrainRecipe
 from training.records import RecipeError
 
 

@@ -34,6 +34,7 @@ from training.pretrain import export
 from training.pretrain.attention import attention_kind, document_mask
 from training.pretrain.batches import Plan, Sample, Shards, index, open_shards, read_plan, sample_ids
 from training.pretrain.checkpoint import Store, check_identity, data_identity, pack, pack_own, unpack
+from training.pretrain.doremi_settings import DoremiRecipe
 from training.pretrain.loss import next_token_loss, token_losses
 from training.pretrain.loss_mask import IGNORED
 from training.pretrain.memory import check_memory, needed_beside_reference
@@ -46,9 +47,9 @@ from training.pretrain.optim import (
     set_learning_rates,
 )
 from training.pretrain.parallel import World, own_device
+from training.pretrain.settings import AverageRecipe, PretrainRecipe
 from training.pretrain.shape import ModelConfig
 from training.pretrain.usage import memory_of
-from training.recipe import AverageRecipe, DoremiRecipe, PretrainRecipe
 from training.records import RecipeError, differing_from_defaults
 from training.runner import StopRequested, stop_requests
 

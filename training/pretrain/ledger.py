@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from training.files import Unsealed, read_sealed, write_json, write_sealed
-from training.recipe import SpikeRecipe
+from training.pretrain.spike_settings import SpikeRecipe
 from training.records import read_record, write_record
 
 LEDGER_FILE = "ledger.json"

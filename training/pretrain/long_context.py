@@ -17,12 +17,13 @@ from training.artifact import write_json
 from training.job import Gate, Job, Outcome, Work
 from training.pretrain import export
 from training.pretrain.batches import Plan, Shards, held_out_bytes, open_shards, read_plan
+from training.pretrain.long_context_settings import LongContextRecipe
 from training.pretrain.loop import Trainer
 from training.pretrain.model import DTYPES, Decoder
 from training.pretrain.needles import Needle, found_needles, haystack, haystack_sources, needles, scorer
 from training.pretrain.parallel import World, own_device
+from training.pretrain.settings import PretrainRecipe
 from training.pretrain.stage import MODEL_FOLDER, PLANS, trained
-from training.recipe import LongContextRecipe, PretrainRecipe
 from training.records import RecipeError
 
 FILE = "long_context.json"

@@ -45,9 +45,9 @@ from training.pretrain.optim import (
 )
 from training.pretrain.parallel import PARTS_OF_A_ROW, POSITIONS, ROWS, World, micro_batches
 from training.pretrain.pipeline import Pipeline
+from training.pretrain.settings import PretrainRecipe
 from training.pretrain.usage import peak_memory_bytes, said
 from training.progress import Progress
-from training.recipe import PretrainRecipe
 from training.records import differing_from_defaults, read_record, write_record
 from training.runner import StopRequested, stop_requests
 

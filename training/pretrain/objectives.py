@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from training.pretrain.loss_mask import IGNORED
-from training.recipe import FILL_TOKENS, MASK_TOKEN, ObjectiveRecipe, sentinel_token
+from training.pretrain.settings import FILL_TOKENS, MASK_TOKEN, ObjectiveRecipe, sentinel_token
 from training.records import RecipeError
 
 NO_DOCUMENT = -1

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from training.pretrain.experts import Experts
 from training.pretrain.model import MLP, Attention, Decoder
-from training.recipe import AverageRecipe, PretrainRecipe
+from training.pretrain.settings import AverageRecipe, PretrainRecipe
 
 if TYPE_CHECKING:
     from training.pretrain.mesh import Pieces

@@ -15,9 +15,8 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from training.pretrain.degrees import AXES, Degrees
+from training.pretrain.degrees import AXES, Degrees, micro_batches_in
 from training.pretrain.lanes import Lanes
-from training.recipe import micro_batches_in
 
 POSITIONS = ("context", "tensor")
 ROWS = ("replicate", "shard", "expert")

@@ -220,3 +220,56 @@ class ModelConfig:
             if experts.balancing == "bias":
                 found.append("experts.balancing bias: Qwen3-MoE chooses experts without one")
         return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelRecipe:
+    """The decoder's shape. The vocabulary is the tokenizer's.
+
+    In a recipe file `preset` may name a known shape (`training/pretrain/presets.py`); its fields are put in place while
+    the file is read, under those that the file gives itself.
+    """
+
+    width: int
+    layers: int
+    heads: int
+    kv_heads: int
+    mlp_width: int
+    max_length: int
+    head_width: int = 0  # 0: width / heads
+    rope_theta: float = 10_000.0
+    rope_scaling: RotaryScaling = field(default_factory=RotaryScaling)
+    norm_epsilon: float = 1e-5
+    qk_norm: bool = False
+    tied_embeddings: bool = True
+    activation: Literal["swiglu", "relu2"] = "swiglu"
+    window: int = 0  # positions that a windowed layer looks back, itself included; 0: no windows
+    window_pattern: tuple[Literal["full", "window"], ...] = ("full",)  # repeated over the layers
+    logit_softcap: float = 0.0
+    experts: ExpertLayers = field(default_factory=ExpertLayers)
+
+    def __post_init__(self) -> None:
+        self.shape(vocab_size=1)
+
+    def shape(self, *, vocab_size: int) -> ModelConfig:
+        """The decoder's shape over a vocabulary. RecipeError when it does not fit together."""
+        return ModelConfig(
+            vocab_size=vocab_size,
+            width=self.width,
+            layers=self.layers,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            mlp_width=self.mlp_width,
+            max_length=self.max_length,
+            head_width=self.head_width,
+            rope_theta=self.rope_theta,
+            rope_scaling=self.rope_scaling,
+            qk_norm=self.qk_norm,
+            tied=self.tied_embeddings,
+            norm_eps=self.norm_epsilon,
+            activation=self.activation,
+            window=self.window,
+            window_pattern=self.window_pattern,
+            logit_softcap=self.logit_softcap,
+            experts=self.experts,
+        )

@@ -37,11 +37,11 @@ from training.pretrain.memory import check_memory, needed_to_train
 from training.pretrain.model import Decoder, initialise
 from training.pretrain.objectives import Objective
 from training.pretrain.parallel import World, joined_world
-from training.pretrain.shape import ModelConfig
+from training.pretrain.settings import PretrainRecipe
+from training.pretrain.shape import ModelConfig, ModelRecipe
 from training.pretrain.sidecars import Sidecars
 from training.pretrain.usage import memory_of
 from training.pretrain.watchdog import watched
-from training.recipe import ModelRecipe, PretrainRecipe
 from training.records import RecipeError
 
 log = logging.getLogger(__name__)

@@ -15,11 +15,11 @@ import pytest
 from tests.training.data import chain
 from training.artifact import check_input
 from training.data.archives import read_listing, source_files
+from training.data.crawl_settings import SnapshotRecipe
 from training.data.documents import read_lines
 from training.data.download import Manners, fetch
 from training.data.kitchen.settings import KitchenWorld
 from training.job import DataError, InputArtifact
-from training.recipe import SnapshotRecipe
 from training.records import RecipeError
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from tests.training.data import chain
 from training.data.benchmarks import bare_question, build_index, load_index, read_items
+from training.data.decontaminate_settings import DecontaminateRecipe
+from training.data.exam_settings import BenchmarkRecipe
 from training.job import DataError
-from training.recipe import BenchmarkRecipe, DecontaminateRecipe
 
 
 def file_of(folder: Path, rows: list[dict[str, Any]]) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from training.data import blocks, markup, native
+from training.data.extract_settings import ExtractRecipe
 from training.data.html import extract_html, prose_characters
-from training.recipe import ExtractRecipe
 
 SETTINGS = ExtractRecipe(extractor="blocks")
 SENTENCES = "The dough rests in a bowl until it has doubled in size, which takes an hour. " * 3

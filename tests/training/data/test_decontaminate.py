@@ -17,9 +17,10 @@ from training import artifact
 from training.data import grams
 from training.data.benchmarks import BenchmarkIndex, build_index, read_items
 from training.data.decontaminate import Hit, find_matches, scan
+from training.data.decontaminate_settings import DecontaminateRecipe
+from training.data.exam_settings import BenchmarkRecipe
 from training.data.grams import Scanner, column_of
 from training.job import InputArtifact, read_job
-from training.recipe import BenchmarkRecipe, DecontaminateRecipe
 from training.runner import run_job
 from training.stages import STAGES
 

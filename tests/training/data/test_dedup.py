@@ -18,13 +18,15 @@ import pytest
 from tests.training.data import chain
 from training.data import duplicates, signatures
 from training.data.archives import source_files
+from training.data.crawl_settings import SnapshotRecipe
+from training.data.dedup_settings import DedupRecipe
 from training.data.extract import _response
+from training.data.extract_settings import ExtractRecipe
 from training.data.html import extract_html
 from training.data.ngrams import jaccard, ngram_set, words
 from training.data.responses import payload
 from training.data.warc import Record, read_warc
 from training.job import DataError, InputArtifact
-from training.recipe import DedupRecipe, ExtractRecipe, SnapshotRecipe
 
 # Eleven words once the hyphen separates two; seven 5-grams each, six shared: similarity 6/8.
 LEFT = "Bake the well-risen loaf until its crust sounds hollow below"

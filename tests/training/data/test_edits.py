@@ -12,8 +12,9 @@ import pytest
 from tests.training.data import chain
 from tests.training.data.test_dedup import deduplicated
 from training.data import edits, substrings
+from training.data.dedup_settings import DedupRecipe
 from training.job import InputArtifact
-from training.recipe import DedupRecipe, RecipeError
+from training.records import RecipeError
 
 
 def kept_texts(item: InputArtifact) -> list[str]:

@@ -24,13 +24,14 @@ import zstandard
 from tests.training.data import chain
 from training.artifact import sha256_of
 from training.data.archives import source_files
+from training.data.crawl_settings import SnapshotRecipe
 from training.data.documents import document_files, read_lines
 from training.data.extract import _check_digests, _response
+from training.data.extract_settings import ExtractRecipe
 from training.data.kitchen.settings import KitchenWorld
 from training.data.responses import PayloadError
 from training.data.warc import Record, read_warc
 from training.job import DataError, InputArtifact
-from training.recipe import ExtractRecipe, SnapshotRecipe
 
 WORDS = "The dough rests in a bowl until it has doubled in size, which takes an hour. " * 3
 PAGE = f"<html lang=en><head><title>Bread</title></head><body><h1>Bread</h1><p>{WORDS}</p></body></html>".encode()

@@ -7,13 +7,14 @@ import pytest
 from tests.training.data import chain
 from training import artifact
 from training.data.filter import shown
+from training.data.filter_settings import FilterRecipe
 from training.data.heuristics import refinedweb_lines
 from training.data.kitchen.settings import KitchenWorld
 from training.data.limits import KEPT
 from training.data.quality import BucketedNgrams, QualityModels
+from training.data.quality_settings import QualityRecipe, ToxicityRecipe
 from training.data.rules import judge, make_rules
 from training.job import DataError
-from training.recipe import FilterRecipe, QualityRecipe, ToxicityRecipe
 from training.records import RecipeError
 
 GOOD = """The baker gets up long before the sun and lights the oven while the village sleeps.

@@ -11,10 +11,10 @@ from benchmarks.datatrove_filters import RULES, judged
 from tests.training.data import chain
 from training.data import wordtable
 from training.data.chunks import code_points
+from training.data.filter_settings import FilterRecipe
 from training.data.rules import judge, make_rules
 from training.data.sources import read_rows
 from training.data.wordtable import WordTable, _sentences
-from training.recipe import FilterRecipe
 
 STOCK = FilterRecipe(rules=RULES)
 EACH = {rule: FilterRecipe(rules=(rule,)) for rule in RULES}
@@ -121,11 +121,11 @@ def test_listed_words_are_found_as_by_datatroves_block(code, tmp_path, monkeypat
 
 @pytest.mark.data
 def test_crawled_pages_in_several_languages_are_judged_as_by_datatrove():
+    from training.data.extract_settings import ExtractRecipe
     from training.data.html import extract_html
     from training.data.language import identify
     from training.data.responses import parse_response, payload
     from training.data.warc import Record, read_warc
-    from training.recipe import ExtractRecipe
 
     path = Path(os.environ["PEDIGREE_DATA"], "crawl/snapshot-1/web-04-00000.warc.gz")
     found = []

@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks import extraction
 from tests.training.data.real import real_page
+from training.data.extract_settings import ExtractRecipe
 from training.data.html import clean, day_of, decode, extract_html, is_html, may_be_deeper, union
-from training.recipe import ExtractRecipe
 
 SETTINGS = ExtractRecipe()
 EXTRACTORS = get_args(get_type_hints(ExtractRecipe)["extractor"])

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from training.data.extract_settings import ExtractRecipe
 from training.data.html import extract_html
 from training.data.isolation import Failure, Isolation, Page
-from training.recipe import ExtractRecipe
 
 SETTINGS = ExtractRecipe()
 PROSE = b"<p>" + b"The dough rests in a bowl until it has doubled in size, which takes an hour. " * 5 + b"</p>"

@@ -12,9 +12,9 @@ import pytest
 import xxhash
 
 from training.data import duplicates, minhash, signatures, words
+from training.data.dedup_settings import DedupRecipe
 from training.data.documents import utf8_of
 from training.data.ngrams import ngram_set, word_hashes
-from training.recipe import DedupRecipe
 
 # Letters that fold to several, that join what stands before them, marks that change places, scripts without spaces.
 ODD = "abXY'’_- é\u0301\u0323\u0327ßΣςσİıﬁ½Kकि्न日ไิท가각ᄀ\u1161\u11a8\u0300\u093c\u094d😀Жж"

@@ -13,8 +13,11 @@ from tests.training.data import chain
 from tests.training.pretrain import tiny
 from training.data import plan as plan_stage
 from training.data.plan import Size, plan_phases, realized_shares
+from training.data.plan_settings import MixturePhaseRecipe, MixtureRecipe
+from training.data.tokenize_settings import ShardsRecipe
 from training.pretrain import batches
-from training.recipe import BatchPhase, MixturePhaseRecipe, MixtureRecipe, PretrainRecipe, ShardsRecipe
+from training.pretrain.batch_settings import BatchPhase
+from training.pretrain.settings import PretrainRecipe
 from training.records import RecipeError
 
 LATE = MixturePhaseRecipe(start=0.75, weights={"books": 0.9, "web": 0.1})
@@ -153,7 +156,7 @@ def test_a_curriculum_goes_from_what_is_there_to_the_best_bucket(tmp_path):
     )
     mixture = MixtureRecipe(weights=asked[0], phases=later, max_epochs=100, held_out_fraction=0.1)
     pretrain = PretrainRecipe(tokens=160 * 256, sequence_length=32, global_batch_tokens=256, seed=3)
-    settings = {"mixture": mixture, "pretrain": pretrain}
+    settings = {"mixture": mixture, "pretrain": pretrain.batches}
     made = chain.run(tmp_path, "plan", "training_plan", "tiny", settings, [shards, tokenizer])
     plan = batches.read_plan(Path(made.path), digest=made.digest)
     bucket_of = {row["id"]: row["perplexity_bucket"] for row in rows}

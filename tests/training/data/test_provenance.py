@@ -9,9 +9,10 @@ import pytest
 
 from tests.training.data import chain
 from training.data import provenance
+from training.data.tokenize_settings import ShardsRecipe
 from training.data.tokenizer import load_tokenizer
+from training.data.tokenizer_settings import TokenizerRecipe
 from training.job import DataError, InputArtifact
-from training.recipe import ShardsRecipe, TokenizerRecipe
 
 TEXTS = [f"page {i} says bake the bread {'very ' * i}well" for i in range(12)]
 

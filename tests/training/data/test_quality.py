@@ -8,9 +8,9 @@ from training.data.kitchen.settings import KitchenWorld
 from training.data.language import model_path
 from training.data.perplexity import train
 from training.data.quality import load_models, page_sized
+from training.data.quality_settings import LabelledRecipe, NgramFileRecipe, QualityRecipe, ToxicityRecipe
 from training.data.sources import read_rows
 from training.job import DataError
-from training.recipe import LabelledRecipe, NgramFileRecipe, QualityRecipe, ToxicityRecipe
 from training.records import RecipeError
 
 REFERENCE = [

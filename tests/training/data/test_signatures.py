@@ -10,8 +10,8 @@ import pytest
 
 from tests.training.data import chain
 from training.data import signatures
+from training.data.dedup_settings import DedupRecipe
 from training.data.ngrams import jaccard, ngram_set, word_hashes, words, words_with_spans
-from training.recipe import DedupRecipe
 
 
 def test_words_are_equal_whatever_their_case_punctuation_and_unicode_form():

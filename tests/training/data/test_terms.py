@@ -9,10 +9,10 @@ from typing import get_args, get_type_hints
 import pytest
 
 from tests.training.data.real import real_page
+from training.data.extract_settings import ExtractRecipe
 from training.data.html import extract_html
 from training.data.responses import parse_response
 from training.data.terms import Terms, parse_list, read_lists, terms_of
-from training.recipe import ExtractRecipe
 
 PROSE = "<p>" + "The dough rests in a bowl until it has doubled in size, which takes an hour. " * 3 + "</p>"
 

@@ -14,9 +14,10 @@ import pytest
 
 from tests.training.data import chain
 from training.data import provenance, tokenize
+from training.data.tokenize_settings import ShardsRecipe
 from training.data.tokenizer import HARD_STRINGS, load_tokenizer
+from training.data.tokenizer_settings import TokenizerRecipe
 from training.job import DataError, InputArtifact
-from training.recipe import ShardsRecipe, TokenizerRecipe
 
 WORDS = "the oven bread flour water salt bake knead warm hour until golden brown crust 180 25 minutes".split()
 

@@ -13,8 +13,8 @@ from tokenizers import Tokenizer
 from tests.training.data import chain
 from training.artifact import check_input
 from training.data import tokenizer as stage
+from training.data.tokenizer_settings import TokenizerRecipe
 from training.job import DataError, InputArtifact, RefusedInput
-from training.recipe import TokenizerRecipe
 from training.records import RecipeError
 
 RECIPE = TokenizerRecipe(snapshots=("one",), vocabulary=400, min_bytes_per_token=1.0)

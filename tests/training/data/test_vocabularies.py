@@ -9,9 +9,9 @@ import pytest
 
 from tests.training.data import chain
 from tests.training.data.test_tokenizer import texts
+from training.data.tokenizer_settings import TokenizerRecipe
 from training.data.vocabularies import main, study_of
 from training.job import read_job
-from training.recipe import TokenizerRecipe
 from training.records import RecipeError
 
 

@@ -14,10 +14,12 @@ from assets.chain import CHAIN, input_partitions, partitions_of
 from assets.recipe_folders import load_recipe
 from tests.evaluation.conftest import commit, make_job, make_model
 from training.artifact import find
+from training.data.crawl_settings import SnapshotRecipe
 from training.data.documents import document_files, read_documents, read_lines, write_lines
+from training.data.extract_settings import ExtractRecipe
 from training.generate import synthetic
+from training.generate.settings import SynthesisRecipe
 from training.job import DataError, InputArtifact
-from training.recipe import ExtractRecipe, SnapshotRecipe, SynthesisRecipe
 from training.records import RecipeError, write_record
 from training.runner import run_job
 from training.stages import STAGES

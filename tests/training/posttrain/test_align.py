@@ -10,10 +10,10 @@ import torch
 
 from tests.training.posttrain import tiny
 from training.job import Work
+from training.posttrain.align_settings import AlignRecipe
 from training.posttrain.models import load_model
 from training.posttrain.rl import contains_answer, right_answer
 from training.progress import Progress, read_metrics
-from training.recipe import AlignRecipe
 from training.records import RecipeError, read_record
 
 DPO = {

@@ -7,7 +7,7 @@ import pytest
 from tests.training.posttrain import tiny
 from training.posttrain import formats
 from training.posttrain.formats import Damaged, Unusable
-from training.recipe import TextSourceRecipe
+from training.posttrain.source_settings import TextSourceRecipe
 
 
 def source(**fields) -> TextSourceRecipe:

@@ -18,8 +18,8 @@ from training.job import DataError, Work
 from training.posttrain import sft
 from training.posttrain.chat import Chat, Encoded, template
 from training.posttrain.models import load_model, load_tokenizer
+from training.posttrain.sft_settings import SftRecipe
 from training.progress import Progress, read_metrics
-from training.recipe import SftRecipe
 from training.records import RecipeError, read_record
 from training.runner import StopRequested
 

@@ -13,11 +13,13 @@ import pytest
 
 from tests.training.pretrain import tiny
 from training.data.plan import Size, effective_tokens, is_held_out, plan_phases, plan_sources
+from training.data.plan_settings import MixtureRecipe
 from training.job import RefusedInput
 from training.pretrain import batches
+from training.pretrain.batch_settings import BatchPhase
 from training.pretrain.loss_mask import IGNORED
 from training.pretrain.parallel import World, micro_batches
-from training.recipe import BatchPhase, MixtureRecipe, PretrainRecipe
+from training.pretrain.settings import PretrainRecipe
 from training.records import RecipeError
 
 

@@ -22,7 +22,7 @@ from training.pretrain.loss_mask import IGNORED  # noqa: E402
 from training.pretrain.memory import needed_to_train  # noqa: E402
 from training.pretrain.model import Decoder, initialise  # noqa: E402
 from training.pretrain.parallel import World  # noqa: E402
-from training.recipe import DistillRecipe  # noqa: E402
+from training.pretrain.settings import DistillRecipe  # noqa: E402
 from training.records import RecipeError  # noqa: E402
 
 ALONE = World(rank=0, size=1, device=torch.device("cpu"))

@@ -15,11 +15,13 @@ import torch
 
 from tests.training.pretrain import tiny
 from training.data import plan as plan_stage
+from training.data.plan_settings import MixtureRecipe
 from training.job import InputArtifact, RefusedInput
 from training.pretrain import doremi, stage
 from training.pretrain.batches import index, sample_ids
+from training.pretrain.doremi_settings import DoremiRecipe
 from training.pretrain.model import Decoder, initialise
-from training.recipe import DoremiRecipe, MixtureRecipe, PretrainRecipe
+from training.pretrain.settings import PretrainRecipe
 from training.records import RecipeError, write_record
 from training.runner import StopRequested
 
@@ -168,7 +170,7 @@ def test_the_plan_takes_the_weights(chain, found):
     weights = tiny.commit(folder, "mixture_weights", list(outcome.files))
     job = tiny.job_of(
         "plan",
-        {"mixture": chain.mixture, "pretrain": PRETRAIN},
+        {"mixture": chain.mixture, "pretrain": PRETRAIN.batches},
         (chain.shards, chain.tokenizer, weights),
         chain.root / "training_plan" / "weighted",
     )

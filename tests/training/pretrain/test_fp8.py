@@ -18,6 +18,7 @@ from tests.training.pretrain import tiny
 from training.pretrain import fp8, stage
 from training.pretrain.account import preset_shape
 from training.pretrain.attention import one_document
+from training.pretrain.batch_settings import BatchPhase
 from training.pretrain.degrees import Degrees
 from training.pretrain.fp8 import balance, check_fp8, check_gpu, fp8_product
 from training.pretrain.layers import linear
@@ -25,7 +26,6 @@ from training.pretrain.loop import Trainer
 from training.pretrain.model import Decoder, initialise
 from training.pretrain.parallel import World, make_world
 from training.pretrain.shape import ExpertLayers, ModelConfig
-from training.recipe import BatchPhase
 from training.records import RecipeError
 
 needs_torchao = pytest.mark.skipif(

@@ -21,8 +21,8 @@ from training.pretrain.bundle import BATCH_FILE, BUNDLE_FILE
 from training.pretrain.ledger import Entry, Ledger, Watched, deviation, keep_ledger, read_ledger, write_ledger
 from training.pretrain.loop import Diverged, Trainer, Watch, train
 from training.pretrain.parallel import World
+from training.pretrain.settings import SpikeRecipe
 from training.pretrain.sidecars import Sidecars
-from training.recipe import SpikeRecipe
 from training.records import RecipeError
 
 ALONE = World(rank=0, size=1, device=torch.device("cpu"))

@@ -16,9 +16,9 @@ from tests.training.pretrain.tiny import EOS, MODEL, PRETRAIN, TinyChain, commit
 from training.job import DataError  # noqa: E402
 from training.pretrain import export, long_context, stage  # noqa: E402
 from training.pretrain.attention import one_document  # noqa: E402
+from training.pretrain.long_context_settings import LongContextRecipe  # noqa: E402
 from training.pretrain.needles import Needle, found_needles, needles, scorer  # noqa: E402
 from training.pretrain.objectives import Batch, one_text  # noqa: E402
-from training.recipe import LongContextRecipe  # noqa: E402
 from training.records import RecipeError  # noqa: E402
 
 HAY = [ord("a") + i % 26 for i in range(500)]

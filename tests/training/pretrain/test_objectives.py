@@ -20,8 +20,8 @@ from training.pretrain.loss_mask import IGNORED
 from training.pretrain.model import Decoder, initialise
 from training.pretrain.objectives import Batch, Draws, Objective, corrupted, noise_mask, rearranged
 from training.pretrain.parallel import World
+from training.pretrain.settings import FILL_TOKENS, MASK_TOKEN, ObjectiveRecipe, sentinel_token
 from training.pretrain.shape import ModelConfig
-from training.recipe import FILL_TOKENS, MASK_TOKEN, ObjectiveRecipe, sentinel_token
 from training.records import RecipeError
 
 EOS, VOCABULARY = 0, 40

@@ -27,8 +27,8 @@ from training.pretrain.optim import (
     set_average_share,
     whole,
 )
+from training.pretrain.settings import AverageRecipe
 from training.pretrain.shape import ExpertLayers, ModelConfig
-from training.recipe import AverageRecipe
 
 CONFIG = ModelConfig(vocab_size=50, width=32, layers=2, heads=4, kv_heads=2, mlp_width=48, max_length=64)
 

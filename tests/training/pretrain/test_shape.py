@@ -14,8 +14,7 @@ from assets.recipe_folders import load_recipe
 from training.pretrain.export import hugging_face_config
 from training.pretrain.model import Decoder
 from training.pretrain.presets import PRESETS
-from training.pretrain.shape import ExpertLayers, ModelConfig, RotaryScaling
-from training.recipe import ModelRecipe
+from training.pretrain.shape import ExpertLayers, ModelConfig, ModelRecipe, RotaryScaling
 from training.records import RecipeError, read_record
 
 SMALL = {"vocab_size": 50, "width": 32, "layers": 3, "heads": 4, "kv_heads": 2, "mlp_width": 48, "max_length": 64}

@@ -29,9 +29,9 @@ from training.pretrain import checkpoint, export, stage
 from training.pretrain.batches import held_out_bytes
 from training.pretrain.loop import Diverged, Trainer, Watch, _utilization, train
 from training.pretrain.parallel import World
+from training.pretrain.settings import AverageRecipe
 from training.pretrain.shape import ExpertLayers
 from training.progress import read_metrics
-from training.recipe import AverageRecipe
 from training.records import RecipeError
 from training.runner import REQUEUE_EXIT_CODE, StopRequested, run_job
 from training.stages import STAGES

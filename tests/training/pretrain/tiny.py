@@ -14,11 +14,13 @@ import pyarrow.parquet as pq
 
 from training import artifact
 from training.data import plan as plan_stage
+from training.data.plan_settings import MixtureRecipe
 from training.job import InputArtifact, Job, Outcome, RunSettings, Work
+from training.pretrain.batch_settings import BatchPhase as BatchPhase
 from training.pretrain.batches import Plan, Shards, open_shards, read_plan
+from training.pretrain.settings import PretrainRecipe
+from training.pretrain.shape import ModelRecipe
 from training.progress import METRICS_FILE, Progress
-from training.recipe import BatchPhase as BatchPhase
-from training.recipe import MixtureRecipe, ModelRecipe, PretrainRecipe
 from training.records import write_record
 
 EOS = 0
@@ -172,7 +174,7 @@ class TinyChain:
         """Run the plan stage."""
         job = job_of(
             "plan",
-            {"mixture": self.mixture, "pretrain": self.pretrain},
+            {"mixture": self.mixture, "pretrain": self.pretrain.batches},
             (self.shards, self.tokenizer),
             self.root / "training_plan" / "p",
         )

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import pytest
+
+from training.pretrain.degrees import micro_batches_in
+from training.records import RecipeError
+
+
+@pytest.mark.parametrize("data_parallel", [1, 8, 1024])
+def test_the_same_recipe_spreads_over_any_machine(data_parallel):
+    sizes = {"global_batch_tokens": 2**22, "sequence_length": 1024, "micro_batch_tokens": 4096}
+    assert micro_batches_in(**sizes, data_parallel=data_parallel) * 4096 == 2**22
+    assert micro_batches_in(**{**sizes, "micro_batch_tokens": 0}, data_parallel=data_parallel) == data_parallel
+
+
+@pytest.mark.parametrize(("micro", "data_parallel"), [(4096, 1025), (3000, 1), (2**23, 1), (4096, 0), (0, 3)])
+def test_a_batch_that_does_not_divide_is_refused_with_the_arithmetic(micro, data_parallel):
+    with pytest.raises(RecipeError, match=r"\d+"):
+        micro_batches_in(
+            global_batch_tokens=2**22, sequence_length=1024, micro_batch_tokens=micro, data_parallel=data_parallel
+        )

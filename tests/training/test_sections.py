@@ -1,0 +1,82 @@
+"""An edit of the record of a section moves the code of the stages that read the section, and of no other stage."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import typing
+from collections.abc import Iterator
+
+import pytest
+
+from evaluation.stages import STAGES as EVALUATION_STAGES
+from training.closure import Code
+from training.recipe import Recipe
+from training.stages import STAGES
+
+POSTTRAINED = "instructions sft preferences reward align"
+
+# The stages that make something for the model, by the section that their code reads. `card` prints the whole recipe.
+READERS = {
+    "training.automation_settings": "",
+    "training.data.crawl_settings": "crawl extract",
+    "training.data.decontaminate_settings": "benchmarks decontaminate",
+    "training.data.dedup_settings": "sign dedup",
+    "training.data.exam_settings": "benchmarks decontaminate",
+    "training.data.extract_settings": "extract",
+    "training.data.filter_settings": "score filter",
+    "training.data.plan_settings": "plan",
+    "training.data.quality_settings": "quality score",
+    "training.data.tokenize_settings": "tokenize",
+    "training.data.tokenizer_settings": "tokenizer tokenize",
+    "training.evaluation_settings": "",
+    "training.generate.settings": "synthesize",
+    "training.ladder_settings": "",
+    "training.posttrain.align_settings": "align",
+    "training.posttrain.lora_settings": "sft reward align",
+    "training.posttrain.preference_settings": "preferences reward align",
+    "training.posttrain.reward_settings": "reward align",
+    "training.posttrain.sft_settings": "sft",
+    "training.posttrain.source_settings": POSTTRAINED,
+    "training.pretrain.batch_settings": "plan pretrain doremi extend",
+    "training.pretrain.doremi_settings": "doremi",
+    "training.pretrain.long_context_settings": "extend",
+    "training.pretrain.settings": "pretrain doremi extend",
+    "training.pretrain.shape": "pretrain doremi extend",
+    "training.pretrain.spike_settings": "plan pretrain doremi extend",
+    "training.promote_settings": "",
+    "training.recipe": "",
+    "training.recipes": "",
+}
+
+
+@pytest.fixture(scope="module")
+def code() -> Code:
+    """The code as it lies there."""
+    return Code()
+
+
+def test_an_edit_of_a_section_moves_the_stages_that_read_it_and_no_others(code):
+    closures = {name: set(code.closure(stage.module)) for name, stage in STAGES.items()}
+    read = {module: {name for name in closures if module in closures[name]} for module in READERS}
+    assert read == {module: set(names.split()) for module, names in READERS.items()}
+
+
+def test_of_all_stages_the_card_alone_reads_the_whole_recipe(code):
+    stages = {**STAGES, **EVALUATION_STAGES}
+    assert [name for name, stage in stages.items() if "training.recipe" in code.closure(stage.module)] == ["card"]
+
+
+def records_of(cls: type) -> Iterator[type]:
+    """A record and every record in its fields."""
+    yield cls
+    for hint in typing.get_type_hints(cls).values():
+        for inner in (hint, *typing.get_args(hint)):
+            if dataclasses.is_dataclass(inner):
+                yield from records_of(inner)
+
+
+def test_every_record_of_the_recipe_lives_in_a_module_of_the_table():
+    homes = {record.__module__ for record in records_of(Recipe)}
+    assert homes <= READERS.keys() | {"training.data.kitchen.settings"}
+    assert all(importlib.import_module(name) for name in READERS)

@@ -1,0 +1,30 @@
+"""The section `automation`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from training.records import RecipeError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AutomationRecipe:
+    """What the sensor and the schedule may rebuild of this recipe without a person. In no fingerprint, not inherited.
+
+    `corpus`: the assets of that group. `all`: every asset, and the promotion only with `promote`.
+    """
+
+    rebuild: Literal["none", "corpus", "all"] = "none"
+    promote: bool = False
+    node_hours_per_day: float = 0.0  # the budget: what automation's runs may take in any 24 hours
+
+    def __post_init__(self) -> None:
+        if self.promote and self.rebuild != "all":
+            raise RecipeError(f"automation.promote: true needs rebuild: all, got rebuild: {self.rebuild}")
+        if not 0 <= self.node_hours_per_day < float("inf"):
+            raise RecipeError(f"automation.node_hours_per_day={self.node_hours_per_day}; it must be 0 or more")
+        if self.rebuild == "none" and self.node_hours_per_day:
+            raise RecipeError("automation.node_hours_per_day: rebuild: none takes no node-hours; leave the budget at 0")
+        if self.rebuild != "none" and not self.node_hours_per_day:
+            raise RecipeError(f"automation.rebuild: {self.rebuild} needs a budget; set automation.node_hours_per_day")

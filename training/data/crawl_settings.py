@@ -1,0 +1,39 @@
+"""The section `snapshots`: which crawl snapshots, or collections of text, are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from training.names import check_name
+from training.records import RecipeError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SnapshotRecipe:
+    """One crawl snapshot, or one collection of already extracted text. It is a partition; its files are not.
+
+    `source` says what is read: `kitchen` (generated), `warc` (folder, glob or fsspec URLs), `parquet` or `jsonl`
+    (already
+    extracted text), `commoncrawl` (`crawl` id and the WARC files numbered `first_file` … of its listing).
+    """
+
+    name: str
+    source: Literal["kitchen", "warc", "parquet", "jsonl", "commoncrawl"]
+    label: str = "web"  # the mixture weighs documents by it
+    paths: tuple[str, ...] = ()
+    text_field: str = "text"
+    url_field: str = "url"
+    crawl: str = ""
+    first_file: int = 0
+    num_files: int = 1
+    base_url: str = "https://data.commoncrawl.org/"
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "snapshots.name")
+        if self.source in ("warc", "parquet", "jsonl") and not self.paths:
+            raise RecipeError(
+                f"snapshots.{self.name}.paths: empty; source {self.source!r} needs at least one path, glob or URL"
+            )
+        if self.source == "commoncrawl" and not self.crawl:
+            raise RecipeError(f"snapshots.{self.name}.crawl: empty; name a crawl such as CC-MAIN-2024-22")

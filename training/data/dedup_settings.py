@@ -1,0 +1,44 @@
+"""The section `dedup`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from training.records import RecipeError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DedupRecipe:
+    """Exact and near-duplicate removal; a document goes if and only if a verified near-duplicate with a smaller id
+    exists.
+
+    Source: MinHash LSH; 5-word n-grams, 14 buckets of 8 hashes are FineWeb's (arXiv 2406.17557). Every candidate
+    pair is verified.
+    """
+
+    enabled: bool = True
+    ngram_words: int = 5
+    buckets: int = 14
+    hashes_per_bucket: int = 8
+    min_similarity: float = 0.7  # Jaccard of the n-gram sets, in [0, 1]
+    min_kept_fraction: float = 0.0  # gate, per source and language
+    urls: bool = False  # also remove a document whose normalized URL an earlier one has
+    # Then, in the documents that stay, among so many of a snapshot at a time (Llama 3's line rule: 6 in 30 million):
+    group_documents: int = 30_000_000
+    line_unit: Literal["line", "paragraph"] = "line"
+    max_line_copies: int = 0  # a line that occurs more often is cut everywhere; 0: lines are not counted
+    min_substring_bytes: int = 0  # a run of so many bytes that occurred before is cut; 0: not looked for
+
+    def __post_init__(self) -> None:
+        if self.group_documents < 1 or min(self.max_line_copies, self.min_substring_bytes) < 0:
+            raise RecipeError(
+                f"dedup: group_documents={self.group_documents} must be at least 1, max_line_copies="
+                f"{self.max_line_copies} and min_substring_bytes={self.min_substring_bytes} at least 0"
+            )
+        if self.buckets < 1 or self.hashes_per_bucket < 1 or self.ngram_words < 1:
+            raise RecipeError(
+                f"dedup: ngram_words={self.ngram_words}, buckets={self.buckets}, "
+                f"hashes_per_bucket={self.hashes_per_bucket};"
+                " each must be at least 1"
+            )

@@ -1,0 +1,106 @@
+"""The section `quality`: models that score text, and the texts that they are trained and measured on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from training.names import check_name
+from training.records import RecipeError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToxicityRecipe:
+    """A classifier that tells toxic texts from others: linear, of hashed word n-grams, trained on two named sets."""
+
+    positive: tuple[str, ...] = ()  # URIs of toxic texts; empty: no model
+    negative: tuple[str, ...] = ()  # of others, as like them as can be had in everything else
+    positive_field: str = "text"
+    negative_field: str = "text"
+    buckets: int = 65_536
+    min_auc: float = 0.8  # gate on held-out texts
+
+    def __post_init__(self) -> None:
+        if bool(self.positive) != bool(self.negative) or self.buckets < 2:
+            raise RecipeError(
+                f"quality.toxicity: {len(self.positive)} positive and {len(self.negative)} negative sets, which come"
+                f" together or not at all; buckets={self.buckets} (at least 2)"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelledRecipe:
+    """Texts that people called good or not. The classifier is measured on them and never trained on them."""
+
+    name: str
+    positive: tuple[str, ...] = ()  # URIs of good texts
+    negative: tuple[str, ...] = ()  # of others
+    text_field: str = "text"
+    label_field: str = ""  # of rows in files that hold both kinds: only those with a side's label are that side's
+    positive_label: str = "1"
+    negative_label: str = "0"
+    min_auc: float = 0.6  # gate
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "quality.labelled.name")
+        if not self.positive or not self.negative:
+            raise RecipeError(
+                f"quality.labelled.{self.name}: {len(self.positive)} positive and {len(self.negative)} negative sets;"
+                " both are needed (with label_field they may name the same file)"
+            )
+        if self.label_field and self.positive_label == self.negative_label:
+            raise RecipeError(f"quality.labelled.{self.name}: both labels are {self.positive_label!r}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NgramFileRecipe:
+    """An n-gram model that is taken as it is: an ARPA file, plain or .gz or .zst."""
+
+    uri: str
+    language: str = ""  # one of `ngram_languages`, or "" where there are none
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QualityRecipe:
+    """Models that judge text, trained by the pipeline on what the recipe names for them.
+
+    An n-gram model of the reference texts (perplexity) and a linear classifier of hashed word n-grams (reference
+    against `negative`, or a sample of `snapshots`).
+    """
+
+    reference: tuple[str, ...] = ()  # URIs of texts that are known to be good
+    reference_field: str = "text"
+    negative: tuple[str, ...] = ()  # URIs of the classifier's negatives; empty: the sample of `snapshots`
+    negative_field: str = "text"
+    snapshots: tuple[str, ...] = ()  # the sample that the buckets part in three, and the negatives, are of these
+    negatives: int = 2000  # pages in the sample
+    labelled: tuple[LabelledRecipe, ...] = ()  # held-out sets of their own, each with a gate
+    ngram_order: int = 3
+    ngram_languages: tuple[str, ...] = ()  # each with a model and buckets of its own; empty: one model for all
+    ngram_files: tuple[NgramFileRecipe, ...] = ()  # models to take instead of estimating them
+    classifier_buckets: int = 65_536
+    classifier_model: str = ""  # URI of a fastText model to use instead of training one; "": train it
+    classifier_label: str = "__label__hq"  # of that model, for good text
+    held_out_fraction: float = 0.1
+    min_auc: float = 0.6  # gate on held-out documents
+    toxicity: ToxicityRecipe = field(default_factory=ToxicityRecipe)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.ngram_order <= 6 or self.negatives < 1 or self.classifier_buckets < 2:
+            raise RecipeError(
+                f"quality: ngram_order={self.ngram_order} (1 to 6), negatives={self.negatives} (at least 1),"
+                f" classifier_buckets={self.classifier_buckets} (at least 2)"
+            )
+        for name in ("classifier_model", "negative", "labelled", "ngram_files"):
+            if getattr(self, name) and not self.reference:
+                raise RecipeError(f"quality.{name}: without effect; name texts in quality.reference")
+        given = [one.language for one in self.ngram_files]
+        if len(set(given)) != len(given) or not set(given) <= set(self.ngram_languages or ("",)):
+            raise RecipeError(
+                f"quality.ngram_files: languages {given}; each once, and one of ngram_languages"
+                f" ({', '.join(self.ngram_languages) or 'none are named, so only an empty one is possible'})"
+            )
+        names = [labelled.name for labelled in self.labelled]
+        if len(set(names)) != len(names):
+            raise RecipeError(f"quality.labelled: {', '.join(names)}; each name at most once")
+        if not 0 < self.held_out_fraction < 1:
+            raise RecipeError(f"quality.held_out_fraction={self.held_out_fraction}; it must lie between 0 and 1")

@@ -1,0 +1,42 @@
+"""The section `synthesis`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from training.records import RecipeError
+
+GeneratorAsset = Literal["base_model", "long_context_model", "sft_model", "aligned_model"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SynthesisRecipe:
+    """Text that a model of this recipe writes, for other recipes to train on; none without `prompts`."""
+
+    prompts: str = ""  # URI of rows with a text in `prompt_field`; empty: nothing is written
+    prompt_field: str = "prompt"
+    prompt_words: int = 0  # only so many words of it; 0: all
+    template: str = "{prompt}"  # what is asked; {prompt} stands for the row's text
+    limit: int = 0  # prompts; 0: all
+    generator: GeneratorAsset = "base_model"
+    texts_per_prompt: int = 1
+    temperature: float = 0.8  # 0: the likeliest token
+    top_p: float = 1.0  # below 1: only from the likeliest tokens that together have that probability
+    max_new_tokens: int = 128
+    batch_size: int = 32
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if "{prompt}" not in self.template:
+            raise RecipeError(f"synthesis.template={self.template!r}; it must hold {{prompt}}")
+        if min(self.prompt_words, self.limit, self.temperature) < 0 or not 0 < self.top_p <= 1:
+            raise RecipeError(
+                f"synthesis: prompt_words={self.prompt_words}, limit={self.limit} and temperature={self.temperature}"
+                f" may not be negative; top_p={self.top_p} must be above 0, to 1"
+            )
+        if min(self.texts_per_prompt, self.max_new_tokens, self.batch_size) < 1:
+            raise RecipeError(
+                f"synthesis: texts_per_prompt={self.texts_per_prompt}, max_new_tokens={self.max_new_tokens} and"
+                f" batch_size={self.batch_size} must be at least 1"
+            )

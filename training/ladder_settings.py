@@ -1,0 +1,44 @@
+"""The section `ladder`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from training.names import check_name
+from training.records import RecipeError
+
+MIN_RUNGS = 6  # of a scaling ladder
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RungRecipe:
+    """One small model of a scaling ladder: where it differs from the recipe's own."""
+
+    name: str
+    width: int
+    layers: int
+    heads: int
+    kv_heads: int
+    mlp_width: int
+    tokens: int
+    global_batch_tokens: int = 0  # 0: as `pretrain`
+    learning_rate: float = 0.0  # 0: as `pretrain`
+    muon_learning_rate: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LadderRecipe:
+    """Small models on the recipe's data, from which the loss of larger ones is foretold (arXiv 2203.15556)."""
+
+    rungs: tuple[RungRecipe, ...] = ()
+    bootstrap: int = 200  # resamplings of the rungs behind each interval
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        names = [rung.name for rung in self.rungs]
+        for name in names:
+            check_name(name, "ladder.rungs: name")
+        if len(set(names)) != len(names):
+            raise RecipeError(f"ladder.rungs: names must be different, got {', '.join(names)}")
+        if 0 < len(names) < MIN_RUNGS:
+            raise RecipeError(f"ladder.rungs: {len(names)} of them; a fit of five numbers needs at least {MIN_RUNGS}")

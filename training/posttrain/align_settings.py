@@ -1,0 +1,46 @@
+"""The section `align`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from training.posttrain.lora_settings import LoraRecipe
+from training.records import RecipeError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AlignRecipe:
+    """Alignment: `dpo` on the preferences, or `grpo` / `rloo` against the reward model and verifiable rewards."""
+
+    method: Literal["dpo", "grpo", "rloo"] = "dpo"
+    learning_rate: float = 5e-5
+    beta: float = 0.1
+    epochs: float = 1.0
+    batch_size: int = 32
+    max_length: int = 256
+    prompts: str = ""  # URI of prompts for RL; empty: the preference prompts
+    max_steps: int = 0  # RL: optimizer steps; 0: by epochs
+    num_generations: int = 8
+    max_new_tokens: int = 32
+    verifiable_reward_weight: float = 0.0  # share of the reward that checks the answer itself
+    precision: Literal["bf16", "fp32"] = "bf16"
+    lora: LoraRecipe = field(default_factory=LoraRecipe)
+    trl: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.method == "dpo":
+            for name, unset in (("prompts", ""), ("max_steps", 0), ("verifiable_reward_weight", 0.0)):
+                if getattr(self, name) != unset:
+                    raise RecipeError(
+                        f"align.{name}={getattr(self, name)!r} has no effect with method dpo;"
+                        " remove it, or use grpo or rloo"
+                    )
+        elif self.batch_size % self.num_generations:
+            raise RecipeError(
+                f"align.batch_size={self.batch_size} answers a step,"
+                f" not a multiple of num_generations={self.num_generations}"
+            )
+        if not 0 <= self.verifiable_reward_weight <= 1:
+            raise RecipeError(f"align.verifiable_reward_weight={self.verifiable_reward_weight} must be between 0 and 1")

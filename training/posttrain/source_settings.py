@@ -1,0 +1,27 @@
+"""Rows of conversations and preference pairs, as the sections `sft` and `preferences` name them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextSourceRecipe:
+    """Rows for post-training: a URI and how its columns become messages or preference pairs (`format`)."""
+
+    uri: str
+    format: Literal[
+        "messages", "prompt_answer", "question_answer", "instances", "dialogue_tree", "chosen_rejected", "hh"
+    ] = "messages"
+    prompt_field: str = "prompt"
+    answer_field: str = "answer"
+    limit: int = 0
+    generator: str = ""  # who wrote the answers, where the rows do not say
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourcesRecipe:
+    """The field of `sft` that the conversations are made from; how a model is trained on them is not in it."""
+
+    data: tuple[TextSourceRecipe, ...]

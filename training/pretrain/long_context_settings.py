@@ -1,0 +1,47 @@
+"""The section `long_context`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from training.pretrain.shape import RotaryScaling
+from training.records import RecipeError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LongContextRecipe:
+    """Training that goes on from the base model in longer rows; none when `tokens` is 0.
+
+    What is not here is as in `pretrain`. Afterwards sentences hidden in held-out text are asked for (needles), and
+    held-out bits per byte at the base model's length are compared with what they were before.
+    """
+
+    tokens: int = 0  # the whole budget; 0: the base model is not trained on
+    sequence_length: int = 0
+    global_batch_tokens: int = 0
+    rope_theta: float = 0.0  # 0: as `model`
+    rope_scaling: RotaryScaling = field(default_factory=RotaryScaling)  # none: as `model`
+    across_documents: bool = False  # the documents of a row are one text, and see each other
+    learning_rate: float = 0.0  # 0: as `pretrain`
+    muon_learning_rate: float = 0.0
+    min_loss_fall: float = -0.1  # gate, nats per token: what was learned before may stay where it was
+    max_short_rise: float = 0.02  # gate: share by which bits per byte at the base model's length may rise
+    needles: int = 8  # hidden sentences at each depth
+    needle_depths: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)  # 0: at the beginning
+    needle_choices: int = 5  # values to choose from, the hidden one included
+    min_needle_score: float = 0.5  # gate: share of needles found at the new length
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.tokens and min(self.sequence_length, self.global_batch_tokens) < 1:
+            raise RecipeError(
+                f"long_context: tokens={self.tokens} needs sequence_length={self.sequence_length} and"
+                f" global_batch_tokens={self.global_batch_tokens} of at least 1"
+            )
+        if min(self.needles, self.needle_choices - 1, len(self.needle_depths)) < 1:
+            raise RecipeError(
+                f"long_context: needles={self.needles} (at least 1), needle_choices={self.needle_choices} (at least 2),"
+                f" needle_depths={list(self.needle_depths)} (at least one)"
+            )
+        if not all(0 <= depth <= 1 for depth in self.needle_depths):
+            raise RecipeError(f"long_context.needle_depths={list(self.needle_depths)}; from 0 (beginning) to 1 (end)")

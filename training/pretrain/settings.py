@@ -1,0 +1,167 @@
+"""The section `pretrain`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Literal
+
+from training.pretrain.batch_settings import BatchesRecipe, BatchPhase
+from training.pretrain.spike_settings import SpikeRecipe
+from training.records import RecipeError
+
+FILL_TOKENS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
+
+MASK_TOKEN = "<|mask|>"
+
+
+def sentinel_token(number: int) -> str:
+    """The token that stands for span `number` (from 0) of a corrupted text."""
+    return f"<|sentinel_{number}|>"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ObjectiveRecipe:
+    """What is predicted from what; `training/pretrain/objectives.py` says how, with the papers.
+
+    The tokens that a kind needs must be among `tokenizer.special_tokens`.
+    """
+
+    kind: Literal["causal", "fill_in_the_middle", "masked", "prefix", "span_corruption"] = "causal"
+    fill_rate: float = 0.5  # fill_in_the_middle: share of documents that are rearranged
+    suffix_first_rate: float = 0.5  # … and of these, share that begin with the suffix
+    noise_fraction: float = 0.15  # masked, span_corruption: share of tokens
+    mean_span: float = 3.0  # span_corruption: tokens
+    across_documents: bool = False  # causal: the documents of a row are one text, and see each other
+
+    def __post_init__(self) -> None:
+        if self.across_documents and self.kind != "causal":
+            raise RecipeError(f"pretrain.objective.across_documents: {self.kind} rewrites each document by itself")
+        for name in ("fill_rate", "suffix_first_rate", "noise_fraction"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise RecipeError(f"pretrain.objective.{name}={getattr(self, name)}; it must lie between 0 and 1")
+        if self.mean_span < 1:
+            raise RecipeError(f"pretrain.objective.mean_span={self.mean_span}; it must be at least 1")
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether every position sees only what comes before it."""
+        return self.kind in ("causal", "fill_in_the_middle")
+
+    @property
+    def continues_text(self) -> bool:
+        """Whether the model learns to say how a text goes on."""
+        return self.kind in ("causal", "fill_in_the_middle", "prefix")
+
+    def special_tokens(self) -> tuple[str, ...]:
+        """The tokens without which the objective cannot be written."""
+        if self.kind == "fill_in_the_middle":
+            return FILL_TOKENS
+        if self.kind == "masked":
+            return (MASK_TOKEN,)
+        return (sentinel_token(0), sentinel_token(1)) if self.kind == "span_corruption" else ()
+
+    def inexpressible(self) -> tuple[str, ...]:
+        """Why no class of transformers runs the model as it was trained; empty if one does."""
+        return () if self.is_causal else (f"pretrain.objective {self.kind}: the classes see only what comes before",)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AverageRecipe:
+    """Whether the base model is a mean of the weights that training went through, instead of the last ones.
+
+    `ema` follows them at every step; `uniform` is the plain mean over the end of the run, as if checkpoints had been
+    averaged (arXiv 2306.03241). Training itself goes on from the last weights.
+    """
+
+    kind: Literal["none", "ema", "uniform"] = "none"
+    decay: float = 0.999  # ema: what a step leaves of the mean
+    fraction: float = 0.1  # uniform: share of the steps, at the end
+    every: int = 1  # uniform: steps between two that count
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.decay < 1 or not 0 < self.fraction <= 1 or self.every < 1:
+            raise RecipeError(
+                f"pretrain.average: decay={self.decay} (from 0, below 1), fraction={self.fraction} (above 0, to 1),"
+                f" every={self.every} (at least 1)"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DistillRecipe:
+    """A teacher whose probabilities the model learns beside the text (arXiv 1503.02531); none without `teacher`.
+
+    The loss is (1 - weight) times that of the next token plus weight · temperature² times the Kullback-Leibler
+    divergence of the model's softened probabilities from the teacher's.
+    """
+
+    teacher: str = ""  # made://base_model/RECIPE, or the folder of an artifact or model; with the same tokenizer
+    temperature: float = 1.0
+    weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.temperature <= 0 or not 0 < self.weight <= 1:
+            raise RecipeError(
+                f"pretrain.distill: temperature={self.temperature} must be above 0, weight={self.weight} above 0, to 1"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PretrainRecipe:
+    """How the base model is trained."""
+
+    tokens: int  # the whole budget
+    sequence_length: int
+    global_batch_tokens: int
+    batch_warmup: tuple[BatchPhase, ...] = ()  # before the rest, in shorter rows or smaller batches; of the budget
+    packing: Literal["end_to_end", "best_fit"] = "end_to_end"  # best_fit cuts no document that fits a row
+    objective: ObjectiveRecipe = field(default_factory=ObjectiveRecipe)
+    distill: DistillRecipe = field(default_factory=DistillRecipe)
+    optimizer: Literal["adamw", "muon", "adafactor", "lion", "sgd"] = "adamw"
+    learning_rate: float = 3e-3  # under Muon that of embeddings, norms, routers and head, which are AdamW's
+    muon_learning_rate: float = 0.02
+    beta1: float = 0.9  # AdamW, Lion
+    beta2: float = 0.95  # AdamW, Lion (whose paper takes 0.99)
+    momentum: float = 0.9  # SGD
+    weight_decay: float = 0.1  # of matrices; norm gains never decay
+    decay_embeddings: bool = True
+    schedule: Literal["cosine", "linear", "wsd"] = "cosine"
+    warmup_fraction: float = 0.02
+    decay_fraction: float = 0.2  # wsd: the share of steps over which the rate falls
+    final_learning_rate_fraction: float = 0.1
+    gradient_clip: float = 1.0
+    average: AverageRecipe = field(default_factory=AverageRecipe)
+    z_loss: float = 0.0  # weight of log²Z, which keeps logits from drifting; PaLM took 1e-4 (arXiv 2204.02311)
+    precision: Literal["bf16", "fp32", "fp8"] = "bf16"  # fp8: the layers' products, on GPUs that gain by it
+    zero_init_outputs: bool = True
+    max_skipped_steps: int = 3  # steps in a row with a gradient that is not finite, also when made once more
+    spikes: SpikeRecipe = field(default_factory=SpikeRecipe)
+    min_loss_fall: float = 0.1  # gate, nats per token from start to end
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.distill.teacher and (self.z_loss or not self.objective.is_causal):
+            raise RecipeError(
+                f"pretrain.distill: not with objective {self.objective.kind} and z_loss={self.z_loss}; a teacher says"
+                " the next token, and its probabilities keep the logits where they are"
+            )
+        _ = self.batches  # checks itself
+
+    @property
+    def batches(self) -> BatchesRecipe:
+        """The part that the training plan is made from."""
+        return BatchesRecipe(**{one.name: getattr(self, one.name) for one in fields(BatchesRecipe)})
+
+    @property
+    def phases(self) -> tuple[BatchPhase, ...]:
+        """The phases of the warmup, and the rest."""
+        return self.batches.phases
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps: whole batches within the budget."""
+        return self.batches.steps
+
+    @property
+    def step_tokens(self) -> int:
+        """Tokens in all steps: the budget less what makes no whole batch."""
+        return self.batches.step_tokens

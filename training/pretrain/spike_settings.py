@@ -1,0 +1,36 @@
+"""When a training goes back, as the section `pretrain` says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from training.records import RecipeError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpikeRecipe:
+    """When a run goes back, and how far: PaLM's way (arXiv 2204.02311, section 5.1), without a person.
+
+    A step is wrong when its loss, or the logarithm of its gradient norm, lies more than `deviations` robust standard
+    deviations above the last `window` steps. `patience` wrong steps in a row are a spike: the run goes back to where it
+    was `rollback_steps` before the first of them, and trains on no batch from there to `skipped_after` behind the last.
+    """
+
+    deviations: float = 0.0  # 0: nobody looks
+    window: int = 128  # steps
+    patience: int = 2  # steps in a row
+    rollback_steps: int = 100
+    skipped_after: int = 100  # steps; with those before, PaLM's 200 batches at the least
+    max_rollbacks: int = 3  # one more spike stops the run
+
+    def __post_init__(self) -> None:
+        if min(self.deviations, self.skipped_after, self.max_rollbacks) < 0:
+            raise RecipeError(
+                f"pretrain.spikes: deviations={self.deviations}, skipped_after={self.skipped_after},"
+                f" max_rollbacks={self.max_rollbacks}; none may be negative"
+            )
+        if self.window < 8 or self.patience < 1 or self.rollback_steps < 1:
+            raise RecipeError(
+                f"pretrain.spikes: window={self.window} (at least 8), patience={self.patience} and"
+                f" rollback_steps={self.rollback_steps} (at least 1)"
+            )
