@@ -43,13 +43,15 @@ class Input:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
-    """One asset of the chain.
+    """One asset of the chain: all that is said of it, but for what its stage's table says of the stage.
 
-    `scope` says what its partitions are: the snapshots of each recipe, the recipes, the rungs of each recipe's ladder,
-    or the recipes that ask for an optional part (a ladder, weights by DoReMi, long context, synthetic text).
+    `description` is what people read beside it in the UI. `scope` says what its partitions are: the snapshots of each
+    recipe, the recipes, the rungs of each recipe's ladder, or the recipes that ask for an optional part (a ladder,
+    weights by DoReMi, long context, synthetic text).
     """
 
     name: str
+    description: str
     group: str
     kinds: tuple[str, ...]
     stage: str
@@ -374,6 +376,7 @@ CHAIN: dict[str, Link] = {
     for link in (
         Link(
             name="crawl_archives",
+            description="WARC files (or already extracted text) of one snapshot, with sizes and checksums.",
             group="corpus",
             kinds=("warc",),
             stage="crawl",
@@ -383,6 +386,10 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="extracted_documents",
+            description=(
+                "Text of the snapshot's pages with id, URL, WARC file and offset, date, title and language hint. "
+                "Damaged records are quarantined with offset and reason."
+            ),
             group="corpus",
             kinds=("fastwarc", "parquet"),
             stage="extract",
@@ -393,6 +400,10 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="quality_models",
+            description=(
+                "Models that judge text: an n-gram model for perplexity and a linear classifier, trained on what the "
+                "recipe names."
+            ),
             group="corpus",
             kinds=("numpy", "safetensors"),
             stage="quality",
@@ -403,6 +414,10 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="document_scores",
+            description=(
+                "What the rules of the recipe measure on each document of one snapshot: language, counts, quality, "
+                "toxicity. Nothing in it depends on a limit, so a changed limit leaves it as it is."
+            ),
             group="corpus",
             kinds=("numpy", "parquet"),
             stage="score",
@@ -413,6 +428,11 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="filtered_documents",
+            description=(
+                "Documents of one snapshot that pass every rule of the recipe, personal data redacted. The recipe's "
+                "limits against the stored scores. Dropped documents are kept beside them with the rule that dropped "
+                "them."
+            ),
             group="corpus",
             kinds=("parquet",),
             stage="filter",
@@ -423,6 +443,10 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="document_signatures",
+            description=(
+                "MinHash signatures of one snapshot's filtered documents, so that later snapshots need not read its "
+                "text."
+            ),
             group="corpus",
             kinds=("numpy",),
             stage="sign",
@@ -433,6 +457,10 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="deduplicated_documents",
+            description=(
+                "Documents without an exact or verified near-duplicate of smaller id in this or an earlier snapshot. "
+                "Removed ones name the document that stands for them."
+            ),
             group="corpus",
             kinds=("numpy", "parquet"),
             stage="dedup",
@@ -446,6 +474,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="benchmark_index",
+            description="n-grams of every benchmark item that must not be trained on.",
             group="corpus",
             kinds=("numpy", "parquet"),
             stage="benchmarks",
@@ -454,6 +483,10 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="decontaminated_documents",
+            description=(
+                "Documents that share no benchmark item; those that do are removed or flagged with the item and the "
+                "span."
+            ),
             group="corpus",
             kinds=("numpy", "parquet"),
             stage="decontaminate",
@@ -464,6 +497,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="tokenizer",
+            description="A byte-level vocabulary with its special tokens, with round trip and fertility.",
             group="tokens",
             kinds=("tokenizers", "huggingface"),
             stage="tokenizer",
@@ -474,6 +508,9 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="token_shards",
+            description=(
+                "Memory-mapped token files of one snapshot; the sidecar leads from every token to its document."
+            ),
             group="tokens",
             kinds=("tokenizers", "numpy"),
             stage="tokenize",
@@ -484,6 +521,10 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="reference_plan",
+            description=(
+                "The data order of the small model that DoReMi compares with, on the mixture that the recipe begins "
+                "with."
+            ),
             group="mixture",
             kinds=("numpy",),
             stage="plan",
@@ -494,6 +535,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="reference_model",
+            description="The small model that DoReMi compares with, trained as the base model is.",
             group="mixture",
             kinds=("pytorch", "safetensors"),
             stage="pretrain",
@@ -508,6 +550,10 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="mixture_weights",
+            description=(
+                "The share of each source, found by DoReMi: it grows where a small proxy model is still behind the "
+                "reference."
+            ),
             group="mixture",
             kinds=("pytorch", "json"),
             stage="doremi",
@@ -522,6 +568,9 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="training_plan",
+            description=(
+                "The data order: mixture, epochs, held-out documents. Which tokens step n sees is a function of it."
+            ),
             group="tokens",
             kinds=("numpy",),
             stage="plan",
@@ -536,6 +585,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="base_model",
+            description="The pretrained decoder in the transformers layout, with held-out bits per byte.",
             group="models",
             kinds=("pytorch", "safetensors"),
             stage="pretrain",
@@ -546,6 +596,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="long_context_plan",
+            description="The data order of the long-context stage.",
             group="long_context",
             kinds=("numpy",),
             stage="plan",
@@ -560,6 +611,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="long_context_model",
+            description="The base model trained on in longer rows, with needles found and what it costs in short ones.",
             group="long_context",
             kinds=("pytorch", "safetensors"),
             stage="extend",
@@ -575,6 +627,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="ladder_plan",
+            description="The data order of one small model of the recipe's scaling ladder.",
             group="ladder",
             kinds=("numpy",),
             stage="plan",
@@ -589,6 +642,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="ladder_model",
+            description="One small model of the recipe's scaling ladder, trained as the base model is.",
             group="ladder",
             kinds=("pytorch", "safetensors"),
             stage="pretrain",
@@ -599,6 +653,10 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="scaling_fit",
+            description=(
+                "How the held-out loss falls with parameters and tokens over the ladder, with intervals, and the loss "
+                "that it foretells for the recipe's own model."
+            ),
             group="ladder",
             kinds=("scipy",),
             stage="scaling",
@@ -610,6 +668,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="instruction_data",
+            description="Conversations for supervised fine-tuning, each with its source and generator.",
             group="models",
             kinds=("json",),
             stage="instructions",
@@ -619,6 +678,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="sft_model",
+            description="The base model fine-tuned on conversations, loss on assistant tokens only.",
             group="models",
             kinds=("trl", "safetensors"),
             stage="sft",
@@ -633,6 +693,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="preference_data",
+            description="Prompts with a chosen and a rejected answer, each with its source.",
             group="models",
             kinds=("json",),
             stage="preferences",
@@ -642,6 +703,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="reward_model",
+            description="A learned reward (Bradley-Terry on the preferences), with its accuracy on held-out pairs.",
             group="models",
             kinds=("trl", "safetensors"),
             stage="reward",
@@ -652,6 +714,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="aligned_model",
+            description="The SFT model aligned by DPO, GRPO or RLOO, as the recipe says.",
             group="models",
             kinds=("trl", "safetensors"),
             stage="align",
@@ -662,6 +725,10 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="synthetic_text",
+            description=(
+                "Text that a model of the recipe wrote, every row with its generator, prompt, seed and sampling "
+                "settings; another recipe may name it as a source."
+            ),
             group="models",
             kinds=("json",),
             stage="synthesize",
@@ -675,6 +742,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="model_scores",
+            description="Benchmark scores of base, SFT and aligned model with standard errors; every sample is kept.",
             group="reports",
             kinds=("lm-eval",),
             stage="evaluate",
@@ -691,6 +759,9 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="contamination_report",
+            description=(
+                "Overlap of everything trained on with every benchmark scored; scores on clean and dirty items."
+            ),
             group="reports",
             kinds=("numpy", "json"),
             stage="contamination",
@@ -708,6 +779,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="model_card",
+            description="The model card and one self-contained report of the whole run.",
             group="reports",
             kinds=("markdown", "html"),
             stage="card",
@@ -742,6 +814,11 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="promoted_model",
+            description=(
+                "The registered model version; the champion alias moves only when scores and contamination pass for "
+                "these very artifacts. The decision is made by evaluation.gate and carried out in the MLflow "
+                "registry."
+            ),
             group="reports",
             kinds=("mlflow",),
             stage="promote",

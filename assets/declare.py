@@ -1,57 +1,49 @@
-"""How an asset of the chain is declared: its name and docstring by hand, everything else from the chain."""
+"""The assets of Dagster, built from the chain: what each is, what comes before it, and one body for all but one."""
 
-from __future__ import annotations
-
-import functools
-import inspect
 from collections.abc import Callable
-from typing import Any
 
 import dagster as dg
 
 from assets.chain import CHAIN, Link
 from assets.partitions import Partitions
+from assets.promotion import materialize_and_promote
 from assets.settings import settings_key
+from assets.stage import Pipeline, materialize
 from training.secrets import masked_errors
 
-Declaration = Callable[..., dg.MaterializeResult]
+Body = Callable[[dg.AssetExecutionContext, Pipeline], dg.MaterializeResult]
 
-DECLARED: dict[str, Declaration] = {}
-
-
-def chain_asset(function: Declaration) -> Declaration:
-    """Register the function under its name; `build` turns it into an asset once the partitions are known."""
-    assert function.__name__ in CHAIN, f"{function.__name__} is not in the chain"
-    DECLARED[function.__name__] = function
-    return function
+# Every other asset is what its stage makes.
+BODIES: dict[str, Body] = {"promoted_model": materialize_and_promote}
 
 
 def build(partitions: Partitions) -> list[dg.AssetsDefinition]:
     """The Dagster assets of the whole chain."""
-    return [_asset(link, DECLARED[link.name], partitions) for link in CHAIN.values()]
+    return [_asset(link, partitions) for link in CHAIN.values()]
 
 
-def _asset(link: Link, function: Declaration, partitions: Partitions) -> dg.AssetsDefinition:
-    decorate: Any = dg.asset(
+def _asset(link: Link, partitions: Partitions) -> dg.AssetsDefinition:
+    body = BODIES.get(link.name, materialize)
+
+    @dg.asset(
         name=link.name,
         group_name=link.group,
         kinds=set(link.kinds),
-        description=inspect.getdoc(function),
+        description=_description(link),
         code_version=f"{link.stage}-{link.how.version}",
         partitions_def=partitions.of(link),
         deps=[*(partitions.dependency(item, link) for item in link.inputs), settings_key(link.name)],
         check_specs=[dg.AssetCheckSpec(name, asset=link.name, blocking=True) for name in link.gates],
         metadata={"stage": link.stage, "module": link.how.module},
     )
-    return decorate(_masked(function))
+    def asset(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+        with masked_errors():  # what Dagster keeps of an error that leaves here holds no secret
+            return body(context, pipeline)
+
+    return asset
 
 
-def _masked(function: Declaration) -> Declaration:
-    """The same function; what Dagster keeps of an error that leaves it holds no secret."""
-
-    @functools.wraps(function)
-    def called(*arguments: Any, **options: Any) -> dg.MaterializeResult:
-        with masked_errors():
-            return function(*arguments, **options)
-
-    return called
+def _description(link: Link) -> str:
+    """What people read, with the module that makes it where the text does not name it."""
+    module = link.how.module
+    return link.description if module in link.description else f"{link.description}\n\nMade by {module}."

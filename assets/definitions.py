@@ -11,8 +11,6 @@ from pathlib import Path
 
 import dagster as dg
 
-# Imported for their declarations.
-from assets import corpus, models, reports, tokens  # noqa: F401
 from assets.automation import automation
 from assets.declare import build
 from assets.notices import failed_runs

@@ -160,7 +160,7 @@ def _materialize_all(
     # Dagster costs 2 s to import: a run that finds everything made does without it.
     import dagster as dg
 
-    from assets import corpus, models, reports, stage, tokens  # noqa: F401
+    from assets import stage
     from assets.declare import build
     from assets.notices import tell_of_steps
     from assets.partitions import Partitions

@@ -3,8 +3,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
 from assets.chain import CHAIN
@@ -44,6 +46,20 @@ def test_every_asset_says_what_it_is_for_the_person_looking_at_the_graph(defs):
     for name in CHAIN:
         node = next(graph.get(key) for key in graph.materializable_asset_keys if key.path[-1] == name)
         assert node.description and node.code_version and node.group_name and node.kinds
+
+
+def test_one_entry_of_the_chain_is_an_asset(tmp_path, monkeypatch):
+    link = replace(CHAIN["token_shards"], name="second_shards", description="The same again.", gates=("shards_decode",))
+    monkeypatch.setitem(CHAIN, link.name, link)
+    node = definitions(tmp_path, "local").resolve_asset_graph().get(dg.AssetKey(link.name))
+    assert node.is_executable and node.description == "The same again.\n\nMade by training.data.tokenize."
+    assert {key.to_user_string() for key in node.parent_keys} == {
+        "decontaminated_documents",
+        "tokenizer",
+        "second_shards_settings",
+    }
+    assert "kitchen@kitchen-1" in node.partitions_def.get_partition_keys()
+    assert [key.name for key in node.check_keys] == ["shards_decode"]
 
 
 def test_partitions_are_what_recipes_name_and_nothing_else(defs):

@@ -11,7 +11,6 @@ import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
-from assets import corpus, tokens  # noqa: F401
 from assets.chain import CHAIN, descendants, partitions_of
 from assets.definitions import definitions
 from assets.recipe_folders import find_recipe, load_recipe
