@@ -62,9 +62,9 @@ test attack: export TRANSFORMERS_OFFLINE = 1
 test attack: export TOKENIZERS_PARALLELISM = false
 # Waiting threads sleep: tests run several processes on few cores.
 test attack: export OMP_WAIT_POLICY = PASSIVE
-# Where no bytecode may be kept (containers often say so), each of the tests' hundreds of processes would compile every
+# Where no bytecode may be kept (containers often say so), each of hundreds of processes would compile every
 # library that it imports: 5 s of processor time for post-training, 1.5 s for Dagster, 1 s for MLflow.
-test attack: export PYTHONDONTWRITEBYTECODE =
+test attack faults: export PYTHONDONTWRITEBYTECODE =
 test: env ## run the tests; ARGS= goes to pytest
 	$(BIN)/python -m pytest -q --numprocesses 4 --durations 15 --dist loadfile --no-loadscope-reorder tests $(ARGS)
 
