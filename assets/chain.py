@@ -391,7 +391,7 @@ CHAIN: dict[str, Link] = {
                 "Damaged records are quarantined with offset and reason."
             ),
             group="corpus",
-            kinds=("fastwarc", "parquet"),
+            kinds=("parquet",),
             stage="extract",
             scope="snapshot",
             settings=_sections("extract"),
