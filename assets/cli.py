@@ -201,6 +201,7 @@ def _status_data(cells: Any) -> dict[str, Any]:
             "reasons": list(cell.reasons),
             "way_out": cell.way_out,
             "remark": cell.remark,
+            "other_code": list(cell.other_code),
             "refused_by": [gate["name"] for gate in cell.artifact.failed_gates] if cell.artifact else [],
             "numerics": cell.artifact.record.get("numerics") if cell.artifact else None,
         }

@@ -3,7 +3,8 @@
 Dagster calls a partition unsynced when an input changed after the partition was made; a recipe is a file and no input.
 So each asset has `<asset>_settings` as an input, whose data version in a partition is the fingerprint that the recipe
 asks for: one changed setting marks the edited stage and all that descends from it, as `pedigree status` does, and a
-comment marks nothing. What was changed is in the observation's metadata. These assets are external: nobody can
+comment marks nothing. What was changed is in the observation's metadata. The modules that made a partition and are not
+as they are now are told once in the same way, which changes no data version. These assets are external: nobody can
 launch them, and no dialog of what is missing offers them.
 """
 
@@ -20,6 +21,7 @@ from assets.partitions import Partitions
 from assets.status import Cell
 
 GROUP = "settings"
+OTHER_CODE = "made_by_other_code"  # metadata: the modules that made the partition and are not as they are now
 
 
 def settings_key(asset: str) -> dg.AssetKey:
@@ -65,8 +67,21 @@ def unobserved(instance: dg.DagsterInstance, cells: Iterable[Cell]) -> Iterator[
             asset_partitions=[cell.partition for cell in asked],
         )
         for cell in asked:
-            if known.get(cell.partition, {}).get(DATA_VERSION_TAG) != cell.fingerprint:
+            is_known = known.get(cell.partition, {}).get(DATA_VERSION_TAG) == cell.fingerprint
+            if not is_known or (cell.other_code and _told_code(instance, cell) != _other_code(cell)):
                 yield _observation(cell)
+
+
+def _other_code(cell: Cell) -> str:
+    return ", ".join(cell.other_code)
+
+
+def _told_code(instance: dg.DagsterInstance, cell: Cell) -> object:
+    """What the last observation says of the code that made a partition. One query a partition, of which few differ."""
+    key = settings_key(cell.asset)
+    record = instance.get_latest_data_version_record(key, is_source=True, partition_key=cell.partition)
+    said = record.asset_observation.metadata if record and record.asset_observation else {}
+    return said[OTHER_CODE].value if OTHER_CODE in said else ""
 
 
 def _observation(cell: Cell) -> dg.AssetObservation:
@@ -77,6 +92,7 @@ def _observation(cell: Cell) -> dg.AssetObservation:
         partition=cell.partition,
         metadata={
             **({"differs": dg.MetadataValue.md(lines)} if lines else {}),
+            **({OTHER_CODE: _other_code(cell)} if cell.other_code else {}),
             "fingerprint": cell.fingerprint,
             "settings": dg.MetadataValue.json(cell.settings),
         },

@@ -35,7 +35,7 @@ from assets.found import aside, write_reference
 from assets.notices import tell
 from assets.patience import Patience, Retries
 from assets.recipe_folders import load_recipe, recipe_folders
-from assets.settings import observe_used
+from assets.settings import OTHER_CODE, observe_used
 from assets.status import START_ANEW, Cell, Comparison, check_begun, compare, held_digests, mend, seed_of
 from assets.watchers import Watcher, Watching, tidy
 from resources.compute.base import Handle, Status, Task
@@ -125,6 +125,7 @@ class Made:
     reused: bool
     seconds: float
     mlflow_url: str
+    other_code: tuple[str, ...] = ()  # of what is reused: the modules that made it and are not as they are now
 
     @cached_property
     def record(self) -> dict[str, Any]:
@@ -224,7 +225,14 @@ def make(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -
         write_reference(pipeline.root_path, cell.artifact, cell.partition)
         announce("reused", cell, {})
         url = pipeline.tracking().run_url(artifact_key(cell.asset, cell.fingerprint))
-        return Made(cell=cell, artifact=cell.artifact, reused=True, seconds=time.monotonic() - started, mlflow_url=url)
+        return Made(
+            cell=cell,
+            artifact=cell.artifact,
+            reused=True,
+            seconds=time.monotonic() - started,
+            mlflow_url=url,
+            other_code=cell.other_code,
+        )
     if not watch.starts_anew:
         try:
             check_begun(cell, comparison)
@@ -611,6 +619,8 @@ def metadata_of(made: Made) -> dict[str, Any]:
     values["folder"] = dg.MetadataValue.path(str(made.artifact.path))
     values["log"] = dg.MetadataValue.path(str(made.artifact.path / "log.txt"))
     found = made.artifact
+    values |= {"code": found.record["code"]["digest"]} if "code" in found.record else {}
+    values |= {OTHER_CODE: ", ".join(made.other_code)} if made.other_code else {}
     return values | {
         "fingerprint": found.fingerprint,
         "digest": found.digest,

@@ -15,8 +15,9 @@ from assets.chain import CHAIN, Link, asked_settings, in_order, input_partitions
 from assets.found import Reference, aside, look, put_back, read_reference, reference_path
 from assets.found import write_reference as write_reference
 from assets.remade import remade_inputs
-from training import artifact
+from training import artifact, made_by
 from training.artifact import MADE, Artifact, Damaged
+from training.closure import Code
 from training.job import DataError, read_job
 from training.recipe import Recipe
 from training.records import differences, read_record, write_record
@@ -47,6 +48,7 @@ class Cell:
     is_recorded: bool
     reasons: tuple[str, ...] = ()
     reference: Reference | None = None
+    other_code: tuple[str, ...] = ()  # the parts of the code that made the artifact which are not as they are now
 
     @property
     def is_damaged(self) -> bool:
@@ -55,9 +57,12 @@ class Cell:
 
     @property
     def remark(self) -> str:
-        """What somebody should know who trusts the artifact; empty when its record is protected like any other."""
-        if self.artifact is None or self.artifact.is_protected:
+        """What somebody should know who trusts the artifact; empty when its record is protected like any other, and
+        the code as it is now made it."""
+        if self.artifact is None:
             return ""
+        if self.artifact.is_protected:
+            return made_by.in_words(self.artifact.record, self.other_code)
         is_kept = self.reference is not None and self.reference.record_digest
         kept = "its reference keeps the digest of its record" if is_kept else "nothing protects its record"
         return f"made by an earlier edition: {kept}"
@@ -136,12 +141,12 @@ def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Co
     all that is made from it are `unavailable` instead: automation goes on with the rest and waits for it.
     """
     cells: dict[tuple[str, str], Cell] = {}
-    places = made_places(recipe, root)
+    places, code = made_places(recipe, root), Code()
     located = with_made(recipe, places)
     for link in in_order():
         for partition in partitions_of(link, located):
             try:
-                cell = _cell(link, located, partition, root, cells, places)
+                cell = _cell(link, located, partition, root, cells, places, code)
             except DataError as error:
                 if not skip_unavailable:
                     raise
@@ -220,6 +225,7 @@ def _cell(
     root: Path,
     cells: Mapping[tuple[str, str], Cell],
     places: Sequence[Place],
+    code: Code,
 ) -> Cell:
     inputs = _input_keys(link, recipe, partition)
     waiting = [asset for asset, key in inputs if cells[asset, key].state == "unavailable"]
@@ -265,6 +271,7 @@ def _cell(
         is_recorded=points_here and (made is None or reference.digest == made.digest),  # type: ignore[union-attr]
         reasons=reasons,
         reference=reference,
+        other_code=made_by.other_parts(made.record, code.digests(stage.module)) if made else (),
     )
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from assets.chain import CHAIN
 from assets.remade import class_lines
-from assets.status import compare
+from assets.status import Cell, compare
+from training import made_by
 from training.recipe import Recipe
 from training.records import RecipeError, differences
 
@@ -23,7 +24,8 @@ def explain(asset: str, recipe: Recipe, other: Recipe | None, root: Path) -> dic
             {
                 "partition": cell.partition,
                 "state": cell.state,
-                "differences": [line for line in (*cell.reasons, cell.way_out, cell.remark) if line],
+                "differences": [line for line in (*cell.reasons, cell.way_out, _remark(cell)) if line],
+                "other_code": list(cell.other_code),
                 "numerics": class_lines(cell.asset, cell.artifact),
             }
             for cell in cells
@@ -43,3 +45,10 @@ def explain(asset: str, recipe: Recipe, other: Recipe | None, root: Path) -> dic
         state = "the same artifact" if same else "differs" if lines else "differs by its inputs"
         entries.append({"partition": cell.partition, "state": state, "differences": lines})
     return {"asset": asset, "recipe": recipe.name, "other": other.name, "partitions": entries}
+
+
+def _remark(cell: Cell) -> str:
+    """The remark that `status` makes, with the name of every module."""
+    if cell.artifact is None or not cell.other_code:
+        return cell.remark
+    return made_by.in_words(cell.artifact.record, cell.other_code, most=len(cell.other_code))

@@ -151,7 +151,7 @@ def _read(folder: Path, name: str) -> Artifact | None:
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("asset", "stage", "stage_version", "recipe", "partition", "fingerprint", "code_revision"), str),
-    **dict.fromkeys(("settings", "libraries", "metrics", "notes", "cost"), dict),
+    **dict.fromkeys(("settings", "libraries", "metrics", "notes", "cost", "code"), dict),
     "digest": str,
     "record_digest": str,
     "counts": (dict, type(None)),
@@ -166,7 +166,8 @@ _ENTRIES: dict[str, dict[str, type]] = {
 
 
 # What every edition wrote and readers ask for.
-FIELDS = (*_KINDS.keys() - {"stage", "recipe", "seed", "code_revision", "notes", "cost", "record_digest"}, *_ENTRIES)
+_LATER = {"stage", "recipe", "seed", "code_revision", "notes", "cost", "record_digest", "code"}
+FIELDS = (*_KINDS.keys() - _LATER, *_ENTRIES)
 
 
 def _problem(record: dict[str, Any]) -> str:

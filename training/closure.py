@@ -29,7 +29,6 @@ INFRASTRUCTURE = {
     "training.runner": "calls a stage's functions and commits the files they name; what it decides is in DECIDED",
     "training.stages": "the table of stages: what it says of one is in the fingerprint, or is checked by a gate",
     "evaluation.stages": "the same for evaluation",
-    "training.closure": "describes code and runs none of it",
     "training.processes": "ends processes, and counts those that live",
     "training.lean": "leaves out imports that nobody uses",
     "training.secrets": "masks passwords in sentences for people",
@@ -62,16 +61,17 @@ class Module:
 class Code:
     """One look at the packages as they lie on the disk now; `places` are those of the top-level packages."""
 
-    places: Mapping[str, Path] = field(default_factory=lambda: {name: _place(name) for name in PACKAGES})
+    places: Mapping[str, Path] = field(default_factory=lambda: {name: place_of(name) for name in PACKAGES})
     kept: Kept = field(default_factory=lambda: KEPT, repr=False)
     _modules: dict[str, Module] = field(default_factory=dict, init=False, repr=False)
     _direct: dict[str, set[str]] = field(default_factory=dict, init=False, repr=False)
+    _digests: dict[str, dict[str, str]] = field(default_factory=dict, init=False, repr=False)
     _closures: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False, repr=False)
 
     @staticmethod
     def around(module: str) -> Code:
         """The packages, and the one that `module` is in, which may be a user's own."""
-        return Code(places={name: _place(name) for name in dict.fromkeys((*PACKAGES, module.partition(".")[0]))})
+        return Code(places={name: place_of(name) for name in dict.fromkeys((*PACKAGES, module.partition(".")[0]))})
 
     @cached_property
     def _paths(self) -> dict[str, Path]:
@@ -144,17 +144,20 @@ class Code:
 
     def digests(self, name: str) -> dict[str, str]:
         """The digest of every module in the closure that has code, and of every file that it can open."""
-        modules = {one: self.module(one).digest for one in self.closure(name)}
-        self.kept.save()
-        files = {one: _sha256(path.read_bytes()) for one, path in self.files(name).items()}
-        return {one: digest for one, digest in {**modules, **files}.items() if digest}
+        if name not in self._digests:
+            modules = {one: self.module(one).digest for one in self.closure(name)}
+            self.kept.save()
+            files = {one: _sha256(path.read_bytes()) for one, path in self.files(name).items()}
+            self._digests[name] = {one: digest for one, digest in {**modules, **files}.items() if digest}
+        return self._digests[name]
 
 
-def _place(package: str) -> Path:
+def place_of(package: str) -> Path:
     """The folder of a package, or the file of a module that is in none."""
     spec = find_spec(package)
-    assert spec is not None and spec.origin is not None, f"{package} is not installed"
-    return Path(spec.origin).parent if spec.submodule_search_locations else Path(spec.origin)
+    if spec is None or (spec.origin is None and not spec.submodule_search_locations):
+        raise ModuleNotFoundError(f"{package} is not installed", name=package)
+    return Path(next(iter(spec.submodule_search_locations or ()), None) or spec.origin)
 
 
 def _files(place: Path) -> list[Path]:

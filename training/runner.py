@@ -25,7 +25,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from training import artifact, numerics
+from training import artifact, made_by, numerics
 from training.accounts import balance_gate
 from training.attempt import Attempt
 from training.files import Unsealed, read_sealed, write_sealed
@@ -172,11 +172,13 @@ def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: Lease, missing_
     earlier = sum(spent.get("wall_seconds", 0.0) for spent in _spent(folder))
     started = time.monotonic()
     try:
+        made_by.begin(work, stage.module)
         outcome = _run_stage(job, stage, work, missing_share)
         seconds = time.monotonic() - started
         node_hours = _node_hours(job, stage, seconds, earlier)
         outcome = _with_numerics(job, stage, _with_balance(job, stage, outcome), work)
-        commit(job, outcome, folder, lease, seconds=seconds, node_hours=node_hours)
+        code = made_by.recorded(work, stage.module, ranks=[mark.get("code", "") for mark in _marks(folder)])
+        commit(job, outcome, folder, lease, code=code, seconds=seconds, node_hours=node_hours)
     except BaseException as error:
         work.progress.closed(error)
         raise
@@ -192,7 +194,16 @@ def _run_stage(job: Job, stage: Stage, work: Work, missing_share: float) -> Outc
     return module.run(job, work)
 
 
-def commit(job: Job, outcome: Outcome, folder: Path, lease: Lease, *, seconds: float, node_hours: float) -> None:
+def commit(
+    job: Job,
+    outcome: Outcome,
+    folder: Path,
+    lease: Lease,
+    *,
+    code: dict[str, Any],
+    seconds: float,
+    node_hours: float,
+) -> None:
     """Write `artifact.json`, which makes everything before it count."""
     files = artifact.manifest(folder, outcome.files)
     record = {
@@ -207,6 +218,7 @@ def commit(job: Job, outcome: Outcome, folder: Path, lease: Lease, *, seconds: f
         "settings": job.settings,
         "seed": job.seed,
         "libraries": job.libraries,
+        "code": code,
         "code_revision": job.code_revision,
         "counts": outcome.counts.as_json() if outcome.counts else None,
         "metrics": {name: float(value) for name, value in sorted(outcome.metrics.items())},
@@ -290,6 +302,7 @@ def run_rank(job: Job, stage: Stage, rank: int) -> dict[str, Any]:
     folder = Path(job.output)
     work = _work(folder, enabled=False)
     before, started = time.process_time(), time.monotonic()
+    code = made_by.note(work, stage.module)
     result = _module(stage).run_rank(job, work, rank)
     files = artifact.manifest(folder, result.get("files", []))
     spent = {
@@ -298,9 +311,8 @@ def run_rank(job: Job, stage: Stage, rank: int) -> dict[str, Any]:
         "cpu_seconds": time.process_time() - before,
         "peak_memory_bytes": _peak_memory_bytes(),
     }
-    write_sealed(
-        _mark(folder, rank), {"fingerprint": job.fingerprint, "files": files, "result": result, "spent": spent}
-    )
+    mark = {"fingerprint": job.fingerprint, "files": files, "result": result, "spent": spent, "code": code}
+    write_sealed(_mark(folder, rank), mark)
     return result
 
 
@@ -349,11 +361,14 @@ def _cost(folder: Path, seconds: float) -> dict[str, float]:
 
 def _spent(folder: Path) -> list[dict[str, Any]]:
     """What every finished rank took."""
-    found = []
+    return [mark["spent"] for mark in _marks(folder)]
+
+
+def _marks(folder: Path) -> Iterator[dict[str, Any]]:
+    """The marks of the ranks that are finished."""
     for path in sorted((folder / RANKS_FOLDER).glob("*.json")):
         with suppress(Unsealed):  # its rank is done again
-            found.append(read_sealed(path)["spent"])
-    return found
+            yield read_sealed(path)
 
 
 def _node_hours(job: Job, stage: Stage, seconds: float, earlier_rank_seconds: float) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 from assets.chain import CHAIN
 from assets.status import Cell, Comparison, compare, write_reference
 from training import artifact
+from training.made_by import own_code
 from training.recipe import Recipe
 
 
@@ -42,6 +43,7 @@ def make_one(
     artifact.write_text(folder / "data.txt", content or cell.fingerprint)
     files = artifact.manifest(folder, ["data.txt", *more(folder)])
     stage = CHAIN[cell.asset].how
+    code = own_code(stage.module)
     inputs = []
     for asset, partition in cell.inputs:
         made = comparison.cells[asset, partition].artifact
@@ -66,6 +68,7 @@ def make_one(
         "counts": None,
         "metrics": {},
         "seconds": 0.0,
+        "code": {"digest": artifact.digest_of(code), "modules": code},
         "code_revision": "",
     }
     artifact.commit_record(folder, record)

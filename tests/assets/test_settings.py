@@ -125,6 +125,18 @@ def test_a_comment_is_not_even_observed(place, tmp_path):
     assert cells and list(unobserved(instance, cells)) == []
 
 
+def test_other_code_is_observed_with_its_modules_and_makes_nothing_unsynced(kitchen, place):
+    root, instance = place
+    asset, other = "deduplicated_documents", ("training.data.dedup", "training.data.edits")
+    found = list(compare(kitchen, root).cells.values())
+    cells = [replace(cell, other_code=other) if cell.asset == asset else cell for cell in found]
+    seen = list(unobserved(instance, cells))
+    said = {(item.asset_key, item.metadata["made_by_other_code"].value) for item in seen}
+    assert said == {(settings_key(asset), "training.data.dedup, training.data.edits")} and len(seen) == 2
+    observe(instance, cells)
+    assert list(unobserved(instance, cells)) == [] and unsynced(root, instance) == {}
+
+
 def test_what_a_materialization_used_is_what_it_is_compared_with(place, edited):
     """The recipe was edited after the last observation, so the bridge itself observes, after the step began."""
     root, instance = place
