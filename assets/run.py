@@ -72,9 +72,6 @@ def run_recipe(
     started = time.monotonic()
     report = Report(recipe=recipe.name)
     comparison = compare(recipe, root)
-    for cell in comparison.cells.values():
-        if cell.artifact is not None:
-            tidy(cell.artifact.path)  # a job whose run was killed may have ended since
     made_here: set[tuple[str, str]] = set()
 
     def note(kind: str, cell: Cell, values: dict[str, Any]) -> None:
@@ -94,6 +91,9 @@ def run_recipe(
         _materialize_all(comparison, profile, until, snapshots, note, report, starts_anew=False, again=(DECISION,))
         comparison = compare(recipe, root)
         said = ask_registry(comparison, profile)
+    for cell in comparison.cells.values():
+        if cell.artifact is not None:
+            tidy(cell.artifact.path)  # the job of a killed run may have ended at any moment, also while this one began
     _fill(report, comparison, made_here)
     _conclude(report, comparison, said, is_whole=goes_to_the_end)
     report.seconds = time.monotonic() - started
