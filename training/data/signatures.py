@@ -10,8 +10,8 @@
 - `url` uint64 [documents, 2], with `dedup.urls` alone: 128-bit hash of the normalized URL; zeros where there is none.
 
 Source: MinHash (Broder 1997) with banding; the recipe's defaults are FineWeb's (arXiv 2406.17557). The permutations are
-h → a·h + b modulo 2^64 over well-mixed n-gram hashes. They take a sixth of the time of signing (docs/dedup.md), so that
-one-permutation hashing, which is less exact on short texts, would gain nothing.
+h → a·h + b modulo 2^64 over well-mixed n-gram hashes. They take about a fifth of the time of signing (docs/dedup.md),
+so one-permutation hashing, which is less exact on short texts, would gain little.
 """
 
 from __future__ import annotations
