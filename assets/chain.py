@@ -5,7 +5,7 @@ The one table from which partitions, fingerprints, Dagster dependencies, status 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from training.evaluation_settings import EvaluationRecipe
 from training.ladder_settings import LadderRecipe
 from training.pretrain.long_context_settings import LongContextRecipe
 from training.recipe import Recipe
-from training.records import differing_from_defaults, write_record
+from training.records import differing_from_defaults, uris_in
 from training.stages import SOURCES, Stage
 from training.stages import STAGES as TRAINING_STAGES
 
@@ -133,7 +133,7 @@ def with_data(recipe: Recipe, sections: dict[str, Any]) -> dict[str, Any]:
     are named."""
     from training.data.sources import checksum_of
 
-    uris = sorted(set(_uris(write_record(sections))))
+    uris = sorted(set(uris_in(sections)))
     files = {uri: checksum_of(uri) for uri in uris if not is_generated(uri)}
     result = sections | _generated(recipe, {source.name for uri in uris if (source := source_of(uri))})
     if files:
@@ -148,31 +148,6 @@ def _generated(recipe: Recipe, sources: Iterable[str]) -> dict[str, Any]:
     """
     newer = versions(sources)
     return {name: getattr(recipe, name) for name in sorted(sources)} | ({"sources": newer} if newer else {})
-
-
-_URI_FIELDS = (
-    "uri",
-    "prompts",
-    "alignment_prompts",
-    "reference",
-    "classifier_model",
-    "blocked",
-    "takedown",
-    "positive",
-    "negative",
-    "c4_bad_words",
-)
-
-
-def _uris(value: Any, key: str = "") -> Iterator[str]:
-    if isinstance(value, dict):
-        for name, item in value.items():
-            yield from _uris(item, name)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _uris(item, key)
-    elif isinstance(value, str) and value and key in _URI_FIELDS:
-        yield value
 
 
 def _measured_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from training import artifact, made_by
 from training.artifact import MADE, Artifact, Damaged
 from training.closure import Code
 from training.job import DataError, read_job
-from training.recipe import Recipe
-from training.records import differences, read_record, write_record
+from training.recipe import SECTIONS, Recipe
+from training.records import RecipeError, differences, read_record, write_record
 
 START_ANEW = "pedigree/start-anew"  # the tag of a run that may begin a training again at step 0
 BEGINS_ANEW = f"with --start-anew (in the UI: the tag {START_ANEW}: true)"
@@ -346,7 +346,7 @@ def _reasons(
 ) -> tuple[str, ...]:
     """Why what an artifact or a job has on record is not what is asked for, field by field."""
     stage = link.how
-    lines = differences(record["settings"], json.loads(json.dumps(settings)))
+    lines = differences(*_as_read(record["settings"], json.loads(json.dumps(settings))))
     lines += differences(record["libraries"], stage.library_versions(), "libraries")
     if record["stage_version"] != stage.version:
         lines.append(f"stage_version: {record['stage_version']} → {stage.version}")
@@ -360,6 +360,22 @@ def _reasons(
             lines.append(f"input {asset}{f' of {snapshot}' if snapshot else ''} is no longer read")
     lines += () if lines else remade_inputs(record, inputs, cells)
     return tuple(lines) or ("its fingerprint is another one, and no field on record says why",)
+
+
+def _as_read(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Both settings with their sections as recipes are read today.
+
+    An edition that names a default in another way, or leaves out of a job what its stage does not read, asks for the
+    same: only what a person changed is left to differ.
+    """
+    sections: tuple[dict[str, Any], dict[str, Any]] = ({**old}, {**new})
+    for name in old.keys() & new.keys() & SECTIONS.keys():
+        try:
+            old_section, new_section = (write_record(read_record(SECTIONS[name], one[name])) for one in (old, new))
+        except RecipeError:
+            continue  # an edition that knew other fields: every one of them is shown
+        sections[0][name], sections[1][name] = old_section, new_section
+    return sections
 
 
 def check_begun(cell: Cell, comparison: Comparison) -> None:

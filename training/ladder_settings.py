@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from training.names import check_name
-from training.records import RecipeError
+from training.records import RecipeError, formerly
 
 MIN_RUNGS = 6  # of a scaling ladder
 
@@ -21,9 +21,10 @@ class RungRecipe:
     kv_heads: int
     mlp_width: int
     tokens: int
-    global_batch_tokens: int = 0  # 0: as `pretrain`
-    learning_rate: float = 0.0  # 0: as `pretrain`
-    muon_learning_rate: float = 0.0
+    # None: inherit from `pretrain`
+    global_batch_tokens: int | None = formerly(0)
+    learning_rate: float | None = formerly(0.0)
+    muon_learning_rate: float | None = formerly(0.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

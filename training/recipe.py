@@ -6,8 +6,8 @@ setting is in both. Standard library only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, is_dataclass, replace
+from typing import Any, get_type_hints
 
 from training.automation_settings import AutomationRecipe
 from training.data.crawl_settings import SnapshotRecipe
@@ -140,11 +140,10 @@ class Recipe:
         """This recipe with the model and budget of its long-context stage."""
         given, model, phases = self.long_context, self.model, self.mixture.phases
         scaling = model.rope_scaling if given.rope_scaling.kind == "none" else given.rope_scaling
-        rates = ("learning_rate", "muon_learning_rate")
         changes: dict[str, Any] = {
             "model": {
                 "max_length": max(model.max_length, given.sequence_length),
-                "rope_theta": given.rope_theta or model.rope_theta,
+                **_given(given, "rope_theta"),
                 "rope_scaling": scaling,
             },
             "mixture": {"weights": phases[-1].weights, "phases": ()} if phases else {},
@@ -157,7 +156,7 @@ class Recipe:
                 "distill": DistillRecipe(),
                 "min_loss_fall": given.min_loss_fall,
                 "seed": given.seed,
-                **{rate: getattr(given, rate) for rate in rates if getattr(given, rate)},
+                **_given(given, "learning_rate", "muon_learning_rate"),
             },
         }
         return varied(self, {**changes, **OF_ONE_MODEL, "doremi": DoremiRecipe()})
@@ -192,14 +191,24 @@ class Recipe:
         A smaller model warms its batch up over the same share of its budget; a phase of less than a batch is left out.
         It is trained in bf16 where this recipe's is in fp8, which is no faster for small models.
         """
-        shape = ("width", "layers", "heads", "kv_heads", "mlp_width")
-        rates = ("global_batch_tokens", "learning_rate", "muon_learning_rate")
-        shaped, given = ({name: getattr(one, name) for name in names if getattr(one, name)} for names in (shape, rates))
+        shaped = _given(one, "width", "layers", "heads", "kv_heads", "mlp_width")
+        given = _given(one, "global_batch_tokens", "learning_rate", "muon_learning_rate")
         shares = [(phase, phase.tokens * one.tokens // self.pretrain.tokens) for phase in self.pretrain.batch_warmup]
         warmup = tuple(replace(phase, tokens=n) for phase, n in shares if n >= phase.global_batch_tokens)
         precision = "bf16" if self.pretrain.precision == "fp8" else self.pretrain.precision
         pretrain = {"tokens": one.tokens, "batch_warmup": warmup, "precision": precision, **given}
         return {"model": shaped, "pretrain": pretrain, **OF_ONE_MODEL}
+
+
+def _given(section: Any, *names: str) -> dict[str, Any]:
+    """Those of the fields that are not None, which would mean: inherit."""
+    return {name: value for name in names if (value := getattr(section, name)) is not None}
+
+
+# The records of a job's sections by their names; the card's section is the whole recipe.
+SECTIONS: dict[str, type] = {
+    name: record for name, record in [*get_type_hints(Recipe).items(), ("recipe", Recipe)] if is_dataclass(record)
+}
 
 
 def recipe_as_data(recipe: Recipe) -> dict[str, Any]:

@@ -8,14 +8,25 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Mapping
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 T = TypeVar("T")
+
+Uri = Annotated[str, "URI"]  # the type of a field that names a file or a generated source; empty: none
 
 
 class RecipeError(ValueError):
     """What a person wrote in a recipe, profile or job is not usable; the message says where and what would be."""
+
+
+def formerly(value: Any) -> Any:
+    """A field with the default None, for which recipes and records of earlier editions have `value`.
+
+    `read_record` reads that value as None, so they keep their meaning and their fingerprint.
+    """
+    return dataclasses.field(default=None, metadata={"formerly": value})
 
 
 def read_record(cls: type[T], data: Any, *, where: str = "") -> T:
@@ -30,7 +41,7 @@ def read_record(cls: type[T], data: Any, *, where: str = "") -> T:
     if unknown:
         raise RecipeError(f"{_join(where, unknown[0])}: unknown field; known fields here: {', '.join(sorted(fields))}")
     hints = typing.get_type_hints(cls)
-    values = {name: _convert(hints[name], value, _join(where, name)) for name, value in data.items()}
+    values = {name: _read_field(fields[name], hints[name], value, _join(where, name)) for name, value in data.items()}
     missing = [name for name, field in fields.items() if name not in values and _is_required(field)]
     if missing:
         raise RecipeError(f"{_join(where, missing[0])}: missing; it has no default")
@@ -53,6 +64,31 @@ def varied(record: T, changes: Mapping[str, Any]) -> T:
 
 def _varied(old: Any, change: Any) -> Any:
     return varied(old, change) if isinstance(change, Mapping) and dataclasses.is_dataclass(old) else change
+
+
+def uris_in(value: Any) -> Iterator[str]:
+    """Every URI in a record, or in records inside plain data: what the fields of type `Uri` hold."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        named = _uri_fields(type(value))
+        for field in dataclasses.fields(value):
+            inside = getattr(value, field.name)
+            if field.name in named:
+                yield from filter(None, [inside] if isinstance(inside, str) else inside)
+            else:
+                yield from uris_in(inside)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from uris_in(item)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from uris_in(item)
+
+
+@cache
+def _uri_fields(cls: type) -> frozenset[str]:
+    """Fields of type `Uri` or `tuple[Uri, ...]`."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return frozenset(name for name, hint in hints.items() if Uri in (hint, *get_args(hint)))
 
 
 def write_record(record: Any) -> Any:
@@ -113,6 +149,11 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default if field.default is not dataclasses.MISSING else field.default_factory()  # type: ignore[misc]
+
+
+def _read_field(field: dataclasses.Field[Any], hint: Any, value: Any, where: str) -> Any:
+    read = _convert(hint, value, where)
+    return None if "formerly" in field.metadata and read == field.metadata["formerly"] else read
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:

@@ -12,7 +12,8 @@ from tests.assets.fabricate import make_all, make_one
 from training.data.crawl_settings import SnapshotRecipe
 from training.data.exam_settings import BenchmarkRecipe
 from training.job import DataError
-from training.records import write_record
+from training.pretrain.settings import PretrainRecipe
+from training.records import read_record, write_record
 from training.stages import SOURCES
 
 
@@ -51,6 +52,21 @@ def test_one_filter_threshold_makes_exactly_its_descendants_outdated(kitchen, ma
     reasons = comparison.cells["filtered_documents", "kitchen@kitchen-1"].reasons
     assert reasons == ("filter.gopher_min_words: 50 → 60",)
     assert all(cell.state == "outdated" for cell in comparison.to_do())
+
+
+def test_a_plan_of_an_earlier_edition_is_outdated_by_what_a_person_changed_alone(kitchen, tmp_path):
+    key = ("training_plan", "kitchen")
+    # A plan's settings held the whole section, at its defaults where the plan reads nothing, and 0 where None is now.
+    whole = write_record(read_record(PretrainRecipe, write_record(kitchen.pretrain.batches)))
+    whole["spikes"]["deviations"] = 0.0
+    while to_do := (comparison := compare(kitchen, tmp_path)).to_do(key[0]):
+        then = {"pretrain": whole} if to_do[0].key == key else {}
+        make_one(comparison, replace(to_do[0], settings=to_do[0].settings | then))
+    assert compare(kitchen, tmp_path).cells[key].state == "made"
+    changed = replace(kitchen, pretrain=replace(kitchen.pretrain, seed=kitchen.pretrain.seed + 1))
+    assert compare(changed, tmp_path).cells[key].reasons == (
+        f"pretrain.seed: {kitchen.pretrain.seed} → {kitchen.pretrain.seed + 1}",
+    )
 
 
 def test_a_source_that_writes_something_else_marks_what_reads_it_and_nothing_more(kitchen, tmp_path, monkeypatch):

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from assets.recipe_folders import find_recipe, load_recipe
-from training.records import RecipeError
+from assets.recipe_folders import SHIPPED, find_recipe, load_recipe
+from training.recipe import recipe_as_data
+from training.records import RecipeError, uris_in
 
 
 def variant(tmp_path: Path, text: str) -> str:
@@ -60,3 +61,45 @@ def test_a_bad_recipe_is_refused_with_file_field_and_what_is_right(tmp_path, tex
 def test_a_model_name_that_the_registry_refuses_is_refused_when_the_recipe_is_read(tmp_path, name):
     with pytest.raises(RecipeError, match=r"promote\.model_name: .* must be 1 to 128 letters"):
         load_recipe(variant(tmp_path, f"promote: {{model_name: {json.dumps(name)}}}"))
+
+
+# What None was in recipe files before: 0, or -1.
+FORMERLY = """
+filter: {max_perplexity: 0, c4_min_words_per_line: -1}
+dedup: {max_line_copies: 0, min_substring_bytes: 0}
+pretrain: {spikes: {deviations: 0}}
+align: {max_steps: 0}
+synthesis: {prompt_words: 0, limit: 0}
+doremi: {tokens: 40960, width: 0, layers: 0, heads: 0, kv_heads: 0, mlp_width: 0, global_batch_tokens: 0,
+  learning_rate: 0, muon_learning_rate: 0.0}
+long_context: {tokens: 40960, sequence_length: 512, global_batch_tokens: 4096, rope_theta: 0, learning_rate: 0.0,
+  muon_learning_rate: 0}
+"""
+NOW = """
+doremi: {tokens: 40960}
+long_context: {tokens: 40960, sequence_length: 512, global_batch_tokens: 4096}
+"""
+
+
+def test_a_recipe_that_writes_none_as_zero_is_the_one_that_leaves_it_out(tmp_path):
+    recipe = load_recipe(variant(tmp_path, FORMERLY))
+    assert recipe == load_recipe(variant(tmp_path, NOW))
+    pretrain, model = recipe.pretrain, recipe.model
+    small, longer = recipe.as_reference(), recipe.in_long_context()
+    assert small.model == model and small.pretrain.muon_learning_rate == pretrain.muon_learning_rate
+    assert longer.model.rope_theta == model.rope_theta and longer.pretrain.learning_rate == pretrain.learning_rate
+
+
+def texts_of(data: object) -> set[str]:
+    """Every text in plain data."""
+    if isinstance(data, dict | list):
+        return set().union(*map(texts_of, data.values() if isinstance(data, dict) else data))
+    return {data} if isinstance(data, str) else set()
+
+
+@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_address_in_a_shipped_recipe_is_of_the_type_that_says_so(path):
+    recipe = load_recipe(str(path))
+    addresses = {text for text in texts_of(recipe_as_data(recipe)) if "://" in text}
+    of_a_crawl = {place for one in recipe.snapshots for place in (*one.paths, one.base_url)}
+    assert addresses == {*uris_in(recipe), *of_a_crawl, *filter(None, [recipe.pretrain.distill.teacher])}

@@ -7,7 +7,17 @@ import pytest
 
 from training.pretrain.long_context_settings import LongContextRecipe
 from training.pretrain.shape import RotaryScaling
-from training.records import RecipeError, differences, differing_from_defaults, read_record, varied, write_record
+from training.records import (
+    RecipeError,
+    Uri,
+    differences,
+    differing_from_defaults,
+    formerly,
+    read_record,
+    uris_in,
+    varied,
+    write_record,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,3 +89,33 @@ def test_a_varied_record_differs_where_a_change_says_so_and_checks_itself_again(
         varied(old, {"rope_scaling": {"factor": 2.0}})
     with pytest.raises(RecipeError, match="sequence_length=0"):
         varied(old, {"sequence_length": 0})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Named:
+    text: Uri = ""
+    texts: tuple[Uri, ...] = ()
+    words: tuple[str, ...] = ()
+    weights: dict[str, float] = field(default_factory=dict)
+    inner: Inner = field(default_factory=Inner)
+    more: tuple[Inner, ...] = ()
+    limit: int | None = formerly(0)
+    rate: float | None = formerly(0.0)
+
+
+def test_what_none_was_formerly_is_read_as_none_and_so_is_no_difference():
+    assert read_record(Named, {"limit": 0, "rate": "0e0"}) == read_record(Named, {"limit": None}) == Named()
+    assert differing_from_defaults(read_record(Named, {"limit": 0, "rate": 0})) == {}
+    assert write_record(read_record(Named, {"limit": 0}))["limit"] is None
+    assert read_record(Named, {"limit": 5, "rate": 1}) == Named(limit=5, rate=1.0)
+    with pytest.raises(RecipeError, match="limit: expected int, got False"):
+        read_record(Named, {"limit": False})
+
+
+def test_the_uris_of_a_record_are_what_its_fields_of_that_type_hold():
+    one = Named(text="a://1", texts=("b://2", "c://3"), words=("d://4",), weights={"e://5": 1.0})
+    assert list(uris_in(one)) == ["a://1", "b://2", "c://3"]
+    assert list(uris_in({"x": {"data": (one, Named(text="f://6"))}, "y": [5, "g://7", Named()]})) == [
+        *uris_in(one),
+        "f://6",
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from training.records import RecipeError
+from training.records import RecipeError, formerly
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,14 +27,14 @@ class DedupRecipe:
     # Then, in the documents that stay, among so many of a snapshot at a time (Llama 3's line rule: 6 in 30 million):
     group_documents: int = 30_000_000
     line_unit: Literal["line", "paragraph"] = "line"
-    max_line_copies: int = 0  # a line that occurs more often is cut everywhere; 0: lines are not counted
-    min_substring_bytes: int = 0  # a run of so many bytes that occurred before is cut; 0: not looked for
+    max_line_copies: int | None = formerly(0)  # a line that occurs more often is cut everywhere; None: none is
+    min_substring_bytes: int | None = formerly(0)  # a run of so many bytes that occurred before is cut; None: none is
 
     def __post_init__(self) -> None:
-        if self.group_documents < 1 or min(self.max_line_copies, self.min_substring_bytes) < 0:
+        if min(self.group_documents, self.max_line_copies or 1, self.min_substring_bytes or 1) < 1:
             raise RecipeError(
                 f"dedup: group_documents={self.group_documents} must be at least 1, max_line_copies="
-                f"{self.max_line_copies} and min_substring_bytes={self.min_substring_bytes} at least 0"
+                f"{self.max_line_copies} and min_substring_bytes={self.min_substring_bytes} at least 1, or null"
             )
         if self.buckets < 1 or self.hashes_per_bucket < 1 or self.ngram_words < 1:
             raise RecipeError(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from training.names import check_name
+from training.records import Uri, formerly
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,7 +18,7 @@ class BenchmarkRecipe:
     """
 
     name: str
-    uri: str
+    uri: Uri
     kind: Literal["multiple_choice", "generate", "chat"]
     question_field: str = "question"
     choices_field: str = "choices"
@@ -25,7 +26,7 @@ class BenchmarkRecipe:
     answer_field: str = "answer"
     passage_field: str = ""
     id_field: str = "id"
-    limit: int = 0  # 0: every item
+    limit: int | None = formerly(0)  # items that are read; None: all
     ngram_words: int = 8  # for contamination: word n-grams shared with an item mark a document
     max_new_tokens: int = 16
 

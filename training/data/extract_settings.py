@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from training.records import RecipeError
+from training.records import RecipeError, Uri
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,8 +22,8 @@ class ExtractRecipe:
     min_characters: int = 50
     languages: tuple[str, ...] = ()  # pages surely in another one are dropped before extraction; empty: none
     min_foreign_score: float = 0.8  # how sure
-    blocked: tuple[str, ...] = ()
-    takedown: tuple[str, ...] = ()
+    blocked: tuple[Uri, ...] = ()
+    takedown: tuple[Uri, ...] = ()
     refused_robots: tuple[str, ...] = ()  # directives such as noai, noindex; a crawler's own as name:noindex
     refuse_reserved: bool = False  # pages that reserve text and data mining (TDMRep)
     licences: tuple[str, ...] = ()  # if any are named, only pages whose licence statement has one of these in it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from training.records import RecipeError
+from training.records import RecipeError, Uri, formerly
 
 FilterRule = Literal[
     "url",
@@ -52,7 +52,8 @@ class FilterRecipe:
     gopher_min_alphabetic_fraction: float = 0.8
     gopher_min_stop_words: int = 2
     c4_min_sentences: int = 5  # as datatrove and FineWeb; the code that made C4 has 3
-    c4_min_words_per_line: int = -1  # -1: no line is dropped for being short; FineWeb has 3, the code that made C4 5
+    # a line with fewer words is dropped; None: none is; FineWeb has 3, the code that made C4 5
+    c4_min_words_per_line: int | None = formerly(-1)
     c4_lines_end_with_punctuation: bool = False  # C4 drops all other lines; FineWeb does not
     c4_drop_javascript_lines: bool = True
     c4_drop_policy_lines: bool = True  # "terms of use", "uses cookies" …
@@ -60,7 +61,7 @@ class FilterRecipe:
     c4_drop_lorem_ipsum: bool = True  # the whole page; references of template languages name it too
     c4_drop_citations: bool = True  # "[1]", "[edit]", out of their line; in code r[1] is no citation
     c4_max_word_length: int = 1000  # characters; a line with a longer word goes; 0: no limit
-    c4_bad_words: str = ""  # URI of a list; a page with one of its words goes; "": no list
+    c4_bad_words: Uri = ""  # a list; a page with one of its words goes; "": no list
     c4_strip_lines: bool = True  # false keeps the indentation of code
     refinedweb_max_uppercase: float = 0.5  # of a line's characters; more, and the line goes
     refinedweb_short_line_words: int = 10  # `sign in`, `read more` and the like are cut out of lines up to this long
@@ -71,7 +72,7 @@ class FilterRecipe:
     fineweb_max_duplicate_characters: float = 0.01
     fineweb_max_newline_ratio: float = 0.3
     min_quality_score: float = 0.2
-    max_perplexity: float = 0.0  # 0: buckets are recorded, nothing is dropped
+    max_perplexity: float | None = formerly(0.0)  # None: buckets are recorded, nothing is dropped
     max_toxic_word_fraction: float = 0.02
     max_toxicity_score: float = 0.5  # of the classifier that `quality.toxicity` trains
     personal_data: tuple[str, ...] = ("email", "phone", "ip", "card", "iban", "api_key")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from training.names import check_name
-from training.records import RecipeError
+from training.records import RecipeError, Uri
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToxicityRecipe:
     """A classifier that tells toxic texts from others: linear, of hashed word n-grams, trained on two named sets."""
 
-    positive: tuple[str, ...] = ()  # URIs of toxic texts; empty: no model
-    negative: tuple[str, ...] = ()  # of others, as like them as can be had in everything else
+    positive: tuple[Uri, ...] = ()  # toxic texts; empty: no model
+    negative: tuple[Uri, ...] = ()  # of others, as like them as can be had in everything else
     positive_field: str = "text"
     negative_field: str = "text"
     buckets: int = 65_536
@@ -32,8 +32,8 @@ class LabelledRecipe:
     """Texts that people called good or not. The classifier is measured on them and never trained on them."""
 
     name: str
-    positive: tuple[str, ...] = ()  # URIs of good texts
-    negative: tuple[str, ...] = ()  # of others
+    positive: tuple[Uri, ...] = ()  # good texts
+    negative: tuple[Uri, ...] = ()  # of others
     text_field: str = "text"
     label_field: str = ""  # of rows in files that hold both kinds: only those with a side's label are that side's
     positive_label: str = "1"
@@ -55,7 +55,7 @@ class LabelledRecipe:
 class NgramFileRecipe:
     """An n-gram model that is taken as it is: an ARPA file, plain or .gz or .zst."""
 
-    uri: str
+    uri: Uri
     language: str = ""  # one of `ngram_languages`, or "" where there are none
 
 
@@ -67,9 +67,9 @@ class QualityRecipe:
     against `negative`, or a sample of `snapshots`).
     """
 
-    reference: tuple[str, ...] = ()  # URIs of texts that are known to be good
+    reference: tuple[Uri, ...] = ()  # texts that are known to be good
     reference_field: str = "text"
-    negative: tuple[str, ...] = ()  # URIs of the classifier's negatives; empty: the sample of `snapshots`
+    negative: tuple[Uri, ...] = ()  # the classifier's negatives; empty: the sample of `snapshots`
     negative_field: str = "text"
     snapshots: tuple[str, ...] = ()  # the sample that the buckets part in three, and the negatives, are of these
     negatives: int = 2000  # pages in the sample
@@ -78,7 +78,7 @@ class QualityRecipe:
     ngram_languages: tuple[str, ...] = ()  # each with a model and buckets of its own; empty: one model for all
     ngram_files: tuple[NgramFileRecipe, ...] = ()  # models to take instead of estimating them
     classifier_buckets: int = 65_536
-    classifier_model: str = ""  # URI of a fastText model to use instead of training one; "": train it
+    classifier_model: Uri = ""  # a fastText model to use instead of training one; "": train it
     classifier_label: str = "__label__hq"  # of that model, for good text
     held_out_fraction: float = 0.1
     min_auc: float = 0.6  # gate on held-out documents

@@ -172,7 +172,7 @@ def edits_of(recipe: FilterRecipe) -> dict[str, Callable[[str], str]]:
 
 def _c4_lines(recipe: FilterRecipe) -> heuristics.C4Lines:
     return heuristics.C4Lines(
-        min_words=recipe.c4_min_words_per_line,
+        min_words=recipe.c4_min_words_per_line or 0,
         max_word_length=recipe.c4_max_word_length,
         end_with_punctuation=recipe.c4_lines_end_with_punctuation,
         drop_javascript=recipe.c4_drop_javascript_lines,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from training.records import RecipeError
+from training.records import RecipeError, Uri
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,7 +19,7 @@ class TokenizerRecipe:
     snapshots: tuple[str, ...]
     vocabulary: int
     model: Literal["bpe", "wordpiece", "unigram"] = "bpe"
-    reference: str = ""  # URI of a tokenizer.json whose fertility is reported beside; none when empty
+    reference: Uri = ""  # a tokenizer.json whose fertility is reported beside; none when empty
     study: tuple[int, ...] = ()  # other sizes, trained and measured for the report alone
     sample_bytes: int = 50_000_000
     min_frequency: int = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from training.records import RecipeError
+from training.records import RecipeError, Uri, formerly
 
 GeneratorAsset = Literal["base_model", "long_context_model", "sft_model", "aligned_model"]
 
@@ -14,11 +14,11 @@ GeneratorAsset = Literal["base_model", "long_context_model", "sft_model", "align
 class SynthesisRecipe:
     """Text that a model of this recipe writes, for other recipes to train on; none without `prompts`."""
 
-    prompts: str = ""  # URI of rows with a text in `prompt_field`; empty: nothing is written
+    prompts: Uri = ""  # rows with a text in `prompt_field`; empty: nothing is written
     prompt_field: str = "prompt"
-    prompt_words: int = 0  # only so many words of it; 0: all
+    prompt_words: int | None = formerly(0)  # only so many words of it; None: all
     template: str = "{prompt}"  # what is asked; {prompt} stands for the row's text
-    limit: int = 0  # prompts; 0: all
+    limit: int | None = formerly(0)  # prompts; None: all
     generator: GeneratorAsset = "base_model"
     texts_per_prompt: int = 1
     temperature: float = 0.8  # 0: the likeliest token
@@ -30,7 +30,7 @@ class SynthesisRecipe:
     def __post_init__(self) -> None:
         if "{prompt}" not in self.template:
             raise RecipeError(f"synthesis.template={self.template!r}; it must hold {{prompt}}")
-        if min(self.prompt_words, self.limit, self.temperature) < 0 or not 0 < self.top_p <= 1:
+        if min(self.prompt_words or 0, self.limit or 0, self.temperature) < 0 or not 0 < self.top_p <= 1:
             raise RecipeError(
                 f"synthesis: prompt_words={self.prompt_words}, limit={self.limit} and temperature={self.temperature}"
                 f" may not be negative; top_p={self.top_p} must be above 0, to 1"

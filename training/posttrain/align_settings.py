@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from training.posttrain.lora_settings import LoraRecipe
-from training.records import RecipeError
+from training.records import RecipeError, Uri, formerly
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,8 +19,8 @@ class AlignRecipe:
     epochs: float = 1.0
     batch_size: int = 32
     max_length: int = 256
-    prompts: str = ""  # URI of prompts for RL; empty: the preference prompts
-    max_steps: int = 0  # RL: optimizer steps; 0: by epochs
+    prompts: Uri = ""  # prompts for RL; empty: the preference prompts
+    max_steps: int | None = formerly(0)  # RL: optimizer steps; None: by epochs
     num_generations: int = 8
     max_new_tokens: int = 32
     verifiable_reward_weight: float = 0.0  # share of the reward that checks the answer itself
@@ -31,7 +31,7 @@ class AlignRecipe:
 
     def __post_init__(self) -> None:
         if self.method == "dpo":
-            for name, unset in (("prompts", ""), ("max_steps", 0), ("verifiable_reward_weight", 0.0)):
+            for name, unset in (("prompts", ""), ("max_steps", None), ("verifiable_reward_weight", 0.0)):
                 if getattr(self, name) != unset:
                     raise RecipeError(
                         f"align.{name}={getattr(self, name)!r} has no effect with method dpo;"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from training.records import RecipeError
+from training.records import RecipeError, formerly
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -15,14 +15,16 @@ class DoremiRecipe:
     """
 
     tokens: int = 0  # of either model; 0: the recipe's weights are taken as they are
-    width: int = 0  # 0, here and in the next seven: as `model` or `pretrain`
-    layers: int = 0
-    heads: int = 0
-    kv_heads: int = 0
-    mlp_width: int = 0
-    global_batch_tokens: int = 0
-    learning_rate: float = 0.0
-    muon_learning_rate: float = 0.0
+    # None: inherit from `model`
+    width: int | None = formerly(0)
+    layers: int | None = formerly(0)
+    heads: int | None = formerly(0)
+    kv_heads: int | None = formerly(0)
+    mlp_width: int | None = formerly(0)
+    # None: inherit from `pretrain`
+    global_batch_tokens: int | None = formerly(0)
+    learning_rate: float | None = formerly(0.0)
+    muon_learning_rate: float | None = formerly(0.0)
     step_size: float = 1.0  # of the weights, the paper's η
     smoothing: float = 1e-3  # towards equal weights, the paper's c
     seed: int = 1  # of the proxy's weights and of its order of documents

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from training.pretrain.shape import RotaryScaling
-from training.records import RecipeError
+from training.records import RecipeError, formerly
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,11 +19,11 @@ class LongContextRecipe:
     tokens: int = 0  # the whole budget; 0: the base model is not trained on
     sequence_length: int = 0
     global_batch_tokens: int = 0
-    rope_theta: float = 0.0  # 0: as `model`
-    rope_scaling: RotaryScaling = field(default_factory=RotaryScaling)  # none: as `model`
+    rope_theta: float | None = formerly(0.0)  # None: inherit from `model`
+    rope_scaling: RotaryScaling = field(default_factory=RotaryScaling)  # kind none: inherit from `model`
     across_documents: bool = False  # the documents of a row are one text, and see each other
-    learning_rate: float = 0.0  # 0: as `pretrain`
-    muon_learning_rate: float = 0.0
+    learning_rate: float | None = formerly(0.0)  # None: inherit from `pretrain`
+    muon_learning_rate: float | None = formerly(0.0)
     min_loss_fall: float = -0.1  # gate, nats per token: what was learned before may stay where it was
     max_short_rise: float = 0.02  # gate: share by which bits per byte at the base model's length may rise
     needles: int = 8  # hidden sentences at each depth

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from training.records import RecipeError
+from training.records import RecipeError, formerly
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -16,7 +16,7 @@ class SpikeRecipe:
     was `rollback_steps` before the first of them, and trains on no batch from there to `skipped_after` behind the last.
     """
 
-    deviations: float = 0.0  # 0: nobody looks
+    deviations: float | None = formerly(0.0)  # None: no step is checked
     window: int = 128  # steps
     patience: int = 2  # steps in a row
     rollback_steps: int = 100
@@ -24,7 +24,7 @@ class SpikeRecipe:
     max_rollbacks: int = 3  # one more spike stops the run
 
     def __post_init__(self) -> None:
-        if min(self.deviations, self.skipped_after, self.max_rollbacks) < 0:
+        if min(self.deviations or 0, self.skipped_after, self.max_rollbacks) < 0:
             raise RecipeError(
                 f"pretrain.spikes: deviations={self.deviations}, skipped_after={self.skipped_after},"
                 f" max_rollbacks={self.max_rollbacks}; none may be negative"
