@@ -3,7 +3,7 @@
 spaCy's tokenizer of nearly every language is data: patterns for what to cut off at the start and the end of a chunk (a
 run without white space) and inside it, and a table of exceptions. Reading that data through spaCy costs four seconds of
 imports a process, so it is kept as JSON beside the compiled modules (or in the user's cache folder, or, where neither
-can be written, nowhere) under spaCy's version. Applying it is the algorithm that spaCy documents
+can be written, nowhere) under a digest of all that decides it. Applying it is the algorithm that spaCy documents
 (https://spacy.io/usage/linguistic-features#how-tokenizer-works); a test compares the words with spaCy's own. One is
 left out: on `IS_ALPHA`, the name of a symbol of its own, spaCy 3.8 gives the word or fails, by what it read before, and
 datatrove then reads the text without it; here it is a word like any other.
@@ -14,6 +14,7 @@ exception that is looked for among the words, when a longer one that runs into t
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -33,7 +34,7 @@ _SEARCHES = ("prefix_search", "suffix_search", "infix_finditer", "token_match", 
 _CHUNK = re.compile(r"\S+|\s+")
 _OTHER = re.compile("[^A-Za-z]")
 _LONGEST_SUFFIX = 32  # characters
-FORMAT = 1  # of the stored rules
+_SOURCE = Path(__file__)
 
 
 class Tail(NamedTuple):
@@ -425,7 +426,7 @@ def load_rules(code: str) -> Rules | None:
 
 def _stored(code: str) -> dict[str, Any]:
     """What `_read_from_spacy` gives, from the first folder that has it; else kept in the first that can be written."""
-    name = f"words.{code}.{FORMAT}.{importlib.metadata.version('spacy')}.json"
+    name = f"words.{code}.{what_decides(_folder('spacy'), _folder('datatrove'))}.json"
     user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "pedigree")
     folders = (Path(__file__).parent / "__pycache__", user)
     for folder in folders:
@@ -442,6 +443,20 @@ def _stored(code: str) -> dict[str, Any]:
         except OSError:
             continue
     return found
+
+
+@cache
+def what_decides(spacy: Path, datatrove: Path) -> str:
+    """A digest of all that decides the rules: this module, and the modules of spaCy's languages and of datatrove's
+    tokenizers in these folders, each by size and time. Nothing is imported."""
+    sources = [*spacy.glob("*.py"), *(spacy / "lang").rglob("*.py"), *(datatrove / "utils").glob("*tokenizer*.py")]
+    files = [f"{path.name} {(found := path.stat()).st_size} {found.st_mtime_ns}" for path in sorted(sources)]
+    versions = [importlib.metadata.version(library) for library in ("spacy", "datatrove")]
+    return hashlib.sha256("\n".join([*versions, *files]).encode() + _SOURCE.read_bytes()).hexdigest()[:16]
+
+
+def _folder(library: str) -> Path:
+    return Path(str(importlib.metadata.distribution(library).locate_file(library)))
 
 
 def _read_from_spacy(code: str) -> dict[str, Any]:

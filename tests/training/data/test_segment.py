@@ -201,3 +201,16 @@ def test_rules_are_read_from_spacy_once_and_then_without_it(tmp_path, monkeypatc
     monkeypatch.setattr(segment, "_read_from_spacy", None)
     assert segment._stored("de") == first and first["has_rules"]
     assert isinstance(segment._rules(first), Rules)
+
+
+def test_rules_are_read_again_when_a_language_of_spacy_or_its_table_of_tokenizers_is_another(tmp_path):
+    spacy, datatrove = tmp_path / "spacy", tmp_path / "datatrove"
+    language, table = spacy / "lang" / "de" / "stop.py", datatrove / "utils" / "word_tokenizers.py"
+    digests = set()
+    for edited in (None, language, table):
+        for path in (language, table):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("x = 1" + " + 1" * (path == edited))
+        segment.what_decides.cache_clear()
+        digests.add(segment.what_decides(spacy, datatrove))
+    assert len(digests) == 3
