@@ -4,11 +4,14 @@ import ast
 import importlib.util
 import subprocess
 import sys
+from dataclasses import fields, is_dataclass
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 
 import pytest
 
+from assets.chain import CHAIN, partitions_of
+from assets.recipe_folders import load_recipe
 from tests.mutate_closures import mutants
 from tests.stage_versions import GUARDED, STAGES, how_to_mend, moved, read_record, state
 from training.closure import INFRASTRUCTURE, PACKAGES, Code, read_module
@@ -148,6 +151,54 @@ def test_infrastructure_is_what_closures_import_and_says_why_it_does_not_count(c
     reached = {one for stage in STAGES.values() for name in code.closure(stage.module) for one in code.imported(name)}
     assert INFRASTRUCTURE.keys() <= reached
     assert all(len(reason.split()) > 3 for reason in INFRASTRUCTURE.values())
+
+
+# Stages whose code imports a section that no recipe hands to them, and what of it they use.
+BESIDE = {
+    "extract": ("the formats of archives", {"crawl_settings"}),
+    "score": ("the classes of the models that it asks", {"quality_settings"}),
+    "tokenize": ("the special tokens", {"tokenizer_settings"}),
+    "plan": ("the ledger of spikes, which it fills up with others", {"spike_settings"}),
+    "pretrain": ("the phases that the plan was made of", {"batch_settings"}),
+    "doremi": ("the phases that the plan was made of", {"batch_settings"}),
+    "extend": ("the phases that the plan was made of", {"batch_settings"}),
+    "reward": (
+        "rows and adapters, read as the other methods read them",
+        {"lora_settings", "preference_settings", "source_settings"},
+    ),
+    "align": ("the reward model and the rows", {"reward_settings", "preference_settings", "source_settings"}),
+    "evaluate": ("the scan for items", {"decontaminate_settings"}),
+    "contamination": ("the scan for items", {"decontaminate_settings"}),
+    "promote": ("scores and exams of the champion", {"decontaminate_settings", "exam_settings", "evaluation_settings"}),
+    "scaling": (
+        "the report's form, which comes with all of the report",
+        {"decontaminate_settings", "exam_settings", "evaluation_settings", "filter_settings", "quality_settings"},
+    ),
+}
+WITH_EVERY_PART = ("kitchen-ladder", "kitchen-mixture", "kitchen-long-context", "kitchen-synthetic", "kitchen-rl")
+
+
+def test_an_edit_of_a_section_marks_only_the_stages_that_read_it(code):
+    read: dict[str, set[str]] = {name: set() for name in STAGES}
+    for recipe in map(load_recipe, WITH_EVERY_PART):
+        for link in CHAIN.values():
+            for partition in partitions_of(link, recipe):
+                read[link.how.name] |= modules_of(link.settings(recipe, partition.partition("@")[2]))
+    sections = {name for names in read.values() for name in names if name.endswith("settings")}
+    assert len(sections) > 20
+    for stage in STAGES.values():
+        if stage.name != "card":  # shows the whole recipe
+            marked_by = sections & set(code.closure(stage.module)) - read[stage.name]
+            assert {name.rpartition(".")[2] for name in marked_by} <= BESIDE.get(stage.name, ("", set()))[1], stage.name
+
+
+def modules_of(value) -> set[str]:
+    """The modules in which a value's records are written."""
+    if is_dataclass(value):
+        inner = [getattr(value, field.name) for field in fields(value)]
+        return {type(value).__module__}.union(*map(modules_of, inner))
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return set().union(*map(modules_of, items))
 
 
 # What else decides
