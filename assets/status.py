@@ -21,6 +21,7 @@ from training.closure import Code
 from training.job import DataError, read_job
 from training.recipe import SECTIONS, Recipe
 from training.records import RecipeError, differences, read_record, write_record
+from training.stages import modules_of
 
 START_ANEW = "pedigree/start-anew"  # the tag of a run that may begin a training again at step 0
 BEGINS_ANEW = f"with --start-anew (in the UI: the tag {START_ANEW}: true)"
@@ -271,7 +272,7 @@ def _cell(
         is_recorded=points_here and (made is None or reference.digest == made.digest),  # type: ignore[union-attr]
         reasons=reasons,
         reference=reference,
-        other_code=made_by.other_parts(made.record, code.digests(stage.module)) if made else (),
+        other_code=made_by.other_parts(made.record, code.digests(*modules_of(stage, plain))) if made else (),
     )
 
 

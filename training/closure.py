@@ -142,8 +142,11 @@ class Code:
             if path.suffix not in (".py", ".md")
         }
 
-    def digests(self, name: str) -> dict[str, str]:
-        """The digest of every module in the closure that has code, and of every file that it can open."""
+    def digests(self, *names: str) -> dict[str, str]:
+        """The digest of every module in the closures that has code, and of every file that they can open."""
+        return {one: digest for name in names for one, digest in self._digests_of(name).items()}
+
+    def _digests_of(self, name: str) -> dict[str, str]:
         if name not in self._digests:
             modules = {one: self.module(one).digest for one in self.closure(name)}
             self.kept.save()

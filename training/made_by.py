@@ -24,9 +24,9 @@ NAMED = 5  # modules in a line of `status`
 Digests = dict[str, Any]  # of each part: a digest, or the list of several
 
 
-def own_code(module: str) -> Digests:
-    """The digest of each part of the code that a process of this stage runs, as it was when first asked for."""
-    return _own_code(module, place_of(module.partition(".")[0]))
+def own_code(*modules: str) -> Digests:
+    """The digest of each part of the code that a process of these modules runs, as it was when first asked for."""
+    return {part: digest for one in modules for part, digest in _own_code(one, place_of(one.partition(".")[0])).items()}
 
 
 @lru_cache(maxsize=4)
@@ -37,25 +37,25 @@ def _own_code(module: str, _: Path) -> Digests:
 # While a job works: which code did what of it. Several attempts may, and ranks of an earlier one are kept.
 
 
-def note(work: Work, module: str) -> str:
+def note(work: Work, *modules: str) -> str:
     """Keep the code of this process in the job's scratch; returns its digest, for the marks of ranks."""
-    code = own_code(module)
+    code = own_code(*modules)
     path = work.scratch / FOLDER / f"{digest_of(code)[:16]}.json"
     if not path.exists():
         write_json(path, code)
     return path.stem
 
 
-def begin(work: Work, module: str) -> str:
+def begin(work: Work, *modules: str) -> str:
     """Keep the code of this attempt and the step of the training at which it begins; returns its digest."""
     folder = work.scratch / FOLDER / "attempts"
-    digest = note(work, module)
+    digest = note(work, *modules)
     said = {"step": checkpoint_step(work.path) or 0, "code": digest}
     write_json(folder / f"{len(list(folder.glob('*.json'))):05d}.json", said)
     return digest
 
 
-def recorded(work: Work, module: str, ranks: Iterable[str]) -> dict[str, Any]:
+def recorded(work: Work, *modules: str, ranks: Iterable[str]) -> dict[str, Any]:
     """What the record says: the digest of each part of the code, or the list of several, and one digest over all.
 
     `ranks` are the digests in the marks of a stage's ranks. An attempt counts unless a later one began at its step or
@@ -68,9 +68,9 @@ def recorded(work: Work, module: str, ranks: Iterable[str]) -> dict[str, Any]:
         if all(later["step"] > one["step"] for later in attempts[place:])
     }
     unknown = {""} if attempts and attempts[0]["step"] else set()  # by an edition that noted none
-    others = {*lasting, *unknown, *ranks} - {note(work, module)}
-    modules = _merged([own_code(module), *(_noted(work, digest) for digest in sorted(others))])
-    return {"digest": digest_of(modules), "modules": modules}
+    others = {*lasting, *unknown, *ranks} - {note(work, *modules)}
+    merged = _merged([own_code(*modules), *(_noted(work, digest) for digest in sorted(others))])
+    return {"digest": digest_of(merged), "modules": merged}
 
 
 def _noted(work: Work, digest: str) -> Digests:

@@ -36,7 +36,7 @@ from training.leftovers import RANKS_FOLDER, remove_leftovers, remove_state
 from training.processes import SignsOfLife, die_with_parent
 from training.progress import Progress
 from training.records import RecipeError, write_record
-from training.stages import Stage
+from training.stages import Stage, modules_of
 from training.workers import each_result
 
 log = logging.getLogger(__name__)
@@ -172,12 +172,13 @@ def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: Lease, missing_
     earlier = sum(spent.get("wall_seconds", 0.0) for spent in _spent(folder))
     started = time.monotonic()
     try:
-        made_by.begin(work, stage.module)
+        made_by.begin(work, *modules_of(stage, job.settings))
         outcome = _run_stage(job, stage, work, missing_share)
         seconds = time.monotonic() - started
         node_hours = _node_hours(job, stage, seconds, earlier)
         outcome = _with_numerics(job, stage, _with_balance(job, stage, outcome), work)
-        code = made_by.recorded(work, stage.module, ranks=[mark.get("code", "") for mark in _marks(folder)])
+        ranks = [mark.get("code", "") for mark in _marks(folder)]
+        code = made_by.recorded(work, *modules_of(stage, job.settings), ranks=ranks)
         commit(job, outcome, folder, lease, code=code, seconds=seconds, node_hours=node_hours)
     except BaseException as error:
         work.progress.closed(error)
@@ -302,7 +303,7 @@ def run_rank(job: Job, stage: Stage, rank: int) -> dict[str, Any]:
     folder = Path(job.output)
     work = _work(folder, enabled=False)
     before, started = time.process_time(), time.monotonic()
-    code = made_by.note(work, stage.module)
+    code = made_by.note(work, *modules_of(stage, job.settings))
     result = _module(stage).run_rank(job, work, rank)
     files = artifact.manifest(folder, result.get("files", []))
     spent = {

@@ -2,16 +2,18 @@
 and the sources that write files for them.
 
 The code of a stage is its module and all that this imports (training/closure.py); a source, which no stage imports, is
-code of its own. A test fails when a part of it moved
-without a new version. Standard library only; a stage's module is imported only in the process that runs it.
+code of its own. A test fails when a part of it moved without a new version. Standard library only; a stage's module is
+imported only in the process that runs it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 PACKAGE = Path(__file__).parent
 
@@ -61,6 +63,11 @@ SOURCES: dict[str, Source] = {
     source.name: source
     for source in (Source(name="kitchen", version=FIRST_VERSION, module="training.data.kitchen.source"),)
 }
+
+
+def modules_of(stage: Stage, settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The modules whose code a job of the stage runs: its own, and those of the sources that its settings name."""
+    return (stage.module, *(SOURCES[name].module for name in sorted(SOURCES.keys() & settings.keys())))
 
 
 def _checksum(path: Path) -> str:

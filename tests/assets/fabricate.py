@@ -10,6 +10,7 @@ from assets.status import Cell, Comparison, compare, write_reference
 from training import artifact
 from training.made_by import own_code
 from training.recipe import Recipe
+from training.stages import modules_of
 
 
 def make_all(recipe: Recipe, root: Path, *, failing: dict[str, str] | None = None) -> Comparison:
@@ -43,7 +44,7 @@ def make_one(
     artifact.write_text(folder / "data.txt", content or cell.fingerprint)
     files = artifact.manifest(folder, ["data.txt", *more(folder)])
     stage = CHAIN[cell.asset].how
-    code = own_code(stage.module)
+    code = own_code(*modules_of(stage, cell.settings))
     inputs = []
     for asset, partition in cell.inputs:
         made = comparison.cells[asset, partition].artifact

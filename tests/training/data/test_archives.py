@@ -134,6 +134,15 @@ def test_the_kitchen_is_generated_with_its_truth_aside(tmp_path: Path):
     assert truth and not any("truth" in name for name in names_of(made))
 
 
+def test_the_record_names_the_kitchen_s_code_where_the_kitchen_wrote_the_archives(tmp_path: Path):
+    world = KitchenWorld(pages=100, files=1)
+    made = crawl(tmp_path / "made", SnapshotRecipe(name="kitchen-1", source="kitchen"), kitchen=world)
+    folder = warc_folder(tmp_path / "in", ["a.warc.gz"])
+    found = crawl(tmp_path / "found", SnapshotRecipe(name="s", source="warc", paths=(str(folder),)))
+    kitchen = [{part for part in one.record()["code"]["modules"] if ".kitchen." in part} for one in (made, found)]
+    assert {"training.data.kitchen.talk", "training.data.kitchen.pages"} <= kitchen[0] and not kitchen[1]
+
+
 # Common Crawl, from a local server that misbehaves as real ones do
 
 
