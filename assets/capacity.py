@@ -52,7 +52,8 @@ def checks(recipe: Recipe) -> Iterator[tuple[str, Callable[[Size], None]]]:
     if recipe.doremi.tokens:
         yield "mixture_weights", partial(_check_proxy, recipe.as_reference())
     whole, align = _shape(recipe), recipe.align
-    policy, judge = whole.parameter_count, whole.parameter_count - (0 if whole.tied else whole.vocab_size * whole.width)
+    head = 0 if whole.tied_embeddings else whole.vocab_size * whole.width
+    policy, judge = whole.parameter_count, whole.parameter_count - head
     # Sampling needs the reward model beside the policy and, where a weight of it is trained, the policy as it was.
     beside = judge + (policy if align.beta and not align.lora.rank else 0) if align.method != "dpo" else 0
     yield "sft_model", partial(_check_tuning, recipe.sft, policy)

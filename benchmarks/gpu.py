@@ -80,7 +80,7 @@ FULL = Size(
         kv_heads=16,
         mlp_width=5504,
         max_length=4096,
-        tied=False,
+        tied_embeddings=False,
     ),
     length=2048,
     rows=16,
@@ -95,7 +95,9 @@ FULL = Size(
     checkpoint_seconds=5.0,
 )
 TINY = Size(
-    shape=ModelConfig(vocab_size=128, width=32, layers=2, heads=1, kv_heads=1, mlp_width=96, max_length=64, tied=False),
+    shape=ModelConfig(
+        vocab_size=128, width=32, layers=2, heads=1, kv_heads=1, mlp_width=96, max_length=64, tied_embeddings=False
+    ),
     length=32,
     rows=2,
     long=64,

@@ -42,7 +42,7 @@ ALONE = World(rank=0, size=1, device=torch.device("cpu"))
 
 _SHAPE = ModelConfig(vocab_size=258, width=32, layers=4, heads=8, kv_heads=4, mlp_width=48, max_length=64)
 MODELS = {
-    "dense": replace(_SHAPE, tied=False, window=8, window_pattern=("window", "full"), logit_softcap=15.0),
+    "dense": replace(_SHAPE, tied_embeddings=False, window=8, window_pattern=("window", "full"), logit_softcap=15.0),
     "experts": replace(
         _SHAPE,
         qk_norm=True,

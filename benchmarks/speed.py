@@ -22,10 +22,10 @@ from training.pretrain.shape import ModelConfig
 SHAPES = {
     # heads of 64, and an MLP with as many weights as an ungated one of four times the width: what all peers can be
     "12.5M": ModelConfig(
-        vocab_size=8192, width=320, layers=8, heads=5, kv_heads=5, mlp_width=864, max_length=512, tied=True
+        vocab_size=8192, width=320, layers=8, heads=5, kv_heads=5, mlp_width=864, max_length=512, tied_embeddings=True
     ),
     "kitchen": ModelConfig(
-        vocab_size=2048, width=192, layers=4, heads=6, kv_heads=3, mlp_width=512, max_length=512, tied=True
+        vocab_size=2048, width=192, layers=4, heads=6, kv_heads=3, mlp_width=512, max_length=512, tied_embeddings=True
     ),
     "tiny": ModelConfig(vocab_size=512, width=64, layers=2, heads=1, kv_heads=1, mlp_width=176, max_length=64),
 }

@@ -412,7 +412,7 @@ def litgpt(task: Task, turns: Turns) -> None:
     with fabric.init_module(empty_init=True):
         model = GPT(config)
     initialize_weights(fabric, model, n_layer=config.n_layer, n_embd=config.n_embd)
-    if shape.tied:
+    if shape.tied_embeddings:
         model.transformer.wte.weight = model.lm_head.weight
     turns.about = _about(task, model, f"precision {precision}, compiled, AdamW", shape.matrix_parameters)
     model = fabric.setup(torch.compile(model))
@@ -491,7 +491,7 @@ def torchtitan(task: Task, turns: Turns) -> None:
         vocab_size=shape.vocab_size,
         multiple_of=16,
         ffn_dim_multiplier=(shape.mlp_width - 0.5) / int(8 * shape.width / 3),  # the width that it rounds up to ours
-        norm_eps=shape.norm_eps,
+        norm_eps=shape.norm_epsilon,
         rope_theta=shape.rope_theta,
         max_seq_len=task.length,
     )

@@ -35,7 +35,7 @@ def parameter_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]
     D, A, E = config.width, config.attention_width, config.head_width
     yield "embedding", (config.vocab_size, D)
     yield "norm", (D,)
-    if not config.tied:
+    if not config.tied_embeddings:
         yield "head", (config.vocab_size, D)
     for layer in range(config.layers):
         start = f"blocks.{layer}."

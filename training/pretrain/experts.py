@@ -53,7 +53,7 @@ class Experts(nn.Module):
 
     def forward(self, x_BLD: Tensor) -> tuple[Tensor, Routing]:
         """The layer's output `[B, L, D]`, and how it was routed."""
-        unit = unit_rms(x_BLD, self.config.norm_eps) * self.norm.to(x_BLD.dtype)
+        unit = unit_rms(x_BLD, self.config.norm_epsilon) * self.norm.to(x_BLD.dtype)
         # Choices hang on small differences, so the router computes in fp32 whatever the rest does.
         scores = torch.softmax(F.linear(unit.float(), self.router.float()), dim=-1)  # [B, L, X]
         chosen, weights = self._choose(scores)

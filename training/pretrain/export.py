@@ -28,6 +28,7 @@ from training.pretrain.shape import ExpertLayers, ModelConfig, RotaryScaling
 from training.records import RecipeError, read_record, write_record
 
 OWN_TYPE = "pedigree_decoder"  # the model_type of a model that no class of transformers is
+OWN_NAMES = {"tied_embeddings": "tied", "norm_epsilon": "norm_eps"}  # fields by their names in such a config.json
 WEIGHTS = "model.safetensors"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 TOLERANCE = 1e-4  # largest difference of fp32 logits
@@ -56,9 +57,9 @@ def hugging_face_config(
         "head_dim": config.head_width,
         "hidden_act": "silu",
         "max_position_embeddings": config.max_length,
-        "rms_norm_eps": config.norm_eps,
+        "rms_norm_eps": config.norm_epsilon,
         **_rotary_fields(config),
-        "tie_word_embeddings": config.tied,
+        "tie_word_embeddings": config.tied_embeddings,
         "attention_bias": False,
         "bos_token_id": bos_id,
         "eos_token_id": eos_id,
@@ -150,8 +151,8 @@ def read_config(data: dict[str, Any]) -> ModelConfig:
         rope_theta=rope.get("rope_theta") or data.get("rope_theta", 10_000.0),
         rope_scaling=_read_scaling(rope),
         qk_norm=family != "llama",
-        tied=data.get("tie_word_embeddings", False),
-        norm_eps=data["rms_norm_eps"],
+        tied_embeddings=data.get("tie_word_embeddings", False),
+        norm_epsilon=data["rms_norm_eps"],
         window=window,
         window_pattern=pattern,
         experts=_read_experts(data) if family == "qwen3_moe" else ExpertLayers(),
@@ -219,7 +220,7 @@ def hugging_face_views(model: Decoder) -> Iterator[tuple[str, Tensor]]:
         for name, view in (*_attention_views(block.attention), *_mlp_views(block.mlp)):
             yield f"model.layers.{number}.{name}", view
     yield "model.norm.weight", model.norm
-    if not model.config.tied:
+    if not model.config.tied_embeddings:
         yield "lm_head.weight", model.head
 
 
@@ -264,7 +265,8 @@ def write_model(
     bos_id, pad_id = _special_id(tokenizer, "bos_token"), _special_id(tokenizer, "pad_token")
     if own_layout:
         views = own_views(model)
-        config = {"model_type": OWN_TYPE, "shape": write_record(model.config), "eos_token_id": eos_id}
+        shape = _renamed(write_record(model.config), OWN_NAMES)
+        config = {"model_type": OWN_TYPE, "shape": shape, "eos_token_id": eos_id}
     else:
         config = hugging_face_config(model.config, eos_id=eos_id, bos_id=bos_id, pad_id=pad_id)
         views = hugging_face_views(model)
@@ -299,7 +301,13 @@ def read_shape(folder: Path) -> ModelConfig:
 
 
 def _shape(data: dict[str, Any]) -> ModelConfig:
-    return read_record(ModelConfig, data["shape"]) if data.get("model_type") == OWN_TYPE else read_config(data)
+    if data.get("model_type") != OWN_TYPE:
+        return read_config(data)
+    return read_record(ModelConfig, _renamed(data["shape"], {name: own for own, name in OWN_NAMES.items()}))
+
+
+def _renamed(data: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in data.items()}
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -331,7 +339,7 @@ def read_model(folder: Path) -> Decoder:
 
 def _is_repeated(name: str, config: ModelConfig) -> bool:
     """What older files hold beside the weights: a tied head, and frequencies that follow from the configuration."""
-    return (name == "lm_head.weight" and config.tied) or name.endswith("rotary_emb.inv_freq")
+    return (name == "lm_head.weight" and config.tied_embeddings) or name.endswith("rotary_emb.inv_freq")
 
 
 def _weights(folder: Path) -> dict[str, Tensor]:

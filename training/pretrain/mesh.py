@@ -194,7 +194,7 @@ def spread(model: Decoder, world: World) -> Pieces:
             # Gradients are scaled by the whole batch's tokens beforehand: they add up, and have no mean.
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
-    has_both_ends = world.length("pipeline") > 1 and model.config.tied
+    has_both_ends = world.length("pipeline") > 1 and model.config.tied_embeddings
     made = [
         _piece(name, held, shapes[name], cuts, world, at_both_ends=has_both_ends and name == "embedding")
         for name, held in model.named_parameters()
@@ -237,11 +237,11 @@ def _drop_other_stages(model: Decoder, world: World) -> None:
         if not any(layer in layers for layers in pipeline.layers):
             model.blocks[layer] = nn.Module()
     has_start, has_end = pipeline.is_first(0), pipeline.is_last(pipeline.chunks - 1)
-    if not has_start and not (has_end and model.config.tied):
+    if not has_start and not (has_end and model.config.tied_embeddings):
         model.embedding = None
     if not has_end:
         model.norm = None
-        if not model.config.tied:
+        if not model.config.tied_embeddings:
             model.head = None
 
 

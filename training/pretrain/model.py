@@ -48,7 +48,7 @@ class Attention(nn.Module):
             self.key_norm = nn.Parameter(torch.ones(config.head_width))
 
     def forward(self, x_BLD: Tensor, table: tuple[Tensor, Tensor], mask: DocumentMask) -> Tensor:
-        config, unit = self.config, self.lanes.enter(unit_rms(x_BLD, self.config.norm_eps))
+        config, unit = self.config, self.lanes.enter(unit_rms(x_BLD, self.config.norm_epsilon))
         B, L, _ = unit.shape
         fused = self.product(unit, self.query_key_value, self.norm)
         heads = fused.view(B, L, -1, config.group + 2, config.head_width).permute(0, 2, 3, 1, 4)
@@ -56,7 +56,7 @@ class Attention(nn.Module):
             part.contiguous() for part in heads.split((config.group + 1, 1), dim=2)
         )  # [B, K, G + 1 or 1, L, E]
         if config.qk_norm:
-            query_key = unit_rms(query_key, config.norm_eps) * self._query_key_gains().to(x_BLD.dtype)
+            query_key = unit_rms(query_key, config.norm_epsilon) * self._query_key_gains().to(x_BLD.dtype)
         seen = mask.visibility(windowed=self.windowed)
         mixed = recomputed(_mixed, query_key, value, table, seen, self.lanes, when=self.recompute)
         return self.lanes.leave(self.product(mixed.permute(0, 3, 1, 2, 4).reshape(B, L, -1), self.output))
@@ -81,7 +81,7 @@ class MLP(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.eps = config.norm_eps
+        self.eps = config.norm_epsilon
         self.recompute = False
         self.product: Product = linear
         self.norm = nn.Parameter(torch.ones(config.width))
@@ -144,7 +144,7 @@ class Decoder(nn.Module):
         self.embedding = nn.Parameter(torch.empty(config.vocab_size, config.width))
         self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.layers))
         self.norm = nn.Parameter(torch.ones(config.width))
-        if not config.tied:
+        if not config.tied_embeddings:
             self.head = nn.Parameter(torch.empty(config.vocab_size, config.width))
 
     def set_recompute(self, kind: Literal["none", "selective", "full"]) -> None:
@@ -166,7 +166,7 @@ class Decoder(nn.Module):
     @property
     def head_weight(self) -> Tensor:
         """`[V, D]`, the embedding itself when tied."""
-        return self.embedding if self.config.tied else self.head
+        return self.embedding if self.config.tied_embeddings else self.head
 
     def forward(
         self,
@@ -188,7 +188,7 @@ class Decoder(nn.Module):
             x_BLD, routing = recomputed(block, x_BLD, table, mask, when=self.recompute_blocks)
             routings += [routing] if routing else []
         if layers is None or layers.stop == self.config.layers:
-            x_BLD = unit_rms(x_BLD, self.config.norm_eps) * self.norm.to(dtype)
+            x_BLD = unit_rms(x_BLD, self.config.norm_epsilon) * self.norm.to(dtype)
         return Hidden(x_BLD, *self._summed(routings, tokens_BL.device))
 
     def _rotary_table(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -25,7 +25,7 @@ class Preset:
 
 def _preset(vocab_size: int, parameters: int, **fields: Any) -> Preset:
     plain = {
-        "head_width": 0,
+        "head_width": None,
         "rope_theta": 10_000.0,
         "rope_scaling": write_record(RotaryScaling()),
         "norm_epsilon": 1e-5,

@@ -5,10 +5,10 @@ Standard library only: reading a recipe needs it, and counting a 70B model needs
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from training.records import RecipeError
+from training.records import RecipeError, formerly
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,27 +70,46 @@ class ExpertLayers:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ModelConfig:
-    """The shape of a decoder."""
+class ModelRecipe:
+    """The decoder's shape. The vocabulary is the tokenizer's.
 
-    vocab_size: int
+    In a recipe file `preset` may name a known shape (`training/pretrain/presets.py`); its fields are put in place while
+    the file is read, under those that the file gives itself.
+    """
+
     width: int
     layers: int
     heads: int
     kv_heads: int
     mlp_width: int
     max_length: int
-    head_width: int = 0  # E, numbers in one head; given as 0 it becomes width / heads
+    head_width: int | None = formerly(0)  # None: width / heads
     rope_theta: float = 10_000.0
     rope_scaling: RotaryScaling = field(default_factory=RotaryScaling)
+    norm_epsilon: float = 1e-5
     qk_norm: bool = False
-    tied: bool = True
-    norm_eps: float = 1e-5
+    tied_embeddings: bool = True
     activation: Literal["swiglu", "relu2"] = "swiglu"
-    window: int = 0  # positions a windowed layer looks back, itself included; 0: no layer is windowed
+    window: int = 0  # positions that a windowed layer looks back, itself included; 0: no windows
     window_pattern: tuple[Literal["full", "window"], ...] = ("full",)  # repeated over the layers
     logit_softcap: float = 0.0  # logits become cap · tanh(logits / cap); 0: they stay
     experts: ExpertLayers = field(default_factory=ExpertLayers)
+
+    def __post_init__(self) -> None:
+        self.shape(vocab_size=1)
+
+    def shape(self, *, vocab_size: int) -> ModelConfig:
+        """The decoder's shape over a vocabulary. RecipeError when it does not fit together."""
+        given = {one.name: getattr(self, one.name) for one in fields(ModelRecipe)}
+        return ModelConfig(**given | {"vocab_size": vocab_size, "head_width": self.head_width or 0})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelConfig(ModelRecipe):
+    """The shape of a decoder over a vocabulary."""
+
+    vocab_size: int
+    head_width: int = 0  # E, numbers in one head; given as 0 it becomes width / heads
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "width", "layers", "heads", "kv_heads", "mlp_width", "max_length"):
@@ -174,7 +193,7 @@ class ModelConfig:
         norms = self.width * (2 * self.layers + 1)
         if self.qk_norm:
             norms += 2 * self.head_width * self.layers
-        lookup = 0 if self.tied else self.vocab_size * self.width
+        lookup = 0 if self.tied_embeddings else self.vocab_size * self.width
         return self._matrices(self.experts.count) + norms + lookup
 
     @property
@@ -220,56 +239,3 @@ class ModelConfig:
             if experts.balancing == "bias":
                 found.append("experts.balancing bias: Qwen3-MoE chooses experts without one")
         return tuple(found)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelRecipe:
-    """The decoder's shape. The vocabulary is the tokenizer's.
-
-    In a recipe file `preset` may name a known shape (`training/pretrain/presets.py`); its fields are put in place while
-    the file is read, under those that the file gives itself.
-    """
-
-    width: int
-    layers: int
-    heads: int
-    kv_heads: int
-    mlp_width: int
-    max_length: int
-    head_width: int = 0  # 0: width / heads
-    rope_theta: float = 10_000.0
-    rope_scaling: RotaryScaling = field(default_factory=RotaryScaling)
-    norm_epsilon: float = 1e-5
-    qk_norm: bool = False
-    tied_embeddings: bool = True
-    activation: Literal["swiglu", "relu2"] = "swiglu"
-    window: int = 0  # positions that a windowed layer looks back, itself included; 0: no windows
-    window_pattern: tuple[Literal["full", "window"], ...] = ("full",)  # repeated over the layers
-    logit_softcap: float = 0.0
-    experts: ExpertLayers = field(default_factory=ExpertLayers)
-
-    def __post_init__(self) -> None:
-        self.shape(vocab_size=1)
-
-    def shape(self, *, vocab_size: int) -> ModelConfig:
-        """The decoder's shape over a vocabulary. RecipeError when it does not fit together."""
-        return ModelConfig(
-            vocab_size=vocab_size,
-            width=self.width,
-            layers=self.layers,
-            heads=self.heads,
-            kv_heads=self.kv_heads,
-            mlp_width=self.mlp_width,
-            max_length=self.max_length,
-            head_width=self.head_width,
-            rope_theta=self.rope_theta,
-            rope_scaling=self.rope_scaling,
-            qk_norm=self.qk_norm,
-            tied=self.tied_embeddings,
-            norm_eps=self.norm_epsilon,
-            activation=self.activation,
-            window=self.window,
-            window_pattern=self.window_pattern,
-            logit_softcap=self.logit_softcap,
-            experts=self.experts,
-        )

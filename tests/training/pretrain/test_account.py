@@ -26,7 +26,7 @@ from training.pretrain.shape import ExpertLayers, ModelConfig
 SMALL = ModelConfig(vocab_size=50, width=32, layers=3, heads=4, kv_heads=2, mlp_width=48, max_length=256)
 SHAPES = {
     "plain": SMALL,
-    "qk-norm, wide heads": dataclasses.replace(SMALL, qk_norm=True, head_width=16, tied=False),
+    "qk-norm, wide heads": dataclasses.replace(SMALL, qk_norm=True, head_width=16, tied_embeddings=False),
     "ungated, windows": dataclasses.replace(SMALL, activation="relu2", window=20, window_pattern=("window", "full")),
 }
 EXPERTS = dataclasses.replace(

@@ -43,7 +43,7 @@ def inputs() -> torch.Tensor:
 def every_expert_on_every_token(layer: Experts, x: torch.Tensor) -> torch.Tensor:
     """The same layer without sorting anything."""
     chosen = layer.config.experts
-    unit = unit_rms(x, layer.config.norm_eps) * layer.norm
+    unit = unit_rms(x, layer.config.norm_epsilon) * layer.norm
     scores = torch.softmax(unit @ layer.router.t(), dim=-1)
     ranked = scores + layer.bias if chosen.balancing == "bias" else scores
     mask = torch.zeros_like(scores).scatter(-1, ranked.topk(chosen.active, dim=-1).indices, 1.0)
@@ -128,7 +128,7 @@ def test_no_token_is_dropped_when_all_want_the_same_expert():
 def test_the_balancing_loss_is_that_of_transformers_for_each_row():
     layer, x = experts_of(), inputs()
     _, routing = layer(x)
-    logits = (unit_rms(x, SHAPE.norm_eps) * layer.norm) @ layer.router.t()
+    logits = (unit_rms(x, SHAPE.norm_epsilon) * layer.norm) @ layer.router.t()
     expected = sum(load_balancing_loss_func((row,), num_experts=6, top_k=2) for row in logits)
     assert routing.balance.item() == pytest.approx(expected.item(), rel=1e-5)
     assert routing.loads.sum() == 3 * 10 * 2

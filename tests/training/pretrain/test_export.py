@@ -19,24 +19,24 @@ from training.pretrain.shape import ExpertLayers, ModelConfig, RotaryScaling
 from training.records import RecipeError
 
 SMALL = ModelConfig(
-    vocab_size=tiny.VOCABULARY, width=32, layers=3, heads=4, kv_heads=2, mlp_width=48, max_length=64, norm_eps=1e-6
+    vocab_size=tiny.VOCABULARY, width=32, layers=3, heads=4, kv_heads=2, mlp_width=48, max_length=64, norm_epsilon=1e-6
 )
 EXPERTS = ExpertLayers(count=4, active=2, width=24)
 SHAPES = {
     "llama": {},
-    "llama untied": {"tied": False},
+    "llama untied": {"tied_embeddings": False},
     "llama with wide heads": {"head_width": 16},
     "llama linear": {"rope_scaling": RotaryScaling(kind="linear", factor=2.0)},
     "llama yarn": {"rope_scaling": RotaryScaling(kind="yarn", factor=4.0, original_length=16)},
     "llama llama3": {"rope_scaling": RotaryScaling(kind="llama3", factor=4.0, original_length=16)},
     "qwen3": {"qk_norm": True},
-    "qwen3 untied": {"qk_norm": True, "tied": False, "head_width": 16},
+    "qwen3 untied": {"qk_norm": True, "tied_embeddings": False, "head_width": 16},
     "qwen3 windows": {"qk_norm": True, "window": 5, "window_pattern": ("window", "full")},
     "qwen3 all windows": {"qk_norm": True, "window": 5, "window_pattern": ("window",)},
     "qwen3_moe": {"qk_norm": True, "experts": EXPERTS},
     "qwen3_moe dense start": {
         "qk_norm": True,
-        "tied": False,
+        "tied_embeddings": False,
         "experts": dataclasses.replace(EXPERTS, first_layer=1, normalize_weights=False, balancing="none"),
     },
     "qwen3_moe windows": {"qk_norm": True, "window": 5, "window_pattern": ("window",), "experts": EXPERTS},
@@ -122,7 +122,8 @@ def test_what_transformers_saves_is_read(saved, name, shard, tied):
     theirs, folder = saved(name, tie_word_embeddings=tied, **shard)
     assert (folder / "model.safetensors").exists() == (not shard)
     ours = export.read_model(folder)
-    assert ours.config.tied == tied and ours.config.parameter_count == sum(p.numel() for p in theirs.parameters())
+    assert ours.config.tied_embeddings == tied
+    assert ours.config.parameter_count == sum(p.numel() for p in theirs.parameters())
     wanted = theirs(tokens(), use_cache=False).logits
     difference = logits_of(ours) - wanted
     assert difference.abs().max() <= export.TOLERANCE and wanted.std() > 0.5
@@ -178,6 +179,8 @@ def test_a_model_that_no_class_is_keeps_its_own_layout(tokenizer, tmp_path, name
     export.write_model(model, tmp_path, tokenizer=tokenizer, eos_id=tiny.EOS, own_layout=True)
     back = export.read_model(tmp_path)
     assert back.config == model.config and torch.equal(logits_of(back), logits_of(model))
+    shape = json.loads((tmp_path / "config.json").read_text())["shape"]
+    assert shape["tied"] == model.config.tied_embeddings and shape["norm_eps"] == 1e-6  # as in models made before
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_norm_gains_do_not_decay_and_every_weight_has_one_optimizer():
 
 
 def test_embeddings_decay_only_when_they_are_asked_to():
-    model = Decoder(dataclasses.replace(CONFIG, tied=False))
+    model = Decoder(dataclasses.replace(CONFIG, tied_embeddings=False))
     for decays in (True, False):
         recipe = dataclasses.replace(tiny.PRETRAIN, optimizer="adamw", decay_embeddings=decays)
         decaying = {id(p) for group in decay_groups(model, recipe) if group["weight_decay"] for p in group["params"]}
@@ -185,7 +185,7 @@ def muon_reference(rate: float, decay: float):
 
 def test_muon_steps_each_matrix_of_transformers_and_adamw_the_rest():
     """One reference for each weight that transformers names, so queries, keys and values apart, in double precision."""
-    model = Decoder(dataclasses.replace(CONFIG, tied=False, qk_norm=True))
+    model = Decoder(dataclasses.replace(CONFIG, tied_embeddings=False, qk_norm=True))
     generator = torch.Generator().manual_seed(0)
     initialise(model, zero_outputs=False, generator=generator)
     recipe = dataclasses.replace(

@@ -63,7 +63,7 @@ def test_a_preset_counts_to_its_published_number_here_and_in_transformers(name):
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_what_the_cards_print_is_the_count_in_their_digits(name):
     shape, (_, total, without_embeddings) = shape_of(name), PUBLISHED[name]
-    embeddings = shape.vocab_size * shape.width * (1 if shape.tied else 2)
+    embeddings = shape.vocab_size * shape.width * (1 if shape.tied_embeddings else 2)
     printed = [(shape.parameter_count, total), (shape.parameter_count - embeddings, without_embeddings)]
     printed.append((shape.active_parameter_count, ACTIVE.get(name)))
     for count, said in printed:
@@ -105,7 +105,7 @@ def test_active_parameters_are_those_that_one_token_meets():
     [
         {},
         {"qk_norm": True, "head_width": 16},
-        {"tied": False, "activation": "relu2"},
+        {"tied_embeddings": False, "activation": "relu2"},
         {"experts": EXPERTS},
         {"experts": dataclasses.replace(EXPERTS, shared=2, first_layer=1), "activation": "relu2"},
     ],
