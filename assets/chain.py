@@ -93,7 +93,7 @@ _OPTIONAL: dict[Scope, Callable[[Recipe], bool]] = {
 
 
 def _parts(scope: Scope, recipe: Recipe) -> list[str]:
-    """The names of a recipe's snapshots or rungs; one empty name for a scope of the whole recipe."""
+    """The snapshots or rungs of a recipe; one without a name for what concerns the whole of it."""
     if scope == "snapshot":
         return [snapshot.name for snapshot in recipe.snapshots]
     if scope == "rung":
@@ -119,8 +119,7 @@ def input_partitions(item: Input, link: Link, recipe: Recipe, part: str) -> list
 
 
 def _sections(*names: str) -> Callable[[Recipe, str], dict[str, Any]]:
-    """A function that gives a stage these sections of the recipe, the sections of the sources that they read, and the
-    checksums of the files that they name."""
+    """Whole sections of the recipe, with the sections of the sources they read and the named files' checksums."""
 
     def settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
         del snapshot
@@ -169,7 +168,7 @@ def _crawl_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
 
 
 def _pretrain_settings(recipe: Recipe, part: str) -> dict[str, Any]:
-    """The model and its training. A teacher is identified by its digest, never by its path."""
+    """Model and training; a teacher is what it is, never where it lies."""
     from training.data.sources import resolve
 
     del part
@@ -200,7 +199,7 @@ def _of_reference(settings: Callable[[Recipe, str], dict[str, Any]]) -> Callable
 
 
 def _doremi_settings(recipe: Recipe, part: str) -> dict[str, Any]:
-    """The settings of DoReMi's proxy, which is trained as its reference is."""
+    """The proxy is a model as the reference is."""
     return {"doremi": recipe.doremi} | _of_reference(_sections("model", "pretrain"))(recipe, part)
 
 
@@ -242,7 +241,7 @@ def _stays_short(recipe: Recipe) -> bool:
 
 
 def _scaling_settings(recipe: Recipe, part: str) -> dict[str, Any]:
-    """How to fit, and the size of the model whose loss is predicted; the rungs' models are inputs."""
+    """How to fit, and the model whose loss is foretold; the rungs themselves are inputs."""
     del part
     shape = recipe.model.shape(vocab_size=recipe.tokenizer.vocabulary)
     foretold = {
@@ -258,7 +257,7 @@ def _is_generator(asset: str) -> Callable[[Recipe], bool]:
 
 
 def _benchmark_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
-    """Only the benchmarks: what is done with documents that hold their items is a setting of a later stage."""
+    """The index knows the items; what is done with the documents that hold them is a later stage's."""
     del snapshot
     return with_data(recipe, {"decontaminate": DecontaminateRecipe(benchmarks=recipe.decontaminate.benchmarks)})
 
@@ -269,7 +268,7 @@ def _instruction_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
 
 
 def _score_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
-    """The suites and how models are asked, without the limit on contamination, which a later stage applies."""
+    """Which exams are sat and how; what is thought of contamination comes later."""
     del snapshot
     unjudged = replace(
         recipe.evaluation, max_contaminated_fraction=EvaluationRecipe(suites=()).max_contaminated_fraction
@@ -278,7 +277,7 @@ def _score_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
 
 
 def _contamination_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
-    """The suites and the limit on contamination. How models were asked is in the scores, which are an input."""
+    """The exams and the limit; how they were sat shows in the scores, which are an input."""
     del snapshot
     judged = EvaluationRecipe(
         suites=recipe.evaluation.suites, max_contaminated_fraction=recipe.evaluation.max_contaminated_fraction
@@ -287,7 +286,7 @@ def _contamination_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
 
 
 def _card_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
-    """The whole recipe except `automation`, which does not change what is made."""
+    """The whole recipe, but for what it lets automation do: that changes nothing of what is made."""
     del snapshot
     return with_data(recipe, {"recipe": replace(recipe, automation=AutomationRecipe())})
 
@@ -377,8 +376,8 @@ CHAIN: dict[str, Link] = {
         Link(
             name="quality_models",
             description=(
-                "Models that rate text: an n-gram model for perplexity and a linear classifier, trained on the texts "
-                "that the recipe names."
+                "Models that judge text: an n-gram model for perplexity and a linear classifier, trained on what the "
+                "recipe names."
             ),
             group="corpus",
             kinds=("numpy", "safetensors"),
@@ -391,8 +390,8 @@ CHAIN: dict[str, Link] = {
         Link(
             name="document_scores",
             description=(
-                "What the recipe's rules measure on each document of one snapshot: language, counts, quality, "
-                "toxicity. The limits of the rules do not change it."
+                "What the rules of the recipe measure on each document of one snapshot: language, counts, quality, "
+                "toxicity. Nothing in it depends on a limit, so a changed limit leaves it as it is."
             ),
             group="corpus",
             kinds=("numpy", "parquet"),
@@ -405,8 +404,9 @@ CHAIN: dict[str, Link] = {
         Link(
             name="filtered_documents",
             description=(
-                "Documents of one snapshot that pass every rule of the recipe, with personal data redacted. Dropped "
-                "documents are kept beside them with the rule that dropped them."
+                "Documents of one snapshot that pass every rule of the recipe, personal data redacted. The recipe's "
+                "limits against the stored scores. Dropped documents are kept beside them with the rule that dropped "
+                "them."
             ),
             group="corpus",
             kinds=("parquet",),
@@ -433,8 +433,8 @@ CHAIN: dict[str, Link] = {
         Link(
             name="deduplicated_documents",
             description=(
-                "Documents that are no exact copy and no verified near-duplicate of an earlier document, in this or "
-                "an earlier snapshot. Removed documents name the one that they repeat."
+                "Documents without an exact or verified near-duplicate of smaller id in this or an earlier snapshot. "
+                "Removed ones name the document that stands for them."
             ),
             group="corpus",
             kinds=("numpy", "parquet"),
@@ -449,7 +449,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="benchmark_index",
-            description="An index of the n-grams of every benchmark item that must not be trained on.",
+            description="n-grams of every benchmark item that must not be trained on.",
             group="corpus",
             kinds=("numpy", "parquet"),
             stage="benchmarks",
@@ -459,8 +459,8 @@ CHAIN: dict[str, Link] = {
         Link(
             name="decontaminated_documents",
             description=(
-                "Documents that contain no benchmark item. Documents that contain one are removed or flagged, with "
-                "the item and the span."
+                "Documents that share no benchmark item; those that do are removed or flagged with the item and the "
+                "span."
             ),
             group="corpus",
             kinds=("numpy", "parquet"),
@@ -472,7 +472,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="tokenizer",
-            description=("The byte-level vocabulary with its special tokens, and its fertility (bytes per token)."),
+            description="A byte-level vocabulary with its special tokens, with round trip and fertility.",
             group="tokens",
             kinds=("tokenizers", "huggingface"),
             stage="tokenizer",
@@ -484,8 +484,7 @@ CHAIN: dict[str, Link] = {
         Link(
             name="token_shards",
             description=(
-                "Memory-mapped files of the token ids of one snapshot. A table beside each leads from every token to "
-                "its document."
+                "Memory-mapped token files of one snapshot; the sidecar leads from every token to its document."
             ),
             group="tokens",
             kinds=("tokenizers", "numpy"),
@@ -498,8 +497,8 @@ CHAIN: dict[str, Link] = {
         Link(
             name="reference_plan",
             description=(
-                "The data order of DoReMi's reference model, a small model trained on the mixture that the recipe "
-                "begins with."
+                "The data order of the small model that DoReMi compares with, on the mixture that the recipe begins "
+                "with."
             ),
             group="mixture",
             kinds=("numpy",),
@@ -511,7 +510,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="reference_model",
-            description="DoReMi's reference: a small model, trained as the base model is.",
+            description="The small model that DoReMi compares with, trained as the base model is.",
             group="mixture",
             kinds=("pytorch", "safetensors"),
             stage="pretrain",
@@ -527,8 +526,8 @@ CHAIN: dict[str, Link] = {
         Link(
             name="mixture_weights",
             description=(
-                "The weight of each source, found by DoReMi: a source gets more weight where a small proxy model is "
-                "worse than the reference."
+                "The share of each source, found by DoReMi: it grows where a small proxy model is still behind the "
+                "reference."
             ),
             group="mixture",
             kinds=("pytorch", "json"),
@@ -545,7 +544,7 @@ CHAIN: dict[str, Link] = {
         Link(
             name="training_plan",
             description=(
-                "The data order: mixture, epochs and held-out documents. It fixes which tokens each training step sees."
+                "The data order: mixture, epochs, held-out documents. Which tokens step n sees is a function of it."
             ),
             group="tokens",
             kinds=("numpy",),
@@ -587,10 +586,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="long_context_model",
-            description=(
-                "The base model trained further on longer rows, with the needles that it finds and its loss in short "
-                "rows."
-            ),
+            description="The base model trained on in longer rows, with needles found and what it costs in short ones.",
             group="long_context",
             kinds=("pytorch", "safetensors"),
             stage="extend",
@@ -633,8 +629,8 @@ CHAIN: dict[str, Link] = {
         Link(
             name="scaling_fit",
             description=(
-                "How the held-out loss of the ladder's models falls with parameters and tokens, with intervals, and "
-                "the loss that it predicts for the recipe's own model."
+                "How the held-out loss falls with parameters and tokens over the ladder, with intervals, and the loss "
+                "that it foretells for the recipe's own model."
             ),
             group="ladder",
             kinds=("scipy",),
@@ -657,7 +653,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="sft_model",
-            description="The base model fine-tuned on conversations; only the assistant's tokens count in the loss.",
+            description="The base model fine-tuned on conversations, loss on assistant tokens only.",
             group="models",
             kinds=("trl", "safetensors"),
             stage="sft",
@@ -682,9 +678,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="reward_model",
-            description=(
-                "A reward model (Bradley-Terry) trained on the preferences, with its accuracy on held-out pairs."
-            ),
+            description="A learned reward (Bradley-Terry on the preferences), with its accuracy on held-out pairs.",
             group="models",
             kinds=("trl", "safetensors"),
             stage="reward",
@@ -707,8 +701,8 @@ CHAIN: dict[str, Link] = {
         Link(
             name="synthetic_text",
             description=(
-                "Text written by a model of the recipe. Every row has its generator, prompt, seed and sampling "
-                "settings; another recipe can use it as a source."
+                "Text that a model of the recipe wrote, every row with its generator, prompt, seed and sampling "
+                "settings; another recipe may name it as a source."
             ),
             group="models",
             kinds=("json",),
@@ -723,9 +717,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="model_scores",
-            description=(
-                "Benchmark scores of the base, SFT and aligned models with standard errors; every answer is kept."
-            ),
+            description="Benchmark scores of base, SFT and aligned model with standard errors; every sample is kept.",
             group="reports",
             kinds=("lm-eval",),
             stage="evaluate",
@@ -743,8 +735,7 @@ CHAIN: dict[str, Link] = {
         Link(
             name="contamination_report",
             description=(
-                "Which items of the scored benchmarks occur in the training data, and each model's scores on the "
-                "items that do and do not occur."
+                "Overlap of everything trained on with every benchmark scored; scores on clean and dirty items."
             ),
             group="reports",
             kinds=("numpy", "json"),
@@ -799,9 +790,9 @@ CHAIN: dict[str, Link] = {
         Link(
             name="promoted_model",
             description=(
-                "The registered model version. It becomes champion only when the scores and the contamination report "
-                "of exactly these artifacts pass. evaluation.gate decides; the MLflow registry carries the decision "
-                "out."
+                "The registered model version; the champion alias moves only when scores and contamination pass for "
+                "these very artifacts. The decision is made by evaluation.gate and carried out in the MLflow "
+                "registry."
             ),
             group="reports",
             kinds=("mlflow",),

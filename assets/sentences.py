@@ -1,4 +1,4 @@
-"""Sentences instead of tracebacks, for errors of the root, databases, the tracker, and for an interruption."""
+"""What a person is told in place of a traceback: about the root, databases, the tracker, and an interruption."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Whether the data that the models were trained on (pages, instructions, preferences) holds items of the exams they are
-scored on.
+"""Whether what the models were really trained on (pages, instructions, preferences) holds the exams they sat.
 
-evaluation.overlap says which overlaps count. `contamination.json` has the verdict and, for each
+What is an overlap that counts is said in evaluation.overlap. `contamination.json` has the verdict and, for each
 suite, items found by where they were found, and the scores on clean and on found items; `findings.jsonl` names
 benchmark item, document or row, URL, WARC file and offset, and the matched text. One rank reads one document file;
 the last two read the instructions and the preferences.
@@ -175,7 +174,7 @@ def _batches(texts: Iterable[tuple[dict[str, Any], str]]) -> Iterator[list[tuple
 def _by_index(
     indexes: Mapping[str, ExamIndex], occurrences: Occurrences
 ) -> Iterator[tuple[str, ExamIndex, Occurrences]]:
-    """Each exam's index with the occurrences of its n-grams; the tables are numbered from 0 within each index."""
+    """Each index with the occurrences of its own tables, numbered as it numbers them."""
     first = 0
     for name, index in indexes.items():
         end = first + len(index.tables)
@@ -249,7 +248,7 @@ def _scanned(job: Job, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _unscanned(job: Job, ranks: Sequence[Mapping[str, Any]]) -> int:
-    """The number of documents in the shards that were not read. It must be 0, or the report is about another corpus."""
+    """Documents in the shards that were not among those read: 0, or the report would be of another corpus."""
     read = {id_ for path in _document_files(job) for id_ in _ids(path)}
     return sum(
         id_ not in read for item in job.inputs_of("token_shards") for path in _sidecars(item) for id_ in _ids(path)

@@ -12,10 +12,21 @@ from xdist.scheduler import LoadFileScheduling
 ONE_AT_A_TIME = ("tests/cluster/", "tests/end_to_end/")
 # These have roots of their own, and wait for a daemon or a server most of the time.
 APART = ("tests/end_to_end/test_services.py", "tests/end_to_end/test_faults.py")
-# What takes minutes, much of it waiting, is begun first; a fourth process works through the rest beside it.
-FIRST = (APART[0], *reversed(ONE_AT_A_TIME))
-# These may ask for the small kitchen, and would wait while it is being made.
-LAST = "tests/attacks/"
+# What takes minutes, much of it waiting, is begun first; a fourth process works through the rest beside it, and begins
+# with the files that take longest, so that the last file is a short one.
+FIRST = (
+    APART[0],
+    *reversed(ONE_AT_A_TIME),
+    "tests/training/pretrain/test_training.py",
+    "tests/training/pretrain/test_parallel.py",
+    "tests/attacks/test_promotion.py",
+    "tests/attacks/test_secrets.py",
+    "tests/attacks/test_automation.py",
+    "tests/attacks/test_processes.py",
+)
+# Whoever uses this fixture waits while another process makes the small kitchen: outside of end_to_end it comes last.
+KITCHEN = "first"
+KITCHEN_SECONDS = 900.0  # for that, and for the test itself
 
 
 class _Together(LoadFileScheduling):
@@ -32,9 +43,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest first."""
-    order = {one: place for place, one in enumerate(FIRST)} | {LAST: len(FIRST) + 1}
-    items.sort(key=lambda item: next((order[one] for one in order if item.nodeid.startswith(one)), len(FIRST)))
+    """What takes longest first, what waits for the small kitchen last, and with time to do so."""
+    waiting = {item.path for item in items if KITCHEN in getattr(item, "fixturenames", ())}
+    for item in items:
+        if item.path in waiting and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(KITCHEN_SECONDS))
+
+    def place(item: pytest.Item) -> int:
+        begun = next((number for number, start in enumerate(FIRST) if item.nodeid.startswith(start)), None)
+        return begun if begun is not None else len(FIRST) + (item.path in waiting)
+
+    items.sort(key=place)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

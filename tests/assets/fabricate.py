@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from assets.chain import CHAIN
 from assets.status import Cell, Comparison, compare, write_reference
+from resources.tracking import Tracking
 from training import artifact
 from training.made_by import own_code
+from training.progress import METRICS_FILE
 from training.recipe import Recipe
 from training.stages import modules_of
 
@@ -45,13 +49,6 @@ def make_one(
     files = artifact.manifest(folder, ["data.txt", *more(folder)])
     stage = CHAIN[cell.asset].how
     code = own_code(*modules_of(stage, cell.settings))
-    inputs = []
-    for asset, partition in cell.inputs:
-        made = comparison.cells[asset, partition].artifact
-        assert made is not None
-        where = {"asset": asset, "partition": partition, "path": str(made.path)}
-        digests = {"digest": made.digest, "record_digest": made.record_digest}
-        inputs.append({**where, "fingerprint": made.fingerprint, **digests})
     record = {
         "asset": cell.asset,
         "partition": cell.partition,
@@ -60,7 +57,7 @@ def make_one(
         "stage_version": stage.version,
         "libraries": stage.library_versions(),
         "settings": cell.settings,
-        "inputs": inputs,
+        "inputs": _inputs(comparison, cell),
         "files": files,
         "gates": [
             {"name": name, "passed": name != failing_gate, "evidence": {"why": "a test"}}
@@ -72,7 +69,56 @@ def make_one(
         "code": {"digest": artifact.digest_of(code), "modules": code},
         "code_revision": "",
     }
+    _commit(comparison, cell, record)
+
+
+def _inputs(comparison: Comparison, cell: Cell) -> list[dict[str, Any]]:
+    inputs = []
+    for asset, partition in cell.inputs:
+        made = comparison.cells[asset, partition].artifact
+        assert made is not None
+        where = {"asset": asset, "partition": partition, "path": str(made.path)}
+        digests = {"digest": made.digest, "record_digest": made.record_digest}
+        inputs.append({**where, "fingerprint": made.fingerprint, **digests})
+    return inputs
+
+
+def _commit(comparison: Comparison, cell: Cell, record: dict[str, Any]) -> None:
+    folder = artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)
     artifact.commit_record(folder, record)
     found = artifact.find(folder)
     assert found is not None
     write_reference(comparison.root, found, cell.partition)
+
+
+def point_to_shared(recipe: Recipe, root: Path) -> Comparison:
+    """Let the partitions of `recipe` point to all that it shares with recipes that were run, as reuse does: a run would
+    take a step of Dagster for each."""
+    comparison = compare(recipe, root)
+    for cell in comparison.cells.values():
+        if cell.artifact is not None:
+            write_reference(root, cell.artifact, cell.partition)
+    return comparison
+
+
+def stand_in_models(recipe: Recipe, like: Recipe, root: Path) -> None:
+    """Commit copies of the models and scores of `like` as those of `recipe`, whose data is made: real files and
+    numbers, and nothing trained. Each copy has a file of its own, so that it is another artifact."""
+    tracking = Tracking("", root, in_background=False)  # the next command sends it
+    for asset in ("base_model", "sft_model", "reward_model", "aligned_model", "model_scores"):
+        comparison = compare(recipe, root)
+        cell = comparison.cells[asset, recipe.name]
+        stood_for = compare(like, root).cells[asset, like.name].artifact
+        assert stood_for is not None
+        folder = artifact.folder_of(root, asset, cell.fingerprint)
+        names = [entry["path"] for entry in stood_for.record["files"]]
+        for name in (*names, *(path.name for path in stood_for.path.glob(METRICS_FILE))):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(stood_for.path / name, folder / name)
+        artifact.write_text(folder / "stands_in.txt", cell.fingerprint)
+        files = artifact.manifest(folder, [*names, "stands_in.txt"])
+        own = {"partition": cell.partition, "recipe": recipe.name, "fingerprint": cell.fingerprint}
+        made = {"settings": cell.settings, "inputs": _inputs(comparison, cell), "files": files}
+        _commit(comparison, cell, stood_for.record | own | made | {"digest": artifact.digest_of_files(files)})
+        where = {"asset": asset, "partition": cell.partition, "fingerprint": cell.fingerprint}
+        tracking.stage_run("stood-in", **where, tags={"recipe_digest": "d"}).finish("FINISHED")

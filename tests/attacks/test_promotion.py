@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from assets import stage
 from assets.by_hand import promote_by_hand, roll_back
 from assets.stage import StageFailed
 from assets.standing import lineage_of
@@ -21,7 +22,7 @@ from assets.status import compare
 from resources.profile import SHIPPED
 from resources.registry import ChampionMoved, Move, now, somebody
 from resources.tracking import Tracking, TrackingError, default_uri, make_client
-from tests.assets.promotable import Kitchen
+from tests.assets.promotable import Kitchen, WithoutWriter
 from training.artifact import commit_record
 from training.job import DataError
 from training.recipe import Recipe
@@ -51,8 +52,9 @@ def shared_by_all(store, tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def kitchen(store, shared_by_all, tmp_path, request) -> Kitchen:
+def kitchen(store, shared_by_all, tmp_path, request, monkeypatch) -> Kitchen:
     root = shutil.copytree(shared_by_all, tmp_path / "root")
+    monkeypatch.setitem(stage._TRACKING, (root, store[0]), WithoutWriter(store[0], root, in_background=False))
     return Kitchen(root=root, uri=store[0], profile=store[1], model_name=f"m-{abs(hash(request.node.nodeid)):x}")
 
 

@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from assets.recipe_folders import SHIPPED, load_recipe
+from tests.assets.fabricate import point_to_shared, stand_in_models
+
 RECIPES = Path(__file__).parent.parent / "recipes"
 
 
@@ -73,5 +76,17 @@ def first(shared, root, untouched) -> Ran:
 
 @pytest.fixture(scope="session")
 def leaking(first, root) -> Ran:
-    """The same with decontamination off."""
+    """The same with decontamination off. Its data is made, scanned and judged; the clean models stand in for those that
+    would be trained on it, for neither the scan nor the gate looks into a model."""
+    recipe, clean = (load_recipe(name, folders=(RECIPES, SHIPPED)) for name in ("kitchen-small-leak", "kitchen-small"))
+    point_to_shared(recipe, root)
+    data = pedigree("run", "kitchen-small-leak", "--until", "training_plan", root=root)
+    assert data.code == 0, data.errors
+    assert made(data) == {"decontaminated_documents", "tokenizer", "token_shards", "training_plan"}
+    stand_in_models(recipe, clean, root)
     return pedigree("run", "kitchen-small-leak", root=root)
+
+
+def made(ran: Ran) -> set[str]:
+    """The assets that a command made, not those that it reused."""
+    return {asset for asset, cells in ran.answer["assets"].items() for entry in cells.values() if not entry["reused"]}

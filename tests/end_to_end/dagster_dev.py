@@ -21,6 +21,8 @@ START_SENSOR = """mutation($selector: SensorSelector!) { startSensor(sensorSelec
   __typename ... on Sensor { sensorState { status } } ... on PythonError { message } } }"""
 LAUNCH_BACKFILL = """mutation($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $params) {
   __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
+REPORT = """mutation($params: ReportRunlessAssetEventsParams!) { reportRunlessAssetEvents(eventParams: $params) {
+  __typename ... on PythonError { message } } }"""
 BACKFILLS = """{ partitionBackfillsOrError { ... on PartitionBackfills { results { id status title
   tags { key value } assetSelection { path } } } } }"""
 RUNS = """{ runsOrError { ... on Runs { results { runId status assetSelection { path } tags { key value } } } } }"""
@@ -56,6 +58,12 @@ class Services:
         launched = self.ask(LAUNCH_BACKFILL, params=params)["launchPartitionBackfill"]
         assert launched["__typename"] == "LaunchBackfillSuccess", launched
         return launched["backfillId"]
+
+    def report(self, asset: str, partitions: list[str]) -> None:
+        """Report partitions as materialized, as the UI does for what somebody made elsewhere."""
+        params = {"eventType": "ASSET_MATERIALIZATION", "assetKey": {"path": [asset]}, "partitionKeys": partitions}
+        said = self.ask(REPORT, params=params)["reportRunlessAssetEvents"]
+        assert said["__typename"] == "ReportRunlessAssetEventsSuccess", said
 
     def synced(self, asset: str, partition: str) -> dict[str, Any]:
         """What the asset's page says of one partition: whether an input changed since it was made, and which."""

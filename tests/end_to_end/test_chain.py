@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 
 from assets.chain import CHAIN, descendants
-from tests.end_to_end.conftest import RECIPES, pedigree
+from assets.recipe_folders import SHIPPED, load_recipe
+from tests.assets.fabricate import point_to_shared
+from tests.end_to_end.conftest import RECIPES, made, pedigree
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-def made(ran):
-    return {asset for asset, cells in ran.answer["assets"].items() for entry in cells.values() if not entry["reused"]}
 
 
 def test_the_chain_ends_in_a_promoted_model(first):
@@ -76,11 +74,6 @@ def test_a_leak_is_refused_with_item_url_file_and_offset(leaking, root):
         assert named in evidence, named
 
 
-def test_the_leaking_recipe_reuses_what_it_shares(leaking):
-    assert made(leaking) <= {"decontaminated_documents"} | descendants("decontaminated_documents")
-    assert "base_model" in made(leaking)
-
-
 def test_the_champion_is_still_the_clean_model(leaking, first, root):
     from resources.tracking import Tracking
 
@@ -96,9 +89,10 @@ def test_without_the_gate_the_leaking_model_would_be_promoted(leaking, root, tmp
     text = text.replace("evaluation: {", "evaluation: {max_contaminated_fraction: 1.0, ")
     text = text.replace("promote: {", "promote: {require_clean: false, max_score_drop: 1.0, ")
     (tmp_path / "kitchen-small-ungated.yaml").write_text(text)
+    point_to_shared(load_recipe(str(tmp_path / "kitchen-small-ungated.yaml"), (RECIPES, SHIPPED)), root)
     ungated = pedigree("run", str(tmp_path / "kitchen-small-ungated.yaml"), root=root)
     assert ungated.code == 0 and ungated.answer["promoted"], ungated.errors
-    assert made(ungated) <= {"contamination_report", "model_card", "promoted_model"}
+    assert made(ungated) == {"contamination_report", "model_card", "promoted_model"}
 
 
 def test_alignment_by_rl_reuses_everything_before_it(first, root):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,22 +13,25 @@ import yaml
 
 from assets.chain import CHAIN
 from assets.recipe_folders import load_recipe
-from assets.status import compare, write_reference
+from assets.status import Comparison, compare
+from tests.assets.fabricate import point_to_shared
 from tests.end_to_end.conftest import RECIPES
 from tests.end_to_end.dagster_dev import OVER, services, wait_for
 from tests.hook import webhook
+from training.recipe import Recipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
+# What is made of data alone, and so before the first model.
+DATA = [name for name, link in CHAIN.items() if link.package == "training" and not link.how.by_a_model]
+SENSOR = {"key": "pedigree/automation", "value": "new_snapshots"}
+
+
 @pytest.fixture(scope="module")
-def copied(first, untouched, tmp_path_factory):
-    """A root with the small kitchen's artifacts and a Dagster instance of its own."""
-    assert first.code == 0, first.errors
-    copy = tmp_path_factory.mktemp("services")
-    for name in ("refs", *(name for name in CHAIN if (untouched / name).exists())):
-        shutil.copytree(untouched / name, copy / name)
-    return copy
+def place(tmp_path_factory):
+    """The root of the services, with a Dagster instance of its own."""
+    return tmp_path_factory.mktemp("services")
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +42,79 @@ def hook():
 
 
 @pytest.fixture(scope="module")
-def running(copied, hook):
-    (copied / "told.yaml").write_text('name: told\nnotify: {webhook: "${HOOK}"}\n')
-    with services(copied, "--profile", str(copied / "told.yaml"), HOOK=hook.address) as found:
+def running(place, hook):
+    (place / "told.yaml").write_text('name: told\nnotify: {webhook: "${HOOK}"}\n')
+    with services(place, "--profile", str(place / "told.yaml"), HOOK=hook.address) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def copied(request, shared, root, untouched, place, running):
+    """The same root with the small kitchen's data, as soon as that is made: another process may be at the models."""
+    if not is_held(shared / "kitchen-small.lock"):
+        request.getfixturevalue("first")
+    over, last = shared / "kitchen-small.json", Path("refs", "training_plan", "kitchen-small.json")
+    wait_for(lambda: over.exists() or (root / last).exists(), 600)
+    source = untouched if over.exists() else root
+    for name in (name for name in DATA if (source / name).exists()):
+        shutil.copytree(source / name, place / name)
+        shutil.copytree(source / "refs" / name, place / "refs" / name)
+    assert (place / last).exists()
+    return place
+
+
+def is_held(lock: Path) -> bool:
+    """Whether a process holds this lock: it is making the small kitchen."""
+    with lock.open("a") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the daemon was asked for."""
+
+    gated: Recipe  # its filter keeps too little
+    backfill: str  # of the gated recipe
+    small: Recipe  # asks for automation, and has a new snapshot
+    before: Comparison  # of the small kitchen, when the sensor was switched on
+
+
+@pytest.fixture(scope="module")
+def asked(running, copied) -> Asked:
+    """The daemon looks at its backfills twice a minute, so all that it is to do goes on side by side."""
+    write_recipe(copied, "kitchen-gated", snapshots=snapshots(1), filter={"min_kept_fraction": 0.999})
+    automation = {"rebuild": "corpus", "node_hours_per_day": 10}
+    write_recipe(copied, "kitchen-small", snapshots=snapshots(1, 2, 3), automation=automation)
+    wanted = {"kitchen-gated@kitchen-1", "kitchen-small@kitchen-3"}
+    wait_for(lambda: wanted <= set(partitions_known(running, "crawl_archives")), 120)
+    gated, small = (
+        load_recipe(str(copied / "recipes" / f"{name}.yaml")) for name in ("kitchen-gated", "kitchen-small")
+    )
+    point_to_shared(gated, copied)
+    before = compare(small, copied)
+    assets = ["extracted_documents", "filtered_documents", "document_signatures"]
+    backfill = running.launch_backfill(assets, ["kitchen-gated@kitchen-1"])
+    running.start_sensor("new_snapshots")
+    return Asked(gated=gated, backfill=backfill, small=small, before=before)
+
+
+def snapshots(*numbers):
+    """Snapshots of the kitchen, as a recipe lists them."""
+    return [{"name": f"kitchen-{number}", "source": "kitchen", "label": "web"} for number in numbers]
+
+
+def wait_for_backfills(running, *ids):
+    """Wait until these backfills are over."""
+
+    def are_over():
+        states = {one["id"]: one["status"] for one in running.backfills()}
+        return all(states[one] in OVER for one in ids)
+
+    wait_for(are_over, 600, lambda: (running.backfills(), running.runs()[:3]))
 
 
 def write_recipe(root: Path, name: str, **changes):
@@ -55,7 +129,8 @@ def write_recipe(root: Path, name: str, **changes):
 
 def partitions_known(running, asset):
     query = "query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode { partitionKeys } } }"
-    return running.ask(query, key={"path": [asset]})["assetNodeOrError"]["partitionKeys"]
+    found = running.ask(query, key={"path": [asset]})["assetNodeOrError"]
+    return found.get("partitionKeys", [])  # not found while the definitions load again
 
 
 def test_the_web_server_answers_this_machine_s_own_pages_alone(running):
@@ -88,89 +163,15 @@ def status_of(url, path, body, headers):
         connection.close()
 
 
-def test_a_failed_gate_holds_across_the_snapshot_to_recipe_boundary_of_a_backfill(running, copied):
-    write_recipe(copied, "kitchen-gated", filter={"min_kept_fraction": 0.999})
-    wait_for(lambda: "kitchen-gated" in partitions_known(running, "tokenizer"), 120)
-    snapshots = ["kitchen-gated@kitchen-1", "kitchen-gated@kitchen-2"]
-    recipe = load_recipe(str(copied / "recipes" / "kitchen-gated.yaml"))
-    for cell in compare(recipe, copied).cells.values():
-        if cell.artifact is not None:  # what it shares with the small kitchen
-            write_reference(copied, cell.artifact, cell.partition)
-    for assets, partitions in (
-        (["extracted_documents", "filtered_documents", "document_signatures"], snapshots),
-        (["deduplicated_documents", "decontaminated_documents"], snapshots),
-        (["tokenizer"], ["kitchen-gated"]),
-    ):
-        backfill = running.launch_backfill(assets, partitions)
-        wait_for(lambda b=backfill: next(one for one in running.backfills() if one["id"] == b)["status"] in OVER, 240)
-    cells = compare(recipe, copied).cells
-    filtered = [cells["filtered_documents", partition].artifact for partition in snapshots]
-    assert all(made is not None and made.failed_gates for made in filtered)
-    assert cells["deduplicated_documents", snapshots[0]].artifact is None
-    assert cells["tokenizer", "kitchen-gated"].artifact is None
-
-
-def test_the_webhook_hears_of_the_runs_that_the_gate_refused(running, hook):
-    def refused():
-        return [one for one in hook.messages if (one["kind"], one["asset"]) == ("refused", "filtered_documents")]
-
-    message = wait_for(refused, 120, lambda: hook.messages)[0]
-    assert message["recipe"] == "kitchen-gated" and "kept_fraction" in message["cause"]
-    assert message["link"].rpartition("/")[2] in {run["runId"] for run in running.runs()}
-
-
-def test_an_edited_threshold_is_unsynced_where_it_is_read_and_nothing_else_is(running, copied):
-    write_recipe(copied, "kitchen-gated", filter={"min_kept_fraction": 0.999, "gopher_min_words": 60})
-    partition = "kitchen-gated@kitchen-1"
-    node = wait_for(lambda: is_stale(running.synced("filtered_documents", partition)), 120)
-    assert [cause["key"]["path"] for cause in node["staleCauses"]] == [["filtered_documents_settings"]]
-    assert running.synced("extracted_documents", partition)["staleStatus"] == "FRESH"
-    assert running.synced("tokenizer", "kitchen-gated")["staleStatus"] == "MISSING"  # as before: it was never made
-
-
-def is_stale(node):
-    return node if node.get("staleStatus") == "STALE" else None  # not found while the definitions load again
-
-
-def test_the_sensor_notices_a_new_snapshot_and_backfills_what_a_recipe_asks_for_and_nothing_else(running, copied):
-    """`kitchen-gated` was run too and lacks most of its assets, but does not ask for automation."""
-    snapshots = [{"name": f"kitchen-{i}", "source": "kitchen", "label": "web"} for i in (1, 2, 3)]
-    asked = {"rebuild": "corpus", "node_hours_per_day": 10}
-    write_recipe(copied, "kitchen-small", snapshots=snapshots, automation=asked)
-    wait_for(lambda: "kitchen-small@kitchen-3" in partitions_known(running, "crawl_archives"), 120)
-    recipe = load_recipe(str(copied / "recipes" / "kitchen-small.yaml"))
-    before = compare(recipe, copied)
-    missing = {cell.key for cell in before.to_do() if CHAIN[cell.asset].group == "corpus"}
-    assert {partition for _, partition in missing} == {"kitchen-small@kitchen-3"}
-    known = {one["id"] for one in running.backfills()}
-    running.start_sensor("new_snapshots")
-
-    def launched():
-        return [one for one in running.backfills() if one["id"] not in known]
-
-    backfill = wait_for(launched, 180)[0]
-    assert backfill["title"] == "kitchen-small: what is missing (corpus only, by new_snapshots)"
-    assert {"key": "pedigree/automation", "value": "new_snapshots"} in backfill["tags"]
-    wait_for(lambda: launched()[0]["status"] in OVER, 600, lambda: (launched(), running.runs()[:3]))
-    assert len(launched()) == 1
-    after = compare(recipe, copied)
-    assert {cell.key for cell in after.to_do()} == {cell.key for cell in before.to_do()} - missing
-    made = {cell.key for cell in after.cells.values() if cell.artifact and cell.key in missing}
-    assert made == missing
-    untouched = [cell for cell in before.cells.values() if cell.artifact and cell.key not in missing]
-    assert untouched
-    assert all(after.cells[cell.key].artifact.path == cell.artifact.path for cell in untouched)
-    assert not any((copied / "refs").glob("*/kitchen-small-leak*.json"))
-
-
 @pytest.mark.browser
-def test_a_person_launches_a_partition_backfill_in_the_browser(running, copied, tmp_path):
+def test_a_person_launches_a_partition_backfill_in_the_browser(running, copied, asked):
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         pytest.skip("waits for Chromium: install the package `chromium`")
     from playwright.sync_api import sync_playwright
 
-    known = {one["id"] for one in running.backfills()}
+    wanted = {"kitchen-small-leak", "kitchen-small-rl"}
+    running.report("instruction_data", sorted(set(partitions_known(running, "instruction_data")) - wanted))
     with sync_playwright() as play:
         flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--disable-sync"]
         browser = play.chromium.launch(executable_path=chromium, args=flags)
@@ -183,8 +184,8 @@ def test_a_person_launches_a_partition_backfill_in_the_browser(running, copied, 
         page.get_by_role("button", name="Materialize").first.click()
         page.get_by_role("button", name="Missing", exact=True).click()
         page.get_by_role("button", name="Launch backfill").last.click()
-        backfill = wait_for(lambda: [one for one in running.backfills() if one["id"] not in known], 120)[0]
-        wait_for(lambda: next(one for one in running.backfills() if one["id"] == backfill["id"])["status"] in OVER, 300)
+        (backfill,) = wait_for(lambda: [one for one in running.backfills() if is_of_instructions(one)], 120)
+        wait_for_backfills(running, backfill["id"])
         page.goto(f"{running.url}/assets/instruction_data?view=overview")
         page.wait_for_selector("text=records_in")
         page.goto(f"{running.mlflow_url}/#/models")
@@ -197,4 +198,68 @@ def test_a_person_launches_a_partition_backfill_in_the_browser(running, copied, 
         for tag in run["tags"]
         if tag["key"] == "dagster/partition"
     }
-    assert {"kitchen-small-leak", "kitchen-small-rl"} <= done
+    assert wanted <= done
+
+
+def is_of_instructions(backfill):
+    return backfill["assetSelection"] == [{"path": ["instruction_data"]}]
+
+
+def test_a_failed_gate_holds_across_the_snapshot_to_recipe_boundary_of_a_backfill(running, copied, asked):
+    wait_for_backfills(running, asked.backfill)
+    later = [
+        running.launch_backfill(["deduplicated_documents", "decontaminated_documents"], ["kitchen-gated@kitchen-1"]),
+        running.launch_backfill(["tokenizer"], ["kitchen-gated"]),
+    ]
+    wait_for_backfills(running, *later)
+    cells = compare(asked.gated, copied).cells
+    filtered = cells["filtered_documents", "kitchen-gated@kitchen-1"].artifact
+    assert filtered is not None and filtered.failed_gates
+    assert cells["deduplicated_documents", "kitchen-gated@kitchen-1"].artifact is None
+    assert cells["tokenizer", "kitchen-gated"].artifact is None
+
+
+def test_the_webhook_hears_of_the_run_that_the_gate_refused(running, hook, asked):
+    def refused():
+        return [one for one in hook.messages if (one["kind"], one["asset"]) == ("refused", "filtered_documents")]
+
+    message = wait_for(refused, 120, lambda: hook.messages)[0]
+    assert message["recipe"] == "kitchen-gated" and "kept_fraction" in message["cause"]
+    assert message["link"].rpartition("/")[2] in {run["runId"] for run in running.runs()}
+
+
+def test_the_sensor_notices_a_new_snapshot_and_backfills_what_a_recipe_asks_for_and_nothing_else(
+    running, copied, asked
+):
+    """`kitchen-gated` was run too and lacks most of its assets, but does not ask for automation."""
+    missing = {cell.key for cell in asked.before.to_do() if CHAIN[cell.asset].group == "corpus"}
+    assert {partition for _, partition in missing} == {"kitchen-small@kitchen-3"}
+
+    def launched():
+        return [one for one in running.backfills() if SENSOR in one["tags"]]
+
+    (backfill,) = wait_for(launched, 300)
+    assert backfill["title"] == "kitchen-small: what is missing (corpus only, by new_snapshots)"
+    wait_for_backfills(running, backfill["id"])
+    assert launched()[1:] == []
+    after = compare(asked.small, copied)
+    assert {cell.key for cell in after.to_do()} == {cell.key for cell in asked.before.to_do()} - missing
+    assert {cell.key for cell in after.cells.values() if cell.artifact and cell.key in missing} == missing
+    kept = [cell for cell in asked.before.cells.values() if cell.artifact and cell.key not in missing]
+    assert kept and all(after.cells[cell.key].artifact.path == cell.artifact.path for cell in kept)
+    others = {path.parent.name for path in (copied / "refs").glob("*/kitchen-small-leak*.json")}
+    assert others <= {"instruction_data"}  # which a person asked for
+
+
+def test_an_edited_threshold_is_unsynced_where_it_is_read_and_nothing_else_is(running, copied, asked):
+    stricter = {"min_kept_fraction": 0.999, "gopher_min_words": 60}
+    write_recipe(copied, "kitchen-gated", snapshots=snapshots(1), filter=stricter)
+    partition = "kitchen-gated@kitchen-1"
+    node = wait_for(lambda: is_stale(running.synced("filtered_documents", partition)), 120)
+    assert [cause["key"]["path"] for cause in node["staleCauses"]] == [["filtered_documents_settings"]]
+    assert running.synced("extracted_documents", partition)["staleStatus"] == "FRESH"
+    assert running.synced("tokenizer", "kitchen-gated")["staleStatus"] == "MISSING"  # as before: it was never made
+
+
+def is_stale(node):
+    return node if node.get("staleStatus") == "STALE" else None  # nothing is said while the definitions load again

@@ -88,7 +88,7 @@ class Body(io.RawIOBase):
             raise self._too_large()
 
     def readable(self) -> bool:
-        """Always true: a response can be read."""
+        """Yes."""
         return True
 
     def readinto(self, buffer: Any) -> int:
