@@ -301,7 +301,8 @@ class _Ngrams:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Words:
-    """The words of a piece of text: their hashes, those of words with a letter (0 for the others), the part of each."""
+    """The words of a piece of text: all hashes, the hashes of words with a letter (0 for the others), and the part of
+    the item that each is from."""
 
     hashes: Hashes
     lettered: Hashes

@@ -255,7 +255,8 @@ def _text_marked(parent, last, marks, text, mark):
 
 @native
 def _judge_nodes(tag, parent, last, marks, text, own_out, out, is_relaxed):
-    """By node: whether it is called something that is not main text, and whether it or one around it is.
+    """For each node: whether its name says that it is not main text, and whether that is so of it or an element around
+    it.
 
     A word that would take out most of a page's text is no judgement: pages call their body `has-sidebar`.
     """
@@ -367,7 +368,7 @@ def _is_heading(tag, chars, stops):
 
 @native
 def _lead(root, parent, marks):
-    """The nearest element around the root that is called an article: what stands in it before the root leads to it."""
+    """The nearest element around the root that is named an article; its text before the root introduces it."""
     n = root
     while n > 0:
         if marks[n] & _FOR:
@@ -407,7 +408,8 @@ def _phrase(html, start, end, first, until, steps, marks):
 
 @native
 def _is_owned(html, at, end):
-    """Whether a run begins with the sign of copyright, as such or as an entity: then it says whose the text is."""
+    """Whether a run of text begins with a copyright sign, as a character or as an entity; then it is a notice and no
+    main text."""
     while at < end and (html[at] <= 32):
         at += 1
     if at + 1 < end and html[at] == 0xC2 and html[at + 1] == 0xA9:

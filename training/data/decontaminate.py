@@ -228,7 +228,7 @@ def _marks_for(hits: Sequence[Hit], benchmark: str) -> bool:
 
 
 def num_ranks(job: Job) -> int:
-    """One rank a document file."""
+    """One rank for each document file."""
     return len(document_files(job.input_of("deduplicated_documents")))
 
 

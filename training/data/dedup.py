@@ -154,7 +154,7 @@ def _write(
 def _judged(
     table: pa.Table, rows: Orders, verdicts: Verdicts, edits: Edits | None, ids: Ids
 ) -> tuple[pa.Table, pa.Table]:
-    """The documents of a table that stay, and those that go with the columns that say why."""
+    """The documents of a table that are kept, and the removed ones with the columns that say why."""
     reasons = np.array([None, *REASONS[1:]])[verdicts.reason[rows]]
     removed = verdicts.reason[rows] > 0
     if edits is not None:

@@ -120,7 +120,7 @@ class Verdicts:
 
 
 def find_duplicates(corpus: Corpus, recipe: DedupRecipe, work: Work) -> Verdicts:
-    """The verdict on every document of the own snapshot.
+    """For every document of this snapshot, whether it is removed, why, and which document it repeats.
 
     A document that several reasons remove carries the first of: URL, text, n-grams, similarity.
     """

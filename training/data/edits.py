@@ -188,7 +188,7 @@ def runs_of(flags: Flags) -> tuple[Orders, Orders]:
 
 
 def without_bytes(texts: pa.StringArray, cut: Flags) -> pa.StringArray:
-    """The texts without the bytes marked in `cut`; pieces left on both sides of a cut stand on lines of their own."""
+    """The texts without the bytes marked in `cut`. The pieces before and after a cut are put on separate lines."""
     _data, offsets = utf8_of(texts)
     cut = cut[: offsets[-1] - offsets[0]]
     edited = []

@@ -94,7 +94,7 @@ def _as_row(row: Mapping[str, Any], page: Page) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Tally:
-    """What a rank saw, in numbers and a few samples."""
+    """The counts of one rank's documents by outcome, and a few samples of each."""
 
     redacted: Counter[str] = field(default_factory=Counter)  # in the kept documents
     characters_in: int = 0

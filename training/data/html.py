@@ -201,7 +201,7 @@ def _read_blocks(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _Pag
 
 
 def _attributes(tag: bytes) -> dict[str, str]:
-    """The attributes of a start tag, by lower-case name; the first of several counts."""
+    """The attributes of a start tag by lower-case name; of attributes with the same name the first one counts."""
     made: dict[str, str] = {}
     for name, quoted, single, bare in ATTRIBUTE.findall(tag.decode("utf-8", "replace")):
         made.setdefault(name.lower(), unescape(quoted or single or bare))

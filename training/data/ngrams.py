@@ -75,7 +75,7 @@ def letters() -> Iterator[tuple[str, bool]]:
 
 
 def word_hashes(text: str) -> Hashes:
-    """One uint64 a word, in order."""
+    """The hash (uint64) of each word, in order."""
     found = _pattern(text).findall(text)
     return np.fromiter(map(_HASHES.__getitem__, found), np.uint64, len(found))
 

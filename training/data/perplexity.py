@@ -48,7 +48,7 @@ class NgramModel:
 
     @property
     def order(self) -> int:
-        """Words in the longest n-gram."""
+        """The number of words in the longest n-gram."""
         return len(self.log_probability)
 
     def log_probabilities(self, lines: Sequence[Sequence[str]]) -> np.ndarray:

@@ -365,7 +365,7 @@ def _is_french(text: str) -> bool:
 
 
 def _is_spanish(text: str) -> bool:
-    """DNI and NIE: the letter is the number modulo 23."""
+    """Whether a DNI or NIE is valid: its letter follows from the number modulo 23."""
     number = text.replace("-", "")
     return _SPANISH[int(number[:-1].translate(str.maketrans("XYZ", "012"))) % 23] == number[-1]
 

@@ -217,7 +217,7 @@ class Shares:
 
     @property
     def largest_difference(self) -> float:
-        """Between what is asked for and what is given, of all sources."""
+        """The largest difference, over all sources, between the share that is asked for and the share that is given."""
         return max(abs(self.given[name] - asked) for name, asked in self.asked.items())
 
     @property

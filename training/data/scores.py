@@ -31,7 +31,7 @@ _TEXT_COLUMNS = ("language", "perplexity_bucket", "redactions")
 
 
 def num_ranks(job: Job) -> int:
-    """One a document file of the input."""
+    """One rank for each document file of the input."""
     return len(document_files(job.input_of("extracted_documents")))
 
 

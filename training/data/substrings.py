@@ -122,7 +122,8 @@ def _anchors(data, offsets, length, short, hashes, firsts, lasts):  # type: igno
 
 @native
 def _cover(data, firsts, lasts, offsets, length, table, first_too, covered):  # type: ignore[no-untyped-def]
-    """Mark the windows that repeat. A slot holds the begin of a window and the high bits of its hash; -1 is free."""
+    """Mark the windows that repeat. A slot of the table holds where a window begins and the high bits of its hash; -1
+    is a free slot."""
     power = np.uint64(1)
     for _ in range(length):
         power *= np.uint64(_BASE)

@@ -98,7 +98,7 @@ def train(words: Mapping[bytes, int], *, num_pieces: int, min_count: int) -> lis
 
 
 def seeds(words: Mapping[bytes, int], *, min_count: int) -> tuple[Lattice, Numbers]:
-    """The bytes and the substrings that cover most of the text, count times length, with their shares of it."""
+    """The single bytes and the substrings that cover most of the text (count times length), with their shares of it."""
     text, begins, counts = _laid_out(words)
     own = np.repeat(np.arange(len(counts)), np.diff(begins))  # the word of each byte
     left = begins[1:][own] - np.arange(len(text))  # bytes to the end of its word

@@ -635,7 +635,7 @@ def _warc_headers(block: bytes) -> dict[str, str]:
 
 
 class _Names(dict[str, str]):
-    """A field's name as written → as compared. A crawl has few; emptied when a hostile one has many."""
+    """Maps a header field's name as written to its normalized form. Emptied when a hostile crawl has too many names."""
 
     LIMIT = 10_000
 

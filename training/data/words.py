@@ -46,7 +46,7 @@ def hash_words(data: Bytes, offsets: Offsets) -> tuple[ngrams.Hashes, Offsets]:
 
 @lru_cache(maxsize=1)
 def _table() -> npt.NDArray[np.uint32]:
-    """An entry for each code point; zero for what stands between words."""
+    """A table with an entry for each code point: how it is folded, or zero for a character that separates words."""
     table = np.zeros(0x110000, np.uint32)
     joining = _joins_the_one_before()
     for character, single in ngrams.letters():

@@ -28,7 +28,7 @@ JUDGED_PROMPTS = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trained:
-    """What a method gives back: a plain model (adapters merged), what was measured, and its verdicts."""
+    """The result of a method: a plain model (adapters merged), its metrics, and its gates."""
 
     model: Any
     counts: Counts

@@ -38,7 +38,7 @@ LN2_PAIRS = 32
 
 
 class _TokenizedDPOTrainer(DPOTrainer):
-    """DPOTrainer on rows that are already tokens, which it has no way to be told."""
+    """DPOTrainer for rows that are already tokens; it has no setting for that."""
 
     def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
         return dataset

@@ -61,7 +61,7 @@ class Damaged(Unusable):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """One record of a source with what was made of it, or with the reason for which nothing was."""
+    """One record of a source with the row made from it, or with the reason why it was dropped or quarantined."""
 
     id: str
     row: Row

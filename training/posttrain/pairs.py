@@ -1,4 +1,5 @@
-"""Preference pairs in tokens: prompt, chosen and rejected, encoded so that no text makes a turn."""
+"""Preference pairs as tokens: prompt, chosen and rejected answer, encoded so that no text can forge a turn of the
+conversation."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ class EncodedPair:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pairs:
-    """The pairs that fit, as rows and as tokens, to train on and held out; and where every row went."""
+    """The preference pairs that fit, as rows and as tokens, for training and held out; with the counts of all rows."""
 
     train_rows: list[Row]
     train: list[EncodedPair]

@@ -27,7 +27,7 @@ class BatchPhase:
 
     @property
     def steps(self) -> int:
-        """Whole batches within its tokens."""
+        """The number of whole batches in the phase's token budget."""
         return self.tokens // self.global_batch_tokens
 
     @property

@@ -324,7 +324,7 @@ def _sample(plan: Plan, source: int, *, start: int, length: int) -> Sample:
 
 
 def _packed(plan: Plan, packing: Packing, number: int) -> Sample:
-    """The segments of a row of the packing."""
+    """The pieces of documents that make up one packed row."""
     segments = []
     for document_row, offset, taken in row_of(packing, number):
         shard, document, first, tokens, _ = map(int, plan.documents[document_row])

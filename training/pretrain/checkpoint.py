@@ -360,7 +360,7 @@ def tensors_file(rank: int, size: int) -> str:
 def share_of(
     tensors: Mapping[str, Tensor], world: World, places: Mapping[str, Place] | None = None
 ) -> dict[str, Tensor]:
-    """The part of the tensors that this process writes: about as many bytes as others that have the same."""
+    """The tensors that this process writes: of tensors that several processes hold, each writes about as many bytes."""
     kinds: dict[tuple[str, ...], list[str]] = {}
     for name in sorted(tensors):
         kinds.setdefault(places[name].copies if places and name in places else (*WHOLE, "shard"), []).append(name)

@@ -235,7 +235,7 @@ class SourceWeights:
 
     @property
     def mean(self) -> np.ndarray:
-        """Of the weights after each step so far."""
+        """The mean of the weights after each step so far."""
         return self._sum / max(1, self._steps)
 
     @property
@@ -263,7 +263,7 @@ class SourcedBatch:
     counts: np.ndarray
 
     def rows(self, chosen: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """Some rows' tokens, targets and documents."""
+        """The tokens, targets and document boundaries of some rows."""
         return self.tokens[chosen], self.targets[chosen], self.documents[chosen]
 
 

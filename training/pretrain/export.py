@@ -190,7 +190,7 @@ def _read_window(data: dict[str, Any], family: str) -> tuple[int, tuple[Any, ...
 
 
 def _shortest(pattern: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The shortest start of `pattern` that gives it all when repeated."""
+    """The shortest beginning of `pattern` that gives the whole pattern when it is repeated."""
     lengths = range(1, len(pattern) + 1)
     repeats = (length for length in lengths if all(kind == pattern[n % length] for n, kind in enumerate(pattern)))
     return pattern[: next(repeats)]

@@ -1,4 +1,4 @@
-"""What layers of different processes tell each other: sums and joins that gradients pass through.
+"""Communication between the layers of different processes: sums and joins that gradients flow through.
 
 A layer asks its `Lanes`; in a process that holds the whole model every answer is the question.
 """

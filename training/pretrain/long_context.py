@@ -1,4 +1,5 @@
-"""The stage `extend`: the base model trained on in longer rows, with what it gained and what it kept.
+"""The stage `extend`: trains the base model further on longer rows, and measures what it gains there and keeps in short
+rows.
 
 Training, checkpoints and export are the base model's own (`stage.trained`), from its weights, with the rotary positions
 that the recipe stretches. Then needles are looked for (`needles.py`) and held-out bits per byte measured, by the model

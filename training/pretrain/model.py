@@ -67,7 +67,8 @@ class Attention(nn.Module):
 
 
 def _mixed(query_key: Tensor, value: Tensor, table: tuple[Tensor, Tensor], seen: Visibility, lanes: Lanes) -> Tensor:
-    """Attention from heads before rotation: what is cheap to make again and large to keep."""
+    """Attention, computed from the heads before rotation. Recomputing this part is cheap, and keeping its result takes
+    much memory."""
     rotated = rotate(query_key, *table)
     if lanes.context is None:
         return attend(rotated, value, seen)

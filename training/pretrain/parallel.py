@@ -70,7 +70,7 @@ class World:
         return self.groups.get(tuple(axis for axis in axes if self.length(axis) > 1))
 
     def lanes(self) -> Lanes:
-        """What this process's layers need to know of others."""
+        """The processes that this process's layers exchange data with."""
         return Lanes(
             tensor=self.group("tensor"),
             context=self.group("context"),

@@ -265,7 +265,7 @@ def _tokenizer_folder(job: Job) -> Path:
 
 
 def _sampler(tokenizer: Path, trainer: Trainer) -> Callable[[Decoder], str] | None:
-    """Continues the start of a held-out document greedily.
+    """A function that continues the beginning of a held-out document, taking the likeliest token each time.
 
     None when the model does not learn to, the package tokenizers is not there, or nothing is held out.
     """

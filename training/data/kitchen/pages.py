@@ -215,7 +215,7 @@ def write(world: KitchenWorld, planned: Plan) -> Article:
 
 
 def make(world: KitchenWorld, planned: Plan) -> Page:
-    """The page, rendered, with its truth."""
+    """The page as HTML, together with its truth."""
     rng = generator(world, "page", planned.key)
     maker = _MAKERS.get(planned.kind, _clean)
     return maker(world, planned, rng)
