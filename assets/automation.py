@@ -85,7 +85,7 @@ def _plan(instance: dg.DagsterInstance, comparison: Comparison, profile: Profile
 
 
 def _held_back(backfills: list[PartitionBackfill], comparison: Comparison, lacking: list[Cell]) -> str:
-    """Why there is to be no other backfill after those that automation added before; empty when there may be one."""
+    """Why automation may not add a backfill of the recipe now, given the ones it added before; empty when it may."""
     name = comparison.recipe.name
     for one in backfills:
         if one.status in OPEN:
@@ -222,7 +222,7 @@ def _scope(recipe: Recipe) -> str:
 def automation(
     root: Path, profile: str
 ) -> tuple[list[dg.SensorDefinition], list[dg.ScheduleDefinition], list[dg.JobDefinition]]:
-    """The sensors, the schedule, and the job that those share which launch something."""
+    """The sensors, the schedule, and the job by which they add backfills."""
 
     @dg.op(description="Add a backfill of what each recipe that asks for automation lacks.")
     def add_missing_backfills(context: dg.OpExecutionContext) -> None:

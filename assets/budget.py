@@ -29,7 +29,7 @@ def is_asked_for(recipe: Recipe, asset: str) -> bool:
 
 
 def spent(instance: dg.DagsterInstance, recipe: Recipe, profile: Profile) -> str:
-    """That the budget of `recipe` is spent, in a sentence; empty while it is not."""
+    """A sentence that the budget of `recipe` is spent; empty while it is not."""
     taken, budget = node_hours(instance, recipe, profile), recipe.automation.node_hours_per_day
     if taken < budget:
         return ""

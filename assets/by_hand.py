@@ -20,7 +20,8 @@ NO_REASON = "rolled back without a reason"
 
 
 def promote_by_hand(recipe: Recipe, tracking: Tracking, reason: str) -> dict[str, Any]:
-    """Make the recipe's model champion, refused or older as it may be. Its tags say that a person did so, and why."""
+    """Make the recipe's model champion, even if a gate refused it or it is older. Its tags say that a person did so,
+    and why."""
     if not reason.strip():
         raise DataError("--reason: empty; it stays in the registry for whoever asks why the champion changed")
     comparison = compare(recipe, tracking.root)
@@ -71,7 +72,7 @@ def _checked(version: Version, root: Path) -> bool:
 def _move(
     registry: Registry, action: Action, version: Version, champion: Version | None, reason: str, decision: str
 ) -> bool:
-    """Whether the alias had to be moved."""
+    """Make `version` the champion; returns whether the alias moved."""
     if champion is not None and champion.version == version.version:
         return False
     before = champion.version if champion else None
@@ -90,7 +91,7 @@ def _move(
 
 
 def _said(registry: Registry, action: str, version: Version, *, moved: bool, reason: str) -> dict[str, Any]:
-    """The answer of either command."""
+    """The JSON answer of `promote` and `rollback`."""
     previous = registry.holder(PREVIOUS)
     return {
         "ok": True,

@@ -46,7 +46,7 @@ def check_fit(recipe: Recipe, profile: str) -> None:
 
 
 def checks(recipe: Recipe) -> Iterator[tuple[str, Callable[[Size], None]]]:
-    """What is asked of the size of every asset that trains a model."""
+    """The checks of every asset that trains a model, each to be called with the asset's size."""
     for asset, one in pretrained(recipe):
         yield asset, partial(_check_pretraining, one)
     if recipe.doremi.tokens:
@@ -127,7 +127,7 @@ def _check_tuning(
 
 
 def _check_node(what: str, needed: Needed, size: Size, *, together: int) -> None:
-    """`check_memory` where the memory of a node is known."""
+    """Check that the training fits into a node's memory, where that memory is known."""
     if size.gpus_per_node or (size.backend != "local" and not size.memory_gb):
         return
     total, where = machine_memory() if size.backend == "local" else (round(size.memory_gb * 2**30), "memory_gb")

@@ -1,4 +1,4 @@
-"""How a job ended and why, from what the scheduler says, what the job's own processes told, and the log.
+"""How a job ended and why, from the scheduler's state, the exits that the job's processes recorded, and the log.
 
 A scheduler or supervisor that ended the job comes first: it knows what the job could not tell any more. Otherwise the
 words of this attempt count, and never those of an earlier one, which may stand in the same folder and log.
@@ -23,7 +23,7 @@ NAMED_LOGS = 5  # in a sentence
 
 
 def as_told(status: Status, folder: Path, *, is_saved: bool) -> Status:
-    """How the job ended by its own word: torchrun makes 1 of every code of its processes."""
+    """The job's status with the exit code that its own processes recorded, because torchrun turns every code into 1."""
     if status.state == "succeeded":
         return status
     if status.exit_code == MISSING_RANKS_EXIT_CODE:
@@ -49,13 +49,13 @@ def explain(backend: Any, task: Task, status: Status) -> str:
 
 
 def saved(folder: Path) -> str:
-    """What a job that stopped on request did, as the end of a sentence."""
+    """What a job that was asked to stop had saved, as the end of a sentence."""
     step = checkpoint_step(folder)
     return "saved its state" if step is None else f"saved its state at step {step}"
 
 
 def _of_fan_out(status: Status, folder: Path) -> Status:
-    """The end of a fan-out whose finishing job found ranks missing: that of most of the tasks that failed."""
+    """The status of a fan-out with missing ranks: the most frequent status among its failed tasks."""
     missing = _own_words(folder, status) or "ranks were not made"
     if not status.parts:
         return replace(

@@ -93,7 +93,7 @@ _OPTIONAL: dict[Scope, Callable[[Recipe], bool]] = {
 
 
 def _parts(scope: Scope, recipe: Recipe) -> list[str]:
-    """The snapshots or rungs of a recipe; one without a name for what concerns the whole of it."""
+    """The names of a recipe's snapshots or rungs; one empty name for a scope of the whole recipe."""
     if scope == "snapshot":
         return [snapshot.name for snapshot in recipe.snapshots]
     if scope == "rung":
@@ -119,7 +119,8 @@ def input_partitions(item: Input, link: Link, recipe: Recipe, part: str) -> list
 
 
 def _sections(*names: str) -> Callable[[Recipe, str], dict[str, Any]]:
-    """Whole sections of the recipe, with the sections of the sources they read and the named files' checksums."""
+    """A function that gives a stage these sections of the recipe, the sections of the sources that they read, and the
+    checksums of the files that they name."""
 
     def settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
         del snapshot
@@ -168,7 +169,7 @@ def _crawl_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
 
 
 def _pretrain_settings(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Model and training; a teacher is what it is, never where it lies."""
+    """The model and its training. A teacher is identified by its digest, never by its path."""
     from training.data.sources import resolve
 
     del part
@@ -199,7 +200,7 @@ def _of_reference(settings: Callable[[Recipe, str], dict[str, Any]]) -> Callable
 
 
 def _doremi_settings(recipe: Recipe, part: str) -> dict[str, Any]:
-    """The proxy is a model as the reference is."""
+    """The settings of DoReMi's proxy, which is trained as its reference is."""
     return {"doremi": recipe.doremi} | _of_reference(_sections("model", "pretrain"))(recipe, part)
 
 
@@ -241,7 +242,7 @@ def _stays_short(recipe: Recipe) -> bool:
 
 
 def _scaling_settings(recipe: Recipe, part: str) -> dict[str, Any]:
-    """How to fit, and the model whose loss is foretold; the rungs themselves are inputs."""
+    """How to fit, and the size of the model whose loss is predicted; the rungs' models are inputs."""
     del part
     shape = recipe.model.shape(vocab_size=recipe.tokenizer.vocabulary)
     foretold = {
@@ -257,7 +258,7 @@ def _is_generator(asset: str) -> Callable[[Recipe], bool]:
 
 
 def _benchmark_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
-    """The index knows the items; what is done with the documents that hold them is a later stage's."""
+    """Only the benchmarks: what is done with documents that hold their items is a setting of a later stage."""
     del snapshot
     return with_data(recipe, {"decontaminate": DecontaminateRecipe(benchmarks=recipe.decontaminate.benchmarks)})
 
@@ -268,7 +269,7 @@ def _instruction_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
 
 
 def _score_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
-    """Which exams are sat and how; what is thought of contamination comes later."""
+    """The suites and how models are asked, without the limit on contamination, which a later stage applies."""
     del snapshot
     unjudged = replace(
         recipe.evaluation, max_contaminated_fraction=EvaluationRecipe(suites=()).max_contaminated_fraction
@@ -277,7 +278,7 @@ def _score_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
 
 
 def _contamination_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
-    """The exams and the limit; how they were sat shows in the scores, which are an input."""
+    """The suites and the limit on contamination. How models were asked is in the scores, which are an input."""
     del snapshot
     judged = EvaluationRecipe(
         suites=recipe.evaluation.suites, max_contaminated_fraction=recipe.evaluation.max_contaminated_fraction
@@ -286,7 +287,7 @@ def _contamination_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
 
 
 def _card_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
-    """The whole recipe, but for what it lets automation do: that changes nothing of what is made."""
+    """The whole recipe except `automation`, which does not change what is made."""
     del snapshot
     return with_data(recipe, {"recipe": replace(recipe, automation=AutomationRecipe())})
 
@@ -376,8 +377,8 @@ CHAIN: dict[str, Link] = {
         Link(
             name="quality_models",
             description=(
-                "Models that judge text: an n-gram model for perplexity and a linear classifier, trained on what the "
-                "recipe names."
+                "Models that rate text: an n-gram model for perplexity and a linear classifier, trained on the texts "
+                "that the recipe names."
             ),
             group="corpus",
             kinds=("numpy", "safetensors"),
@@ -390,8 +391,8 @@ CHAIN: dict[str, Link] = {
         Link(
             name="document_scores",
             description=(
-                "What the rules of the recipe measure on each document of one snapshot: language, counts, quality, "
-                "toxicity. Nothing in it depends on a limit, so a changed limit leaves it as it is."
+                "What the recipe's rules measure on each document of one snapshot: language, counts, quality, "
+                "toxicity. The limits of the rules do not change it."
             ),
             group="corpus",
             kinds=("numpy", "parquet"),
@@ -404,9 +405,8 @@ CHAIN: dict[str, Link] = {
         Link(
             name="filtered_documents",
             description=(
-                "Documents of one snapshot that pass every rule of the recipe, personal data redacted. The recipe's "
-                "limits against the stored scores. Dropped documents are kept beside them with the rule that dropped "
-                "them."
+                "Documents of one snapshot that pass every rule of the recipe, with personal data redacted. Dropped "
+                "documents are kept beside them with the rule that dropped them."
             ),
             group="corpus",
             kinds=("parquet",),
@@ -433,8 +433,8 @@ CHAIN: dict[str, Link] = {
         Link(
             name="deduplicated_documents",
             description=(
-                "Documents without an exact or verified near-duplicate of smaller id in this or an earlier snapshot. "
-                "Removed ones name the document that stands for them."
+                "Documents that are no exact copy and no verified near-duplicate of an earlier document, in this or "
+                "an earlier snapshot. Removed documents name the one that they repeat."
             ),
             group="corpus",
             kinds=("numpy", "parquet"),
@@ -449,7 +449,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="benchmark_index",
-            description="n-grams of every benchmark item that must not be trained on.",
+            description="An index of the n-grams of every benchmark item that must not be trained on.",
             group="corpus",
             kinds=("numpy", "parquet"),
             stage="benchmarks",
@@ -459,8 +459,8 @@ CHAIN: dict[str, Link] = {
         Link(
             name="decontaminated_documents",
             description=(
-                "Documents that share no benchmark item; those that do are removed or flagged with the item and the "
-                "span."
+                "Documents that contain no benchmark item. Documents that contain one are removed or flagged, with "
+                "the item and the span."
             ),
             group="corpus",
             kinds=("numpy", "parquet"),
@@ -472,7 +472,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="tokenizer",
-            description="A byte-level vocabulary with its special tokens, with round trip and fertility.",
+            description=("The byte-level vocabulary with its special tokens, and its fertility (bytes per token)."),
             group="tokens",
             kinds=("tokenizers", "huggingface"),
             stage="tokenizer",
@@ -484,7 +484,8 @@ CHAIN: dict[str, Link] = {
         Link(
             name="token_shards",
             description=(
-                "Memory-mapped token files of one snapshot; the sidecar leads from every token to its document."
+                "Memory-mapped files of the token ids of one snapshot. A table beside each leads from every token to "
+                "its document."
             ),
             group="tokens",
             kinds=("tokenizers", "numpy"),
@@ -497,8 +498,8 @@ CHAIN: dict[str, Link] = {
         Link(
             name="reference_plan",
             description=(
-                "The data order of the small model that DoReMi compares with, on the mixture that the recipe begins "
-                "with."
+                "The data order of DoReMi's reference model, a small model trained on the mixture that the recipe "
+                "begins with."
             ),
             group="mixture",
             kinds=("numpy",),
@@ -510,7 +511,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="reference_model",
-            description="The small model that DoReMi compares with, trained as the base model is.",
+            description="DoReMi's reference: a small model, trained as the base model is.",
             group="mixture",
             kinds=("pytorch", "safetensors"),
             stage="pretrain",
@@ -526,8 +527,8 @@ CHAIN: dict[str, Link] = {
         Link(
             name="mixture_weights",
             description=(
-                "The share of each source, found by DoReMi: it grows where a small proxy model is still behind the "
-                "reference."
+                "The weight of each source, found by DoReMi: a source gets more weight where a small proxy model is "
+                "worse than the reference."
             ),
             group="mixture",
             kinds=("pytorch", "json"),
@@ -544,7 +545,7 @@ CHAIN: dict[str, Link] = {
         Link(
             name="training_plan",
             description=(
-                "The data order: mixture, epochs, held-out documents. Which tokens step n sees is a function of it."
+                "The data order: mixture, epochs and held-out documents. It fixes which tokens each training step sees."
             ),
             group="tokens",
             kinds=("numpy",),
@@ -586,7 +587,10 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="long_context_model",
-            description="The base model trained on in longer rows, with needles found and what it costs in short ones.",
+            description=(
+                "The base model trained further on longer rows, with the needles that it finds and its loss in short "
+                "rows."
+            ),
             group="long_context",
             kinds=("pytorch", "safetensors"),
             stage="extend",
@@ -629,8 +633,8 @@ CHAIN: dict[str, Link] = {
         Link(
             name="scaling_fit",
             description=(
-                "How the held-out loss falls with parameters and tokens over the ladder, with intervals, and the loss "
-                "that it foretells for the recipe's own model."
+                "How the held-out loss of the ladder's models falls with parameters and tokens, with intervals, and "
+                "the loss that it predicts for the recipe's own model."
             ),
             group="ladder",
             kinds=("scipy",),
@@ -653,7 +657,7 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="sft_model",
-            description="The base model fine-tuned on conversations, loss on assistant tokens only.",
+            description="The base model fine-tuned on conversations; only the assistant's tokens count in the loss.",
             group="models",
             kinds=("trl", "safetensors"),
             stage="sft",
@@ -678,7 +682,9 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="reward_model",
-            description="A learned reward (Bradley-Terry on the preferences), with its accuracy on held-out pairs.",
+            description=(
+                "A reward model (Bradley-Terry) trained on the preferences, with its accuracy on held-out pairs."
+            ),
             group="models",
             kinds=("trl", "safetensors"),
             stage="reward",
@@ -701,8 +707,8 @@ CHAIN: dict[str, Link] = {
         Link(
             name="synthetic_text",
             description=(
-                "Text that a model of the recipe wrote, every row with its generator, prompt, seed and sampling "
-                "settings; another recipe may name it as a source."
+                "Text written by a model of the recipe. Every row has its generator, prompt, seed and sampling "
+                "settings; another recipe can use it as a source."
             ),
             group="models",
             kinds=("json",),
@@ -717,7 +723,9 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="model_scores",
-            description="Benchmark scores of base, SFT and aligned model with standard errors; every sample is kept.",
+            description=(
+                "Benchmark scores of the base, SFT and aligned models with standard errors; every answer is kept."
+            ),
             group="reports",
             kinds=("lm-eval",),
             stage="evaluate",
@@ -735,7 +743,8 @@ CHAIN: dict[str, Link] = {
         Link(
             name="contamination_report",
             description=(
-                "Overlap of everything trained on with every benchmark scored; scores on clean and dirty items."
+                "Which items of the scored benchmarks occur in the training data, and each model's scores on the "
+                "items that do and do not occur."
             ),
             group="reports",
             kinds=("numpy", "json"),
@@ -790,9 +799,9 @@ CHAIN: dict[str, Link] = {
         Link(
             name="promoted_model",
             description=(
-                "The registered model version; the champion alias moves only when scores and contamination pass for "
-                "these very artifacts. The decision is made by evaluation.gate and carried out in the MLflow "
-                "registry."
+                "The registered model version. It becomes champion only when the scores and the contamination report "
+                "of exactly these artifacts pass. evaluation.gate decides; the MLflow registry carries the decision "
+                "out."
             ),
             group="reports",
             kinds=("mlflow",),

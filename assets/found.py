@@ -1,4 +1,4 @@
-"""What is found where a cell's artifact belongs: a whole one, a damaged one, nothing; and what points to it.
+"""Looks for a cell's artifact in its folder, which may be whole, damaged or absent, and for the reference to it.
 
 A reference lets a partition point to an artifact and keeps its digests, so that a record that was changed afterwards,
 even with its own checksums, differs from what was committed. Nothing here reads an artifact's files.

@@ -1,4 +1,4 @@
-"""Who hears of a run that failed or waits: the webhook that the profile names.
+"""Messages to the profile's webhook about runs that failed, were refused, or wait.
 
 A failed run of the UI or of automation is reported by the sensor `failed_runs`; `pedigree run` reports its own failure,
 for it needs no daemon. A job that waits is reported by the run that waits for it.

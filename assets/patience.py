@@ -30,7 +30,8 @@ class Patience:
         return max(time.monotonic() - self._since, self._pending_seconds)
 
     def is_due(self, status: Status) -> bool:
-        """Whether somebody should be told now. Only a pending job waits; what a backend says of others is no reason."""
+        """Whether to say now why the job waits. Only a pending job waits; reasons that a backend gives for other states
+        do not count."""
         self._pending_seconds = status.pending_seconds
         if status.state != "pending":
             self._since, self._said = time.monotonic(), ""
@@ -45,7 +46,7 @@ class Patience:
         return due
 
     def given_up(self, status: Status, max_pending_hours: float) -> Status | None:
-        """How a job ends that has been pending for longer than the profile allows; None while it may wait."""
+        """The final status of a job that was pending for longer than the profile allows; None while it may wait."""
         if status.state != "pending" or not max_pending_hours or status.pending_seconds < max_pending_hours * 3600:
             return None
         waited = f"waited {status.pending_seconds / 3600:.3g} hours in the queue"
@@ -68,7 +69,7 @@ class Retries:
         self.why = ""
 
     def take(self) -> bool:
-        """Whether there is another attempt, which is taken; `why` then says what gave the budget back."""
+        """Use up one attempt and return whether there was one left; `why` says what restored the budget."""
         kept = self._kept()
         gained = [f"{what} {number}" for what, number in kept.items() if number > self._best[what]]
         self._best = {what: max(kept[what], self._best[what]) for what in kept}
@@ -77,7 +78,7 @@ class Retries:
         return self.left >= 0
 
     def _kept(self) -> dict[str, int]:
-        """What a further attempt would not make again."""
+        """The progress that a further attempt starts from: finished ranks and the last checkpoint's step."""
         step = checkpoint_step(self._folder)
         return {
             "finished ranks:": len(list((self._folder / RANKS_FOLDER).glob("[0-9]*.json"))),

@@ -118,7 +118,7 @@ def promote(made: Made, comparison: Comparison, registry: Registry, run_id: str)
 
 
 def _why_not(made: Made, registry: Registry, version: Version, champion: Version | None) -> str:
-    """Why the champion stays who it is; empty when this version is it, or may become it."""
+    """Why this version does not become champion; empty when it is champion already, or may become it."""
     if champion is not None and champion.version == version.version:
         return ""
     if made.artifact.failed_gates:

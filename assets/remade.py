@@ -20,7 +20,7 @@ RESULT = "with another result"
 def remade_inputs(
     record: Mapping[str, Any], inputs: tuple[tuple[str, str], ...], cells: Mapping[tuple[str, str], Cell]
 ) -> tuple[str, ...]:
-    """One line for each input that is asked for as it was, and is not the one that the record names."""
+    """One line for each input with the recorded fingerprint and another digest than the recorded one."""
     recorded = {(item["asset"], item["partition"].partition("@")[2]): item for item in record["inputs"]}
     lines = []
     for asset, key in inputs:
@@ -35,7 +35,7 @@ def remade_inputs(
 
 
 def _how(asset: str, item: Mapping[str, Any], made: Artifact) -> str:
-    """How the artifact that is there came to differ from the one of its fingerprint that the record names."""
+    """Why the present artifact differs from the recorded one, although both have the same fingerprint."""
     if not CHAIN[asset].how.by_a_model:
         return f"the same fingerprint {RESULT}"
     known = item.get("numerics") or next(

@@ -255,7 +255,7 @@ def _refusal(comparison: Comparison, left: list[Cell]) -> dict[str, Any] | None:
 
 
 def refusal_of(cell: Cell) -> dict[str, Any]:
-    """Gate, evidence, and where."""
+    """A refused gate for the JSON answer: its name and evidence, and the asset and partition."""
     assert cell.artifact is not None
     gate = cell.artifact.failed_gates[0]
     return {"gate": gate["name"], "evidence": gate["evidence"], "asset": cell.asset, "partition": cell.partition}
@@ -288,7 +288,7 @@ def _root_cause(error: Any) -> str:
 
 
 def _fill(report: Report, comparison: Comparison, made_here: set[tuple[str, str]]) -> None:
-    """Every cell that is made."""
+    """Enter every cell that is made into the report."""
     for cell in comparison.cells.values():
         if cell.artifact is not None and cell.is_recorded:
             report.assets.setdefault(cell.asset, {})[cell.partition] = entry_of(cell, reused=cell.key not in made_here)

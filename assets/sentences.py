@@ -1,4 +1,4 @@
-"""What a person is told in place of a traceback: about the root, databases, the tracker, and an interruption."""
+"""Sentences instead of tracebacks, for errors of the root, databases, the tracker, and for an interruption."""
 
 from __future__ import annotations
 

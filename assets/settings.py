@@ -1,4 +1,4 @@
-"""What is asked for, as Dagster can see it: beside each asset of the chain one that is only observed.
+"""What recipes ask for, as assets that Dagster only observes: one for each asset of the chain.
 
 Dagster calls a partition unsynced when an input changed after the partition was made; a recipe is a file and no input.
 So each asset has `<asset>_settings` as an input, whose data version in a partition is the fingerprint that the recipe

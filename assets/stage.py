@@ -98,7 +98,7 @@ class Pipeline(dg.ConfigurableResource):
 
 
 def silent(kind: str, cell: Cell, values: dict[str, Any]) -> None:
-    """Announce nothing; a run without a terminal has the event log."""
+    """Announce nothing, for runs without a terminal; they have Dagster's event log."""
 
 
 # Who hears `started`, `waiting`, `told`, `progress`, `made` and `reused` in this process: `pedigree run` shows them.
@@ -158,7 +158,8 @@ def asked_of(context: dg.AssetExecutionContext, pipeline: Pipeline) -> tuple[Cel
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """What following a job needs to know of the run that follows it."""
+    """The Dagster run that follows a job: its identity, and how to log, report numbers, and ask whether it was
+    cancelled."""
 
     launch: str
     run_id: str
@@ -291,7 +292,7 @@ def job_of(cell: Cell, comparison: Comparison, size: Size) -> Job:
 
 
 def run_settings(size: Size) -> RunSettings:
-    """The part of a size that the stage itself wants to know."""
+    """The settings of the profile's size that a stage gets with its job."""
     return RunSettings(
         workers=size.workers,
         threads=size.threads,
@@ -318,7 +319,7 @@ def run_settings(size: Size) -> RunSettings:
 
 
 def _set_aside(cell: Cell, folder: Path, watch: Watch) -> None:
-    """Move away, whole, what keeps this fingerprint: a damaged artifact, or one whose inputs were made again with
+    """Rename the folder of this fingerprint when it holds a damaged artifact, or one whose inputs were made again with
     another result."""
     if (folder / artifact.ARTIFACT_FILE).exists():
         kept = aside(folder, "damaged" if cell.state == "damaged" else "replaced")
@@ -456,7 +457,8 @@ def _follow(backend: Any, task: Task, folder: Path, run: Any, watch: Watch, cell
 
 
 def _unless_ended(status: Status, handle: Handle, watching: Watching) -> Status:
-    """A job that a cancelled run ended, before this run came to watch it, is to be submitted again for this one."""
+    """The job's status. A job that a cancelled run ended before this run came to watch it counts as saved, so that this
+    run submits it again."""
     if status.state == "cancelled" and watching.has_ended(handle.id):
         return replace(status, state="failed", exit_code=REQUEUE_EXIT_CODE)
     return status
@@ -517,7 +519,8 @@ class Observed:
 
 
 def _forward(metrics: Tail, messages: Tail, run: Any, watch: Watch, cell: Cell) -> tuple[list[dict[str, Any]], bool]:
-    """Pass on what the job has written since. The new rows, and whether it said that it saved its state and stops."""
+    """Pass on what the job has written since the last call. Returns the new rows, and whether the job said that it
+    saved its state and stops."""
     new = metrics.new_rows()
     rows = [row for row in new if "sample" not in row]
     if rows:

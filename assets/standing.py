@@ -124,7 +124,7 @@ def unfit(comparison: Comparison) -> list[str]:
 
 
 def damage(comparison: Comparison) -> list[str]:
-    """What is not as it was made, of the records of all that is there, and of the files of the model and of what its
+    """One line for everything damaged: records of all artifacts, and files of the model and of the artifacts that its
     decision was made from. (`pedigree verify` reads every file.)"""
     decision = comparison.cells[DECISION, comparison.recipe.name]
     cells = (*lineage_of(comparison), decision)
@@ -155,7 +155,7 @@ class Standing:
     sentence: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """What a command says of it."""
+        """The form in a command's JSON answer."""
         return {
             "model_name": self.model_name,
             "version": self.version,
@@ -240,7 +240,8 @@ def tags_of(comparison: Comparison, decision: Artifact | None) -> dict[str, str]
 
 
 def registered(comparison: Comparison, registry: Registry, champion: Version | None, tags: dict[str, str]) -> Version:
-    """The version of the recipe's model, with these tags; the newest one is the candidate."""
+    """The registered version of the recipe's model, registered now if it is new, and given these tags. The newest
+    version becomes `candidate`."""
     model = comparison.cells[MODEL, comparison.recipe.name].artifact
     assert model is not None
     found = registry.version_of(model.digest)

@@ -80,8 +80,8 @@ class Cell:
         return "the next run sets it aside and makes it again"
 
     def is_of(self, digest: str) -> bool:
-        """Whether what was made from an artifact with that digest was made from this cell's, as far as one can know
-        while that is damaged."""
+        """Whether `digest` is that of this cell's artifact. For a damaged cell the reference decides, if it can be
+        read."""
         if self.artifact is not None:
             return self.artifact.digest == digest
         known = self.reference.digest if self.reference and self.reference.fingerprint == self.fingerprint else digest

@@ -1,4 +1,4 @@
-"""Who else keeps a record's digest: what Dagster was told when an artifact was made or used.
+"""Record digests that Dagster keeps, from when an artifact was made or used, compared with the records on disk.
 
 A reference lies beside the artifacts, where whoever changes a record can change it too. Dagster's event log is another
 store, and what was said there is not said again when a file changes.
@@ -40,7 +40,7 @@ def disagreements_of(comparison: Comparison, cells: Iterable[Cell]) -> list[tupl
 
 
 def _told(cell: Cell, instance: Any) -> str:
-    """The record digest of the cell's artifact in its newest materialization; empty when there is none."""
+    """The record digest that the newest materialization of the cell's artifact has; empty when there is none."""
     import dagster as dg
 
     asked = dg.AssetRecordsFilter(asset_key=dg.AssetKey(cell.asset), asset_partitions=[cell.partition])

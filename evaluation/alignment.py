@@ -1,4 +1,5 @@
-"""What answers are worth: the learned reward of every answer, and the true reward of sampled ones where it is known.
+"""Rewards of the models' answers: the learned reward of every answer, and the true reward of sampled ones where it is
+known.
 
 A policy that only pleases the learned reward shows here: its learned reward rises and the true one does not.
 The true reward is known where a prompt's row holds a rubric (training.data.rubric). Standard library only; the learned
@@ -36,7 +37,7 @@ class Answers:
 
     @property
     def conversations(self) -> list[list[Message]]:
-        """Each prompt with its answer."""
+        """The conversations to score: each prompt followed by its answer."""
         return [
             [*prompt, {"role": "assistant", "content": answer}]
             for prompt, answer in zip(self.prompts, self.answers, strict=True)

@@ -37,7 +37,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def lasting(board: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers that another run of the same recipe finds again: nothing of money, time and speed."""
+    """The numbers that another run of the same recipe would give too: all but money, time and speed."""
     metrics = {
         part: {name: value for name, value in board[part].items() if not name.endswith(CLOCK)} for part in METRICS
     }
@@ -102,7 +102,8 @@ def _template_digest(records: Sequence[Record]) -> str | None:
 
 
 def one_line(text: Any) -> str:
-    """A text as one line of Markdown in which nothing is markup: a page's words must not shape the card."""
+    """A text as one line of Markdown with all markup escaped, because text from web pages must not change the card's
+    layout."""
     words = " ".join(str(text).split())
     return "".join("\\" + c if c in "\\`*_{}[]<>#|~$!&" else c for c in words)
 

@@ -116,7 +116,7 @@ def _clusters(records: Sequence[Record], made: Record, reason: str, number: int,
 
 
 def _root(name: str, repeats: Mapping[str, str]) -> str:
-    """The document that the whole chain repeats. Chains end: each one repeats an earlier document."""
+    """The document at the end of a chain of duplicates, which is finite: each document repeats an earlier one."""
     while repeats.get(name):
         name = repeats[name]
     return name
@@ -180,7 +180,7 @@ def _distances(values: npt.NDArray[np.float64], limit: Limit) -> npt.NDArray[np.
 
 
 def _lowest(values: npt.NDArray[np.float64], number: int) -> list[int]:
-    """Where the lowest values are; those that are no numbers are nowhere."""
+    """The positions of the lowest values; values that are not numbers are left out."""
     order = np.argsort(values, kind="stable")[:number]
     return [int(row) for row in order if not np.isnan(values[row])]
 
@@ -229,7 +229,7 @@ def _cuts(
 
 
 def _cutting(record: Mapping[str, Any]) -> list[str]:
-    """The rules of an artifact's settings that cut something out of what they keep."""
+    """The rules in an artifact's settings that edit the text of documents that they keep."""
     if record["asset"] == FILTERED:
         return [rule for rule in record["settings"].get("filter", {}).get("rules", ()) if rule in EDITING_RULES]
     if record["asset"] == DEDUPLICATED:
@@ -247,7 +247,7 @@ def _hashed_lowest(folder: Path, record: Mapping[str, Any], seed: int) -> set[Pl
 
 
 def _whole(rule: str) -> Steps:
-    """Says of two texts that the rule made one of the other."""
+    """A function that reports one edit by `rule`, from the whole text before to the whole text after."""
     return lambda old, new: [(rule, old, new)]
 
 

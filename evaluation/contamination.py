@@ -1,6 +1,7 @@
-"""Whether what the models were really trained on (pages, instructions, preferences) holds the exams they sat.
+"""Whether the data that the models were trained on (pages, instructions, preferences) holds items of the exams they are
+scored on.
 
-What is an overlap that counts is said in evaluation.overlap. `contamination.json` has the verdict and, for each
+evaluation.overlap says which overlaps count. `contamination.json` has the verdict and, for each
 suite, items found by where they were found, and the scores on clean and on found items; `findings.jsonl` names
 benchmark item, document or row, URL, WARC file and offset, and the matched text. One rank reads one document file;
 the last two read the instructions and the preferences.
@@ -174,7 +175,7 @@ def _batches(texts: Iterable[tuple[dict[str, Any], str]]) -> Iterator[list[tuple
 def _by_index(
     indexes: Mapping[str, ExamIndex], occurrences: Occurrences
 ) -> Iterator[tuple[str, ExamIndex, Occurrences]]:
-    """Each index with the occurrences of its own tables, numbered as it numbers them."""
+    """Each exam's index with the occurrences of its n-grams; the tables are numbered from 0 within each index."""
     first = 0
     for name, index in indexes.items():
         end = first + len(index.tables)
@@ -248,7 +249,7 @@ def _scanned(job: Job, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _unscanned(job: Job, ranks: Sequence[Mapping[str, Any]]) -> int:
-    """Documents in the shards that were not among those read: 0, or the report would be of another corpus."""
+    """The number of documents in the shards that were not read. It must be 0, or the report is about another corpus."""
     read = {id_ for path in _document_files(job) for id_ in _ids(path)}
     return sum(
         id_ not in read for item in job.inputs_of("token_shards") for path in _sidecars(item) for id_ in _ids(path)

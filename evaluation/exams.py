@@ -1,4 +1,4 @@
-"""The items of a suite, as an examiner needs them: what is asked, what is right, what must not be said beside it."""
+"""The items of a suite: the question, the right answers, and the answers that must not be given beside them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ExamItem:
 
     @property
     def asked(self) -> str:
-        """What is shown: the passage, where there is one, and the question."""
+        """The text that the model is shown: the passage, if there is one, and the question."""
         return "\n".join(part for part in (self.passage, self.question) if part)
 
     @property
@@ -62,7 +62,7 @@ def _exam_item(benchmark: BenchmarkRecipe, item: BenchmarkItem) -> ExamItem:
 
 
 def _rivals(item: BenchmarkItem, benchmark: BenchmarkRecipe) -> tuple[str, ...]:
-    """What the row says must not stand beside the right answer; nothing where it does not say."""
+    """The wrong answers that a right one must not be given with, if the row names any."""
     rivals = item.row.get("rivals", [])
     if not isinstance(rivals, list) or not all(isinstance(rival, str) for rival in rivals):
         raise DataError(f"{benchmark.uri}: item {item.id}: field 'rivals' is {rivals!r}; expected a list of texts")

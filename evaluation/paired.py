@@ -49,7 +49,7 @@ class Drop:
     interval: tuple[float, float] | None
 
     def is_above(self, most: float) -> bool:
-        """Whether the drop is larger than `most`: of whole items, so that no decimal's last bit decides."""
+        """Whether the drop is larger than `most`. Whole items are compared, so that rounding decides nothing."""
         return self.lost - self.gained > most * self.items + 1e-9
 
     def as_json(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def paired(champion: Answers, model: Answers) -> Drop | None:
 
 
 def _standard_error(items: int, lost: int, gained: int) -> float | None:
-    """Of a mean of `items` differences, `lost` of them 1, `gained` of them -1 and the others 0."""
+    """The standard error of a mean of `items` differences, of which `lost` are 1, `gained` are -1 and the others 0."""
     if items < 2:
         return None
     squares = lost + gained - (lost - gained) ** 2 / items

@@ -125,7 +125,7 @@ def clip(text: Any, characters: int = SHOWN_CHARACTERS) -> str:
 
 
 def sections(page: str) -> list[tuple[str, str]]:
-    """Anchor and title of each section that is there. Texts of documents are escaped, so none of theirs is one."""
+    """Anchor and title of each section of the page. Texts of documents are escaped, so they contain none."""
     return re.findall(r'<h2 id="(\w+)">([^<]+)</h2>', page)
 
 

@@ -1,4 +1,4 @@
-"""Looking at what a stage did: a few of the records that it kept, of those that each rule dropped, of each quarantine.
+"""Samples of what a stage did: a few of the records that it kept, dropped by each rule, or quarantined for each reason.
 
 `pedigree inspect` and the report show the same groups, these and those of evaluation.closer. Which records are shown
 depends on their ids and a seed alone, so that a second look sees the same ones, and another seed others.
@@ -80,7 +80,7 @@ class _Heap:
 
 
 def has_records(record: Mapping[str, Any]) -> bool:
-    """Whether the artifact sorts records, so that there is something to look at."""
+    """Whether the artifact has kept, dropped or quarantined records that can be shown."""
     return record["counts"] is not None and any(_outcome(entry["path"]) for entry in record["files"])
 
 
@@ -247,7 +247,7 @@ def _text(row: Mapping[str, Any]) -> str:
 
 
 def _around(text: str, spans: Iterable[tuple[int, int]]) -> list[Part]:
-    """The spans, marked, with what stands near them."""
+    """The spans of a text, marked, with some characters of the text before and after each."""
     parts: list[Part] = []
     end = 0
     for start, stop in spans:
@@ -257,7 +257,7 @@ def _around(text: str, spans: Iterable[tuple[int, int]]) -> list[Part]:
 
 
 def _near(gap: str, *, is_first: bool) -> str:
-    """What stands between two spans: its beginning and its end; before the first one only the end."""
+    """The text between two spans, shortened to its beginning and end; before the first span, only the end."""
     if len(gap) <= 2 * SURROUNDING_CHARACTERS:
         return gap
     before = "" if is_first else gap[:SURROUNDING_CHARACTERS]

@@ -103,7 +103,7 @@ def _rung(partition: str, metrics: dict[str, float]) -> Rung:
 
 
 def falls_gate(rungs: Sequence[Rung], law: Law) -> Gate:
-    """Whether the loss falls with size and with tokens over the ladder: one that shows neither foretells nothing."""
+    """Whether the loss falls with size and with tokens over the ladder; otherwise it predicts nothing."""
     smallest, largest = (pick(rung.parameters for rung in rungs) for pick in (min, max))
     fewest, most = (pick(rung.tokens for rung in rungs) for pick in (min, max))
     highest = max(rung.loss for rung in rungs)
@@ -117,7 +117,7 @@ def falls_gate(rungs: Sequence[Rung], law: Law) -> Gate:
 
 
 def scaling(rungs: Sequence[Rung], foretold: dict[str, float], *, resamplings: int, seed: int) -> dict[str, Any]:
-    """Everything that is said of a ladder, as plain data. DataError for fewer rungs than a fit needs."""
+    """All results of a ladder's fits, as plain data. DataError for fewer rungs than a fit needs."""
     if len({(rung.parameters, rung.tokens) for rung in rungs}) < MIN_RUNGS:
         raise DataError(f"a ladder of fewer than {MIN_RUNGS} different models; its fit has five numbers")
     law = fit(rungs)
@@ -267,7 +267,8 @@ def iso_flop(rungs: Sequence[Rung], *, resamplings: int, seed: int) -> dict[str,
 
 
 def _budget(members: Sequence[Rung]) -> dict[str, Any]:
-    """What one budget says, as plain data; `parameters` and `loss` of the lowest point if it lies inside."""
+    """The results of one budget, as plain data; with `parameters` and `loss` of the minimum if it is within the sizes
+    tried."""
     flops = float(np.exp(np.mean(np.log([rung.flops for rung in members]))))
     sizes = [rung.parameters for rung in members]
     curve, lowest = _lowest(members)
@@ -303,7 +304,8 @@ def _growth(flops: Sequence[float], parameters: Sequence[float]) -> tuple[float,
 
 
 def _budgets(rungs: Sequence[Rung]) -> list[list[Rung]]:
-    """Rungs whose budgets lie within SAME_BUDGET of the smallest among them; three sizes or more."""
+    """Groups of rungs with nearly the same compute budget (within SAME_BUDGET of the group's smallest) and at least
+    three sizes."""
     groups: list[list[Rung]] = []
     for rung in sorted(rungs, key=lambda one: one.flops):
         if groups and rung.flops <= groups[-1][0].flops * (1 + SAME_BUDGET):

@@ -53,7 +53,8 @@ def scoreboard(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def long_context(records: Sequence[Record]) -> dict[str, Any]:
-    """Rows, needles found and held-out bits before and after the long-context stage; empty without one."""
+    """Row lengths, needles found, and held-out bits per byte before and after the long-context stage; empty without
+    that stage."""
     table = _json_file(records, "long_context_model", "long_context.json")
     if table is None:
         return {}

@@ -67,7 +67,7 @@ def check_names(suites: Sequence[BenchmarkRecipe]) -> None:
 
 
 class _Candidate:
-    """What one model scored and said. Its weights are in memory only while it sits."""
+    """One model's scores and answers. Its weights are in memory only while it is evaluated."""
 
     def __init__(self, name: str, item: InputArtifact) -> None:
         self.name = name
@@ -80,7 +80,7 @@ class _Candidate:
 def _sit(
     name: str, item: InputArtifact, exams: Exams, prompts: Sequence[Mapping[str, Any]], recipe: EvaluationRecipe
 ) -> _Candidate:
-    """One model through every exam, and through the alignment prompts where it has a chat template."""
+    """Evaluate one model on every suite, and on the alignment prompts if it has a chat template."""
     from evaluation.harness import run_suites
     from evaluation.local_model import LocalModel, template_digest
     from training.generate.sampler import seeds_of

@@ -1,4 +1,4 @@
-"""A generated source's truth held against what the stages made, from artifacts. Nothing where there is no truth."""
+"""Compares what the stages made with the truth of a generated source. Empty for a source without truth."""
 
 from __future__ import annotations
 

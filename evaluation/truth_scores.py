@@ -26,7 +26,7 @@ def by_place(rows: Iterable[Row]) -> dict[Place, Row]:
 
 
 def ratio(part: int, whole: int) -> float:
-    """part / whole; 1.0 where there was nothing to find, since nothing was missed."""
+    """part / whole; 1.0 when there was nothing to find, because nothing was missed."""
     return part / whole if whole else 1.0
 
 

@@ -74,7 +74,7 @@ class Move:
 
 
 def somebody() -> str:
-    """Who is at work here: user and machine."""
+    """The user and machine that this process runs as."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container may have a number without a name
@@ -83,7 +83,7 @@ def somebody() -> str:
 
 
 def now() -> str:
-    """This moment, as it is written into tags."""
+    """The present time, in the form that tags have."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -202,7 +202,8 @@ class Registry:
         return None
 
     def _finish(self, move: Move) -> None:
-        """Every step can be done twice. The champion moves after `previous` knows it, and the note goes last."""
+        """Make every step of a move. Each can be repeated: `previous` is set first, then `champion`, and the note is
+        removed last."""
         if move.before is not None:
             self.set_alias(PREVIOUS, move.before)
         self.set_alias(CHAMPION, move.version)
@@ -250,7 +251,7 @@ class Registry:
 
 
 def _wait_for(stream: Any, say: Callable[[str], None]) -> None:
-    """Take the lock. The kernel lets go of it when its process ends, however."""
+    """Wait for the lock and take it. The kernel releases it when this process ends, however it ends."""
     began, said = time.monotonic(), False
     while True:
         try:

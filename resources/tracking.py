@@ -279,7 +279,7 @@ class StageRun:
 
     @property
     def url(self) -> str:
-        """Where the MLflow UI shows it."""
+        """The address of the run in the MLflow UI."""
         return self._tracking.run_url(self.key)
 
     def log_metrics(self, rows: Iterable[dict[str, Any]]) -> None:
@@ -310,7 +310,7 @@ class StageRun:
         self._tracking._spool({"do": "artifact", "run": self.key, "path": path})
 
     def finish(self, status: RunStatus) -> None:
-        """Close the run with the status that is true."""
+        """Close the run with its status."""
         self._tracking._spool({"do": "finish", "run": self.key, "status": status})
 
 
@@ -377,7 +377,8 @@ def _read_applied(folder: Path, uri: str) -> dict[str, Any]:
 
 
 def _nothing_applied(uri: str) -> dict[str, Any]:
-    """`runs`: id by key; `open`: owner and parent by key; `launches`: those that nobody opened, status by stage."""
+    """The writer's state before any line was sent. `runs`: id by key. `open`: owner and parent run by key. `launches`:
+    status by stage, for launches that nobody opened."""
     fresh: dict[str, Any] = {"runs": {}, "open": {}, "launches": {}}
     return {"store": _identity(uri), "experiment": "", "made": "", "offset": 0, **fresh}
 
@@ -526,7 +527,7 @@ class Writer:
         self._close(line["run"], line["status"], line["time"])
 
     def _close_all(self, line: dict[str, Any]) -> None:
-        """A process ended; the runs that it left open end as killed, stages before their launch."""
+        """End the runs that a dead process left open as `KILLED`, stages before their launch."""
         for key in [key for key, run in self._state["open"].items() if run["owner"] == line["owner"]][::-1]:
             self._close(key, "KILLED", line["time"])
 

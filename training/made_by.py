@@ -90,8 +90,8 @@ def _merged(codes: list[Digests]) -> Digests:
 
 
 def other_parts(record: Mapping[str, Any], now: Mapping[str, str]) -> tuple[str, ...]:
-    """The parts of the code by which an artifact was made that are not as they are now; empty where none is on
-    record, as an earlier edition wrote it."""
+    """The parts of the code that made an artifact and have changed since; empty when its record names none, as in an
+    earlier edition."""
     before = record.get("code", {}).get("modules")
     if before is None:
         return ()

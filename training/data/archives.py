@@ -160,7 +160,7 @@ def _generate(snapshot: SnapshotRecipe, job: Job, work: Work) -> tuple[int, list
 
 
 def _bring(snapshot: SnapshotRecipe, expected: list[dict[str, Any]], folder: Path, work: Work) -> int:
-    """Link, copy or fetch the files that the recipe names, and compare them with what the job was written for.
+    """Copy or fetch the files that the recipe names, and compare them with the sizes and checksums in the job.
 
     Returns their number.
     """

@@ -147,7 +147,7 @@ class DocumentWriter:
         return table
 
     def _add(self, table: pa.Table) -> None:
-        """Write whole row groups; keep the rest."""
+        """Write full row groups to the file; rows that do not fill one wait for more."""
         table = pa.concat_tables([self._table, table])
         whole = len(table) - len(table) % ROWS_PER_GROUP
         for start in range(0, whole, ROWS_PER_GROUP):

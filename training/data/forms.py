@@ -48,7 +48,7 @@ class Formed:
 
 
 class _Numbers(dict[str, int]):
-    """A form → its number. A new one is put behind the others."""
+    """Maps each form of a word to its number; a new form gets the next number."""
 
     def __init__(self, words: list[str]) -> None:
         self._words = words

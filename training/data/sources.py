@@ -246,7 +246,8 @@ def _json_lines(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:
 
 
 def _seekable(stream: BinaryIO) -> BinaryIO:
-    """Parquet and zip are read from the end; what comes from a web server is kept aside for that, not in memory."""
+    """The stream itself if it can be read from the end, as parquet and zip need; otherwise a copy of it in a temporary
+    file."""
     if stream.seekable():
         return stream
     whole = tempfile.TemporaryFile()  # noqa: SIM115 - gone with the last who reads it

@@ -404,7 +404,7 @@ class _Batch:
         return _Batch(tokens=tokens, starts=starts, sidecar=pa.table(columns, schema=SIDECAR_SCHEMA))
 
     def fitting(self, start: int, end: int, room: int) -> int:
-        """How many documents of [start, end) have room for their tokens, in order."""
+        """How many of the documents from `start` up to `end`, in order, fit into `room` tokens together."""
         fitting = int(np.searchsorted(self.starts[start : end + 1], self.starts[start] + room, "right")) - 1
         return max(0, fitting)  # there is less than no room in the shard of a document that is longer than a shard
 

@@ -105,7 +105,7 @@ def byte_values() -> dict[str, int]:
 
 
 def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
-    """What each id of a byte-level vocabulary is in a text."""
+    """The bytes of text that each token id of a byte-level vocabulary stands for."""
     latin = str.maketrans({sign: chr(value) for sign, value in byte_values().items()})
     tokens = (tokenizer.id_to_token(number) for number in range(tokenizer.get_vocab_size()))
     return [token.translate(latin).encode("latin-1") for token in tokens]

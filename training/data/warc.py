@@ -598,7 +598,8 @@ class _Reader:
 
     @staticmethod
     def _record_begins_member(stream: _Stream) -> bool:
-        """Whether the member that the stream has just come to begins with a record; if so, moves there."""
+        """Whether the gzip member at the stream's position begins with a WARC record; if it does, the stream is moved
+        to it."""
         at = stream.member_position - stream.position
         while len(stream.buffer) < at + LONGEST_RECORD_START and stream.more():
             pass

@@ -88,7 +88,7 @@ class Body(io.RawIOBase):
             raise self._too_large()
 
     def readable(self) -> bool:
-        """Yes."""
+        """Always true: a response can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:

@@ -156,7 +156,7 @@ class Reporter(TrainerCallback):
         self._work.progress.log(step=state.global_step, **numbers)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Save when the time has come; stop at a step's boundary."""
+        """Save a checkpoint when one is due or the job was asked to stop; then stop after this step."""
         due = time.monotonic() - self._saved >= self._checkpoint_seconds > 0
         if (due or self.asked) and state.global_step < state.max_steps:
             control.should_save = True

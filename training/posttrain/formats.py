@@ -325,7 +325,7 @@ def _answer_of(row: Row, field: str) -> list[Message]:
 
 
 def read_hh(row: Row, source: TextSourceRecipe) -> Pair:
-    """Two transcripts that share everything before the last answer."""
+    """A preference pair from two transcripts that are equal up to the last answer."""
     return checked(_split(transcript(row, "chosen"), transcript(row, "rejected")))
 
 

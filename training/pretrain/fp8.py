@@ -78,7 +78,7 @@ class Balance:
 
 
 def matrices(config: ModelConfig) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Name and (outputs, inputs) of the first layer's matrices; of dense shapes all layers are alike."""
+    """Name and (outputs, inputs) of each matrix in the first layer; all layers of a dense model are alike."""
     for name, shape in parameter_shapes(config):
         if name.startswith("blocks.0.") and len(shape) == 2:
             yield name.removeprefix("blocks.0."), shape

@@ -33,7 +33,8 @@ Score = Callable[[list[int], list[list[int]]], list[tuple[float, bool]]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Needle:
-    """One item: `context` ends with the question, the value at `answer` in `values` follows. All in tokens."""
+    """One hidden sentence to find: the question at the end of `context` has the right value `values[answer]`. All in
+    tokens."""
 
     depth: float
     context: list[int]

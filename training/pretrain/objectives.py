@@ -188,7 +188,8 @@ def rearranged(text: list[int], first: int, second: int, fill_ids: Sequence[int]
 
 
 def noise_mask(size: int, *, noise: int, spans: int, draws: Draws) -> np.ndarray:
-    """Which of `size` tokens go: `noise` in `spans` runs with something kept between them, every way equally likely.
+    """Which of `size` tokens are taken out: `noise` tokens in `spans` runs with kept tokens between them, all ways
+    equally likely.
 
     T5 always keeps the first token and takes the last, so a short text with one span would always lose its end.
     """

@@ -163,5 +163,5 @@ class PretrainRecipe:
 
     @property
     def step_tokens(self) -> int:
-        """Tokens in all steps: the budget less what makes no whole batch."""
+        """Tokens of all steps: the budget, without a rest that does not fill a batch."""
         return self.batches.step_tokens
