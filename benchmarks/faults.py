@@ -94,7 +94,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--in-a-row", type=int, default=6, help="most kills while a target is made once")
+    parser.add_argument("--in-a-row", type=int, default=12, help="most kills while a target is made once")
     parser.add_argument("--parallel", type=int, default=2, help="targets that are made at once")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--root", type=Path, help="a finished root of kitchen-small to copy; without, it is made first")
