@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,7 +28,7 @@ DATA_ASSETS = tuple(
     for name, link in CHAIN.items()
     if link.how.module.startswith("training.data.") and link.scope in ("snapshot", "recipe")
 )
-LONG_PRETRAINING = {"tokens": 4096 * 400, "min_loss_fall": 0.0}
+LONG_PRETRAINING = {"tokens": 4096 * 160, "min_loss_fall": 0.0}
 
 
 def long_recipe() -> str:
@@ -98,7 +100,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
         stages={
             "extracted_documents": {"nodes": 2},  # an array of two tasks, and the job that finishes
             "base_model": {"nodes": 2},
-            "sft_model": {"gpus_per_node": 1},  # the nodes' GPUs are made of paper, which pretraining would refuse
+            "tokenizer": {"gpus_per_node": 1},  # the nodes' GPUs are made of paper, which a training would refuse
         },
     )
     (folder / "kitchen-small-long.yaml").write_text(long_recipe())
@@ -115,14 +117,14 @@ def digests(report: dict, assets: tuple[str, ...]) -> dict[tuple[str, str], str]
 
 
 def test_the_chain_runs_on_the_cluster_by_changing_the_profile_alone(slurm: MiniSlurm, place: Place, request):
-    """Up to the first model after pretraining; what follows it asks for no node in another way."""
-    there = place.run("kitchen-small", profile="cluster", until="sft_model")
+    """Up to the first model; what follows it asks for no node in another way."""
+    there = place.run("kitchen-small", profile="cluster", until="base_model")
     assert (there["ok"], there["error"]) == (True, "")
 
     training = place.job_of(slurm, "base_model")
     assert training["JobState"] == "COMPLETED"
     assert training["NumNodes"] == "2"
-    assert place.job_of(slurm, "sft_model")["TresPerNode"] == "gres:gpu:1"
+    assert place.job_of(slurm, "tokenizer")["TresPerNode"] == "gres:gpu:1"
     jobs = slurm.call("scontrol", "-o", "show", "job").splitlines()
     extracting = [job for job in jobs if "JobName=extracted_documents" in job]
     snapshots = len(there["assets"]["extracted_documents"])
@@ -148,17 +150,41 @@ def start_training(slurm: MiniSlurm, place: Place) -> subprocess.Popen[str]:
     return process
 
 
+@contextmanager
+def held_still(folder: Path) -> Iterator[None]:
+    """The job whose artifact lies here takes no step meanwhile: a test need not train for as long as it looks."""
+    named = [entry for entry in Path("/proc").glob("[0-9]*/cmdline") if str(folder).encode() in words_of(entry)]
+    processes = [int(entry.parent.name) for entry in named]
+    assert processes
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGCONT)
+
+
+def words_of(command_line: Path) -> bytes:
+    """A process's command line; empty when it has ended."""
+    with suppress(OSError):
+        return command_line.read_bytes()
+    return b""
+
+
 def test_a_job_outlives_a_cancelled_run_while_another_one_watches_it_and_ends_with_the_last(
     slurm: MiniSlurm, place: Place
 ):
     process = start_training(slurm, place)
-    another = place.start("kitchen-small-long", profile="one-node", until="base_model")
     watched = place.root / "base_model"
-    slurm.wait_until(lambda: len(list(watched.glob("*/watchers/*.json"))) == 2, "both watch the job", seconds=120)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode != 0 and "the job goes on, watched by run" in errors
-    assert place.job_of(slurm, "base_model")["JobState"] == "RUNNING"
+    with held_still(watched):
+        another = place.start("kitchen-small-long", profile="one-node", until="base_model")
+        slurm.wait_until(lambda: len(list(watched.glob("*/watchers/*.json"))) == 2, "both watch the job", seconds=240)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode != 0 and "the job goes on, watched by run" in errors
+        assert place.job_of(slurm, "base_model")["JobState"] == "RUNNING"
     another.send_signal(signal.SIGINT)
     _, errors = another.communicate(timeout=60)
     assert another.returncode != 0 and "saved its state at step" in errors
