@@ -91,15 +91,23 @@ def run(
     start_anew: Annotated[
         bool, typer.Option("--start-anew", help="begin a training at step 0 that stands further under other settings")
     ] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="make again what other code of the same version made")] = False,
     json_: JsonOption = False,
 ) -> None:
     """Materialize what a recipe lacks, in order, through Dagster."""
-    report = _run(recipe, profile, root, snapshots, until, starts_anew=start_anew)
+    report = _run(recipe, profile, root, snapshots, until, starts_anew=start_anew, exact=exact)
     _finish(report, json_)
 
 
 def _run(
-    name: str, profile: str, root: Path, snapshots: str = "", until: str = "", *, starts_anew: bool = False
+    name: str,
+    profile: str,
+    root: Path,
+    snapshots: str = "",
+    until: str = "",
+    *,
+    starts_anew: bool = False,
+    exact: bool = False,
 ) -> Report:
     from assets.capacity import check_fit
     from assets.chain import CHAIN
@@ -127,6 +135,7 @@ def _run(
                 snapshots=chosen,
                 announce=display.announce,
                 starts_anew=starts_anew,
+                exact=exact,
             )
     except (RecipeError, DataError, ProfileError):
         raise

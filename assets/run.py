@@ -66,12 +66,14 @@ def run_recipe(
     snapshots: tuple[str, ...],
     announce: Announce,
     starts_anew: bool = False,
+    exact: bool = False,
 ) -> Report:
     """Make what is missing up to `until`; stops at the first refusal or failure. Bad input raises before anything
-    starts, and so does a training that was begun under other settings, unless it `starts_anew`."""
+    starts, and so does a training that was begun under other settings, unless it `starts_anew`. `exact` also makes
+    again what other code made, but for what a registered version was made from."""
     started = time.monotonic()
     report = Report(recipe=recipe.name)
-    comparison = compare(recipe, root)
+    comparison = _exactly(recipe, root, profile, announce) if exact else compare(recipe, root)
     made_here: set[tuple[str, str]] = set()
 
     def note(kind: str, cell: Cell, values: dict[str, Any]) -> None:
@@ -83,7 +85,7 @@ def run_recipe(
     for cell in () if starts_anew else chosen:
         check_begun(cell, comparison)
     if chosen:
-        _materialize_all(comparison, profile, until, snapshots, note, report, starts_anew=starts_anew)
+        _materialize_all(comparison, profile, until, snapshots, note, report, starts_anew=starts_anew, exact=exact)
     comparison = compare(recipe, root)
     goes_to_the_end = until is None and not snapshots and report.exit_code == OK
     said = ask_registry(comparison, profile)
@@ -98,6 +100,16 @@ def run_recipe(
     _conclude(report, comparison, said, is_whole=goes_to_the_end)
     report.seconds = time.monotonic() - started
     return report
+
+
+def _exactly(recipe: Recipe, root: Path, profile: str, announce: Announce) -> Comparison:
+    from assets.exact import compare_exactly, kept
+    from resources.profile import load_profile
+    from resources.tracking import Tracking
+
+    comparison = compare_exactly(recipe, root, Tracking(load_profile(profile).tracking_uri, root))
+    kept(comparison, lambda cell, text: announce("told", cell, {"text": text}))
+    return comparison
 
 
 def full_disk(said: str, root: Path) -> str:
@@ -155,6 +167,7 @@ def _materialize_all(
     report: Report,
     *,
     starts_anew: bool,
+    exact: bool = False,
     again: tuple[str, ...] = (),
 ) -> None:
     # Dagster costs 2 s to import: a run that finds everything made does without it.
@@ -169,7 +182,11 @@ def _materialize_all(
     recipe, root = comparison.recipe, comparison.root
     assets = {definition.key.path[-1]: definition for definition in build(Partitions({recipe.name: recipe}))}
     pipeline = stage.Pipeline(
-        root=str(root), profile=profile, cancels_on_interrupt=True, resolved_recipe=json.dumps(recipe_as_data(recipe))
+        root=str(root),
+        profile=profile,
+        cancels_on_interrupt=True,
+        resolved_recipe=json.dumps(recipe_as_data(recipe)),
+        exact=exact,
     )
     launch = uuid.uuid4().hex
     pipeline.tracking().launch(launch, recipe.name, artifact.digest_of(recipe_as_data(recipe)))
@@ -180,7 +197,7 @@ def _materialize_all(
     try:
         with opened_instance(root) as instance:
             observe(instance, comparison.cells.values())
-            for group in _groups(recipe, root, until, snapshots, report, again):
+            for group in _groups(lambda: pipeline.compared(recipe), until, snapshots, report, again):
                 result = dg.materialize(
                     [assets[cell.asset] for cell in group],
                     partition_key=group[0].partition,
@@ -200,8 +217,7 @@ def _materialize_all(
 
 
 def _groups(
-    recipe: Recipe,
-    root: Path,
+    look: Callable[[], Comparison],
     until: str | None,
     snapshots: tuple[str, ...],
     report: Report,
@@ -213,11 +229,10 @@ def _groups(
     """
     attempted: set[tuple[str, str]] = set()
     while report.exit_code == OK:
-        comparison = compare(recipe, root)
+        comparison = look()
         left = _chosen(comparison, until, snapshots)
-        left = left or [
-            comparison.cells[asset, recipe.name] for asset in again if (asset, recipe.name) not in attempted
-        ]
+        name = comparison.recipe.name
+        left = left or [comparison.cells[asset, name] for asset in again if (asset, name) not in attempted]
         refusal = _refusal(comparison, left)
         if refusal is not None:
             report.refusals.append(refusal)

@@ -31,6 +31,7 @@ from assets.causes import (
     saved,
 )
 from assets.chain import CHAIN, Link
+from assets.exact import compare_exactly
 from assets.found import aside, write_reference
 from assets.notices import tell
 from assets.patience import Patience, Retries
@@ -75,6 +76,7 @@ class Pipeline(dg.ConfigurableResource):
     profile: str = "local"
     cancels_on_interrupt: bool = False
     resolved_recipe: str = ""
+    exact: bool = False  # what other code of the same version made is made again
 
     @property
     def root_path(self) -> Path:
@@ -87,6 +89,12 @@ class Pipeline(dg.ConfigurableResource):
         if self.resolved_recipe and (data := json.loads(self.resolved_recipe))["name"] == name:
             return read_record(Recipe, data)
         return load_recipe(name, recipe_folders(self.root_path))
+
+    def compared(self, recipe: Recipe) -> Comparison:
+        """The recipe against the artifacts, as this run asks for them."""
+        if self.exact:
+            return compare_exactly(recipe, self.root_path, self.tracking())
+        return compare(recipe, self.root_path)
 
     def loaded_profile(self) -> Profile:
         """The profile record."""
@@ -150,7 +158,7 @@ def materialize(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.Mat
 
 def asked_of(context: dg.AssetExecutionContext, pipeline: Pipeline) -> tuple[Cell, Comparison]:
     """The cell that a materialization is to make, among the recipe's others; Dagster is told what it asks for."""
-    comparison = compare(pipeline.recipe(context.partition_key), pipeline.root_path)
+    comparison = pipeline.compared(pipeline.recipe(context.partition_key))
     cell = comparison.cells[context.asset_key.path[-1], context.partition_key]
     observe_used(context, cell)
     return cell, comparison

@@ -265,6 +265,19 @@ def _wait_for(stream: Any, say: Callable[[str], None]) -> None:
             time.sleep(0.05)
 
 
+def registered_digests(tracking: Tracking) -> set[str]:
+    """The digests of all that any version, of any registered model, says that it was made from or decided by."""
+    client, found, token = tracking._client(), set[str](), None
+    while True:
+        page = client.search_model_versions(max_results=1000, page_token=token)
+        for version in page:
+            names = [name for name in version.tags if name in ("digest", "decision") or name.startswith("digest.")]
+            found |= {version.tags[name] for name in names}
+        token = page.token
+        if not token:
+            return found
+
+
 @contextmanager
 def explained(tracking: Tracking) -> Iterator[None]:
     """Errors of MLflow, or of the way there, as one sentence of ours; other errors pass."""

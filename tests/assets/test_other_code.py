@@ -15,7 +15,9 @@ from assets.recipe_folders import load_recipe
 from tests.assets.fabricate import make_all
 
 PROJECT = Path(__file__).parent.parent.parent
-EDITED = "training.data.duplicates"  # of `dedup`, and of no other stage
+EDITED = "training.data.archives"  # of the crawl, and of extraction, which opens what it wrote
+CRAWL = "crawl_archives"
+FIRST = "kitchen@kitchen-1"
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +55,11 @@ def test_status_names_the_modules_of_what_other_code_made_and_calls_it_made(made
     other = {
         asset: cell["other_code"] for asset, cells in said.items() for cell in cells.values() if cell["other_code"]
     }
-    assert other == {"deduplicated_documents": [EDITED]}
-    cell = said["deduplicated_documents"]["kitchen@kitchen-1"]
+    assert other == {CRAWL: [EDITED], "extracted_documents": [EDITED]}
+    cell = said[CRAWL][FIRST]
     assert (cell["state"], cell["remark"]) == ("made", f"made by other code: {EDITED}")
 
 
 def test_why_names_them_too(made, copy):
-    said = pedigree(copy, "why", "deduplicated_documents", "kitchen", "--root", str(made))
-    assert said.splitlines()[:2] == [
-        "deduplicated_documents [kitchen@kitchen-1]: made",
-        f"  made by other code: {EDITED}",
-    ]
+    said = pedigree(copy, "why", CRAWL, "kitchen", "--root", str(made))
+    assert said.splitlines()[:2] == [f"{CRAWL} [{FIRST}]: made", f"  made by other code: {EDITED}"]

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,19 @@ import pytest
 
 from assets import stage
 from assets.by_hand import promote_by_hand, roll_back
+from assets.exact import compare_exactly
+from assets.run import run_recipe
 from assets.stage import StageFailed
 from assets.standing import lineage_of
 from assets.status import compare
 from resources.profile import SHIPPED
 from resources.registry import ChampionMoved, Move, now, somebody
 from resources.tracking import Tracking, TrackingError, default_uri, make_client
+from tests.assets.fabricate import make_one
 from tests.assets.promotable import Kitchen, WithoutWriter
-from training.artifact import commit_record
+from training import closure, made_by
+from training.artifact import commit_record, find
+from training.closure import Code
 from training.job import DataError
 from training.recipe import Recipe
 
@@ -326,3 +332,55 @@ def test_a_champion_that_another_machine_set_meanwhile_is_not_overrun(kitchen):
     with pytest.raises(ChampionMoved, match="version 2 is champion now"):
         kitchen.registry.move(late)
     assert kitchen.aliases()["champion"] == "2"
+
+
+@pytest.fixture
+def edited(tmp_path, monkeypatch):
+    """A context in which the packages are a copy, of which two modules have one more line of code."""
+    places = {name: Path(shutil.copytree(place, tmp_path / name)) for name, place in Code().places.items()}
+    for module in ("data/archives.py", "posttrain/align.py"):
+        with open(places["training"] / module, "a") as stream:
+            stream.write("\nUNUSED = 1\n")
+
+    @contextmanager
+    def context():
+        with monkeypatch.context() as patched:
+            patched.setattr(closure, "place_of", places.__getitem__)
+            made_by._own_code.cache_clear()
+            yield
+        made_by._own_code.cache_clear()
+
+    return context
+
+
+def test_an_exact_run_makes_nothing_again_that_a_registered_version_was_made_from(kitchen, edited):
+    good, unknown = kitchen.model("good", right=19), kitchen.model("unknown", right=18)
+    assert kitchen.decide(good)["promoted"]
+    with edited():
+        cells = compare(unknown, kitchen.root).cells.values()
+        assert {"crawl_archives", "aligned_model"} <= {cell.asset for cell in cells if cell.other_code}
+        assert compare_exactly(good, kitchen.root, kitchen.tracking).to_do() == []
+        asked = compare_exactly(unknown, kitchen.root, kitchen.tracking).to_do()
+        assert {cell.asset: cell.state for cell in asked} == {"aligned_model": "outdated", "promoted_model": "missing"}
+
+
+def test_an_exact_run_makes_again_what_other_code_made_and_keeps_its_bytes(kitchen, edited, tmp_path):
+    recipe, root = kitchen.model("once", right=1), tmp_path / "other"
+    key = ("crawl_archives", "once@kitchen-1")
+    with edited():
+        make_one(comparison := compare(recipe, root), comparison.cells[key], content="no version has these bytes")
+    before = compare(recipe, root).cells[key]
+    assert before.other_code == ("training.data.archives",)
+    options = {"until": "crawl_archives", "snapshots": ("kitchen-1",), "announce": lambda *_: None, "exact": True}
+    ran = run_recipe(recipe, root, profile=kitchen.profile, **options)
+    after = compare(recipe, root).cells[key]
+    assert (ran.exit_code, after.state, after.other_code) == (0, "made", ())
+    assert after.artifact.record["replaces"] == [before.artifact.record_digest]
+    (aside,) = root.glob("crawl_archives/*.replaced-*")
+    assert find(aside).record == before.artifact.record
+
+
+def test_without_the_registry_an_exact_run_begins_nothing(kitchen, edited, tmp_path):
+    good, nobody = kitchen.model("good", right=19), Tracking("http://127.0.0.1:9", kitchen.root, in_background=False)
+    with edited(), pytest.raises(DataError, match="--exact makes nothing again"):
+        compare_exactly(good, kitchen.root, nobody)
