@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluation.report import environment, records_of, render_report
+from evaluation.pages import environment
+from evaluation.report import records_of, render_report
 from evaluation.scoreboard import long_context_lines, numerics_lines, scoreboard
 from evaluation.truth import Record, of_asset
 from training.artifact import CLOCK, write_json, write_text

@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from evaluation.answers import MODELS, sample_file
 from evaluation.exams import ExamItem, read_exam
 from evaluation.overlap import ANSWER_WINDOW_WORDS, MIN_NGRAM_WORDS, MIN_QUESTION_SHARE, ExamIndex, Match
 from training.artifact import canonical_json, write_json
@@ -219,8 +220,6 @@ def _suite_report(
 
 def clean_and_found_scores(scores: InputArtifact, suite: str, found: set[str]) -> dict[str, dict[str, Any]]:
     """For each model its score on the clean and on the found items of a suite, from the samples that were kept."""
-    from evaluation.scores import MODELS, sample_file
-
     result = {}
     for model in MODELS:
         correct: dict[bool, list[float]] = defaultdict(list)

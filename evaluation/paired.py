@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluation.scores import sample_file
+from evaluation.answers import sample_file
 from training.data.documents import read_lines
 
 NORMAL_95 = 1.959964  # standard errors on each side that hold 95 % of a normal distribution

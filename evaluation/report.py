@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
+from evaluation.answers import MODELS, sample_file
 from evaluation.closer import look_at
+from evaluation.pages import SHOWN_CHARACTERS, environment, plotly_script
 from evaluation.samples import has_records
-from evaluation.scoreboard import long_context_lines, money, numerics_lines, scoreboard, total_price
-from evaluation.scores import MODELS, sample_file
+from evaluation.scoreboard import long_context_lines, numerics_lines, scoreboard, total_price
 from evaluation.truth import Record, of_asset
 from training.data.documents import read_lines
 from training.evaluation_settings import EvaluationRecipe
@@ -31,7 +29,6 @@ from training.records import read_record
 SHOWN_SAMPLES = 3  # for each outcome and reason
 SHOWN_ANSWERS = 8  # for each suite
 SHOWN_FINDINGS = 50
-SHOWN_CHARACTERS = 700
 TEMPLATE = "report.html.j2"
 
 
@@ -76,62 +73,6 @@ def render_report(records: Sequence[Record], registered: Mapping[str, Any] | Non
             registered=registered or {},
         )
     )
-
-
-def environment() -> jinja2.Environment:
-    """The templates beside this module, escaping everything, with filters for numbers."""
-    made = jinja2.Environment(
-        loader=jinja2.PackageLoader("evaluation"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {
-        "number": number,
-        "percent": percent,
-        "clip": clip,
-        "pretty": pretty,
-        "money": money,
-        "sections": sections,
-    }
-    return made
-
-
-def plotly_script() -> str:
-    """plotly.js as it comes with the plotly package, so that nothing is loaded."""
-    return resources.files("plotly").joinpath("package_data/plotly.min.js").read_text("utf-8")
-
-
-# Numbers and texts.
-
-
-def number(value: Any, digits: int = 3) -> str:
-    """Whole numbers with thousands, others with `digits`; a dash for none."""
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.{digits}f}"
-
-
-def percent(value: float | None, digits: int = 1) -> str:
-    """A fraction as percent; a dash for none."""
-    return "–" if value is None else f"{100 * value:.{digits}f}"
-
-
-def clip(text: Any, characters: int = SHOWN_CHARACTERS) -> str:
-    """The first characters of a text, with a mark where it goes on."""
-    whole = str(text)
-    return whole if len(whole) <= characters else whole[:characters] + " …"
-
-
-def sections(page: str) -> list[tuple[str, str]]:
-    """Anchor and title of each section of the page. Texts of documents are escaped, so they contain none."""
-    return re.findall(r'<h2 id="(\w+)">([^<]+)</h2>', page)
-
-
-def pretty(value: Any) -> str:
-    """Indented JSON."""
-    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
 
 
 def _file(records: Sequence[Record], asset: str, name: str) -> Any:

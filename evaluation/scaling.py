@@ -395,7 +395,7 @@ def page(result: dict[str, Any]) -> str:
     """One self-contained page: the figure, the law with its intervals, what it foretells."""
     from markupsafe import Markup
 
-    from evaluation.report import environment, plotly_script
+    from evaluation.pages import environment, plotly_script
 
     return (
         environment()

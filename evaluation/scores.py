@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evaluation.answers import MODELS, sample_file
 from training import numerics
 from training.artifact import write_json
 from training.data.documents import write_lines
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from evaluation.exams import ExamItem
     from evaluation.harness import SuiteResult
 
-MODELS = {"base": "base_model", "sft": "sft_model", "aligned": "aligned_model"}
 MODEL_FOLDER = "model"
 Exams = Sequence[tuple[BenchmarkRecipe, "Sequence[ExamItem]"]]
 
@@ -199,8 +199,3 @@ def _write(
             write_lines(folder / name, rows)
             files.append(name)
     return files
-
-
-def sample_file(model: str, suite: str) -> str:
-    """Where the kept samples of a model on a suite lie in the artifact."""
-    return f"samples/{model}_{suite}.jsonl.zst"

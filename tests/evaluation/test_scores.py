@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from evaluation.scores import MODELS, check_names, completeness
+from evaluation.answers import MODELS
+from evaluation.scores import check_names, completeness
 from evaluation.stages import STAGES
 from tests.evaluation.conftest import commit, make_job, make_model
 from training.artifact import find
