@@ -1,0 +1,96 @@
+"""The pages a person reads: short lines and paragraphs, and names that exist in the code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from assets.chain import CHAIN
+from assets.cli import app
+from tests.test_project import PROJECT
+
+DOCS = sorted((PROJECT / "docs").rglob("*.md"))
+LONGER = ("trust.md", "security.md")  # their tables have wider rows still
+PAGES = [*DOCS, *(PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
+MOST_CHARACTERS, MOST_WORDS = 120, 90
+
+
+def paragraphs(text: str) -> Iterator[tuple[int, str]]:
+    """Line number and text of each paragraph and each item of a list; no headings, tables or code."""
+    lines: list[str] = []
+    is_code = False
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        bare = line.strip()
+        is_fence = bare.startswith("```")
+        ends = is_code or is_fence or not bare or bare.startswith(("|", "#")) or re.match(r"([-*]|\d+\.)\s", bare)
+        if ends and lines:
+            yield number - len(lines), " ".join(lines)
+            lines = []
+        if bare and not (is_code or is_fence or bare.startswith(("|", "#"))):
+            lines.append(bare)
+        is_code ^= is_fence
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
+def test_lines_and_paragraphs_are_short(page):
+    if page.name in LONGER:
+        return
+    text = page.read_text("utf-8")
+    assert {n: len(line) for n, line in enumerate(text.splitlines(), 1) if len(line) > MOST_CHARACTERS} == {}
+    assert {n: len(one.split()) for n, one in paragraphs(text) if len(one.split()) > MOST_WORDS} == {}
+
+
+def test_a_paragraph_ends_at_blank_lines_items_tables_headings_and_code():
+    text = "One\ntwo.\n- an\n  item\n1. other\n| a | table |\nAfter.\n# Heading\nLast\n```\ncode\n\ncode\n```\nBehind."
+    found = [one for _, one in paragraphs(text)]
+    assert found == ["One two.", "- an item", "1. other", "After.", "Last", "Behind."]
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: str(page.relative_to(PROJECT)))
+def test_a_page_begins_with_a_paragraph(page):
+    title, blank, first = page.read_text("utf-8").splitlines()[:3]
+    assert title.startswith("# ") and not blank and re.match(r"[A-Z]", first), first
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
+def test_files_modules_and_commands_that_a_page_names_exist(page):
+    """Dated notes and the changelog may name what was."""
+    if page.parent.name == "decisions" or page.name == "CHANGELOG.md":
+        return
+    text = page.read_text("utf-8")
+    files = re.findall(r"`((?:assets|resources|training|evaluation|tests|benchmarks|requirements)/[\w./-]*)`", text)
+    modules = re.findall(r"`((?:assets|resources|training)(?:\.\w+)+)", text)
+    modules += re.findall(r"python -m ((?:training|evaluation|benchmarks)(?:\.\w+)*)", text)
+    assert [name for name in files if not (PROJECT / name).exists()] == []
+    assert [name for name in modules if not is_module_or_name(name)] == []
+    targets = re.findall(r"^([a-z]+):", (PROJECT / "Makefile").read_text("utf-8"), re.M)
+    assert sorted(set(re.findall(r"`make ([a-z]+)", text)) - {*targets}) == []
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands}
+    assert sorted(set(re.findall(r"`pedigree ([a-z]+)", text)) - commands) == []
+
+
+def is_module_or_name(dotted: str) -> bool:
+    """Whether a package, a module, or a name in a module is called so."""
+    path = PROJECT / dotted.replace(".", "/")
+    if path.is_dir() or path.with_suffix(".py").exists():
+        return True
+    module = path.parent.with_suffix(".py")
+    return module.exists() and re.search(rf"\b{path.name}\b", module.read_text("utf-8")) is not None
+
+
+def test_every_option_of_a_command_is_documented():
+    text = (PROJECT / "docs" / "command-line.md").read_text("utf-8")
+    unsaid = []
+    for command in app.registered_commands:
+        for default in command.callback.__defaults__ or ():
+            names = getattr(default, "param_decls", None) or ()
+            unsaid += [name for name in names if name.startswith("--") and not re.search(rf"{name}\b", text)]
+    assert unsaid == []
+
+
+def test_the_page_on_architecture_has_a_row_for_every_asset():
+    text = (PROJECT / "docs" / "architecture.md").read_text("utf-8")
+    rows = [f"| `{link.name}` | {link.scope} | `{link.how.module}` |" for link in CHAIN.values()]
+    assert [row for row in rows if row not in text] == []
