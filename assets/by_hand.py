@@ -1,6 +1,6 @@
 """Moving `champion` by hand: to a recipe's model whatever its gates said, or back to who was champion before.
 
-Damage is never overridden: what is registered is what was made. No Dagster in here.
+Damage is never overridden: what is registered is what was made.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from assets.standing import DECISION, MODEL, REPAIR, damage, registered, tags_of, with_digest
+from assets.standing import DECISION, MODEL, REPAIR, damage, lineage_of, registered, tags_of, with_digest
 from assets.status import compare
+from assets.witnesses import contradictions
 from resources.registry import CHAMPION, PREVIOUS, Action, Move, Registry, Version, explained, now, somebody
 from resources.tracking import Tracking, TrackingError
 from training.artifact import damaged_files
@@ -27,10 +28,12 @@ def promote_by_hand(recipe: Recipe, tracking: Tracking, reason: str) -> dict[str
     comparison = compare(recipe, tracking.root)
     if comparison.cells[MODEL, recipe.name].artifact is None:
         raise DataError(f"{MODEL} of recipe {recipe.name} is not made under {tracking.root}; `pedigree run` makes it")
-    problems = damage(comparison)
+    decided = comparison.cells[DECISION, recipe.name]
+    problems = damage(comparison, before_promotion=True)
+    problems += [said for _, said in contradictions(comparison, [*lineage_of(comparison), decided], tracking)]
     if problems:
         raise TrackingError(f"{problems[0]}; {REPAIR}")
-    decision = comparison.cells[DECISION, recipe.name].artifact
+    decision = decided.artifact
     registry = Registry(tracking, recipe.promote.model_name)
     with explained(tracking), registry.locked():
         champion = registry.holder(CHAMPION)

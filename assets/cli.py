@@ -184,9 +184,19 @@ def show(recipe: RecipeArgument, root: RootOption = DEFAULT_ROOT, json_: JsonOpt
 
 
 @app.command()
-def status(recipe: RecipeArgument, root: RootOption = DEFAULT_ROOT, json_: JsonOption = False) -> None:
+def status(
+    recipe: RecipeArgument,
+    root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
+    json_: JsonOption = False,
+) -> None:
     """What is made, missing or outdated, and by which field."""
+    from assets.standing import with_stale_noted
+    from resources.profile import load_profile
+    from resources.tracking import Tracking
+
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
+    comparison = with_stale_noted(comparison, Tracking(load_profile(profile).tracking_uri, root.resolve()))
     if json_:
         print(
             json.dumps(
@@ -242,16 +252,29 @@ def why(
 def verify(
     recipe: RecipeArgument,
     root: RootOption = DEFAULT_ROOT,
-    mend: Annotated[bool, typer.Option("--mend", help="set aside what has a damaged file, to be made again")] = False,
+    profile: ProfileOption = "local",
+    mend: Annotated[
+        bool, typer.Option("--mend", help="set aside what has a damaged file or a changed record, to be made again")
+    ] = False,
     protect: Annotated[
         bool, typer.Option("--protect", help="let references keep the digests of records by an earlier edition")
     ] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Read every file and record of a recipe's artifacts and what points to them; exit code 1 when one differs."""
+    """Read every file and record of a recipe's artifacts and what points to them; exit code 1 when one differs, 2 when
+    nothing is made."""
     from assets.verify import verified
+    from resources.profile import load_profile
+    from resources.tracking import Tracking
 
-    answer = verified(compare(read(recipe, root), root.resolve(), skip_unavailable=True), mend=mend, protect=protect)
+    comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
+    tracking = Tracking(load_profile(profile).tracking_uri, root.resolve())
+    answer = verified(comparison, tracking, mend=mend, protect=protect)
+    if not answer.verified and not answer.problems:
+        raise DataError(
+            f"nothing to verify: recipe {comparison.recipe.name} has made nothing under {root} as it is now;"
+            f" `pedigree status {recipe}` says what is missing"
+        )
     if json_:
         print(json.dumps(answer.as_json(), ensure_ascii=False))
     else:

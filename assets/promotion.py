@@ -6,18 +6,22 @@ decision compared with is the one that it replaces.
 
 from __future__ import annotations
 
+import shutil
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import dagster as dg
 
 from assets.chain import CHAIN
-from assets.stage import Made, Pipeline, StageFailed, Watch, asked_of, make, result_of
+from assets.stage import Made, Pipeline, StageFailed, Watch, asked_of, make, result_of, unless_rewritten
 from assets.standing import MODEL, REPAIR, champion_asked, is_stale, lineage_of, registered, superseded, tags_of, unfit
 from assets.status import Cell, Comparison
-from assets.witnesses import disagreements_of
+from assets.witnesses import contradictions
 from resources.registry import CHAMPION, ChampionMoved, Move, Registry, Version, explained, now, somebody
 from resources.tracking import TrackingError
+from training import artifact
+from training.artifact import Damaged
 
 TRIES = 3  # to decide, where the champion is another one each time
 
@@ -70,6 +74,7 @@ def decide(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch,
     asked = champion_asked(champion, comparison.root)
     model = comparison.cells[MODEL, comparison.recipe.name].artifact
     for _ in range(TRIES):
+        cell = unless_rewritten(cell, watch)
         if cell.artifact is not None and model is not None and is_stale(cell.artifact, asked, model, comparison.root):
             watch.say(f"deciding again: {cell.asset} [{cell.partition}] was compared with another champion")
             cell = replace(cell, artifact=None)
@@ -89,7 +94,8 @@ def promote(made: Made, comparison: Comparison, registry: Registry, run_id: str)
     """
     decided = replace(made.cell, artifact=made.artifact, state="made", reasons=())
     comparison = replace(comparison, cells={**comparison.cells, decided.key: decided})
-    told = disagreements_of(comparison, [*lineage_of(comparison), *([decided] if made.reused else [])])
+    held = [*lineage_of(comparison), *([decided] if made.reused else [])]
+    told = contradictions(comparison, held, registry.tracking)
     problems = unfit(comparison) + [sentence for _, sentence in told]
     if problems:
         raise StageFailed(f"{registry.name} is not promoted: {problems[0]}; {REPAIR}", 1)
@@ -109,12 +115,24 @@ def promote(made: Made, comparison: Comparison, registry: Registry, run_id: str)
                 run=run_id,
             )
         )
+    _forget_replaced(made, registry)
     return {
         "model_name": registry.name,
         "model_version": version.version,
         "promoted": not why_not,
         **({"why_not": why_not} if why_not else {}),
     }
+
+
+def _forget_replaced(made: Made, registry: Registry) -> None:
+    """Remove what this recipe decided against champions of before, but for what moved one: that stays for whoever asks
+    why."""
+    moved = {move.decision for move in registry.history()}
+    for folder in made.artifact.path.parent.glob(f"{made.artifact.path.name}.replaced-*"):
+        with suppress(Damaged):
+            old = artifact.find(folder)
+            if old is not None and old.record_digest not in moved:
+                shutil.rmtree(folder)
 
 
 def _why_not(made: Made, registry: Registry, version: Version, champion: Version | None) -> str:

@@ -39,6 +39,7 @@ from assets.recipe_folders import load_recipe, recipe_folders
 from assets.settings import OTHER_CODE, observe_used
 from assets.status import START_ANEW, Cell, Comparison, check_begun, compare, held_digests, mend, seed_of
 from assets.watchers import Watcher, Watching, tidy
+from assets.witnesses import contradiction, told_otherwise
 from resources.compute.base import Handle, Status, Task
 from resources.profile import Profile, Size, load_profile
 from resources.tracking import Tracking, artifact_key
@@ -56,6 +57,7 @@ HANDLE_FILE = "handle.json"
 BUSY_SECONDS = 2.0
 # Of the orchestrator's environment; a proxy's address may hold a password, which no job file is to hold.
 PASSED_VARIABLES = ("PEDIGREE_DATA", "OMP_WAIT_POLICY", "PEDIGREE_FETCH_ALLOW", "PEDIGREE_FETCH_MAX_GB")
+WAY_OUT = "put it back from a backup, or have `pedigree verify RECIPE --mend` set it aside to be made again"
 SAMPLE_CHARACTERS = 2000  # of a text in a tag of a tracked run
 OBSERVED_SECONDS = 60.0  # between two observations of a training
 
@@ -176,6 +178,7 @@ class Watch:
     observe: Callable[[dict[str, Any]], None]  # numbers of a training at a step, which Dagster plots
     tell_waiting: Callable[[Cell, str], None] = lambda cell, cause: None  # the profile's webhook
     stands_in_the_way: Callable[[Recipe, str], str] = lambda recipe, asset: ""  # of automation's runs: why, if it does
+    told_otherwise: Callable[[Cell], str] = lambda cell: ""  # the digest of another record that Dagster was told of
     starts_anew: bool = False  # also a training that stands at some step under other settings
 
     @staticmethod
@@ -209,6 +212,7 @@ class Watch:
             observe=observe,
             tell_waiting=tell_waiting,
             stands_in_the_way=budget,
+            told_otherwise=lambda cell: told_otherwise(cell, context.instance),
             starts_anew=tags.get(START_ANEW) == "true",
         )
 
@@ -227,6 +231,7 @@ def make(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -
             f"{artifact.canonical_json(gate['evidence'])}",
             REFUSED_EXIT_CODE,
         )
+    cell = unless_rewritten(cell, watch)
     if cell.artifact is not None:
         for line in mend(cell, pipeline.root_path) if cell.state == "damaged" else ():
             _tell(line, cell, watch)
@@ -260,6 +265,23 @@ def make(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -
     write_reference(pipeline.root_path, made, cell.partition)
     announce("made", cell, made.record)
     return Made(cell=cell, artifact=made, reused=False, seconds=time.monotonic() - started, mlflow_url=url)
+
+
+def unless_rewritten(cell: Cell, watch: Watch) -> Cell:
+    """The cell, where Dagster was told of its record last, or of none: a reuse is told too, and what was told before
+    would be lost. StageFailed when it was told of another one.
+
+    One that says it was made in place of that one may be true, where a run was killed before it could tell. It is made
+    again, which costs less than to believe it; a training is left to a person.
+    """
+    told = watch.told_otherwise(cell)
+    if cell.artifact is None or not told:
+        return cell
+    said = contradiction(cell.artifact, "Dagster", {told})
+    if told not in cell.artifact.stands_for or CHAIN[cell.asset].how.distributed:
+        raise StageFailed(f"{cell.asset} [{cell.partition}]: {said}; {WAY_OUT}", REFUSED_EXIT_CODE)
+    _tell(f"{said}; it is made again", cell, watch)
+    return replace(cell, artifact=None)
 
 
 def job_of(cell: Cell, comparison: Comparison, size: Size) -> Job:

@@ -7,14 +7,16 @@ nothing is missing, and it is not acted upon: whoever materializes `promoted_mod
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from assets.chain import CHAIN
 from assets.status import Cell, Comparison
-from resources.registry import CANDIDATE, CHAMPION, Registry, Version
-from resources.tracking import artifact_key
+from resources.registry import CANDIDATE, CHAMPION, Registry, Version, champion_in_file
+from resources.tracking import Tracking, artifact_key
 from training import artifact
 from training.artifact import Artifact, Damaged
 
@@ -94,6 +96,28 @@ def _identity(champion: Mapping[str, Any]) -> tuple[Any, ...]:
     return champion.get("version"), champion.get("digest"), scores.get("digest"), scores.get("record_digest")
 
 
+def with_stale_noted(comparison: Comparison, tracking: Tracking) -> Comparison:
+    """The comparison, where a stale decision has a note that says so. Only of a store that is a file: it can be asked
+    without MLflow."""
+    cell = comparison.cells[DECISION, comparison.recipe.name]
+    model = comparison.cells[MODEL, comparison.recipe.name].artifact
+    if cell.artifact is None or model is None or tracking.store is None or not tracking.store.exists():
+        return comparison
+    try:
+        champion = champion_in_file(tracking.store, comparison.recipe.promote.model_name)
+    except sqlite3.Error:
+        return comparison
+    asked = champion_asked(champion, comparison.root)
+    if not is_stale(cell.artifact, asked, model, comparison.root):
+        return comparison
+    before = (cell.artifact.record["settings"].get("champion") or {}).get("version")
+    note = (
+        f"stale: it was compared with {f'version {before}' if before else 'no champion'}, and the champion is"
+        f" {_named(champion)} now; whoever materializes it decides again"
+    )
+    return replace(comparison, cells={**comparison.cells, cell.key: replace(cell, note=note)})
+
+
 # Whether it is whole
 
 
@@ -120,17 +144,25 @@ def unfit(comparison: Comparison) -> list[str]:
             lines.append(f"{cell.asset} [{cell.partition}] is not made as the recipe asks for it")
         elif cell.artifact.failed_gates:
             lines.append(f"{cell.asset} [{cell.partition}] was refused by {cell.artifact.failed_gates[0]['name']}")
-    return lines + damage(comparison)
+    return lines + damage(comparison, before_promotion=True)
 
 
-def damage(comparison: Comparison) -> list[str]:
+def damage(comparison: Comparison, *, before_promotion: bool = False) -> list[str]:
     """One line for everything damaged: records of all artifacts, and files of the model and of the artifacts that its
-    decision was made from. (`pedigree verify` reads every file.)"""
+    decision was made from.
+
+    `before_promotion` reads the files of every other model on the way too, and of all the rest, which may be terabytes,
+    it asks whether they are there with their sizes. (`pedigree verify` reads every file.)
+    """
     decision = comparison.cells[DECISION, comparison.recipe.name]
     cells = (*lineage_of(comparison), decision)
     lines = [f"{cell.asset} [{cell.partition}]: {line}" for cell in cells if cell.is_damaged for line in cell.reasons]
-    read = [cell for cell in cells if cell.artifact is not None and (cell is decision or cell.key in decision.inputs)]
-    return lines + [line for cell in read for line in artifact.damaged_files(cell.artifact)]  # type: ignore[arg-type]
+    for cell in cells:
+        is_near = cell is decision or cell.key in decision.inputs
+        if cell.artifact is not None and (is_near or before_promotion):
+            reads = is_near or CHAIN[cell.asset].how.by_a_model
+            lines += artifact.damaged_files(cell.artifact, reads=reads)
+    return lines
 
 
 # What the registry says
@@ -230,9 +262,8 @@ def tags_of(comparison: Comparison, decision: Artifact | None) -> dict[str, str]
         tags["compared_with"] = (decision.record["settings"].get("champion") or {}).get("version", "none")
     for cell in lineage_of(comparison):
         if cell.artifact is not None:
-            place = f"{cell.asset}/{cell.part}" if cell.part else cell.asset
-            tags[f"digest.{place}"] = cell.artifact.digest
-            tags[f"record_digest.{place}"] = cell.artifact.record_digest
+            tags[f"digest.{cell.place}"] = cell.artifact.digest
+            tags[f"record_digest.{cell.place}"] = cell.artifact.record_digest
     if scores is not None:
         said = json.loads((scores.path / "scores.json").read_text("utf-8"))["aligned"]
         tags |= {f"eval.{suite}": str(entry["score"]) for suite, entry in said.items()}

@@ -50,6 +50,7 @@ class Cell:
     reasons: tuple[str, ...] = ()
     reference: Reference | None = None
     other_code: tuple[str, ...] = ()  # the parts of the code that made the artifact which are not as they are now
+    note: str = ""  # what somebody else knows of it
 
     @property
     def is_damaged(self) -> bool:
@@ -58,12 +59,13 @@ class Cell:
 
     @property
     def remark(self) -> str:
-        """What somebody should know who trusts the artifact; empty when its record is protected like any other, and
-        the code as it is now made it."""
+        """What somebody should know who trusts the artifact; empty when its record is protected like any other, the
+        code as it is now made it, and nobody else knows anything."""
         if self.artifact is None:
             return ""
         if self.artifact.is_protected:
-            return made_by.in_words(self.artifact.record, self.other_code)
+            made = made_by.in_words(self.artifact.record, self.other_code)
+            return "; ".join(line for line in (self.note, made) if line)
         is_kept = self.reference is not None and self.reference.record_digest
         kept = "its reference keeps the digest of its record" if is_kept else "nothing protects its record"
         return f"made by an earlier edition: {kept}"
@@ -91,6 +93,11 @@ class Cell:
     def part(self) -> str:
         """The snapshot or the rung that the partition is of; empty for what concerns the whole recipe."""
         return self.partition.partition("@")[2]
+
+    @property
+    def place(self) -> str:
+        """The asset, and the snapshot or rung, as tags name it."""
+        return f"{self.asset}/{self.part}" if self.part else self.asset
 
     @property
     def key(self) -> tuple[str, str]:
@@ -293,10 +300,12 @@ def _changed(cells: Mapping[tuple[str, str], Cell], root: Path) -> Iterator[tupl
 
 
 def held_digests(comparison: Comparison, cell: Cell) -> tuple[str, ...]:
-    """The record digests by which this cell's artifact, lost or damaged, is still pointed to."""
-    found = (
-        {cell.reference.record_digest} if cell.reference and cell.reference.fingerprint == cell.fingerprint else set()
-    )
+    """The record digests by which this cell's artifact, lost or damaged, is still pointed to, and those that it stood
+    for itself."""
+    own = look(artifact.folder_of(comparison.root, cell.asset, cell.fingerprint), cell.asset, set()).artifact
+    found = set(own.record.get("replaces", ())) if own is not None else set()
+    if cell.reference and cell.reference.fingerprint == cell.fingerprint:
+        found.add(cell.reference.record_digest)
     for other in comparison.cells.values():
         if cell.key in other.inputs:
             folder = artifact.folder_of(comparison.root, other.asset, other.fingerprint)

@@ -7,19 +7,21 @@ from typing import Any
 
 from assets.found import aside, write_reference
 from assets.status import Cell, Comparison
-from assets.witnesses import disagreements_of
+from assets.witnesses import Said, asked, home_of, told_dagster, told_tracker, told_version
+from resources.tracking import Tracking
 from training import artifact
 from training.artifact import Damaged, damaged_files
 
 
 @dataclass(kw_only=True)
 class Verified:
-    """What was read, and what was found: (cell, sentence)."""
+    """What was read, what was found (cell, sentence), and which witnesses could not be asked."""
 
     recipe: str
     verified: int = 0
     problems: list[tuple[Cell, str]] = field(default_factory=list)
     remarks: list[tuple[Cell, str]] = field(default_factory=list)
+    not_asked: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""
@@ -29,6 +31,7 @@ class Verified:
             "verified": self.verified,
             "problems": [_entry(cell, "problem", line) for cell, line in self.problems],
             "remarks": [_entry(cell, "remark", line) for cell, line in self.remarks],
+            "not_asked": self.not_asked,
         }
 
     def lines(self) -> list[str]:
@@ -37,7 +40,7 @@ class Verified:
         cells: dict[str, list[Cell]] = {}
         for cell, line in self.remarks:
             cells.setdefault(line, []).append(cell)
-        return problems + [f"{_named(some)}: {line}" for line, some in cells.items()]
+        return problems + [f"{_named(some)}: {line}" for line, some in cells.items()] + self.not_asked
 
 
 def _named(cells: list[Cell]) -> str:
@@ -49,11 +52,14 @@ def _entry(cell: Cell, kind: str, line: str) -> dict[str, str]:
     return {"asset": cell.asset, "partition": cell.partition, kind: line}
 
 
-def verified(comparison: Comparison, *, mend: bool = False, protect: bool = False) -> Verified:
-    """Read what the recipe has made. With `mend` an artifact with a damaged file is set aside, whole; with `protect`
-    the reference of a whole one that an earlier edition made keeps the digest of its record from now on."""
+def verified(comparison: Comparison, tracking: Tracking, *, mend: bool = False, protect: bool = False) -> Verified:
+    """Read what the recipe has made, and ask Dagster and MLflow what they were told of it.
+
+    With `mend` an artifact with a damaged file, or whose record was changed, is set aside, whole; with `protect` the
+    reference of a whole one that an earlier edition made keeps the digest of its record from now on.
+    """
     found = Verified(recipe=comparison.recipe.name)
-    told = disagreements_of(comparison, comparison.cells.values())
+    told, told_by_version = _told(comparison, tracking, found)
     for cell in comparison.cells.values():
         damage = [f"{line}; {cell.way_out}" for line in cell.reasons] if cell.state == "damaged" else []
         if cell.artifact is None:
@@ -61,9 +67,11 @@ def verified(comparison: Comparison, *, mend: bool = False, protect: bool = Fals
             continue
         found.verified += 1
         broken = damaged_files(cell.artifact)
-        damage += [*broken, *_copy_problems(cell), *(line for other, line in told if other.key == cell.key)]
+        changed = [line for other, line in told if other.key == cell.key]
+        damage += [*broken, *_copy_problems(cell), *changed]
+        damage += [line for other, line in told_by_version if other.key == cell.key]
         found.problems += [(cell, line) for line in damage]
-        if broken and mend:
+        if (broken or changed) and mend:
             found.remarks.append((cell, f"set aside as {aside(cell.artifact.path, 'damaged').name}"))
         elif protect and not damage and not cell.artifact.is_protected and cell.is_recorded:
             write_reference(comparison.root, cell.artifact, cell.partition)
@@ -71,6 +79,19 @@ def verified(comparison: Comparison, *, mend: bool = False, protect: bool = Fals
         elif cell.remark:
             found.remarks.append((cell, cell.remark))
     return found
+
+
+def _told(comparison: Comparison, tracking: Tracking, found: Verified) -> tuple[list[Said], list[Said]]:
+    """What Dagster and the tracked runs say of the records, and what the registered version's tags do."""
+    cells = [cell for cell in comparison.cells.values() if cell.artifact is not None]
+    if not cells:
+        return [], []
+    home, store = home_of(comparison.root), tracking.store or comparison.root
+    dagster, no_dagster = asked(lambda: told_dagster(comparison, cells), home, "Dagster")
+    runs, no_tracker = asked(lambda: told_tracker(cells, tracking), store, "MLflow")
+    version = [] if no_tracker else asked(lambda: told_version(comparison, tracking), store, "MLflow")[0]
+    found.not_asked += [line for line in (no_dagster, no_tracker) if line]
+    return dagster + runs, version
 
 
 def _copy_problems(cell: Cell) -> list[str]:

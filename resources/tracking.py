@@ -203,6 +203,24 @@ class Tracking:
         query = urllib.parse.quote(f"tags.`{KEY_TAG}` LIKE '{key}%'")
         return f"{runs}?workflowType=machine_learning&searchFilter={query}"
 
+    # What it was told
+
+    @property
+    def store(self) -> Path | None:
+        """The file of its store; None where a server or a database keeps it."""
+        path = sqlite_file(self.uri)
+        return None if path is None else Path(path)
+
+    def told_of(self, fingerprint: str) -> list[dict[str, str]]:
+        """The tags of every run that made an artifact with this fingerprint and said so; the newest first."""
+        client = self._client()
+        experiment = client.get_experiment_by_name(EXPERIMENT)
+        if experiment is None:
+            return []
+        order = ["start_time DESC"]
+        found = client.search_runs([experiment.experiment_id], f"tags.fingerprint = '{fingerprint}'", order_by=order)
+        return [dict(run.data.tags) for run in found if "digest" in run.data.tags]
+
     # The registry
 
     def find_version(self, model_name: str, digest: str) -> str | None:

@@ -214,8 +214,9 @@ def digest_of_files(files: Iterable[dict[str, Any]]) -> str:
     return digest_of(sorted([entry["path"], entry["sha256"]] for entry in files))
 
 
-def damaged_files(artifact: Artifact) -> list[str]:
-    """One line for each file that is missing or differs from its manifest entry; empty when all is well."""
+def damaged_files(artifact: Artifact, *, reads: bool = True) -> list[str]:
+    """One line for each file that is missing or differs from its manifest entry; empty when all is well. Unless it
+    `reads` them, what is in files of the right size is not looked at."""
     problems = []
     for entry in artifact.record["files"]:
         path = artifact.path / entry["path"]
@@ -223,7 +224,7 @@ def damaged_files(artifact: Artifact) -> list[str]:
             problems.append(f"{path}: missing")
         elif path.stat().st_size != entry["bytes"]:
             problems.append(f"{path}: {path.stat().st_size} bytes, the manifest says {entry['bytes']}")
-        elif sha256_of(path) != entry["sha256"]:
+        elif reads and sha256_of(path) != entry["sha256"]:
             problems.append(f"{path}: content differs from its checksum {entry['sha256'][:12]}…")
     return problems
 

@@ -47,7 +47,7 @@ class Kitchen:
     @property
     def tracking(self) -> Tracking:
         """Reports are sent when `model` says so."""
-        return Tracking(self.uri, self.root, in_background=False)
+        return WithoutWriter(self.uri, self.root, in_background=False)
 
     @property
     def registry(self) -> Registry:

@@ -13,25 +13,32 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
+import yaml
+from typer.testing import CliRunner
 
-from assets import stage
+from assets import cli, stage
 from assets.by_hand import promote_by_hand, roll_back
+from assets.declare import build
 from assets.exact import compare_exactly
+from assets.found import write_reference
+from assets.partitions import Partitions
 from assets.run import run_recipe
-from assets.stage import StageFailed
-from assets.standing import lineage_of
+from assets.stage import Pipeline, StageFailed
+from assets.standing import lineage_of, unfit
 from assets.status import compare
+from assets.stores import opened_instance
 from resources.profile import SHIPPED
 from resources.registry import ChampionMoved, Move, now, somebody
 from resources.tracking import Tracking, TrackingError, default_uri, make_client
 from tests.assets.fabricate import make_one
 from tests.assets.promotable import Kitchen, WithoutWriter
-from training import closure, made_by
-from training.artifact import commit_record, find
+from training import artifact, closure, made_by
+from training.artifact import commit_record, find, write_text
 from training.closure import Code
 from training.job import DataError
-from training.recipe import Recipe
+from training.recipe import Recipe, recipe_as_data
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -82,7 +89,10 @@ def test_a_model_that_fell_from_95_to_10_percent_does_not_become_champion(kitche
 def test_an_older_model_is_compared_again_and_does_not_come_back_by_itself(kitchen):
     first, second = kitchen.model("first", right=10), kitchen.model("second", right=12)
     assert kitchen.decide(first)["promoted"] and kitchen.decide(second)["promoted"]
+    assert "stale" not in noted(kitchen, second)
+    assert "stale: it was compared with no champion, and the champion is version 2 now" in noted(kitchen, first)
     again = kitchen.decide(first)
+    assert "stale" not in noted(kitchen, first)
     assert again["promoted"] is False and "refused by the gate" in again["why_not"]
     assert kitchen.decision(first)["champion"]["version"] == "2"  # decided again, against the present one
     ran = kitchen.run(first)
@@ -119,6 +129,15 @@ def test_a_champion_whose_answers_are_damaged_is_compared_with_once_they_are_who
     assert len(list((kitchen.root / "promoted_model").iterdir())) == 2
     answers.write_bytes(whole)
     assert kitchen.decide(second)["promoted"]
+    assert (
+        len(list((kitchen.root / "promoted_model").iterdir())) == 2
+    )  # what was decided before, and moved nothing, goes
+
+
+def noted(kitchen: Kitchen, recipe: Recipe) -> str:
+    """What `pedigree status` remarks about the recipe's decision."""
+    said = command(kitchen, recipe, "status")[1]
+    return said["assets"]["promoted_model"][recipe.name]["remark"]
 
 
 def record_of(kitchen: Kitchen, recipe: Recipe, asset: str) -> Path:
@@ -156,6 +175,113 @@ def test_a_verdict_that_somebody_turned_promotes_nothing(kitchen, asset, seals):
         with pytest.raises(StageFailed, match=r"refused by its gate|is not made"):
             kitchen.decide(recipe)
     assert "champion" not in kitchen.aliases()
+
+
+def rewritten(kitchen: Kitchen, recipe: Recipe, asset: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """A record changed with all that fits under the root: its digests, its copy and the reference."""
+    path = record_of(kitchen, recipe, asset)
+    edit(path, change)
+    commit_record(path.parent, json.loads(path.read_text("utf-8")))
+    made = artifact.find(path.parent)
+    assert made is not None
+    write_reference(kitchen.root, made, recipe.name)
+
+
+def verify(kitchen: Kitchen, recipe: Recipe, *options: str, profile: str = "") -> tuple[int, dict[str, Any]]:
+    """Exit code and answer of `pedigree verify`."""
+    return command(kitchen, recipe, "verify", *options, profile=profile)
+
+
+def command(kitchen: Kitchen, recipe: Recipe, name: str, *options: str, profile: str = "") -> tuple[int, Any]:
+    """Exit code and answer of a command."""
+    path = kitchen.root / "recipes" / f"{recipe.name}.yaml"
+    write_text(path, yaml.safe_dump(recipe_as_data(recipe)))
+    given = [str(path), "--root", str(kitchen.root), "--profile", profile or kitchen.profile, "--json", *options]
+    said = CliRunner().invoke(cli.app, [name, *given])
+    return said.exit_code, json.loads(said.stdout.splitlines()[-1])
+
+
+def test_a_decision_that_was_rewritten_with_all_that_points_to_it_is_not_what_mlflow_was_told(kitchen, tmp_path):
+    recipe = kitchen.model("worse", right=5, min_scores={"cloze": 0.9})
+    assert not kitchen.decide(recipe)["promoted"]
+    kitchen.tracking.flush(180)
+    tag = (kitchen.model_name, "1", "record_digest.base_model")
+    true = kitchen.registry.version("1").tags[tag[2]]
+    kitchen.registry._client.set_model_version_tag(*tag, "0" * 64)
+    code, answer = verify(kitchen, recipe)
+    assert code == 1 and [problem["asset"] for problem in answer["problems"]] == ["base_model"]
+    assert "version 1 in MLflow was told 000000000000" in answer["problems"][0]["problem"]
+    kitchen.registry._client.set_model_version_tag(*tag, true)
+    assert verify(kitchen, recipe)[0] == 0
+    true = artifact.find(record_of(kitchen, recipe, "promoted_model").parent).record_digest
+    rewritten(kitchen, recipe, "promoted_model", pass_gates)
+    code, answer = verify(kitchen, recipe)
+    (run, version) = answer["problems"]
+    assert code == 1 and run["asset"] == version["asset"] == "promoted_model"
+    assert "MLflow was told" in run["problem"] and "version 1 in MLflow was told" in version["problem"]
+    rewritten(kitchen, recipe, "promoted_model", lambda record: record.update(replaces=[true]))  # it says so itself
+    assert verify(kitchen, recipe)[0] == 1
+    with pytest.raises(StageFailed, match="MLflow was told"):
+        kitchen.decide(recipe)
+    with pytest.raises(TrackingError, match="MLflow was told"):
+        promote_by_hand(recipe, kitchen.tracking, "a person insists")
+    assert "champion" not in kitchen.aliases()
+    away = tmp_path / "away.yaml"
+    away.write_text((SHIPPED / "local.yaml").read_text("utf-8").replace('uri: ""', "uri: http://127.0.0.1:9"))
+    code, answer = verify(kitchen, recipe, profile=str(away))  # no fault of the artifact, and not kept quiet
+    assert code == 0 and any("MLflow was not asked" in line for line in answer["not_asked"])
+    assert verify(kitchen, recipe, "--mend")[0] == 1
+    assert not kitchen.decide(recipe)["promoted"] and verify(kitchen, recipe)[0] == 0
+
+
+def test_a_file_far_behind_the_model_stops_the_promotion(kitchen):
+    """The weights behind the model are read; of what may be terabytes the sizes are looked at."""
+    recipe = kitchen.model("whole", right=5)
+    cells = compare(recipe, kitchen.root).cells
+    for asset in ("base_model", "token_shards"):
+        file = next(cell for cell in cells.values() if cell.asset == asset).artifact.path / "data.txt"
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]) if asset == "base_model" else whole[:-1])
+        assert any(f"{asset}/" in line for line in unfit(compare(recipe, kitchen.root)))
+        with pytest.raises(TrackingError, match=rf"{asset}.*data\.txt"):
+            promote_by_hand(recipe, kitchen.tracking, "a person insists")
+        file.write_bytes(whole)
+    assert kitchen.aliases() == {}
+    assert promote_by_hand(recipe, kitchen.tracking, "it is whole")["champion"] == "1"
+
+
+def test_what_dagster_was_told_is_not_said_anew_of_a_record_that_was_changed(kitchen):
+    """A reuse is a materialization too: it would say the changed record's digest, and nobody would know better."""
+    recipe = kitchen.model("whole", right=5)
+    materialize = materializer(kitchen, recipe, "aligned_model")
+    told = compare(recipe, kitchen.root).cells["aligned_model", "whole"].artifact.record_digest
+    for _ in range(2):
+        assert materialize().success  # reused, and Dagster is told
+    assert verify(kitchen, recipe)[0] == 0
+    for asset in ("model_scores", "contamination_report", "model_card"):  # what was made from it
+        shutil.rmtree(kitchen.root / asset)
+    # Also where the record says of itself that it was made in place of the true one.
+    for change in (lambda record: record.update(seed=7), lambda record: record.update(replaces=[told])):
+        rewritten(kitchen, recipe, "aligned_model", change)
+        assert not compare(recipe, kitchen.root).cells["aligned_model", "whole"].is_damaged  # nothing here knows better
+        for again in (materialize, materializer(kitchen, replace(recipe, name="other"), "aligned_model")):
+            (failed,) = [event for event in again().all_events if event.is_step_failure]
+            assert "Dagster was told" in failed.step_failure_data.user_failure_data.description
+        assert verify(kitchen, recipe)[0] == 1
+
+
+def materializer(kitchen: Kitchen, recipe: Recipe, asset: str) -> Callable[[], dg.ExecuteInProcessResult]:
+    """What the button of the UI does with one asset of the recipe."""
+    found = next(one for one in build(Partitions({recipe.name: recipe})) if one.key.path[-1] == asset)
+    data = json.dumps(recipe_as_data(recipe))
+    pipeline = Pipeline(root=str(kitchen.root), profile=kitchen.profile, resolved_recipe=data)
+
+    def materialize() -> dg.ExecuteInProcessResult:
+        with opened_instance(kitchen.root) as instance:
+            given = {"partition_key": recipe.name, "resources": {"pipeline": pipeline}, "raise_on_error": False}
+            return dg.materialize([found], instance=instance, **given)
+
+    return materialize
 
 
 @pytest.mark.parametrize("place", ["aligned_model/model/model.safetensors", "promoted_model/decision.json"])
