@@ -157,6 +157,15 @@ def _measured_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
     return with_data(recipe, {"filter": recipe.filter.measured()})
 
 
+def _extract_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
+    """The section. A line of its lists that can meet no page would be taken for a rule that holds: it is refused."""
+    from training.data.list_check import check_lists
+
+    del snapshot
+    check_lists((*recipe.extract.blocked, *recipe.extract.takedown))
+    return with_data(recipe, {"extract": recipe.extract})
+
+
 def _crawl_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
     """A raw snapshot is its files' names, sizes and checksums, never their path."""
     from training.data.archives import source_files
@@ -370,7 +379,7 @@ CHAIN: dict[str, Link] = {
             kinds=("parquet",),
             stage="extract",
             scope="snapshot",
-            settings=_sections("extract"),
+            settings=_extract_settings,
             inputs=(Input(asset="crawl_archives"),),
             gates=("counts_balance",),
         ),

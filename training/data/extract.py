@@ -192,6 +192,12 @@ def _measure(fate: Fate, metrics: Counter[str]) -> None:
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     """Add up what the ranks counted."""
     counts = total_counts(ranks)
+    are_rows = _listing(job)["form"] != "warc"  # damage in an archive is nobody's mistake; a wrong field is
+    if are_rows and counts.records_in and counts.records_in == sum(counts.quarantined.values()):
+        raise DataError(
+            f"{job.partition}: none of {counts.records_in} records can be used ({_listed(counts.quarantined)}); is this"
+            f" the data that the snapshot should name? What is wrong with each of them is in {work.path}/quarantine"
+        )
     metrics: Counter[str] = Counter(dict.fromkeys(METRICS, 0))
     for rank in ranks:
         metrics.update(rank["metrics"])
@@ -209,6 +215,10 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
             "replaced_characters_fraction": metrics["replaced_characters"] / max(1, metrics["text_characters"]),
         },
     )
+
+
+def _listed(reasons: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {reason}" for reason, number in reasons.items())
 
 
 # WARC

@@ -384,6 +384,13 @@ def test_jsonl_passes_through_with_its_line_numbers(tmp_path: Path):
     ]
 
 
+def test_rows_of_which_none_can_be_used_are_bad_input_and_make_no_artifact(tmp_path: Path):
+    with pytest.raises(DataError, match=r"none of 3 records can be used \(.*\); is this the data"):
+        extracted(tmp_path, {"a.jsonl": b'{"txt": "one"}\nno row\n{"txt": "three"}\n'}, "jsonl")
+    assert not list(tmp_path.rglob("extracted_documents/**/artifact.json"))
+    extracted(tmp_path, {"a.jsonl": b'{"txt": "one"}\n{"text": "flour and water"}\n'}, "jsonl")
+
+
 def test_jsonl_in_zstd_passes_through_and_keeps_what_came_before_a_break(tmp_path: Path):
     rows = [{"text": f"{i} {os.urandom(90).hex()}"} for i in range(3000)]
     data = zstandard.compress("".join(json.dumps(row) + "\n" for row in rows).encode())
