@@ -1,7 +1,8 @@
 """`pedigree dev`: the Dagster UI and daemon and the MLflow server over one root's stores, all on loopback.
 
-One parent owns the processes: when it ends, everything it started ends. It also watches the recipe folders, because
-partitions follow from recipes: a changed recipe reloads the code location, so that its snapshots can be backfilled.
+One parent owns the processes: when it ends, however, everything it started ends. It also watches the recipe folders,
+because partitions follow from recipes: a changed recipe reloads the code location, so that its snapshots can be
+backfilled.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from resources.tracking import default_uri, server_command
 from training.recipes import RecipeFiles
 
 LOOPBACK = "127.0.0.1"
+GUARD = Path(__file__).with_name("guard.py")
 RELOAD = """mutation { reloadWorkspace { __typename ... on PythonError { message } } }"""
 
 
@@ -42,12 +44,15 @@ def serve(root: Path, profile: str, port: int, mlflow_port: int) -> int:
     make_writable(root)
     make_stores(root, load_profile(profile).tracking_uri or default_uri(root))
     processes = [_start(argv, env, cwd=dagster_home(root)) for argv, env in _commands(root, profile, port, mlflow_port)]
+    guard = _guard(processes)
     print(
         f"Dagster: http://{LOOPBACK}:{port}   MLflow: http://{LOOPBACK}:{mlflow_port}   root: {root}   "
         "(Ctrl-C ends both)",
         flush=True,
     )
-    return _watch(processes, root, port)
+    code = _watch(processes, root, port)
+    guard.communicate(b"ended\n")
+    return code
 
 
 def is_free(port: int) -> bool:
@@ -98,6 +103,14 @@ def _start(argv: list[str], environment: dict[str, str], *, cwd: Path) -> subpro
     )
     threading.Thread(target=_pass_on, args=(process.stdout,), daemon=True).start()
     return process
+
+
+def _guard(processes: list[subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    """Whoever ends the services when this process is killed, which it learns from the end of its input."""
+    groups = [str(process.pid) for process in processes]
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", str(GUARD), *groups], stdin=subprocess.PIPE, start_new_session=True
+    )
 
 
 def _pass_on(output: IO[bytes] | None) -> None:

@@ -14,12 +14,15 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from assets.automation import add_backfills
 from assets.budget import AUTOMATION_TAG, RECIPE_TAG
+from assets.chain import CHAIN
 from assets.definitions import definitions
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.run import dagster_home
 from assets.stage import Pipeline
 from assets.status import compare
+from resources.profile import load_profile
 from tests.assets.fabricate import make_one
 from tests.end_to_end.conftest import RECIPES
 from tests.end_to_end.dagster_dev import wait_for
@@ -101,6 +104,24 @@ def test_two_assets_made_by_hand_start_nothing(tmp_path):
     make_by_hand(tmp_path, "kitchen-rl", "crawl_archives", "extracted_documents")
     with dg.DagsterInstance.ephemeral() as instance:
         assert isinstance(tick(tmp_path, instance), dg.SkipReason)
+
+
+@pytest.mark.data
+def test_the_shipped_recipe_that_asks_for_it_gets_a_backfill_of_its_corpus_alone(tmp_path):
+    make_by_hand(tmp_path, "webdocs", "crawl_archives")  # of its first snapshot: a person began it
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert isinstance(tick(tmp_path, instance), dg.RunRequest)
+        graph = definitions(tmp_path, "local").resolve_asset_graph()
+        (line,) = add_backfills(instance, graph, tmp_path, load_profile("local"), "new_snapshots")
+        (backfill,) = instance.get_backfills()
+        assert "webdocs: what is missing (corpus only, by new_snapshots)" in line
+        data = backfill.asset_backfill_data
+        asked = {(one.asset_key.path[-1], one.partition_key) for one in data.target_subset.iterate_asset_partitions()}
+        made = ("crawl_archives", "webdocs@snapshot-1")
+        cells = compare(load_recipe("webdocs", recipe_folders(tmp_path)), tmp_path).cells
+        assert asked == {key for key in cells if CHAIN[key[0]].group == "corpus"} - {made}
+        assert ("decontaminated_documents", "webdocs@snapshot-2") in asked
+        assert isinstance(tick(tmp_path, instance), dg.SkipReason)  # one is open
 
 
 ADD = """

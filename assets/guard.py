@@ -1,0 +1,36 @@
+"""End the services of `pedigree dev` when that was killed and could not do so: its own death is all that it says.
+
+Run by path with `python -I -S guard.py GROUP …`: it imports nothing of the project. Its standard input is a pipe from
+whoever started it, which the kernel closes when that process ends, however; a line in it says that all is ended.
+"""
+
+import os
+import signal
+import sys
+import time
+
+GRACE_SECONDS = 10.0
+
+
+def end(groups: list[int]) -> None:
+    """Ask every process group to end; kill what does not within the grace."""
+    deadline = time.monotonic() + GRACE_SECONDS
+    for sign in (signal.SIGINT, signal.SIGKILL):
+        left = [group for group in groups if _struck(group, sign)]
+        while sign == signal.SIGINT and left and time.monotonic() < deadline:
+            time.sleep(0.1)
+            left = [group for group in left if _struck(group, 0)]
+
+
+def _struck(group: int, sign: int) -> bool:
+    try:
+        os.killpg(group, sign)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if not sys.stdin.readline():
+        end([int(group) for group in sys.argv[1:]])
