@@ -274,8 +274,7 @@ def unless_rewritten(cell: Cell, watch: Watch) -> Cell:
     One that says it was made in place of that one may be true, where a run was killed before it could tell. It is made
     again, which costs less than to believe it; a training is left to a person.
     """
-    told = watch.told_otherwise(cell)
-    if cell.artifact is None or not told:
+    if cell.artifact is None or not (told := watch.told_otherwise(cell)):
         return cell
     said = contradiction(cell.artifact, "Dagster", {told})
     if told not in cell.artifact.stands_for or CHAIN[cell.asset].how.distributed:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_validator
 
 from resources.compute.base import Backend
 from resources.compute.size import Record, Size, SlurmSettings
@@ -65,8 +65,17 @@ def with_variables(address: str, *, is_secret: bool = False) -> str:
     return address
 
 
+def secret_variables(address: str, *, is_secret: bool = False) -> set[str]:
+    """The variables that an address refers to and whose values are secret in it, as `with_variables` has it."""
+    names = set(re.findall(r"\$\{(\w+)\}", address)) & os.environ.keys()
+    place = without_secrets(re.sub(r"\$\{(\w+)\}", lambda found: os.environ.get(found[1], ""), address))
+    return {name for name in names if is_secret or os.environ[name] not in place}
+
+
 class Profile(Record):
     """Where and how everything runs."""
+
+    _withheld: frozenset[str] = PrivateAttr(default=frozenset())  # secrets of the orchestrator, by variable
 
     name: str
     description: str = ""
@@ -97,7 +106,7 @@ class Profile(Record):
             return SlurmBackend(self.slurm)
         from resources.compute.local import LocalBackend
 
-        return LocalBackend()
+        return LocalBackend(withheld=self._withheld)
 
 
 def available_cores() -> int:
@@ -125,6 +134,8 @@ def load_profile(name_or_path: str) -> Profile:
         profile = Profile(**data)
     except ValidationError as error:
         raise ProfileError(f"{path.name}: {_first_problem(error)}") from None
+    own = {(str(data.get("tracking_uri", "")), False), (str((data.get("notify") or {}).get("webhook", "")), True)}
+    profile._withheld = frozenset().union(*(secret_variables(one, is_secret=is_secret) for one, is_secret in own))
     for asset in profile.stages:
         try:
             profile.size_for(asset)

@@ -44,6 +44,9 @@ def strike(how, rank):
         print(len(bytes(os.urandom(1 << 20)) * 300))
     if how == "sleep":
         time.sleep(300)
+    if how == "tell":  # what it should not
+        print("known as", os.environ["TOY_API_KEY"])
+        raise RuntimeError(f"a server said {os.environ['TOY_API_KEY']}")
     raise (DataError if how == "bad" else RuntimeError)(f"rank {rank} met a fault")
 
 def finish(job, work, results):
@@ -55,7 +58,13 @@ if __name__ == "__main__":
 
 
 def toy_task(
-    folder: Path, *, ranks: int, faults: list[tuple[int, str]], size: Size | None = None, num_tasks: int = 1
+    folder: Path,
+    *,
+    ranks: int,
+    faults: list[tuple[int, str]],
+    size: Size | None = None,
+    num_tasks: int = 1,
+    workers: int = 1,
 ) -> Task:
     """The task of a toy job, which is written."""
     (folder / "toy_ranks.py").write_text(TOY)
@@ -68,7 +77,7 @@ def toy_task(
         stage_version="1",
         settings={"ranks": ranks, "faults": faults},
         output=str(folder / "toys" / "f"),
-        run=RunSettings(workers=1),
+        run=RunSettings(workers=workers),
     )
     write_job(job, Path(job.output) / "job.json")
     return Task(

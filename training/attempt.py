@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from training.files import write_json
+from training.secrets import masked
 
 ATTEMPTS_FOLDER = "attempts"
 VARIABLE = "PEDIGREE_ATTEMPT"  # the attempt's name, given by whoever starts the stage and reads how it ended
@@ -47,7 +48,7 @@ class Attempt:
 
     def ended(self, exit_code: int, error: str = "") -> None:
         """Note the end; `error` is the sentence that a person needs."""
-        self._said |= {"ended": round(time.time(), 3), "exit_code": exit_code, "error": error}
+        self._said |= {"ended": round(time.time(), 3), "exit_code": exit_code, "error": masked(error)}
         self._write()
 
     def _write(self) -> None:

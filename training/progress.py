@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
+from training.secrets import masked
+
 PIPES_VERSION = "0.1"
 METRICS_FILE = "metrics.jsonl"
 MESSAGES_FILE = "messages.jsonl"
@@ -42,7 +44,7 @@ class Progress:
 
     def message(self, text: str, *, level: str = "INFO") -> None:
         """One log line, shown in the Dagster UI."""
-        self._pipes("log", {"message": text, "level": level})
+        self._pipes("log", {"message": masked(text), "level": level})
 
     def saved(self, text: str) -> None:
         """Tell that the job was asked to stop, that its state is saved, and that the same command goes on from there.
@@ -61,7 +63,7 @@ class Progress:
         params: dict[str, Any] = {}
         if error is not None:
             params["exception"] = {
-                "message": str(error),
+                "message": masked(str(error)),
                 "stack": [],
                 "name": type(error).__name__,
                 "cause": None,

@@ -36,6 +36,7 @@ from training.leftovers import RANKS_FOLDER, remove_leftovers, remove_state
 from training.processes import SignsOfLife, die_with_parent
 from training.progress import Progress
 from training.records import RecipeError, write_record
+from training.secrets import masked_errors, masked_output
 from training.stages import Stage, modules_of
 from training.workers import each_result
 
@@ -78,7 +79,12 @@ def stop_requests() -> Iterator[list[int]]:
 
 
 def main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
-    """Run the job file named on the command line; returns the exit code."""
+    """Run the job file named on the command line; returns the exit code. Nothing secret gets into its log."""
+    with masked_errors(), masked_output():
+        return _main(arguments, stages)
+
+
+def _main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
     if "TORCHELASTIC_RUN_ID" in os.environ:
         die_with_parent()  # torchrun, killed, would leave its processes waiting for a store that is gone
     parser = argparse.ArgumentParser(description="Run one stage of a pipeline, as its job file says.")

@@ -15,6 +15,7 @@ from multiprocessing import connection, get_context
 from typing import Any
 
 from training.processes import die_with_parent
+from training.secrets import masked_output
 
 
 class WorkerDied(RuntimeError):
@@ -100,7 +101,12 @@ class _Worker:
 def _serve(pipe: connection.Connection, work: Callable[[Any], Any], begin: Callable) -> None:
     """Make calls until there is nobody any more to ask for them."""
     die_with_parent()
-    begin()
+    with masked_output():
+        begin()
+        _answer_all(pipe, work)
+
+
+def _answer_all(pipe: connection.Connection, work: Callable[[Any], Any]) -> None:
     while True:
         try:
             argument = pipe.recv()

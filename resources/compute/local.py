@@ -31,6 +31,7 @@ from resources.compute.supervise import (
 LOG_FILE, CANCEL_FILE = "log.txt", "cancelled.json"
 SUPERVISOR = Path(__file__).with_name("supervise.py")
 GRACE_SECONDS = 20.0
+TRACKER_VARIABLES = "MLFLOW_TRACKING_"  # how the names of user, password and token begin
 OUT_OF_MEMORY = (
     "meanwhile the kernel's out-of-memory killer struck in its control group; lower `workers`, `processes` or "
     "`micro_batch_tokens` in the profile"
@@ -42,8 +43,9 @@ class LocalBackend:
 
     name = "local"
 
-    def __init__(self, *, poll_seconds: float = 0.1) -> None:
+    def __init__(self, *, poll_seconds: float = 0.1, withheld: frozenset[str] = frozenset()) -> None:
         self.poll_seconds = poll_seconds
+        self._withheld = withheld  # variables that are the orchestrator's own business
 
     def render(self, task: Task) -> str:
         """The command line, as a shell would be given it."""
@@ -70,12 +72,20 @@ class LocalBackend:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **_variables(task)},
+                env={**self._inherited(), **_variables(task)},
                 pass_fds=(lock,),
                 start_new_session=True,
             )
         _CHILDREN[process.pid] = process
         return Handle(backend=self.name, id=str(process.pid), key=task.key, folder=task.folder)
+
+    def _inherited(self) -> dict[str, str]:
+        """This process's variables, without those that let one write the tracker or send messages: no stage does."""
+        return {
+            name: value
+            for name, value in os.environ.items()
+            if name not in self._withheld and not name.startswith(TRACKER_VARIABLES)
+        }
 
     def poll(self, handle: Handle) -> Status:
         """Running while the supervisor lives; then what it wrote. What a killed one left behind is ended first."""

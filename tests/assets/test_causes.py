@@ -46,6 +46,17 @@ def test_an_attempt_that_dies_without_a_word_shows_its_own_end_of_the_log_alone(
     assert "exit code 1" in str(made) and "No module named 'nowhere'" in str(made) and FIRST not in str(made)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_a_stage_and_its_workers_say_of_a_secret_is_masked_wherever_it_is_kept(tmp_path, monkeypatch, workers):
+    monkeypatch.setenv("TOY_API_KEY", "hush-3f9a")
+    task = toy_task(tmp_path, ranks=3, faults=[(1, "tell")], size=Size(retries=0), workers=workers)
+    made, _ = made_of(task, LocalBackend(poll_seconds=0.02))
+    log = (tmp_path / "toys" / "f" / "log.txt").read_text()
+    assert "known as ***" in log and "a server said ***" in log and "a server said ***" in str(made)
+    kept = [path.read_bytes() for path in (tmp_path / "toys").rglob("*") if path.is_file()]
+    assert len(kept) > 3 and not any(b"hush-3f9a" in data for data in kept)
+
+
 @pytest.fixture
 def small_group() -> Iterator[Path]:
     """A control group with little memory, for processes that enter it."""

@@ -293,7 +293,8 @@ def reading(kitchen, folder):
     made = "made://instruction_data/kitchen/data.txt"
     (folder / "own").mkdir(parents=True)
     (folder / "own" / "rows.jsonl").write_text('{"text": "a"}\n')
-    rows = str(folder / "own" / "rows.jsonl")
+    rows, pages = str(folder / "own" / "rows.jsonl"), folder / "withdrawn.txt"
+    pages.write_text("a.example/page\n")
     snapshots = (
         SnapshotRecipe(name="written", source="jsonl", paths=(made,)),
         SnapshotRecipe(name="own", source="jsonl", paths=(str(folder / "own"),)),
@@ -305,7 +306,7 @@ def reading(kitchen, folder):
         name="reading",
         snapshots=(*kitchen.snapshots, *snapshots),
         quality=replace(kitchen.quality, reference=(made, rows)),
-        extract=replace(kitchen.extract, takedown=(rows,)),
+        extract=replace(kitchen.extract, takedown=(str(pages),)),
         pretrain=replace(kitchen.pretrain, distill=distill),
         sft=replace(kitchen.sft, data=(*kitchen.sft.data, replace(source, uri=made), replace(source, uri=rows))),
         synthesis=replace(kitchen.synthesis, prompts=made),

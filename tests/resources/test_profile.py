@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import yaml
 
+from resources.compute.base import Task
 from resources.compute.local import LocalBackend
 from resources.compute.slurm import SlurmBackend
 from resources.profile import SHIPPED, Notify, ProfileError, Size, SlurmSettings, load_profile
@@ -78,6 +81,23 @@ def test_shipped_profiles_show_every_field_at_its_default(path):
     assert profile.default == Size(backend=data["default"]["backend"])
     assert profile.slurm == SlurmSettings()
     assert data["notify"].keys() == Notify.model_fields.keys() and profile.notify == Notify()
+
+
+def test_a_stage_of_this_machine_is_not_handed_what_opens_the_tracker(tmp_path, monkeypatch):
+    """Nor the webhook's secret. What a store of data asks for is the stage's business."""
+    held = {"MLFLOW_TRACKING_PASSWORD": "one", "MLFLOW_TRACKING_TOKEN": "two", "DB_WORD": "three", "HOOK": "four"}
+    left = {"AWS_SECRET_ACCESS_KEY": "five", "DB_HOST": "db.example", "UNNAMED_PASSWORD": "six"}
+    for name, value in {**held, **left}.items():
+        monkeypatch.setenv(name, value)
+    address, hook = "postgresql://me:${DB_WORD}@${DB_HOST}/mlflow", {"webhook": "https://chat.example/${HOOK}"}
+    profile = load_profile(written(tmp_path, tracking_uri=address, notify=hook))
+    backend = profile.backend_for("tokenizer")
+    names = [*held, *left]
+    code = f"import os; print({{name: os.environ.get(name) for name in {names}}})"
+    handle = backend.submit(Task(key="toy", argv=("-c", code), size=Size(), folder=str(tmp_path)))
+    while not backend.poll(handle).is_over:
+        time.sleep(0.02)
+    assert backend.log_tail(str(tmp_path), 1) == str(dict.fromkeys(held) | left)
 
 
 def test_a_tracking_uri_takes_its_password_from_the_environment(tmp_path, monkeypatch):
