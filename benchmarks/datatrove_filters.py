@@ -83,7 +83,7 @@ def blocks(recipe: FilterRecipe, code: str) -> tuple[tuple[str, Any], ...]:
         "c4": lambda: C4QualityFilter(
             filter_no_terminal_punct=recipe.c4_lines_end_with_punctuation,
             min_num_sentences=recipe.c4_min_sentences,
-            min_words_per_line=recipe.c4_min_words_per_line,
+            min_words_per_line=-1 if recipe.c4_min_words_per_line is None else recipe.c4_min_words_per_line,
             filter_javascript=recipe.c4_drop_javascript_lines,
             filter_curly_bracket=recipe.c4_drop_curly_brackets,
             filter_policy=recipe.c4_drop_policy_lines,

@@ -148,7 +148,7 @@ def living(place: Path) -> dict[str, list[int]]:
     return found
 
 
-def wait_until(holds, *, seconds: float = 60.0):
+def wait_until(holds, *, seconds: float = 240.0):
     """What `holds` gives when it gives something true."""
     deadline = time.monotonic() + seconds
     while not (found := holds()):

@@ -62,7 +62,7 @@ def test_a_remembered_value_is_masked_in_every_way_it_is_written():
 def test_a_user_that_a_service_handed_out_is_masked_where_a_library_repeats_it_alone():
     remember_address("databricks://q40d59eced1ded07f:p4ssw0rd-4-it@host")
     remember_address("postgresql://tracking_of_all_teams:p4ssw0rd-4-it@db/mlflow")
-    assert masked("put-secret q40d59eced1ded07f p4ssw0rd-4-it@host-token") == "put-secret *** ***@host-token"
+    assert masked("put-value q40d59eced1ded07f p4ssw0rd-4-it@host-token") == "put-value *** ***@host-token"
     assert masked("the schema tracking_of_all_teams") == "the schema tracking_of_all_teams"
 
 
