@@ -68,8 +68,11 @@ def told_otherwise(cell: Cell, instance: Any) -> str:
 
 
 def _last_told(cell: Cell, instance: Any, partitions: list[str] | None) -> str:
-    """The record digest of the cell's artifact in its newest materialization; empty when there is none. Recipes share
-    artifacts, so the newest one of whichever partition counts (None); that of its own may lie further back."""
+    """The record digest that Dagster's newest materialization of the cell's artifact gives; empty when there is none.
+
+    Recipes share artifacts, so the newest materialization of any partition counts (`partitions` is None). That of the
+    cell's own partition may lie further back.
+    """
     import dagster as dg
 
     wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey(cell.asset), asset_partitions=partitions)

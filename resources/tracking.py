@@ -207,7 +207,7 @@ class Tracking:
 
     @property
     def store(self) -> Path | None:
-        """The file of its store; None where a server or a database keeps it."""
+        """Path of MLflow's sqlite file; None when the tracking address is a server or another database."""
         path = sqlite_file(self.uri)
         return None if path is None else Path(path)
 

@@ -186,7 +186,7 @@ class Recipe:
         return varied(plain, plain._smaller(self.doremi))
 
     def _smaller(self, one: RungRecipe | DoremiRecipe) -> dict[str, Any]:
-        """The changes that make this a recipe of a smaller model: another shape and budget.
+        """The fields of this recipe that a smaller model (ladder or DoReMi) changes: its shape and token budget.
 
         A smaller model warms its batch up over the same share of its budget; a phase of less than a batch is left out.
         It is trained in bf16 where this recipe's is in fp8, which is no faster for small models.

@@ -10,7 +10,9 @@ from training.records import RecipeError, Uri
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExtractRecipe:
-    """HTML to text. Limits are sizes, never seconds: the kept set must not depend on how busy the machine is.
+    """How text is extracted from HTML pages.
+
+    Limits are sizes, never seconds: which pages are kept must not depend on how busy the machine is.
 
     `blocked` and `takedown` name lists of domains, addresses and document ids (training/data/terms.py has the format).
     """

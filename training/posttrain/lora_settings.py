@@ -1,4 +1,4 @@
-"""Low-rank adapters, as the sections `sft` and `align` ask for them."""
+"""Settings of low-rank adapters (LoRA), used by the recipe sections `sft` and `align`."""
 
 from __future__ import annotations
 

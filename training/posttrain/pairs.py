@@ -31,7 +31,8 @@ class EncodedPair:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pairs:
-    """The preference pairs that fit, as rows and as tokens, for training and held out; with the counts of all rows."""
+    """Training and held-out preference pairs that fit into the sequence length, as rows and as tokens, with counts of
+    the rows read, kept and dropped."""
 
     train_rows: list[Row]
     train: list[EncodedPair]

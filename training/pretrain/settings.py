@@ -49,11 +49,11 @@ class ObjectiveRecipe:
 
     @property
     def continues_text(self) -> bool:
-        """Whether the model learns to say how a text goes on."""
+        """Whether the objective trains the model to continue a text (next-token prediction)."""
         return self.kind in ("causal", "fill_in_the_middle", "prefix")
 
     def special_tokens(self) -> tuple[str, ...]:
-        """The tokens without which the objective cannot be written."""
+        """Special tokens that the training objective needs in the vocabulary."""
         if self.kind == "fill_in_the_middle":
             return FILL_TOKENS
         if self.kind == "masked":
