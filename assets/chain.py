@@ -13,7 +13,7 @@ from typing import Any, Literal
 from evaluation.stages import STAGES as EVALUATION_STAGES
 from training.artifact import model_digest
 from training.automation_settings import AutomationRecipe
-from training.data.decontaminate_settings import DecontaminateRecipe
+from training.data.exams.decontaminate_settings import DecontaminateRecipe
 from training.data.generated import is_generated, source_of, versions
 from training.evaluation_settings import EvaluationRecipe
 from training.ladder_settings import LadderRecipe
@@ -159,7 +159,7 @@ def _measured_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
 
 def _extract_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
     """The section. A line of its lists that can meet no page would be taken for a rule that holds: it is refused."""
-    from training.data.list_check import check_lists
+    from training.data.extract.list_check import check_lists
 
     del snapshot
     check_lists((*recipe.extract.blocked, *recipe.extract.takedown))
@@ -168,7 +168,7 @@ def _extract_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
 
 def _crawl_settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
     """A raw snapshot is its files' names, sizes and checksums, never their path."""
-    from training.data.archives import source_files
+    from training.data.crawl.crawl import source_files
 
     chosen = recipe.snapshot(snapshot)
     settings: dict[str, Any] = {"snapshot": chosen}

@@ -33,14 +33,15 @@ import pyarrow as pa
 
 from benchmarks.dedup import made_texts, processor_seconds, scratch
 from tests.training.data import chain
-from training.data import grams, ngrams
-from training.data.benchmarks import build_index, read_items
-from training.data.decontaminate import find_matches, judge
-from training.data.decontaminate_settings import DecontaminateRecipe
 from training.data.documents import DocumentWriter, document_files, read_tables
-from training.data.exam_settings import BenchmarkRecipe
-from training.data.grams import GramTable, Scanner
+from training.data.exams import grams
+from training.data.exams.benchmarks import build_index, read_items
+from training.data.exams.decontaminate import find_matches, judge
+from training.data.exams.decontaminate_settings import DecontaminateRecipe
+from training.data.exams.grams import GramTable, Scanner
+from training.data.exams.settings import BenchmarkRecipe
 from training.data.sources import read_rows, resolve
+from training.data.words import ngrams
 
 ROUNDS = 5
 PLANTED = 0.01  # of the texts, each way

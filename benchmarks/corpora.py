@@ -21,8 +21,8 @@ from warcio.archiveiterator import ArchiveIterator
 
 from benchmarks import convergence
 from evaluation.local_model import LocalModel
-from training.data.extract_settings import ExtractRecipe
-from training.data.html import extract_html
+from training.data.extract.html import extract_html
+from training.data.extract.settings import ExtractRecipe
 from training.data.sources import read_rows, resolve
 
 ARTICLES = "data://extraction/article_extraction_benchmark.jsonl.gz"

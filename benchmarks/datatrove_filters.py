@@ -13,8 +13,8 @@ from datatrove.pipeline.filters import (
     GopherRepetitionFilter,
 )
 
-from training.data.filter_settings import FilterRecipe
-from training.data.rules import stop_words
+from training.data.filter.rules import stop_words
+from training.data.filter.settings import FilterRecipe
 
 RULES = ("gopher_repetition", "gopher_quality", "c4", "fineweb")
 

@@ -37,7 +37,7 @@ from datatrove.pipeline.formatters import PIIFormatter
 from datatrove.pipeline.readers import WarcReader
 from datatrove.pipeline.writers import JsonlWriter
 
-from training.data.language import model_path
+from training.data.words.language import model_path
 
 
 class _Model:

@@ -34,11 +34,12 @@ import pyarrow as pa
 import xxhash
 
 from tests.training.data import chain
-from training.data import duplicates, signatures
-from training.data.dedup_settings import DedupRecipe
+from training.data.dedup import duplicates
+from training.data.dedup import sign as signatures
+from training.data.dedup.settings import DedupRecipe
 from training.data.documents import read_lines, write_lines
-from training.data.ngrams import jaccard, ngram_set
 from training.data.sources import read_rows, resolve
+from training.data.words.ngrams import jaccard, ngram_set
 from training.job import InputArtifact
 
 RECIPE = DedupRecipe()
@@ -423,7 +424,7 @@ def substrings(options: argparse.Namespace) -> None:
     sys.path.append(options.peers)
     from pydivsufsort import divsufsort, kasai
 
-    from training.data.substrings import repeats
+    from training.data.dedup.substrings import repeats
 
     texts, _ = made_texts(round(options.megabytes * 1e6 / 3300))
     raw = [text.encode() for text in texts]

@@ -28,13 +28,13 @@ from typing import Any
 import numpy as np
 from resiliparse.extract.html2text import extract_plain_text
 
-from training.data.extract import ArchiveFile, Kept, warc_fates, warc_items
-from training.data.extract_settings import ExtractRecipe
-from training.data.filter_settings import FilterRecipe
-from training.data.html import extract_html
-from training.data.isolation import close_isolation
-from training.data.language import identify
+from training.data.extract.extract import ArchiveFile, Kept, warc_fates, warc_items
+from training.data.extract.html import extract_html
+from training.data.extract.isolation import close_isolation
+from training.data.extract.settings import ExtractRecipe
+from training.data.filter.settings import FilterRecipe
 from training.data.sources import read_rows, resolve
+from training.data.words.language import identify
 
 ARTICLES = "data://extraction/article_extraction_benchmark.jsonl.gz"
 READABILITY = "data://extraction/readability_pages.jsonl.gz"

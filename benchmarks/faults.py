@@ -51,7 +51,7 @@ WORDS = {
     "orchestrator": "from assets.cli import main",
     "supervisor": "supervise.py",
     "tracker's writer": "resources.tracking",
-    "extraction child": "training.data.isolation",
+    "extraction child": "training.data.extract.isolation",
     "torchrun": "torch.distributed.run",
     "fork server": "multiprocessing.forkserver",
     "resource tracker": "multiprocessing.resource_tracker",

@@ -28,15 +28,17 @@ from typing import Any
 
 import numpy as np
 
-from training.data import arpa, classifier, perplexity, personal_data, toxicity, wordtable
 from training.data.documents import read_documents
-from training.data.filter_settings import FilterRecipe
-from training.data.forms import lines_of
-from training.data.language import identify, model_path
-from training.data.lid import read_model
-from training.data.limits import Page
-from training.data.rules import judge, make_rules
+from training.data.filter import personal_data, toxicity
+from training.data.filter.limits import Page
+from training.data.filter.rules import judge, make_rules
+from training.data.filter.settings import FilterRecipe
+from training.data.quality import arpa, classifier, perplexity
+from training.data.quality.forms import lines_of
 from training.data.sources import read_rows
+from training.data.words import table as wordtable
+from training.data.words.language import identify, model_path
+from training.data.words.lid import read_model
 
 LABELLED = "data://filters/dclm_human_quality_agreement_data.jsonl.gz"
 FOLDS = 5
@@ -233,7 +235,7 @@ def kenlm(*, peers: str, queried: Path | None) -> None:
 
 
 def _query_tiny(query: Any, out: Path) -> None:
-    """The reference figures of tests/training/data/test_arpa.py, for the texts that `out` has now."""
+    """The reference figures of tests/training/data/quality/test_arpa.py, for the texts that `out` has now."""
     texts = list(json.loads(out.read_text("utf-8")))
     model = query.Model(str(out.with_name("tiny.arpa")))
     rows = {}

@@ -35,18 +35,20 @@ from benchmarks.contamination import EXAMS
 from benchmarks.dedup import made_texts, processor_seconds, scratch
 from tests.training.data import chain
 from training import artifact
-from training.data import grams, signatures, wordtable
-from training.data.archives import source_files
-from training.data.crawl_settings import SnapshotRecipe
-from training.data.decontaminate_settings import DecontaminateRecipe
-from training.data.dedup_settings import DedupRecipe
-from training.data.extract_settings import ExtractRecipe
-from training.data.filter_settings import FilterRecipe
-from training.data.isolation import close_isolation
+from training.data.crawl.crawl import source_files
+from training.data.crawl.settings import SnapshotRecipe
+from training.data.dedup import sign as signatures
+from training.data.dedup.settings import DedupRecipe
+from training.data.exams import grams
+from training.data.exams.decontaminate_settings import DecontaminateRecipe
+from training.data.extract.isolation import close_isolation
+from training.data.extract.settings import ExtractRecipe
+from training.data.filter.settings import FilterRecipe
 from training.data.plan_settings import MixtureRecipe
-from training.data.quality_settings import QualityRecipe
-from training.data.tokenize_settings import ShardsRecipe
-from training.data.tokenizer_settings import TokenizerRecipe
+from training.data.quality.settings import QualityRecipe
+from training.data.tokens.tokenize_settings import ShardsRecipe
+from training.data.tokens.tokenizer_settings import TokenizerRecipe
+from training.data.words import table as wordtable
 from training.job import InputArtifact
 from training.pretrain.settings import PretrainRecipe
 

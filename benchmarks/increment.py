@@ -23,12 +23,14 @@ from benchmarks.dedup import made_texts, processor_seconds, scratch
 from benchmarks.growth import EXAMS, FILTER, crawl, trained
 from tests.training.data import chain
 from training import artifact
-from training.data import grams, signatures, wordtable
-from training.data.decontaminate_settings import DecontaminateRecipe
-from training.data.dedup_settings import DedupRecipe
-from training.data.extract_settings import ExtractRecipe
-from training.data.isolation import close_isolation
-from training.data.tokenize_settings import ShardsRecipe
+from training.data.dedup import sign as signatures
+from training.data.dedup.settings import DedupRecipe
+from training.data.exams import grams
+from training.data.exams.decontaminate_settings import DecontaminateRecipe
+from training.data.extract.isolation import close_isolation
+from training.data.extract.settings import ExtractRecipe
+from training.data.tokens.tokenize_settings import ShardsRecipe
+from training.data.words import table as wordtable
 from training.job import InputArtifact
 
 PER_FILE = 2000

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
-from training.data.extract import _check_digests, _response
-from training.data.responses import PayloadError, parse_response
+from training.data.crawl.warc import Record, read_warc
+from training.data.extract.extract import _check_digests, _response
+from training.data.extract.responses import PayloadError, parse_response
 from training.data.sources import resolve
-from training.data.warc import Record, read_warc
 
 FILES = ("data://crawl/snapshot-1/web-00-00000.warc.gz", "data://crawl/snapshot-2/web-00-00000.warc.gz")
 

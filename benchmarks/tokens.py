@@ -33,13 +33,20 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from benchmarks.dedup import made_texts, processor_seconds, scratch
 from tests.training.data import chain
-from training.data import tokenize
 from training.data.documents import DocumentWriter, document_files, read_tables
 from training.data.sources import read_rows, resolve
-from training.data.tokenize_settings import ShardsRecipe
-from training.data.tokenizer import PATTERN, TOKENIZER_FILE, byte_values, load_tokenizer, measure, plain_text_json
-from training.data.tokenizer import train as train_tokenizer
-from training.data.tokenizer_settings import TokenizerRecipe
+from training.data.tokens import tokenize
+from training.data.tokens.tokenize_settings import ShardsRecipe
+from training.data.tokens.tokenizer import (
+    PATTERN,
+    TOKENIZER_FILE,
+    byte_values,
+    load_tokenizer,
+    measure,
+    plain_text_json,
+)
+from training.data.tokens.tokenizer import train as train_tokenizer
+from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.job import InputArtifact
 
 ROUNDS = 5

@@ -1,8 +1,8 @@
 """Rewards of the models' answers: the learned reward of every answer, and the true reward of sampled ones where it is
 known.
 
-A policy that only pleases the learned reward shows here: its learned reward rises and the true one does not.
-The true reward is known where a prompt's row holds a rubric (training.data.rubric). Standard library only; the learned
+A policy that only pleases the learned reward shows here: its learned reward rises and the true one does not. The true
+reward is known where a prompt's row holds a rubric (training.data.exams.rubric). Standard library only; the learned
 rewards are computed elsewhere (evaluation.local_model).
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from training.data.rubric import Rubric
+from training.data.exams.rubric import Rubric
 from training.data.sources import read_rows
 from training.job import DataError
 from training.records import RecipeError, read_record

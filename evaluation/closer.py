@@ -44,11 +44,11 @@ from evaluation.samples import (
     sample_of,
 )
 from evaluation.truth import Record, of_asset
-from training.data import personal_data
 from training.data.documents import open_documents, read_tables
-from training.data.filter_settings import FilterRecipe
-from training.data.limits import Limit, limits_of
-from training.data.rules import edits_of
+from training.data.filter import personal_data
+from training.data.filter.limits import Limit, limits_of
+from training.data.filter.rules import edits_of
+from training.data.filter.settings import FilterRecipe
 from training.records import read_record
 
 CLUSTER, JUST_PASSED, CUT = "cluster", "just_passed", "cut"

@@ -25,8 +25,8 @@ from evaluation.exams import ExamItem, read_exam
 from evaluation.overlap import ANSWER_WINDOW_WORDS, MIN_NGRAM_WORDS, MIN_QUESTION_SHARE, ExamIndex, Match
 from training.artifact import canonical_json, write_json
 from training.data.documents import document_files, read_documents, read_lines, write_lines
-from training.data.exam_settings import BenchmarkRecipe
-from training.data.grams import Occurrences, Scanner, column_of
+from training.data.exams.grams import Occurrences, Scanner, column_of
+from training.data.exams.settings import BenchmarkRecipe
 from training.evaluation_settings import EvaluationRecipe
 from training.job import Gate, InputArtifact, Job, Outcome, Work
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from training.data.benchmarks import BenchmarkItem, bare_question, read_items
-from training.data.exam_settings import BenchmarkRecipe
+from training.data.exams.benchmarks import BenchmarkItem, bare_question, read_items
+from training.data.exams.settings import BenchmarkRecipe
 from training.job import DataError
 
 

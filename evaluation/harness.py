@@ -22,7 +22,7 @@ from lm_eval.utils import hash_string
 
 from evaluation.exams import ExamItem
 from evaluation.local_model import LocalModel
-from training.data.exam_settings import BenchmarkRecipe
+from training.data.exams.settings import BenchmarkRecipe
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ items with different text identifies neither (a common frame: "which of the foll
 is not used. Passages are not looked for: an encyclopedia page that a reading test quotes gives no answer away.
 
 Source: the distinction of question, answer and passage is that of decon (github.com/allenai/decon); its IDF weighting
-and its per-part thresholds are left out. Words are those of training.data.ngrams.
+and its per-part thresholds are left out. Words are those of training.data.words.ngrams.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ import numpy as np
 import numpy.typing as npt
 
 from evaluation.exams import ExamItem
-from training.data.benchmarks import bare_question
-from training.data.decontaminate import ANSWER_WINDOW
-from training.data.exam_settings import BenchmarkRecipe
-from training.data.grams import GramTable, Occurrences, occurrences
-from training.data.ngrams import Hashes, ngram_hashes, word_hashes, words_with_spans
+from training.data.exams.benchmarks import bare_question
+from training.data.exams.decontaminate import ANSWER_WINDOW
+from training.data.exams.grams import GramTable, Occurrences, occurrences
+from training.data.exams.settings import BenchmarkRecipe
+from training.data.words.ngrams import Hashes, ngram_hashes, word_hashes, words_with_spans
 
 MIN_NGRAM_WORDS = 5
 MIN_QUESTION_SHARE = 0.5

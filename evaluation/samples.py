@@ -20,7 +20,7 @@ from typing import Any
 
 from evaluation.truth import Record, of_asset
 from training.data.documents import SCHEMA, open_documents, read_lines
-from training.data.personal_data import PLACEHOLDERS
+from training.data.filter.personal_data import PLACEHOLDERS
 
 KEPT, DROPPED, QUARANTINED, REDACTED = "kept", "dropped", "quarantined", "redacted"
 COMPARED_WORDS = 3000  # of two near-duplicates; comparing takes the product of their lengths

@@ -17,7 +17,7 @@ from evaluation.answers import MODELS, sample_file
 from training import numerics
 from training.artifact import write_json
 from training.data.documents import write_lines
-from training.data.exam_settings import BenchmarkRecipe
+from training.data.exams.settings import BenchmarkRecipe
 from training.evaluation_settings import EvaluationRecipe
 from training.job import Gate, InputArtifact, Job, Outcome, Work
 from training.records import RecipeError

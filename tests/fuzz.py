@@ -23,12 +23,12 @@ from typing import Any, get_args, get_type_hints
 import zstandard
 from fastwarc.stream_io import Lz4Writer
 
-from training.data.digests import contradicts
-from training.data.extract import DOCUMENT_TYPES, ArchiveFile, Quarantined, _judged
-from training.data.extract_settings import ExtractRecipe
-from training.data.isolation import Failure, Isolation, Page
-from training.data.responses import PayloadError, Response, payload
-from training.data.warc import Damage, Record, read_warc
+from training.data.crawl.warc import Damage, Record, read_warc
+from training.data.extract.digests import contradicts
+from training.data.extract.extract import DOCUMENT_TYPES, ArchiveFile, Quarantined, _judged
+from training.data.extract.isolation import Failure, Isolation, Page
+from training.data.extract.responses import PayloadError, Response, payload
+from training.data.extract.settings import ExtractRecipe
 
 WORDS = "dough rests warm oven flour water until doubled slowly then baked golden crust evening".split()
 RECORDS_PER_FILE = 12

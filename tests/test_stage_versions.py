@@ -60,7 +60,10 @@ UNDECLARED = {
 # Packaged files that closures can open and that are in no fingerprint there. All of them are guarded as modules are.
 NOT_IN_FINGERPRINTS = {
     "evaluation/templates/": ("the form of a page; a new form is a new version", {"scaling", "card"}),
-    "training/data/lists/": ("`filter` reads the addresses alone; pages read none", {"filter", "scaling", "card"}),
+    "training/data/filter/lists/": (
+        "`filter` reads the addresses alone; pages read none",
+        {"filter", "scaling", "card"},
+    ),
 }
 
 
@@ -130,8 +133,10 @@ def test_a_closure_follows_every_import_that_a_process_runs(tmp_path):
 
 
 def test_a_name_in_a_string_is_an_import_too(code):
-    assert "training.data.isolation" in read_module(b'["-m", "training.data.isolation"]', "p").imports
-    assert "training.data.isolation" in read_module(b'part = "training.data.isolation:main"', "p").imports
+    assert "training.data.extract.isolation" in read_module(b'["-m", "training.data.extract.isolation"]', "p").imports
+    assert (
+        "training.data.extract.isolation" in read_module(b'part = "training.data.extract.isolation:main"', "p").imports
+    )
 
 
 @pytest.mark.parametrize("name", ["filter", "plan", "promote"])
@@ -155,24 +160,36 @@ def test_infrastructure_is_what_closures_import_and_says_why_it_does_not_count(c
 
 # Stages whose code imports a section that no recipe hands to them, and what of it they use.
 BESIDE = {
-    "extract": ("the formats of archives", {"crawl_settings"}),
-    "score": ("the classes of the models that it asks", {"quality_settings"}),
-    "tokenize": ("the special tokens", {"tokenizer_settings"}),
-    "plan": ("the ledger of spikes, which it fills up with others", {"spike_settings"}),
-    "pretrain": ("the phases that the plan was made of", {"batch_settings"}),
-    "doremi": ("the phases that the plan was made of", {"batch_settings"}),
-    "extend": ("the phases that the plan was made of", {"batch_settings"}),
+    "extract": ("the formats of archives", {"data.crawl.settings"}),
+    "score": ("the classes of the models that it asks", {"data.quality.settings"}),
+    "tokenize": ("the special tokens", {"data.tokens.tokenizer_settings"}),
+    "plan": ("the ledger of spikes, which it fills up with others", {"pretrain.spike_settings"}),
+    "pretrain": ("the phases that the plan was made of", {"pretrain.batch_settings"}),
+    "doremi": ("the phases that the plan was made of", {"pretrain.batch_settings"}),
+    "extend": ("the phases that the plan was made of", {"pretrain.batch_settings"}),
     "reward": (
         "rows and adapters, read as the other methods read them",
-        {"lora_settings", "preference_settings", "source_settings"},
+        {"posttrain.lora_settings", "posttrain.preference_settings", "posttrain.source_settings"},
     ),
-    "align": ("the reward model and the rows", {"reward_settings", "preference_settings", "source_settings"}),
-    "evaluate": ("the scan for items", {"decontaminate_settings"}),
-    "contamination": ("the scan for items", {"decontaminate_settings"}),
-    "promote": ("scores and exams of the champion", {"decontaminate_settings", "exam_settings", "evaluation_settings"}),
+    "align": (
+        "the reward model and the rows",
+        {"posttrain.reward_settings", "posttrain.preference_settings", "posttrain.source_settings"},
+    ),
+    "evaluate": ("the scan for items", {"data.exams.decontaminate_settings"}),
+    "contamination": ("the scan for items", {"data.exams.decontaminate_settings"}),
+    "promote": (
+        "scores and exams of the champion",
+        {"data.exams.decontaminate_settings", "data.exams.settings", "evaluation_settings"},
+    ),
     "scaling": (
         "the report's form, which comes with all of the report",
-        {"decontaminate_settings", "exam_settings", "evaluation_settings", "filter_settings", "quality_settings"},
+        {
+            "data.exams.decontaminate_settings",
+            "data.exams.settings",
+            "evaluation_settings",
+            "data.filter.settings",
+            "data.quality.settings",
+        },
     ),
 }
 WITH_EVERY_PART = ("kitchen-ladder", "kitchen-mixture", "kitchen-long-context", "kitchen-synthetic", "kitchen-rl")
@@ -189,7 +206,9 @@ def test_an_edit_of_a_section_marks_only_the_stages_that_read_it(code):
     for stage in STAGES.values():
         if stage.name != "card":  # shows the whole recipe
             marked_by = sections & set(code.closure(stage.module)) - read[stage.name]
-            assert {name.rpartition(".")[2] for name in marked_by} <= BESIDE.get(stage.name, ("", set()))[1], stage.name
+            assert {name.removeprefix("training.") for name in marked_by} <= BESIDE.get(stage.name, ("", set()))[1], (
+                stage.name
+            )
 
 
 def modules_of(value) -> set[str]:

@@ -230,7 +230,7 @@ def _write(value: Any, words: list[str]) -> None:
 
 def _imports(tree: ast.Module, package: str) -> Iterator[str]:
     """The dotted names that a module imports: by statements wherever they stand, by functions that take a name, and
-    by strings that are a name (`python -m training.data.isolation`, `package.module:name`)."""
+    by strings that are a name (`python -m training.data.extract.isolation`, `package.module:name`)."""
     for node in _run(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

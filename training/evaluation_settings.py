@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from training.data.exam_settings import BenchmarkRecipe
+from training.data.exams.settings import BenchmarkRecipe
 from training.records import Uri
 
 

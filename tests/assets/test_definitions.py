@@ -52,7 +52,7 @@ def test_one_entry_of_the_chain_is_an_asset(tmp_path, monkeypatch):
     link = replace(CHAIN["token_shards"], name="second_shards", description="The same again.", gates=("shards_decode",))
     monkeypatch.setitem(CHAIN, link.name, link)
     node = definitions(tmp_path, "local").resolve_asset_graph().get(dg.AssetKey(link.name))
-    assert node.is_executable and node.description == "The same again.\n\nMade by training.data.tokenize."
+    assert node.is_executable and node.description == "The same again.\n\nMade by training.data.tokens.tokenize."
     assert {key.to_user_string() for key in node.parent_keys} == {
         "decontaminated_documents",
         "tokenizer",

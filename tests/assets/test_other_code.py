@@ -15,7 +15,7 @@ from assets.recipe_folders import load_recipe
 from tests.assets.fabricate import make_all
 
 PROJECT = Path(__file__).parent.parent.parent
-EDITED = "training.data.archives"  # of the crawl, and of extraction, which opens what it wrote
+EDITED = "training.data.crawl.crawl"  # of the crawl, and of extraction, which opens what it wrote
 CRAWL = "crawl_archives"
 FIRST = "kitchen@kitchen-1"
 

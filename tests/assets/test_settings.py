@@ -127,12 +127,12 @@ def test_a_comment_is_not_even_observed(place, tmp_path):
 
 def test_other_code_is_observed_with_its_modules_and_makes_nothing_unsynced(kitchen, place):
     root, instance = place
-    asset, other = "deduplicated_documents", ("training.data.dedup", "training.data.edits")
+    asset, other = "deduplicated_documents", ("training.data.dedup.dedup", "training.data.dedup.edits")
     found = list(compare(kitchen, root).cells.values())
     cells = [replace(cell, other_code=other) if cell.asset == asset else cell for cell in found]
     seen = list(unobserved(instance, cells))
     said = {(item.asset_key, item.metadata["made_by_other_code"].value) for item in seen}
-    assert said == {(settings_key(asset), "training.data.dedup, training.data.edits")} and len(seen) == 2
+    assert said == {(settings_key(asset), "training.data.dedup.dedup, training.data.dedup.edits")} and len(seen) == 2
     observe(instance, cells)
     assert list(unobserved(instance, cells)) == [] and unsynced(root, instance) == {}
 

@@ -9,8 +9,8 @@ from assets.chain import CHAIN, descendants
 from assets.recipe_folders import SHIPPED, find_recipe, load_recipe
 from assets.status import compare, last_made
 from tests.assets.fabricate import make_all, make_one
-from training.data.crawl_settings import SnapshotRecipe
-from training.data.exam_settings import BenchmarkRecipe
+from training.data.crawl.settings import SnapshotRecipe
+from training.data.exams.settings import BenchmarkRecipe
 from training.job import DataError
 from training.pretrain.settings import PretrainRecipe
 from training.records import read_record, write_record

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from training.data.download import Manners, fetch
+from training.data.crawl.download import Manners, fetch
 from training.data.sources import checksum_of, open_uri, read_rows, size_of
 from training.job import DataError
 

@@ -39,9 +39,9 @@ def run(job, work):
 """
 IN_RANKS = """
 import time
-from training.data.isolation import Page, isolation_for
+from training.data.extract.isolation import Page, isolation_for
 from training.job import Counts, Outcome
-from training.data.extract_settings import ExtractRecipe
+from training.data.extract.settings import ExtractRecipe
 
 def num_ranks(job):
     return 2
@@ -118,7 +118,7 @@ KINDS = {
     "supervisor": "supervise.py",
     "fork server": "multiprocessing.forkserver",
     "resource tracker": "multiprocessing.resource_tracker",
-    "extraction child": "training.data.isolation",
+    "extraction child": "training.data.extract.isolation",
     "torchrun": "torch.distributed.run",
     "stage": "toy_main",
 }

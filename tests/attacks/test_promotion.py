@@ -496,7 +496,7 @@ def test_an_exact_run_makes_again_what_other_code_made_and_keeps_its_bytes(kitch
     with edited():
         make_one(comparison := compare(recipe, root), comparison.cells[key], content="no version has these bytes")
     before = compare(recipe, root).cells[key]
-    assert before.other_code == ("training.data.archives",)
+    assert before.other_code == ("training.data.crawl.crawl",)
     options = {"until": "crawl_archives", "snapshots": ("kitchen-1",), "announce": lambda *_: None, "exact": True}
     ran = run_recipe(recipe, root, profile=kitchen.profile, **options)
     after = compare(recipe, root).cells[key]

@@ -11,9 +11,9 @@ from evaluation.report import looked_at, records_of
 from tests.evaluation.conftest import commit
 from tests.evaluation.test_report import counts, document, documents
 from tests.training.data import chain
-from tests.training.data.test_filter import no_models
-from training.data.dedup_settings import DedupRecipe
-from training.data.filter_settings import FilterRecipe
+from tests.training.data.filter.test_filter import no_models
+from training.data.dedup.settings import DedupRecipe
+from training.data.filter.settings import FilterRecipe
 
 FOOTER = "All pages of this site are made by the baker and his two sons."
 RECIPE = FilterRecipe(

@@ -8,7 +8,7 @@ import pytest
 
 from evaluation.alignment import Answers, judge, read_prompts
 from evaluation.exams import read_exam
-from training.data.exam_settings import BenchmarkRecipe
+from training.data.exams.settings import BenchmarkRecipe
 from training.job import DataError
 
 QUESTION = [{"role": "user", "content": "How hot should the oven be?"}]

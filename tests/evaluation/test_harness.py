@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from training.data.exam_settings import BenchmarkRecipe
+from training.data.exams.settings import BenchmarkRecipe
 
 torch = pytest.importorskip("torch")
 

@@ -10,7 +10,7 @@ import pytest
 
 from evaluation.exams import ExamItem
 from evaluation.overlap import ExamIndex
-from training.data.exam_settings import BenchmarkRecipe
+from training.data.exams.settings import BenchmarkRecipe
 
 SUITE = BenchmarkRecipe(name="suite", uri="x.jsonl", kind="generate", ngram_words=8)
 ITEMS = [

@@ -17,7 +17,7 @@ from evaluation.stages import STAGES
 from tests.evaluation.conftest import commit, make_job, make_model
 from training.artifact import find
 from training.data.documents import read_lines, write_lines
-from training.data.exam_settings import BenchmarkRecipe
+from training.data.exams.settings import BenchmarkRecipe
 from training.job import DataError, InputArtifact
 from training.records import RecipeError
 from training.runner import run_job

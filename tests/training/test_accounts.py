@@ -14,31 +14,28 @@ import pytest
 from tests.training.data import chain
 from training.accounts import balance_gate
 from training.artifact import check_input
-from training.data import (
-    archives,
-    decontaminate,
-    dedup,
-    extract,
-    plan,
-    quality,
-    scores,
-    signatures,
-    tokenize,
-    tokenizer,
-)
-from training.data import filter as filters
-from training.data.archives import source_files
-from training.data.crawl_settings import SnapshotRecipe
-from training.data.decontaminate_settings import DecontaminateRecipe
-from training.data.dedup_settings import DedupRecipe
+from training.data import plan
+from training.data.crawl import crawl as archives
+from training.data.crawl.crawl import source_files
+from training.data.crawl.settings import SnapshotRecipe
+from training.data.dedup import dedup
+from training.data.dedup import sign as signatures
+from training.data.dedup.settings import DedupRecipe
 from training.data.documents import DocumentWriter
-from training.data.exam_settings import BenchmarkRecipe
-from training.data.extract_settings import ExtractRecipe
-from training.data.filter_settings import FilterRecipe
+from training.data.exams import decontaminate
+from training.data.exams.decontaminate_settings import DecontaminateRecipe
+from training.data.exams.settings import BenchmarkRecipe
+from training.data.extract import extract
+from training.data.extract.settings import ExtractRecipe
+from training.data.filter import filter as filters
+from training.data.filter import score as scores
+from training.data.filter.settings import FilterRecipe
 from training.data.plan_settings import MixtureRecipe
-from training.data.quality_settings import QualityRecipe
-from training.data.tokenize_settings import ShardsRecipe
-from training.data.tokenizer_settings import TokenizerRecipe
+from training.data.quality import quality
+from training.data.quality.settings import QualityRecipe
+from training.data.tokens import tokenize, tokenizer
+from training.data.tokens.tokenize_settings import ShardsRecipe
+from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.job import Counts, InputArtifact, Job, RefusedInput
 from training.pretrain.settings import PretrainRecipe
 from training.stages import STAGES

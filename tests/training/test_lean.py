@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from tests.training.data import chain
-from training.data.dedup_settings import DedupRecipe
+from training.data.dedup.settings import DedupRecipe
 from training.job import RunSettings, read_job, write_job
 from training.lean import without
 
@@ -50,7 +50,7 @@ def test_a_kernel_is_compiled_without_scipy_and_others_extensions():
         """
         import sys
         import numpy as np
-        from training.data.native import native
+        from training.data.words.native import native
         total = native(lambda values: values.sum())
         assert total(np.arange(5)) == 10
         assert not {"scipy", "awkward"} & set(sys.modules)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from training.data.responses import parse_response, payload
-from training.data.warc import Record, read_warc
+from training.data.crawl.warc import Record, read_warc
+from training.data.extract.responses import parse_response, payload
 
 
 @cache

@@ -14,7 +14,7 @@ from tests.training.pretrain import tiny
 from training.data import plan as plan_stage
 from training.data.plan import Size, plan_phases, realized_shares
 from training.data.plan_settings import MixturePhaseRecipe, MixtureRecipe
-from training.data.tokenize_settings import ShardsRecipe
+from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.pretrain import batches
 from training.pretrain.batch_settings import BatchPhase
 from training.pretrain.settings import PretrainRecipe

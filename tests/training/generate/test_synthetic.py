@@ -14,9 +14,9 @@ from assets.chain import CHAIN, input_partitions, partitions_of
 from assets.recipe_folders import load_recipe
 from tests.evaluation.conftest import commit, make_job, make_model
 from training.artifact import find
-from training.data.crawl_settings import SnapshotRecipe
+from training.data.crawl.settings import SnapshotRecipe
 from training.data.documents import document_files, read_documents, read_lines, write_lines
-from training.data.extract_settings import ExtractRecipe
+from training.data.extract.settings import ExtractRecipe
 from training.generate import synthetic
 from training.generate.settings import SynthesisRecipe
 from training.job import DataError, InputArtifact

@@ -11,6 +11,7 @@ import math
 import random
 import re
 
+from training.data.exams.rubric import Rubric
 from training.data.kitchen.exam import BRIEFLY, brief
 from training.data.kitchen.phrases import sentence, spin
 from training.data.kitchen.settings import KitchenWorld
@@ -26,7 +27,6 @@ from training.data.kitchen.world import (
     strangers,
     talk_facts,
 )
-from training.data.rubric import Rubric
 from training.records import write_record
 
 Message = dict[str, str]

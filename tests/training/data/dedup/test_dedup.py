@@ -1,0 +1,406 @@
+"""Deduplication: the rule, its independence of everything else, and recall on published truth."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.training.data import chain
+from training.data.crawl.crawl import source_files
+from training.data.crawl.settings import SnapshotRecipe
+from training.data.crawl.warc import Record, read_warc
+from training.data.dedup import duplicates
+from training.data.dedup import sign as signatures
+from training.data.dedup.settings import DedupRecipe
+from training.data.extract.extract import _response
+from training.data.extract.html import extract_html
+from training.data.extract.responses import payload
+from training.data.extract.settings import ExtractRecipe
+from training.data.words.ngrams import jaccard, ngram_set, words
+from training.job import DataError, InputArtifact
+
+# Eleven words once the hyphen separates two; seven 5-grams each, six shared: similarity 6/8.
+LEFT = "Bake the well-risen loaf until its crust sounds hollow below"
+RIGHT = "Bake the well-risen loaf until its crust sounds hollow inside"
+
+
+def deduplicated(
+    root: Path, snapshots: dict[str, list[list[str]]], recipe: DedupRecipe, *, workers: int = 1
+) -> list[InputArtifact]:
+    """The deduplicated artifact of each snapshot, each made from itself and the earlier ones."""
+    filtered, signed, made = [], [], []
+    for name, files in snapshots.items():
+        settings = {"dedup": recipe}
+        filtered.append(chain.documents(root, name, files))
+        signed.append(
+            chain.run(root, "sign", "document_signatures", f"tiny@{name}", settings, [filtered[-1]], workers=workers)
+        )
+        inputs = [*filtered, *signed]
+        made.append(
+            chain.run(root, "dedup", "deduplicated_documents", f"tiny@{name}", settings, inputs, workers=workers)
+        )
+    return made
+
+
+def removed(item: InputArtifact) -> dict[str, str]:
+    """Id → duplicate_of of the removed documents."""
+    return {row["id"]: row["duplicate_of"] for row in chain.rows(item, "dropped")}
+
+
+@pytest.mark.parametrize(("min_similarity", "merged"), [(0.7, True), (0.75, True), (0.8, False)])
+def test_a_pair_of_similarity_three_quarters_merges_only_at_or_below_it(tmp_path, min_similarity, merged):
+    recipe = DedupRecipe(min_similarity=min_similarity, buckets=64, hashes_per_bucket=1)
+    (made,) = deduplicated(tmp_path, {"one": [[LEFT, RIGHT]]}, recipe)
+    dropped = chain.rows(made, "dropped")
+    assert bool(dropped) is merged
+    if merged:
+        assert dropped[0]["similarity"] == 0.75 and dropped[0]["reason"] == "near_duplicate"
+
+
+def edited(text: str, generator: random.Random, changes: int) -> str:
+    spelled = text.split()
+    for _ in range(changes):
+        spelled[generator.randrange(len(spelled))] = generator.choice("pqrstuvw") * 3
+    return " ".join(spelled)
+
+
+def random_corpus(seed: int) -> dict[str, list[list[str]]]:
+    """Three snapshots of two files: edited copies, exact copies, equal words in other dress, texts without a word."""
+    generator = random.Random(seed)
+    bases = [" ".join(generator.choices([f"w{i}" for i in range(50)], k=60)) for _ in range(6)]
+    snapshots = {}
+    for name in ("one", "two", "three"):
+        texts = [edited(generator.choice(bases), generator, generator.randrange(5)) for _ in range(20)]
+        texts += [generator.choice(bases), generator.choice(bases).upper() + "!", "", "?!", "short text"]
+        generator.shuffle(texts)
+        snapshots[name] = [texts[:12], texts[12:]]
+    return snapshots
+
+
+def removed_by_rule(snapshots: dict[str, list[list[str]]], recipe: DedupRecipe) -> dict[str, tuple[str, str]]:
+    """Id → (duplicate_of, reason), by comparing every document with every earlier one."""
+    seen: list[tuple[str, str, np.ndarray]] = []
+    expected = {}
+    for name, files in snapshots.items():
+        for number, texts in enumerate(files):
+            for place, text in enumerate(texts):
+                key = chain.document(name, f"file-{number}.warc.gz", 100 * place, text)["id"]
+                ngrams = ngram_set(text, recipe.ngram_words)
+                exact = [other for other, words, _ in seen if words == text]
+                equal = [other for other, _, theirs in seen if len(ngrams) and np.array_equal(theirs, ngrams)]
+                near = [other for other, _, theirs in seen if jaccard(theirs, ngrams) >= recipe.min_similarity]
+                if exact:
+                    expected[key] = exact[0], "exact_duplicate"
+                elif equal or near:
+                    expected[key] = (equal or near)[0], "near_duplicate"
+                seen.append((key, text, ngrams))
+    return expected
+
+
+@pytest.mark.parametrize(("seed", "compiled"), [(0, False), (1, False), (2, True), (3, True)])
+def test_removal_is_exactly_the_rule_written_out(tmp_path, monkeypatch, seed, compiled):
+    if compiled:
+        monkeypatch.setattr(signatures, "COMPILED_FROM_BYTES", 0)
+        monkeypatch.setattr(duplicates, "COMPARED_BYTES", 2000)  # several calls a bucket
+    recipe = DedupRecipe(buckets=64, hashes_per_bucket=1)  # a pair of similarity 0.7 is missed once in 10^33
+    snapshots = random_corpus(seed)
+    found = {}
+    for item in deduplicated(tmp_path, snapshots, recipe):
+        found |= {row["id"]: (row["duplicate_of"], row["reason"]) for row in chain.rows(item, "dropped")}
+    assert found == removed_by_rule(snapshots, recipe)
+    assert len(found) > 10
+
+
+def test_a_snapshot_does_not_change_when_a_newer_one_comes(tmp_path):
+    snapshots = random_corpus(9)
+    first_two = dict(list(snapshots.items())[:2])
+    before = [item.digest for item in deduplicated(tmp_path / "a", first_two, DedupRecipe())]
+    after = [item.digest for item in deduplicated(tmp_path / "b", snapshots, DedupRecipe())]
+    assert before == after[:2]
+
+
+@pytest.mark.parametrize("late", ["one", "two"])
+def test_a_late_older_snapshot_changes_only_newer_ones(tmp_path, late):
+    snapshots = random_corpus(9) | {"one": [file[:2] for file in random_corpus(9)["one"]]}
+    there = {name: files for name, files in snapshots.items() if name != late}
+    before = dict(zip(there, deduplicated(tmp_path / "a", there, DedupRecipe()), strict=True))
+    after = dict(zip(snapshots, deduplicated(tmp_path / "b", snapshots, DedupRecipe()), strict=True))
+    older = list(snapshots)[: list(snapshots).index(late)]
+    assert all(after[name].digest == before[name].digest for name in older)
+    for name in there.keys() - older:
+        assert removed(before[name]).keys() <= removed(after[name]).keys()
+        # What a newer one loses besides, it loses to the late one.
+        gone = removed(after[name]).keys() - removed(before[name]).keys()
+        assert {removed(after[name])[key].partition("/")[0] for key in gone} == {late}, name
+
+
+def test_how_documents_lie_in_files_and_how_many_work_changes_nothing(tmp_path):
+    texts = [text for file in random_corpus(5)["one"] for text in file]
+    rows = [chain.document("one", "web.warc.gz", place, text) for place, text in enumerate(texts)]
+    found = []
+    for number, cuts in enumerate(([0, 25], [0, 3, 4, 20, 25], [0, 0, 25])):
+        root = tmp_path / str(number)
+        source = chain.documents_of(root, "one", [rows[start:end] for start, end in pairwise(cuts)])
+        settings = {"dedup": DedupRecipe()}
+        signed = chain.run(root, "sign", "document_signatures", "tiny@one", settings, [source], workers=1 + number % 2)
+        made = chain.run(root, "dedup", "deduplicated_documents", "tiny@one", settings, [source, signed])
+        found.append((removed(made), [row["id"] for row in chain.rows(made)]))
+    assert found[0] == found[1] == found[2]
+
+
+def test_every_document_is_kept_or_dropped_with_its_reason_and_canonical(tmp_path):
+    snapshots = {"one": [[LEFT, "other words entirely", LEFT]], "two": [["other words entirely", LEFT.upper(), "new"]]}
+    one, two = deduplicated(tmp_path, snapshots, DedupRecipe())
+    record = two.record()
+    assert record["counts"] == {
+        "in": 3,
+        "kept": 1,
+        "dropped": {"exact_duplicate": 1, "near_duplicate": 1},
+        "quarantined": {},
+    }
+    assert [row["text"] for row in chain.rows(two)] == ["new"]
+    assert removed(two) == {
+        "two/file-0.warc.gz/000000000000": "one/file-0.warc.gz/000000000100",
+        "two/file-0.warc.gz/000000000100": "one/file-0.warc.gz/000000000000",
+    }
+    assert record["metrics"]["removed_cross_snapshot"] == 2 and record["metrics"]["largest_cluster"] == 2
+    assert one.record()["metrics"]["removed_exact"] == 1
+
+
+def test_a_page_repeated_in_an_earlier_snapshot_is_compared_once(tmp_path):
+    text = " ".join(f"w{i}" for i in range(30))
+    earlier = [f"{text}{'.' * i}" for i in range(300)]
+    recipe = DedupRecipe(min_similarity=0.99, buckets=20, hashes_per_bucket=1)  # all are compared, none is enough
+    _, made = deduplicated(tmp_path, {"one": [earlier], "two": [[text.replace("w15", "x")]]}, recipe)
+    lines = [json.loads(line) for line in Path(made.path, "metrics.jsonl").read_text().splitlines()]
+    compared = max(line["verified_pairs"] for line in lines if "verified_pairs" in line)
+    assert 0 < compared <= 20 and removed(made) == {}  # at most once for each bucket
+
+
+def test_only_files_with_candidates_are_opened(tmp_path, monkeypatch):
+    text = " ".join(f"w{i}" for i in range(30))
+    snapshots = {"one": [["quite another text"], [text]], "two": [[f"x {text}"]]}
+    opened = []
+    monkeypatch.setattr(duplicates, "_rows_of_file", spy(duplicates._rows_of_file, opened))
+    deduplicated(tmp_path, snapshots, DedupRecipe())
+    assert [path.name for path, _, column in opened if column == "text"] == ["00001.parquet", "00000.parquet"]
+
+
+def spy(function, calls):
+    def called(*arguments):
+        calls.append(arguments)
+        return function(*arguments)
+
+    return called
+
+
+def test_with_urls_a_page_seen_before_goes_whatever_it_says_now(tmp_path):
+    rows = [
+        [chain.document(name, "f", 0, f"news of {name}", url=url)]
+        for name, url in (
+            ("one", "http://www.example.test/page/"),
+            ("two", "https://example.test/page#top"),
+            ("three", None),
+        )
+    ]
+    recipe = DedupRecipe(urls=True)
+    sources, signed, made = [], [], []
+    for name, row in zip(("one", "two", "three"), rows, strict=True):
+        sources.append(chain.documents_of(tmp_path, name, [row]))
+        signed.append(
+            chain.run(tmp_path, "sign", "document_signatures", f"tiny@{name}", {"dedup": recipe}, [sources[-1]])
+        )
+        made.append(
+            chain.run(
+                tmp_path, "dedup", "deduplicated_documents", f"tiny@{name}", {"dedup": recipe}, [*sources, *signed]
+            )
+        )
+    assert [item.record()["counts"]["dropped"] for item in made] == [{}, {"duplicate_url": 1}, {}]
+    assert removed(made[1]) == {"two/f/000000000000": "one/f/000000000000"}
+
+
+def test_a_page_repeated_many_times_is_compared_once(tmp_path):
+    texts = [" ".join(f"w{i}" for i in range(30))] * 300
+    (made,) = deduplicated(tmp_path, {"one": [[f"{text}{'.' * i}" for i, text in enumerate(texts)]]}, DedupRecipe())
+    assert made.record()["metrics"]["removed_near"] == 299
+    assert set(removed(made).values()) == {"one/file-0.warc.gz/000000000000"}
+
+
+def test_losing_too_much_of_a_language_is_refused(tmp_path):
+    recipe = DedupRecipe(min_kept_fraction=0.5)
+    rows = [chain.document("one", "f", i, "always the same", language="de") for i in range(3)]
+    rows += [chain.document("one", "g", i, f"all of these {i} are of one kind {i}") for i in range(3)]
+    source = chain.documents_of(tmp_path, "one", [rows])
+    signed = chain.run(tmp_path, "sign", "document_signatures", "tiny@one", {"dedup": recipe}, [source])
+    made = chain.run(tmp_path, "dedup", "deduplicated_documents", "tiny@one", {"dedup": recipe}, [source, signed])
+    assert made.record()["notes"]["survival"] == {"web/de": {"in": 3, "kept": 1}, "web/en": {"in": 3, "kept": 3}}
+    (gate,) = [gate for gate in made.record()["gates"] if gate["name"] == "survival"]
+    assert not gate["passed"] and gate["evidence"]["below"] == {"web/de": pytest.approx(1 / 3, abs=1e-6)}
+
+
+def test_switched_off_everything_passes_and_the_record_says_so(tmp_path):
+    (made,) = deduplicated(tmp_path, {"one": [[LEFT, LEFT]]}, DedupRecipe(enabled=False))
+    assert len(chain.rows(made)) == 2 and not chain.rows(made, "dropped")
+    assert "off" in made.record()["notes"]["deduplication"]
+
+
+def test_documents_out_of_order_are_refused(tmp_path):
+    rows = [chain.document("one", "f", 5, "first text"), chain.document("one", "f", 4, "second text")]
+    source = chain.documents_of(tmp_path, "one", [rows])
+    signed = chain.run(tmp_path, "sign", "document_signatures", "tiny@one", {"dedup": DedupRecipe()}, [source])
+    with pytest.raises(DataError, match="must ascend"):
+        chain.run(tmp_path, "dedup", "deduplicated_documents", "tiny@one", {"dedup": DedupRecipe()}, [source, signed])
+
+
+def test_files_in_another_order_are_refused(tmp_path):
+    files = [[chain.document("one", name, 0, f"text of {name}")] for name in ("b", "a")]
+    source = chain.documents_of(tmp_path, "one", files)
+    signed = chain.run(tmp_path, "sign", "document_signatures", "tiny@one", {"dedup": DedupRecipe()}, [source])
+    with pytest.raises(DataError, match=r"00001\.parquet: document 'one/a/000000000000' comes after b at 0"):
+        chain.run(tmp_path, "dedup", "deduplicated_documents", "tiny@one", {"dedup": DedupRecipe()}, [source, signed])
+
+
+def test_the_order_in_which_a_recipe_names_its_files_changes_nothing(tmp_path):
+    texts = [text for file in random_corpus(4)["one"] for text in file if text]
+    paths = []
+    for name, some in (("a", texts[:10]), ("b", texts[10:15]), ("c", texts[15:])):
+        paths.append(tmp_path / f"{name}.jsonl")
+        paths[-1].write_text("".join(json.dumps({"text": text}) + "\n" for text in some))
+    digests = []
+    for number, order in enumerate((paths, paths[::-1], [paths[1], paths[2], paths[0]])):
+        snapshot = SnapshotRecipe(name="one", source="jsonl", paths=tuple(map(str, order)))
+        settings = {"snapshot": snapshot, "files": source_files(snapshot)}
+        root = tmp_path / str(number)
+        crawled = chain.run(root, "crawl", "crawl_archives", "tiny@one", settings)
+        extracted = chain.run(
+            root, "extract", "extracted_documents", "tiny@one", {"extract": ExtractRecipe()}, [crawled]
+        )
+        source = replace(extracted, asset="filtered_documents")  # as a filter without a rule would leave them
+        signed = chain.run(root, "sign", "document_signatures", "tiny@one", {"dedup": DedupRecipe()}, [source])
+        inputs = [source, signed]
+        made = chain.run(root, "dedup", "deduplicated_documents", "tiny@one", {"dedup": DedupRecipe()}, inputs)
+        digests.append(made.digest)
+    assert len(set(digests)) == 1 and removed(made)
+
+
+def test_a_snapshot_without_its_own_signatures_is_refused(tmp_path):
+    one = chain.documents(tmp_path, "one", [["text"]])
+    two = chain.documents(tmp_path, "two", [["text"]])
+    signed = chain.run(tmp_path, "sign", "document_signatures", "tiny@one", {"dedup": DedupRecipe()}, [one])
+    with pytest.raises(DataError, match="same snapshots"):
+        chain.run(tmp_path, "dedup", "deduplicated_documents", "tiny@two", {"dedup": DedupRecipe()}, [one, two, signed])
+
+
+def test_an_empty_snapshot_gives_empty_files(tmp_path):
+    (made,) = deduplicated(tmp_path, {"one": [[]]}, DedupRecipe())
+    assert made.record()["counts"]["in"] == 0 and chain.rows(made) == []
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("size", [100, 1000])
+def test_every_published_near_duplicate_is_found_and_nothing_else(tmp_path, size):
+    folder = Path(os.environ["PEDIGREE_DATA"], "dedup")
+    lines = gzip.decompress((folder / f"minhash_articles_{size}.train.gz").read_bytes()).decode().splitlines()
+    names, texts = zip(*(line.split(" ", 1) for line in lines), strict=True)
+    truth = {frozenset(line.split()) for line in (folder / f"minhash_articles_{size}.truth").read_text().splitlines()}
+    (made,) = deduplicated(tmp_path, {"one": [texts]}, DedupRecipe())
+    place = {
+        row["id"]: names[row["warc_offset"] // 100]
+        for folder in ("documents", "dropped")
+        for row in chain.rows(made, folder)
+    }
+    found = {frozenset((place[left], place[right])) for left, right in removed(made).items()}
+    assert found == {pair for pair in truth if pair}
+
+
+# Real pages: the manual of git as two releases of Debian have it. Options are described in several pages, and every
+# page ends in the same two lines.
+
+
+@cache
+def manual(snapshot: str) -> dict[str, str]:
+    """The text of the first short pages by URL."""
+    path = Path(os.environ["PEDIGREE_DATA"], "crawl", snapshot, "web-01-00000.warc.gz")
+    settings = ExtractRecipe(extractor="blocks")
+    texts: dict[str, str] = {}
+    for item in read_warc(path, max_content_bytes=100_000):
+        if isinstance(item, Record) and item.type == "response" and "git-docs.test/docs/git-" in item.target_uri:
+            response = _response(item)
+            if response.status == 200 and not item.is_cut and len(texts) < 24:
+                body = payload(response, max_bytes=100_000)
+                texts[item.target_uri] = extract_html(body, headers=response.headers, settings=settings).text
+    return texts
+
+
+def manual_deduplicated(root: Path, recipe: DedupRecipe, *snapshots: str) -> list[InputArtifact]:
+    """The deduplicated pages of each snapshot."""
+    sources, signed, made = [], [], []
+    for name in snapshots:
+        pages = enumerate(manual(name).items())
+        rows = [chain.document(name, "f", place, text, url=url) for place, (url, text) in pages]
+        sources.append(chain.documents_of(root, name, [rows]))
+        settings = {"dedup": recipe}
+        signed.append(chain.run(root, "sign", "document_signatures", f"tiny@{name}", settings, [sources[-1]]))
+        inputs = [*sources, *signed]
+        made.append(chain.run(root, "dedup", "deduplicated_documents", f"tiny@{name}", settings, inputs))
+    return made
+
+
+UNLIKE = 1.0  # no page is near enough to another to go
+
+
+@pytest.mark.data
+def test_of_real_pages_each_url_stays_once(tmp_path):
+    recipe = DedupRecipe(urls=True, min_similarity=UNLIKE)
+    first, second = manual_deduplicated(tmp_path, recipe, "snapshot-1", "snapshot-2")
+    again = [url for url in manual("snapshot-2") if url in manual("snapshot-1")]
+    dropped = chain.rows(second, "dropped")
+    assert [row["url"] for row in dropped] == again and len(again) > 10
+    assert {row["reason"] for row in dropped} == {"duplicate_url"} and not removed(first)
+    assert any(manual("snapshot-1")[url] != manual("snapshot-2")[url] for url in again)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(("unit", "mark"), [("line", "\n"), ("paragraph", "\n\n")])
+def test_of_real_pages_lines_and_paragraphs_that_are_everywhere_go_and_no_others(tmp_path, unit, mark):
+    recipe = DedupRecipe(min_similarity=UNLIKE, max_line_copies=6, line_unit=unit)
+    (made,) = manual_deduplicated(tmp_path, recipe, "snapshot-1")
+    pages = list(manual("snapshot-1").values())
+    copies = Counter(tuple(words(part)) for page in pages for part in page.split(mark))
+    copies[()] = 0  # what has no word is no line
+    expected = [[part for part in page.split(mark) if copies[tuple(words(part))] <= 6] for page in pages]
+    kept = [row["text"] for row in chain.rows(made)]
+    assert [" ".join(text.split()) for text in kept] == [" ".join(" ".join(parts).split()) for parts in expected]
+    assert copies[("part", "of", "the", "git", "1", "suite")] == len(pages)
+    assert sum(map(len, kept)) < sum(map(len, pages))
+
+
+@pytest.mark.data
+def test_of_real_pages_substrings_stay_where_they_stand_first(tmp_path):
+    length = 100
+    recipe = DedupRecipe(min_similarity=UNLIKE, min_substring_bytes=length)
+    (made,) = manual_deduplicated(tmp_path, recipe, "snapshot-1")
+    seen: set[bytes] = set()
+    expected = []
+    for page in manual("snapshot-1").values():
+        data = page.encode()
+        stays = bytearray(b"\x01" * len(data))
+        for start in range(len(data) - length + 1):
+            window = data[start : start + length]
+            if window in seen:
+                stays[start : start + length] = bytes(length)
+            seen.add(window)
+        left = bytes(byte for byte, kept in zip(data, stays, strict=True) if kept)
+        expected.append(b"".join(left.split()))
+    assert [b"".join(row["text"].encode().split()) for row in chain.rows(made)] == expected
+    assert made.record()["metrics"]["removed_substring_bytes"] > 1000

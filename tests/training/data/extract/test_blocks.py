@@ -1,0 +1,269 @@
+"""The block extractor: what it takes for main text, what it writes, and its kernels with and without the compiler."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from training.data.extract import blocks, markup
+from training.data.extract.html import extract_html, prose_characters
+from training.data.extract.settings import ExtractRecipe
+from training.data.words import native
+
+SETTINGS = ExtractRecipe(extractor="blocks")
+SENTENCES = "The dough rests in a bowl until it has doubled in size, which takes an hour. " * 3
+PROSE = f"<p>{SENTENCES}</p>"
+
+
+def page(body: str, head: str = "", attributes: str = "") -> bytes:
+    return f"<!doctype html><html {attributes}><head>{head}</head><body>{body}</body></html>".encode()
+
+
+OTHER = "<p>" + "Knead the flour with water and salt, then leave it alone until it is soft. " * 3 + "</p>"
+
+
+def text_of(body: str) -> str:
+    return extract_html(page(body), settings=SETTINGS).text
+
+
+def test_paragraphs_code_lists_and_tables_stay_readable():
+    text = text_of(
+        f"<h1>Bread</h1>{PROSE}<pre>def knead(dough):\n    return dough * 2\n</pre>"
+        f"<ul><li>flour</li><li>water<ul><li>warm</li></ul></li></ul>{PROSE}"
+        "<table><tr><th>loaf</th><th>minutes</th></tr><tr><td>rye</td><td>55</td></tr></table>"
+        "<p>one<br>two</p>"
+    )
+    assert text == (
+        f"Bread\n\n{SENTENCES.strip()}\n\ndef knead(dough):\n    return dough * 2\n\n• flour\n• water\n• warm\n\n"
+        f"{SENTENCES.strip()}\n\nloaf\tminutes\nrye\t55\n\none\ntwo"
+    )
+
+
+@pytest.mark.parametrize(
+    "boilerplate",
+    [
+        "<nav><p>%s</p></nav>",
+        "<div class='related-posts'><p>%s</p></div>",
+        "<div id=comments><p>%s</p></div>",
+        "<div class=pageFooter><p>%s</p></div>",
+        "<div role=navigation><p>%s</p></div>",
+        "<div class=navheader><table><tr><th>%s</th></tr><tr><td><a href=/>Prev</a></td></tr></table></div>",
+        "<div style='color: red; display: none'><p>%s</p></div>",
+        "<div hidden><p>%s</p></div>",
+        "<script>document.write('%s')</script>",
+        "<template><p>%s</p></template>",
+        "<!-- %s -->",
+        "<p><a href=/>%s</a></p>",
+        "<p>Read more: %s</p>",
+        "<p>&copy; 2024 A. Baker. %s</p>",
+        "<p>© 2024 A. Baker. %s</p>",
+        "<p>War der Artikel nützlich? %s</p>",
+    ],
+)
+def test_boilerplate_is_left_out_by_what_it_is_called_and_by_its_links(boilerplate: str):
+    text = text_of(f"<main>{PROSE * 3}{boilerplate % 'Ten more ways to bake, and why.'}{PROSE}</main>")
+    assert "Ten more ways" not in text
+    assert text.count("doubled in size") == 12
+
+
+def test_words_in_styles_and_in_ids_of_sections_name_nothing():
+    text = text_of(f"<p style='margin-bottom: 1em'>{SENTENCES}</p><section id=comments>{PROSE}</section>")
+    assert text.count("doubled in size") == 6
+
+
+def test_what_a_list_of_terms_says_before_the_first_sentence_stays_beside_its_terms():
+    terms = "<dl><dt>Release</dt><dd><p>3.9.2</p></dd><dt>Date</dt><dd><p>September 25</p></dd></dl>"
+    text = text_of(f"<h1>Bread</h1><p>by A. Baker</p>{terms}{PROSE}")
+    assert text.startswith("Bread\n\nRelease\n3.9.2\nDate\nSeptember 25\n\n")
+
+
+def test_text_that_is_shown_only_without_scripts_is_found_where_there_is_no_other():
+    hidden = f"<script type=text/template>{PROSE}</script><NoScript>{PROSE * 2}</noscript>"
+    assert text_of(f"<h2>Bread</h2><div>{hidden}</div>").count("doubled in size") == 6
+    assert text_of(f"<h2>Bread</h2><div>{OTHER}{hidden}</div>").count("doubled in size") == 0
+    assert text_of("<p>Too few words.</p><noscript>This page needs scripts, please allow them.</noscript>") == (
+        "Too few words."
+    )
+
+
+# Doubt
+
+
+def both(body: str) -> list[tuple[bool, bool, int, int]]:
+    """Of blocks alone, then with trafilatura behind it: is it doubtful, by the second, how much of either prose."""
+    names = ("blocks", "blocks_or_trafilatura")
+    made = [extract_html(page(body), settings=ExtractRecipe(extractor=name)) for name in names]
+    return [
+        (one.is_doubtful, one.is_second, one.text.count("doubled in size"), one.text.count("Knead")) for one in made
+    ]
+
+
+def test_a_page_of_which_names_take_out_most_prose_is_doubtful_and_trafilatura_is_asked():
+    body = f"<div class=text>{PROSE}</div>" + f"<div class=upnext>{OTHER}</div>" * 3
+    assert both(body) == [(True, False, 3, 0), (True, True, 3, 3)]  # which writes the same paragraph once
+
+
+@pytest.mark.parametrize("name", ["comments", "cookie-notice", "newsletter"])
+def test_what_is_surely_no_main_text_makes_no_doubt(name: str):
+    assert (
+        both(f"<div class=text>{PROSE * 2}</div>" + f"<div class={name}>{OTHER}</div>" * 3)
+        == [(False, False, 6, 0)] * 2
+    )
+
+
+@pytest.mark.parametrize(("comments", "is_doubtful"), [(4, False), (7, True)])
+def test_comments_make_a_doubt_where_they_are_nearly_all_there_is(comments: int, is_doubtful: bool):
+    body = f"<div class=text>{PROSE * 2}</div>" + f"<div id=comments>{OTHER}</div>" * comments
+    assert both(body) == [(is_doubtful, False, 6, 0)] * 2  # trafilatura knows them for comments too
+
+
+def test_of_a_doubtful_page_blocks_keep_what_trafilatura_adds_no_prose_to():
+    assert both(f"<div class=text><p>{SENTENCES[:77]}</p></div>") == [(True, False, 1, 0)] * 2
+    assert both(f"<p>{SENTENCES[:77]}</p>" + "<p><a href=/>Knead for an hour</a></p>" * 9) == [(True, False, 1, 0)] * 2
+
+
+def test_prose_is_what_is_long_and_has_sentences():
+    assert prose_characters(f"Bread\n{SENTENCES}\n{'flour ' * 20}\n生地を休ませる。") == len(SENTENCES)
+    assert prose_characters("生地を休ませる。" * 10) == 80
+
+
+def test_a_word_that_would_take_out_most_of_the_page_is_not_believed():
+    assert text_of(f"<div class=sidebar>{PROSE * 4}</div>").count("doubled in size") == 12
+
+
+def test_text_below_pictures_is_main_text_where_there_is_no_other():
+    figure = f"<figure><img src=a.png><figcaption>{SENTENCES}</figcaption></figure>"
+    assert text_of(f"<article>{figure * 5}</article>").count("doubled in size") == 15
+    assert text_of(f"<article>{PROSE * 9}{figure}</article>").count("doubled in size") == 27
+
+
+def test_end_tags_may_be_left_out_and_may_end_nothing():
+    text = text_of(f"<ul><li>flour<li>water</ul></div><p>{SENTENCES}<p>{SENTENCES}</i>")
+    assert text.split("\n\n") == ["• flour\n• water", SENTENCES.strip(), SENTENCES.strip()]
+
+
+def test_readings_above_signs_are_left_out():
+    assert "生地を休ませる" in text_of(f"{PROSE}<p><ruby>生地<rp>(<rt>きじ<rp>)</ruby>を休ませる。</p>")
+
+
+def test_entities_and_white_space_are_written_as_a_browser_shows_them():
+    assert text_of(f"{PROSE}<p>x &le;\n\t y&nbsp;z &amp;lt;</p>").endswith("x ≤ y\u00a0z &lt;")
+
+
+def test_title_language_and_date_are_what_the_page_says():
+    made = extract_html(
+        page(
+            PROSE,
+            "<title> Bread &amp; \n butter</title><meta name=date content=2019-01-01>"
+            "<meta content='2021-03-04T05:06:07Z' property='article:published_time'>",
+            'lang="en-GB"',
+        ),
+        settings=SETTINGS,
+    )
+    assert (made.title, made.language, made.date) == ("Bread & butter", "en", "2021-03-04")
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
+def test_every_charset_gives_the_same_text(charset: str):
+    body = f"<p>Der Teig für die Brötchen ruht über Nacht. {SENTENCES}</p>"
+    made = extract_html(page(body).decode().encode(charset), settings=SETTINGS)
+    assert made.text.startswith("Der Teig für die Brötchen ruht über Nacht.")
+
+
+@pytest.mark.parametrize(
+    ("html", "reason"),
+    [
+        (b"<div>" * 1001 + b"words", "too_deep"),
+        (b"<svg>" + b"<div>" * 1500, "too_deep"),
+        (b"<p>" * 3000 + PROSE.encode(), ""),
+        (page("<nav><a href=/>Home</a></nav>"), "no_main_text"),
+        (page("<p>Too few words.</p>"), "too_short"),
+        (b"<", "too_short"),
+        (b"</", "too_short"),
+        (b"<!--", "no_main_text"),
+        (b"<a href='", "no_main_text"),
+        (b"<title>", "no_main_text"),
+        (b"<p>\xff\xfe\x00" + PROSE.encode(), ""),
+    ],
+)
+def test_every_refused_page_has_its_reason(html: bytes, reason: str):
+    assert extract_html(html, settings=SETTINGS).reason == reason
+
+
+# Kernels
+
+KERNELS = [
+    (module, name)
+    for module in (markup, blocks)
+    for name, value in vars(module).items()
+    if hasattr(value, "py_func") and value.py_func.__module__ == module.__name__
+]
+
+
+def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in KERNELS:
+        plain = vars(module)[name].py_func
+        for user in (markup, blocks):
+            if name in vars(user):
+                monkeypatch.setattr(user, name, plain)
+
+
+def found(html: bytes) -> tuple[list[Any], str]:
+    scanned = blocks.scan_page(html, max_depth=1000)
+    arrays = [getattr(scanned, name).tolist() for name in ("tag", "parent", "signs", "last", "start", "end", "node")]
+    made = blocks.analyse(scanned)
+    sums = [made.num_kept, made.num_prose_kept, made.num_prose_missed, made.num_prose_commented]
+    return [*arrays, scanned.block.tolist(), scanned.spans.tolist(), scanned.title, sums], blocks.main_text(
+        scanned, made
+    )
+
+
+HOSTILE = [
+    page(f"<h1>Bread</h1>{PROSE}<ul><li>a<li>b</ul><table><tr><td>1<td>2<tr><td>3</table><pre> x\n y</pre>{PROSE}"),
+    page(f"<div class=text>{PROSE}</div><div class=upnext>{PROSE}</div><footer>{PROSE}</footer><p> &copy; 1999. x"),
+    page(f"<article class='main-content'><header>x</header>{PROSE}<figure>{PROSE}</figure></article><aside>{PROSE}"),
+    b"<div class='a b&#9; C-d' ID=x1 hidden=hidden/>&nbsp;&#160;&bogus; </div ><!-->--!><p/>a<br/>b<?x><!y><a-b>c</a>",
+    "<p>日本語、です。！".encode() + b"\xff\xc2\xa0\xe3\x80" + b"<script><!--</script><textarea></textare",
+    b"<table><tr><td><table><td><li></tr></table><dl><dt>a<dd>b<dt>c</dl><select><option>1<option>2</select>x",
+    bytes(range(256)) * 3,
+    b"<",
+    b"",
+]
+
+
+def test_kernels_give_the_same_without_the_compiler(monkeypatch: pytest.MonkeyPatch):
+    compiled = [found(html) for html in HOSTILE]
+    without_compiler(monkeypatch)
+    assert [found(html) for html in HOSTILE] == compiled
+    assert len(KERNELS) > 20
+
+
+def test_kernels_work_where_no_cache_folder_can_be_written(monkeypatch: pytest.MonkeyPatch):
+    def njit(*, cache: bool = False, nogil: bool) -> Any:
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return lambda function: ("compiled", function)
+
+    def kernel() -> int:
+        return 1
+
+    monkeypatch.setattr(native._compiler(), "njit", njit)
+    said, function = native.native(kernel).compiled
+    assert said == "compiled" and function.__code__ is kernel.__code__
+
+
+def test_the_compiler_is_not_imported_before_a_kernel_is_called():
+    import subprocess
+
+    code = (
+        "import sys\n"
+        "from training.data.dedup import duplicates, minhash, substrings\n"
+        "from training.data.exams import gram_loops\n"
+        "from training.data.extract import blocks, extract\n"
+        "from training.data.filter import score\n"
+        "from training.data.words import hashes, lid\n"
+        "assert 'numba' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,180 @@
+"""What a page states of its use, and lists of what must not be used."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import pytest
+
+from tests.training.data.real import real_page
+from training.data.extract.html import extract_html
+from training.data.extract.list_check import problem_of
+from training.data.extract.responses import parse_response
+from training.data.extract.settings import ExtractRecipe
+from training.data.extract.terms import Terms, parse_list, read_lists, terms_of
+
+PROSE = "<p>" + "The dough rests in a bowl until it has doubled in size, which takes an hour. " * 3 + "</p>"
+
+
+EXTRACTORS = get_args(get_type_hints(ExtractRecipe)["extractor"])
+
+
+@pytest.mark.parametrize("extractor", EXTRACTORS)
+def test_terms_are_read_from_headers_and_page(extractor: str):
+    head = (
+        '<meta name="Robots" content="NoIndex, max-snippet:-1"><meta name=tdm-reservation content=1>'
+        '<meta name="tdm-policy" content="https://a.test/p.json"><link rel="license" href="https://a.test/licence">'
+    )
+    made = extract_html(
+        f"<html><head>{head}</head><body>{PROSE}</body></html>".encode(),
+        headers={"content-type": "text/html", "x-robots-tag": "noai, gptbot: noindex, nofollow"},
+        settings=ExtractRecipe(extractor=extractor),
+    )
+    assert made.terms == Terms(
+        robots="gptbot:nofollow,gptbot:noindex,max-snippet,noai,noindex",
+        tdm_reservation="1 https://a.test/p.json",
+        licence="https://a.test/licence",
+    )
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("extractor", EXTRACTORS)
+def test_terms_that_real_pages_state_are_read_and_can_be_refused(extractor: str):
+    crawl = "warc/dolma/sample-0000.warc.gz"
+    pages = {
+        "licence": real_page(crawl, "https://soldaini.net/"),
+        "robots": real_page(crawl, "https://amyxzhang.wordpress.com/"),
+        "rights": real_page(
+            "crawl/snapshot-1/web-06-00000.warc.gz", "http://live-manual.test/manual/live-manual/index.en.html"
+        ),
+    }
+    made = {
+        name: extract_html(body, headers=headers, settings=ExtractRecipe(extractor=extractor))
+        for name, (body, headers) in pages.items()
+    }
+    assert made["licence"].terms.licence == "http://creativecommons.org/licenses/by/4.0/?ref=chooser-v1"
+    assert made["robots"].terms.robots == "max-image-preview"
+    assert made["rights"].terms.licence.startswith("Copyright: Copyright (C) 2006-2015 Live Systems Project")
+    settings = ExtractRecipe(licences=("creativecommons.org/licenses/by",))
+    refused = {name: one.terms.refusal(settings) for name, one in made.items()}
+    assert refused == {"licence": "", "robots": "licence", "rights": "licence"}
+
+
+def test_every_line_of_the_robots_header_counts():
+    response = parse_response(b"HTTP/1.1 200 OK\r\nX-Robots-Tag: noai\r\nA: b\r\nx-robots-tag: bot: none\r\n\r\n")
+    assert terms_of(response.headers).robots == "bot:none,noai"
+
+
+@pytest.mark.parametrize(
+    ("headers", "statements", "text", "licence"),
+    [
+        ({"link": '<https://a.test/l>; rel="license"'}, [], "", "https://a.test/l"),
+        ({"link": '<https://a.test/l>; rel="next"'}, [], "", ""),
+        ({}, [{"rel": "license noopener", "href": "/terms"}], "", "/terms"),
+        ({}, [{"name": "dc.rights", "content": "all\n rights"}], "", "all rights"),
+        ({}, [], "see https://creativecommons.org/licenses/by-sa/4.0/deed.de", "https://creativecommons.org/licenses/by-sa/4.0"),
+        ({}, [], "creativecommons.org/about", ""),
+    ],
+)  # fmt: skip
+def test_licence_statements(headers: dict, statements: list, text: str, licence: str):
+    assert terms_of(headers, statements, text).licence == licence
+
+
+@pytest.mark.parametrize(
+    ("settings", "terms", "reason"),
+    [
+        ({"refused_robots": ("noai",)}, {"robots": "noai,noindex"}, "robots"),
+        ({"refused_robots": ("noai",)}, {"robots": "noaifriend"}, ""),
+        ({"refuse_reserved": True}, {"tdm_reservation": "1 /policy"}, "tdm_reserved"),
+        ({"refuse_reserved": True}, {"tdm_reservation": "0"}, ""),
+        ({"licences": ("creativecommons.org/licenses/by",)}, {"licence": ""}, "licence"),
+        ({"licences": ("creativecommons.org",)}, {"licence": "https://CreativeCommons.org/x"}, ""),
+        ({}, {"robots": "noai", "tdm_reservation": "1"}, ""),
+    ],
+)
+def test_a_recipe_refuses_what_it_says(settings: dict, terms: dict, reason: str):
+    assert Terms(**terms).refusal(ExtractRecipe(**settings)) == reason
+
+
+LIST = parse_list(
+    [
+        "# withdrawn",
+        "Bad.test\tCourt order 12",
+        "http://www.a.test/private/",
+        "https://b.test/page?id=1#top",
+        "s/a.warc.gz/000000000012\tprivacy",
+        "",
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("url", "document", "reason"),
+    [
+        ("https://sub.bad.test/x", "", "court_order_12"),
+        ("https://notbad.test/x", "", None),
+        ("http://A.test/private/deep/page.html", "", ""),
+        ("http://a.test/privately", "", None),
+        ("http://b.test/page?id=1", "", ""),
+        ("http://b.test/page?id=10", "", None),
+        ("http://c.test/", "s/a.warc.gz/000000000012", "privacy"),
+        ("http://[broken", "", None),
+        ("", "", None),
+    ],
+)
+def test_lists_find_domains_addresses_folders_and_ids(url: str, document: str, reason: str | None):
+    assert LIST.find(url, document) == reason
+
+
+def test_several_lists_are_one(tmp_path: Path):
+    (tmp_path / "one.txt").write_text("bad.test\tfirst\n", "utf-8")
+    (tmp_path / "two.txt.gz").write_bytes(gzip.compress(b"bad.test\tsecond\nworse.test\n"))
+    both = read_lists((str(tmp_path / "one.txt"), str(tmp_path / "two.txt.gz")))
+    assert both.domains == {"bad.test": "first", "worse.test": ""}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "example.org",
+        "WWW.Example.org.",
+        ".xyz",
+        "bücher.example",
+        "xn--bcher-kva.example",
+        "a.example/",
+        "https://a.example/b?c=d#e",
+        "http://a.example:8080/b",
+        "192.0.2.7",
+        "http://[2001:db8::1]/x",
+        "s/a.warc.gz/000000000000",
+        "intranet/x",
+    ],
+)
+def test_what_can_meet_a_page_may_stand_in_a_list(line: str):
+    assert problem_of(line) == ""
+    entries = parse_list([line])
+    url = line if "://" in line else f"http://{line.strip('.')}" if line != ".xyz" else "http://a.xyz/"
+    assert entries.find(url, line) is not None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nonsense",
+        "a.example:80",
+        "*.a.example",
+        "{}",
+        "a b",
+        "http://",
+        "https:///x",
+        "/x/",
+        "ftp://a.example/",
+        "a..example",
+        "<a.example>",
+        "!",
+    ],
+)
+def test_what_can_meet_no_page_is_refused(line: str):
+    assert problem_of(line)

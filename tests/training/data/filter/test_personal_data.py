@@ -1,0 +1,228 @@
+import random
+from collections import Counter
+
+import pytest
+
+from tests.training.data.planted import planted
+from training.data.filter import personal_data
+from training.data.filter.personal_data import PLACEHOLDERS, iban_holds, luhn_holds, redact, verhoeff_holds
+
+KINDS = tuple(PLACEHOLDERS)
+
+PLANTED = {
+    "email": (
+        "john.smith@gmail.com",
+        "a_b+c@mail.co.uk",
+        "x.y@uni-koeln.de",
+        "jane [at] host [dot] org",
+        "jane(at)host.org",
+        "O.Brien-2@sub.host.example",
+    ),
+    "phone": (
+        "+44 20 7946 0958",
+        "+49 (0)30 1234567",
+        "(212) 555-0187",
+        "212-555-0187",
+        "212.555.0187",
+        "+1-202-555-0143",
+        "+33 1 23 45 67 89",
+        "+4915112345678",
+        "1-800-555-0199",
+        "0044 20 7946 0958",
+        "+44 (0) 1632 960 983",
+    ),
+    "ip": ("84.23.17.201", "91.198.174.192", "2a00:1450:4001:81b::200e", "151.101.1.140"),
+    "card": (
+        "4111 1111 1111 1111",
+        "4111-1111-1111-1111",
+        "4111111111111111",
+        "5500 0000 0000 0004",
+        "3782 822463 10005",
+        "6011111111111117",
+    ),
+    "iban": (
+        "DE89 3704 0044 0532 0130 00",
+        "DE89370400440532013000",
+        "GB29 NWBK 6016 1331 9268 19",
+        "FR14 2004 1010 0505 0001 3M02 606",
+        "NL91ABNA0417164300",
+    ),
+    "national_id": (  # published examples of Spain, Italy, France, Finland, Belgium, Brazil
+        *("12345678Z", "X1234567L", "RSSMRA85T10A562S", "2 55 08 14 168 025 38", "255081416802538", "131052-308T"),
+        *("85.07.30-033.28", "111.444.777-35", "529.982.247-25"),
+    ),
+    "api_key": (
+        "AKIAIOSFODNN7EXAMPLE",
+        "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+        "sk_live_4eC39HqLyjWDarjtT1zdp7dc",
+        "xoxb-123456789012-abcdefGHIJ",
+        "AIzaSyDaGmWKa4JsXZ-HjGw7ISLn_3namBGewQe",
+        "sk-proj-abcDEF123456789012345",
+        "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7\nabcd\n-----END RSA PRIVATE KEY-----",
+    ),
+}
+
+NAMED = {
+    "phone": (
+        "Tel.: 030 1234567",
+        "call 020 7946 0958",
+        "Phone: 0171/1234567",
+        "Fax 089 / 636-48018",
+        "call us at 555-0134",
+    ),
+    "api_key": (
+        "api_key = 'a8f5f167f44f4964e6c998dee827110c'",
+        "token=9f86d081884c7d659a2feaa0c55ad015",
+        "password: hX93kdLw02mmZq81",
+        "postgres://bob:hunter22@db.host.example/x",
+    ),
+    "ip": ("from 8.8.8.8", "http://8.8.4.4/"),
+    "national_id": (
+        *("SSN 078-05-1120", "PESEL: 44051401359", "Steuer-ID 86095742719", "BSN 111222333"),
+        *("personnummer 811228-9874", "Aadhaar number: 2341 2341 2346"),
+    ),
+}
+
+HARD_NEGATIVES = (
+    "version 1.2.3.4",
+    "OpenSSL v1.0.2.10",
+    "kernel 2.6.32.5",
+    "git 2.20.1.155.g426c96fcdb",
+    "ISBN 978-3-16-148410-0",
+    "ISBN 0-306-40615-2",
+    "2024-01-15 10:30:00",
+    "01.02.2024",
+    "call 2024-01-15",
+    "2013-05-06 10:11:12 +0200",
+    "192.168.1.10",
+    "10.0.0.1",
+    "127.0.0.1",
+    "224.0.0.251",
+    "203.0.113.7",
+    "2001:db8::1",
+    "2001:db00::/32",
+    "sha256 e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    "commit 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b",
+    "Section 4.3.2.1",
+    "1.3.6.1.4.1.311",
+    "12:34:56:78:9a:bc",
+    "std::vector",
+    "4111 1111 1111 1112",
+    "1234 5678 9012 3456",
+    "DE89 3704 0044 0532 0130 01",
+    "logo@2x.png",
+    "getty@tty1.service",
+    "git@github.com:foo/bar.git",
+    "https://user@host.example.org/path",
+    "https://user:pass@example.org/",
+    "@@ -1,3 +10,7 @@",
+    "3.14159265358979",
+    "Chrome/91.0.4472.124",
+    "Firefox/3.6.10.1",
+    "token = your_token_goes_here",
+    "password_reset_token_generator",
+    "10 20 30 40 50 60",
+    "2^64 = 18446744073709551616",
+    "EAN 4006381333931",
+    "uuid 123e4567-e89b-12d3-a456-426614174000",
+    "lat +51.5074, long -0.1278",
+    "UTC+01:00",
+    "12345678A",  # check digits that do not hold
+    "RSSMRA85T10A562T",
+    "131052-308U",
+    "85.07.30-033.29",
+    "111.444.777-36",
+    "PESEL 44051401358",
+    "Steuer-ID 86095742718",
+    "BSN 111222334",
+    "personnummer 811228-9875",
+    "Aadhaar number: 2341 2341 2347",
+    "SSN 000-05-1120",
+    "078-05-1120",  # nothing says what it is
+    "44051401359",
+)
+
+
+@pytest.mark.parametrize(("kind", "value"), [(kind, value) for kind, values in PLANTED.items() for value in values])
+def test_personal_data_is_replaced_by_its_type_and_nothing_else_is(kind, value):
+    assert redact(f"Ask for {value}, or not.", KINDS) == (f"Ask for {PLACEHOLDERS[kind]}, or not.", {kind: 1})
+
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in NAMED.items() for text in texts])
+def test_what_is_ambiguous_alone_is_found_by_the_word_before_it(kind, text):
+    redacted, counts = redact(f"Please {text} soon", KINDS)
+    assert counts == {kind: 1} and PLACEHOLDERS[kind] in redacted
+
+
+@pytest.mark.parametrize("text", HARD_NEGATIVES)
+def test_versions_hashes_isbns_and_dates_stay(text):
+    assert redact(f"See {text} for more", KINDS) == (f"See {text} for more", {})
+
+
+def test_verhoeffs_digit_finds_every_wrong_digit_and_every_swap():
+    assert verhoeff_holds("2363") and verhoeff_holds("123451")
+    for place in range(4):
+        changed = [f"{'2363'[:place]}{digit}{'2363'[place + 1 :]}" for digit in "0123456789"]
+        assert sum(map(verhoeff_holds, changed)) == 1
+    assert not any(map(verhoeff_holds, ("3263", "2633", "2336")))
+
+
+def test_recall_and_precision_of_every_type_on_what_was_planted():
+    number, found, others = Counter(), Counter(), Counter()
+    for kind, text, value in planted(400):
+        redacted, counts = redact(text, KINDS)
+        if kind:
+            number[kind] += 1
+            right = counts.get(kind, 0) >= 1 and value not in redacted
+            found[kind] += right
+            others.update(Counter(counts) - Counter({kind: right}))
+        else:
+            others.update(counts)
+    assert set(number) == set(KINDS) and min(number.values()) >= 400
+    recall = {kind: found[kind] / number[kind] for kind in KINDS}
+    precision = {kind: found[kind] / (found[kind] + others[kind]) for kind in KINDS}
+    assert min(recall.values()) >= 0.99, recall
+    assert min(precision.values()) >= 0.95, precision
+
+
+def test_only_the_kinds_asked_for_are_replaced():
+    text = "Write to a.b@c.example or call +44 20 7946 0958."
+    assert redact(text, ("phone",)) == ("Write to a.b@c.example or call <PHONE>.", {"phone": 1})
+    assert redact(text, ()) == (text, {})
+
+
+def test_redacting_twice_changes_nothing_more():
+    text = ";\n".join(value for values in (*PLANTED.values(), *NAMED.values()) for value in values)
+    once, counts = redact(text, KINDS)
+    assert sum(counts.values()) == sum(map(len, (*PLANTED.values(), *NAMED.values())))
+    assert redact(once, KINDS) == (once, {})
+
+
+def test_check_digits():
+    assert luhn_holds("79927398713") and not luhn_holds("79927398710")
+    assert iban_holds("GB82WEST12345698765432") and not iban_holds("GB82WEST12345698765433")
+    assert not iban_holds("GB82WEST1234569876543")
+
+
+def test_patterns_of_numbers_are_tried_only_near_digits_and_find_the_same():
+    rng = random.Random(3)
+    signs = "0123456789" * 2 + " +().-/\u00a0,a\n"
+    texts = ["".join(rng.choice(signs) for _ in range(rng.randint(5, 80))) for _ in range(4000)]
+    texts += [rng.choice(["call ", "tel: ", "ip ", "SSN "]) + text for text in texts]
+    near = [
+        (personal_data._CARD, personal_data._is_card),
+        (personal_data._IPV4, personal_data._is_public_ipv4),
+        (personal_data._INTERNATIONAL, personal_data._is_international_phone),
+        (personal_data._NORTH_AMERICAN, personal_data._is_north_american_phone),
+        (personal_data._ANY_NUMBER, personal_data._is_named_phone),
+        (personal_data._NAMED_NATIONAL, personal_data._is_named_national),
+    ]
+    number = 0
+    for pattern, is_meant in near:
+        everywhere, near_digits = (
+            make(pattern, is_meant) for make in (personal_data._finding, personal_data._finding_numbers)
+        )
+        for text in texts:
+            assert list(near_digits(text)) == list(everywhere(text)), (pattern.pattern, text)
+            number += len(list(everywhere(text)))
+    assert number > 300

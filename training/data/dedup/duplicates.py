@@ -1,0 +1,415 @@
+"""Which documents of a snapshot repeat an earlier one: by URL, by text, by set of n-grams, by verified similarity.
+
+Documents are numbered in order (snapshots in the recipe's order, then file, then row); the last snapshot is the own one
+and alone is judged. Earlier snapshots are read as arrays of signatures, a file at a time, of which only those rows stay
+in memory that share a key with an own document. Texts are opened for candidates alone: documents that share a MinHash
+key. Memory is then the own snapshot's arrays and what repeats, not what came before.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from training.data.dedup import sign as signatures
+from training.data.dedup.settings import DedupRecipe
+from training.data.documents import open_documents, utf8_of
+from training.data.words.ngrams import Hashes, jaccard, ngram_set
+from training.job import Work
+
+log = logging.getLogger(__name__)
+
+Orders = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+KEPT, URL, EXACT, NEAR = range(4)
+REASONS = ("", "duplicate_url", "exact_duplicate", "near_duplicate")
+# Bytes of n-gram sets that one call compares; their pages are then handed back, so that memory does not grow with them.
+COMPARED_BYTES = 64_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:  # no slots: cached_property keeps its value in the instance
+    """The document and signature files of all snapshots in order, the own snapshot's last."""
+
+    document_files: tuple[Path, ...]
+    signature_files: tuple[Path, ...]
+    num_own_files: int
+
+    @cached_property
+    def file_starts(self) -> Orders:
+        """Order number of each file's first document, and the total at the end."""
+        sizes = [signatures.num_documents(path) for path in self.signature_files]
+        return np.concatenate([[0], np.cumsum(np.array(sizes, np.int64))]).astype(np.int64)
+
+    @property
+    def first_own_file(self) -> int:
+        """Number of the own snapshot's first file."""
+        return len(self.document_files) - self.num_own_files
+
+    @property
+    def own_start(self) -> int:
+        """Order number of the own snapshot's first document."""
+        return int(self.file_starts[self.first_own_file])
+
+    @property
+    def num_own(self) -> int:
+        """Number of documents of the own snapshot."""
+        return len(self) - self.own_start
+
+    def __len__(self) -> int:
+        return int(self.file_starts[-1])
+
+    def own(self, name: str, bucket: int | None = None) -> npt.NDArray[Any]:
+        """One array of the own snapshot's signatures, [own documents, …]."""
+        parts = [signatures.load(path, name, bucket) for path in self.signature_files[self.first_own_file :]]
+        return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+
+    def earlier(self, name: str, bucket: int | None = None) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """(order number of the first row, array) of each file of the earlier snapshots."""
+        for number, path in enumerate(self.signature_files[: self.first_own_file]):
+            yield int(self.file_starts[number]), signatures.load(path, name, bucket)
+
+    def rows(self, orders: Orders, column: str) -> Iterator[pa.StringArray]:
+        """One column of the documents `orders` (ascending), row group by row group; other files stay closed."""
+        for path, start, end in zip(self.document_files, self.file_starts, self.file_starts[1:], strict=False):
+            wanted = orders[slice(*np.searchsorted(orders, (start, end)))] - start
+            if len(wanted):
+                yield from _rows_of_file(path, wanted, column)
+
+
+def _rows_of_file(path: Path, wanted: Orders, column: str) -> Iterator[pa.StringArray]:
+    with open_documents(path) as parquet:
+        first = 0
+        for group in range(parquet.num_row_groups):
+            last = first + parquet.metadata.row_group(group).num_rows
+            places = wanted[slice(*np.searchsorted(wanted, (first, last)))] - first
+            first = last
+            if len(places):
+                values = parquet.read_row_group(group, columns=[column], use_threads=False).column(0)
+                yield values.combine_chunks().take(pa.array(places))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdicts:
+    """What the rule says of each own document: `reason` (0 keeps it), the order number it repeats, the similarity."""
+
+    reason: npt.NDArray[np.uint8]
+    of: Orders
+    similarity: npt.NDArray[np.float32]
+
+    @staticmethod
+    def keep_all(number: int) -> Verdicts:
+        """Nothing removed."""
+        return Verdicts(
+            reason=np.zeros(number, np.uint8), of=np.full(number, -1, np.int64), similarity=np.zeros(number, np.float32)
+        )
+
+    def remove(self, rows: Orders, reason: int, of: Orders, similarity: Any = 1.0) -> None:
+        """Enter one reason for some own documents, by row."""
+        self.reason[rows], self.of[rows], self.similarity[rows] = reason, of, similarity
+
+
+def find_duplicates(corpus: Corpus, recipe: DedupRecipe, work: Work) -> Verdicts:
+    """For every document of this snapshot, whether it is removed, why, and which document it repeats.
+
+    A document that several reasons remove carries the first of: URL, text, n-grams, similarity.
+    """
+    verdicts = Verdicts.keep_all(corpus.num_own)
+    own_orders = np.arange(corpus.own_start, len(corpus))
+    first_set = _first_with_equal(corpus, "ngrams")
+    askers = np.flatnonzero((first_set == own_orders) & (corpus.own("count") > 0))
+    _enter_near(verdicts, corpus, recipe, askers, work)
+    # The strongest reason is entered last.
+    for reason, first in ((NEAR, first_set), (EXACT, _first_with_equal(corpus, "text"))):
+        rows = np.flatnonzero(first < own_orders)
+        verdicts.remove(rows, reason, first[rows])
+    if recipe.urls:
+        first = _first_with_equal(corpus, "url")
+        rows = np.flatnonzero(first < own_orders)
+        verdicts.remove(rows, URL, first[rows])
+    return verdicts
+
+
+def _first_with_equal(corpus: Corpus, name: str) -> Orders:
+    """For each own document the smallest order number of a document with an equal key; zeros equal nothing."""
+    own = corpus.own(name).reshape(-1, 2)
+    first = np.arange(corpus.own_start, len(corpus))
+    asking = np.flatnonzero(own.any(axis=1))
+    keys, orders = join(own[asking, 0], first[asking], corpus.earlier(name), lambda keys: keys[:, 0])
+    members, _ = shared(keys, orders)
+    if not len(members):
+        return first
+    pairs = _rows_at(corpus, members, own, name)
+    by = np.lexsort((members, pairs[:, 1], pairs[:, 0]))
+    members, pairs = members[by], pairs[by]
+    begins = np.concatenate([[True], (pairs[1:] != pairs[:-1]).any(axis=1)])
+    least = members[begins][np.cumsum(begins) - 1]
+    mine = members >= corpus.own_start
+    first[members[mine] - corpus.own_start] = least[mine]
+    return first
+
+
+def _rows_at(corpus: Corpus, orders: Orders, own: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+    """The rows of a signature array for some documents in any order."""
+    rows = np.empty((len(orders), *own.shape[1:]), own.dtype)
+    mine = orders >= corpus.own_start
+    rows[mine] = own[orders[mine] - corpus.own_start]
+    if not mine.all():
+        for start, chunk in corpus.earlier(name):
+            here = (orders >= start) & (orders < min(start + len(chunk), corpus.own_start))
+            rows[here] = chunk[orders[here] - start]
+    return rows
+
+
+def join(
+    own_keys: Hashes,
+    own_orders: Orders,
+    earlier: Iterator[tuple[int, npt.NDArray[Any]]],
+    key_of: Callable[[npt.NDArray[Any]], Hashes] = lambda keys: keys,
+) -> tuple[Hashes, Orders]:
+    """Keys and order numbers of the own documents and of those earlier ones that have an own document's key."""
+    keys, orders = [own_keys], [own_orders]
+    search = None  # made for the first earlier file: a corpus of one snapshot needs none
+    for start, rows in earlier if len(own_keys) else ():
+        search = search or _search(own_keys)
+        chunk = key_of(rows)
+        hits = search(chunk)
+        keys.append(chunk[hits])
+        orders.append(hits + start)
+    return (np.concatenate(keys), np.concatenate(orders)) if len(keys) > 1 else (own_keys, own_orders)
+
+
+def _search(wanted: Hashes) -> Callable[[Hashes], Orders]:
+    """A function that finds the places of the wanted keys in an array of keys."""
+    ordered = np.sort(wanted)
+    # A table of one byte for a value of the keys' highest bits, at least eight for each wanted key, sends most of the
+    # others away without a search.
+    bits = max(10, int(len(wanted) * 8).bit_length())
+    shift = np.uint64(64 - bits)
+    present = np.zeros(1 << bits, np.bool_)
+    present[wanted >> shift] = True
+
+    def places(keys: Hashes) -> Orders:
+        maybe = np.flatnonzero(present[keys >> shift])
+        place = np.searchsorted(ordered, keys[maybe])
+        place[place == len(ordered)] = 0
+        return maybe[ordered[place] == keys[maybe]]
+
+    return places
+
+
+def shared(keys: Hashes, orders: Orders) -> tuple[Orders, Flags]:
+    """The documents that share their key with another one, key by key and ascending, and where each key begins."""
+    by = np.argsort(keys)
+    ordered = keys[by]
+    same = ordered[1:] == ordered[:-1]
+    in_run = np.zeros(len(keys), np.bool_)
+    in_run[1:] |= same
+    in_run[:-1] |= same
+    members, run_keys = orders[by[in_run]], ordered[in_run]
+    del by, ordered
+    by = np.lexsort((members, run_keys))  # the first sort leaves equal keys in any order
+    members, run_keys = members[by], run_keys[by]
+    begins = np.ones(len(members), np.bool_)
+    begins[1:] = run_keys[1:] != run_keys[:-1]
+    return members, begins
+
+
+# Near-duplicates
+
+
+def _enter_near(verdicts: Verdicts, corpus: Corpus, recipe: DedupRecipe, askers: Orders, work: Work) -> None:
+    """The first verified near-duplicate of each asking own document (by row) that has one.
+
+    Of documents with equal sets of n-grams only the first asks and is asked: a page repeated a million times is one
+    document here, and what is similar to one of them is similar to all.
+    """
+    runs = [_candidates(corpus, bucket, askers) for bucket in range(recipe.buckets)]
+    runs = _only_first_of_equal_sets(corpus, runs)
+    opened = np.unique(np.concatenate([np.empty(0, np.int64), *(members for members, _ in runs)]))
+    with NgramStore(work.scratch / "ngrams.bin", corpus, opened, recipe.ngram_words) as store:
+        best, similarity, tried = _compare(corpus, runs, opened, store, recipe.min_similarity, work)
+    rows = np.flatnonzero(best != np.arange(len(opened)))
+    verdicts.remove(opened[rows] - corpus.own_start, NEAR, opened[best[rows]], similarity[rows])
+    log.info("%d texts opened, %d pairs verified, %d near-duplicates", len(opened), tried, len(rows))
+
+
+Runs = tuple[npt.NDArray[np.unsignedinteger[Any]], Flags]
+
+
+def _candidates(corpus: Corpus, bucket: int, askers: Orders) -> Runs:
+    """One bucket's runs: documents with one key, an own one among them."""
+    keys, orders = join(corpus.own("bands", bucket)[askers], askers + corpus.own_start, corpus.earlier("bands", bucket))
+    members, begins = shared(keys, orders)
+    # Most corpora number fewer than 2^32: half the memory of what is kept for every bucket.
+    return members.astype(np.min_scalar_type(max(len(corpus), 1 << 31))), begins
+
+
+def _only_first_of_equal_sets(corpus: Corpus, runs: list[Runs]) -> list[Runs]:
+    """The runs without those earlier documents whose set of n-grams is that of an earlier one still.
+
+    Equal sets have equal keys, so that all documents of one set are in the runs or none is. Runs of one are gone.
+    """
+    own_start = corpus.own_start
+    earlier = np.unique(np.concatenate([np.empty(0, np.int64), *(members[members < own_start] for members, _ in runs)]))
+    if not len(earlier):
+        return runs
+    pairs = _rows_at(corpus, earlier, np.empty((0, 2), np.uint64), "ngrams")
+    by = np.lexsort((earlier, pairs[:, 1], pairs[:, 0]))
+    repeats = np.concatenate([[False], (pairs[by][1:] == pairs[by][:-1]).all(axis=1)])
+    repeated = np.sort(earlier[by[repeats]])
+    return [_without(members, begins, repeated) for members, begins in runs]
+
+
+def _without(members: Any, begins: Flags, gone: Orders) -> Runs:
+    kept = ~np.isin(members, gone, assume_unique=False)
+    run = np.cumsum(begins)[kept]
+    members = members[kept]
+    sizes = np.bincount(run, minlength=1)
+    large = sizes[run] > 1
+    run, members = run[large], members[large]
+    begins = np.ones(len(run), np.bool_)
+    begins[1:] = run[1:] != run[:-1]
+    return members, begins
+
+
+def _compare(
+    corpus: Corpus, runs: list[Runs], opened: Orders, store: NgramStore, min_similarity: float, work: Work
+) -> tuple[Orders, npt.NDArray[np.float64], int]:
+    """For each opened document the first similar one (itself when none), the similarity, and the pairs compared."""
+    best, similarity = np.arange(len(opened)), np.zeros(len(opened))
+    own_from = int(np.searchsorted(opened, corpus.own_start))
+    compare = _compiled_comparison() if store.compiled else first_similar
+    tried = 0
+    for number, (members, begins) in enumerate(runs):
+        rows = np.searchsorted(opened, members)
+        for start, end in store.portions(rows, begins):
+            tried += compare(
+                rows[start:end],
+                begins[start:end],
+                own_from,
+                store.values,
+                store.starts,
+                min_similarity,
+                best,
+                similarity,
+            )
+            store.forget()
+        work.progress.log(step=number + 1, verified_pairs=tried)
+    return best, similarity, tried
+
+
+def _compiled_comparison() -> Callable[..., int]:
+    from training.data.dedup import minhash
+
+    return minhash.first_similar
+
+
+def first_similar(
+    rows: Orders,
+    begins: Flags,
+    own_from: int,
+    sets: Hashes,
+    starts: Orders,
+    min_similarity: float,
+    best: Orders,
+    similarity: npt.NDArray[np.float64],
+) -> int:
+    """minhash.first_similar, plainly."""
+    tried, begin = 0, 0
+    bounds = starts.tolist()
+    for position, row in enumerate(rows.tolist()):
+        if begins[position]:
+            begin = position
+        if row < own_from:
+            continue
+        mine = np.sort(sets[bounds[row] : bounds[row + 1]])
+        for other in rows[begin:position].tolist():
+            if other >= best[row]:
+                break
+            theirs = np.sort(sets[bounds[other] : bounds[other + 1]])
+            if min(len(mine), len(theirs)) / max(len(mine), len(theirs)) < min_similarity:
+                continue  # |A∩B| / |A∪B| ≤ min / max
+            tried += 1
+            found = jaccard(mine, theirs)
+            if found >= min_similarity:
+                best[row], similarity[row] = other, found
+                break
+    return tried
+
+
+class NgramStore:
+    """The n-gram sets of the opened documents, end to end in one memory-mapped private file."""
+
+    def __init__(self, path: Path, corpus: Corpus, opened: Orders, ngram_words: int) -> None:
+        self._path = path
+        self.compiled = _num_bytes(corpus, opened) >= signatures.COMPILED_FROM_BYTES
+        sizes = [np.zeros(1, np.int64)]
+        with open(path, "wb") as stream:
+            for texts in corpus.rows(opened, "text"):
+                values, starts = (_sets_compiled if self.compiled else _sets_plainly)(texts, ngram_words)
+                stream.write(values)
+                sizes.append(np.diff(starts))
+        self.starts = np.cumsum(np.concatenate(sizes))
+        self._map: mmap.mmap | None = None
+        self.values: Hashes = np.empty(0, np.uint64)
+        if self.starts[-1]:
+            with open(path, "rb") as stream:
+                self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+            self.values = np.frombuffer(self._map, np.uint64)
+
+    def __enter__(self) -> NgramStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        del self.values
+        if self._map is not None:
+            self._map.close()
+        self._path.unlink()
+
+    def portions(self, rows: Orders, begins: Flags) -> Iterator[tuple[int, int]]:
+        """Where to cut runs into calls, between runs, so that each compares about COMPARED_BYTES."""
+        if not len(rows):
+            return
+        read = np.cumsum(8 * (self.starts[rows + 1] - self.starts[rows])) // COMPARED_BYTES
+        cuts = np.flatnonzero(begins)
+        cuts = cuts[np.concatenate([[True], read[cuts[1:]] != read[cuts[:-1]]])]
+        yield from zip(cuts.tolist(), [*cuts[1:].tolist(), len(rows)], strict=True)
+
+    def forget(self) -> None:
+        """Hand the pages read so far back to the system."""
+        if self._map is not None:
+            self._map.madvise(mmap.MADV_DONTNEED)
+
+
+def _num_bytes(corpus: Corpus, opened: Orders) -> int:
+    """Bytes of the opened documents' texts, estimated by their files' means."""
+    total = 0.0
+    for path, start, end in zip(corpus.document_files, corpus.file_starts, corpus.file_starts[1:], strict=False):
+        wanted = np.diff(np.searchsorted(opened, (start, end)))[0]
+        if wanted:
+            with open_documents(path) as parquet:
+                total += signatures.num_text_bytes(parquet) * wanted / (end - start)
+    return int(total)
+
+
+def _sets_compiled(texts: pa.StringArray, ngram_words: int) -> tuple[Hashes, Orders]:
+    from training.data.dedup import minhash
+
+    return minhash.ngram_sets(*utf8_of(texts), ngram_words)
+
+
+def _sets_plainly(texts: pa.StringArray, ngram_words: int) -> tuple[Hashes, Orders]:
+    sets = [ngram_set(text, ngram_words) for text in texts.to_pylist()]
+    starts = np.cumsum([0, *map(len, sets)])
+    return np.concatenate([np.empty(0, np.uint64), *sets]), starts

@@ -1,0 +1,203 @@
+"""What deduplication cuts out of the documents it keeps: lines that occur too often, substrings that occurred before.
+
+Both are counted among the kept documents of one snapshot, in groups of `group_documents` documents of it (kept or not),
+so that memory has a bound and an older or newer snapshot changes nothing. First lines: those that occur more than
+`max_line_copies` times in a group are cut wherever they stand (Llama 3, arXiv 2407.21783: 6 times in 30 million
+documents). A line is compared by its words, so case, punctuation and spacing do not count; unlike CCNet (arXiv
+1911.00359) digits do. Then substrings: bytes in a run of `min_substring_bytes` that an earlier document of the group or
+an earlier place in the same one has (training.data.dedup.substrings); the first occurrence stays.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from training.data.dedup.duplicates import Corpus, Flags, Orders, Verdicts
+from training.data.dedup.settings import DedupRecipe
+from training.data.documents import utf8_of
+from training.data.words.ngrams import Hashes, mixed, word_hashes
+
+LINES, SUBSTRINGS = "repeated_lines", "repeated_substrings"
+# Up to here a text is gone through plainly: loading compiled loops costs more.
+PLAIN_BYTES = 200_000
+NEWLINE = 0x0A
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(kw_only=True)
+class Edits:
+    """What is to be cut, by group; `counts` adds up what was."""
+
+    recipe: DedupRecipe
+    lines: dict[int, Hashes] = field(default_factory=dict)  # group → keys of its too frequent lines, ascending
+    spans: dict[int, Orders] = field(default_factory=dict)  # group → [spans, 3] row, first byte, end in the edited text
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def apply(self, texts: pa.StringArray, rows: Orders) -> tuple[pa.StringArray, list[str | None]]:
+        """The texts of some own documents (by row) as they are kept, and of what nothing is left the reason it goes."""
+        edited, reasons = texts, [None] * len(texts)
+        for reason, cut in ((LINES, self._without_lines), (SUBSTRINGS, self._without_spans)):
+            before, edited = edited, cut(edited, rows)
+            reasons = [
+                why or (reason if had.strip() and not has.strip() else None)
+                for why, had, has in zip(reasons, before.to_pylist(), edited.to_pylist(), strict=True)
+            ]
+        return edited, reasons
+
+    def _without_lines(self, texts: pa.StringArray, rows: Orders) -> pa.StringArray:
+        if not self.lines:
+            return texts
+        groups = rows // self.recipe.group_documents
+        parts = [
+            self._cut_lines(texts.filter(pa.array(groups == group)), self.lines[group])
+            for group in np.unique(groups).tolist()
+        ]
+        return pa.chunked_array(parts, pa.string()).combine_chunks()
+
+    def _cut_lines(self, texts: pa.StringArray, too_many: Hashes) -> pa.StringArray:
+        data, offsets = utf8_of(texts)
+        bounds, keys = lines_of(data, offsets, self.recipe.line_unit)
+        place = np.minimum(np.searchsorted(too_many, keys), max(len(too_many) - 1, 0))
+        cut = (too_many[place] == keys) & (keys != 0) if len(too_many) else np.zeros(len(keys), np.bool_)
+        self.counts["removed_lines"] += int(cut.sum())
+        self.counts["removed_line_bytes"] += int(np.diff(bounds)[cut].sum())
+        return without_bytes(texts, np.repeat(cut, np.diff(bounds)))
+
+    def _without_spans(self, texts: pa.StringArray, rows: Orders) -> pa.StringArray:
+        if not self.spans:
+            return texts
+        _data, offsets = utf8_of(texts)
+        cut = np.zeros(int(offsets[-1]), np.bool_)
+        groups = rows // self.recipe.group_documents
+        for group in np.unique(groups).tolist():
+            spans = self.spans[group]
+            spans = spans[slice(*np.searchsorted(spans[:, 0], (rows[0], rows[-1] + 1)))]
+            starts = offsets[np.searchsorted(rows, spans[:, 0])]
+            for start, end in zip((starts + spans[:, 1]).tolist(), (starts + spans[:, 2]).tolist(), strict=True):
+                cut[start:end] = True
+        self.counts["removed_substring_bytes"] += int(cut.sum())
+        return without_bytes(texts, cut)
+
+
+def find_edits(corpus: Corpus, verdicts: Verdicts, recipe: DedupRecipe) -> Edits | None:
+    """What is to be cut out of the kept documents; None when the recipe asks for nothing."""
+    if not recipe.max_line_copies and not recipe.min_substring_bytes:
+        return None
+    edits = Edits(recipe=recipe)
+    kept = np.flatnonzero(verdicts.reason == 0)
+    if recipe.max_line_copies:
+        edits.lines = {group: _frequent_lines(corpus, rows, recipe) for group, rows in _grouped(kept, recipe)}
+    if recipe.min_substring_bytes:
+        edits.spans = {group: _repeated_spans(corpus, rows, edits) for group, rows in _grouped(kept, recipe)}
+    edits.counts.clear()
+    return edits
+
+
+def _grouped(rows: Orders, recipe: DedupRecipe) -> Iterator[tuple[int, Orders]]:
+    groups = rows // recipe.group_documents
+    for group in np.unique(groups).tolist():
+        yield group, rows[groups == group]
+
+
+def _frequent_lines(corpus: Corpus, rows: Orders, recipe: DedupRecipe) -> Hashes:
+    keys = [np.empty(0, np.uint64)]
+    for texts in corpus.rows(rows + corpus.own_start, "text"):
+        keys.append(lines_of(*utf8_of(texts), recipe.line_unit)[1])
+    found, copies = np.unique(np.concatenate(keys), return_counts=True)
+    return found[(copies > recipe.max_line_copies) & (found != 0)]
+
+
+def _repeated_spans(corpus: Corpus, rows: Orders, edits: Edits) -> Orders:
+    """[spans, 3]: own row, first byte and end of each run of repeated bytes, whole characters alone."""
+    parts = [pa.array([], pa.large_string())]
+    first = 0
+    for texts in corpus.rows(rows + corpus.own_start, "text"):
+        edited = edits._without_lines(texts, rows[first : first + len(texts)])
+        parts.append(edited.cast(pa.large_string()))
+        first += len(texts)
+    data, offsets = utf8_of(pa.chunked_array(parts).combine_chunks())
+    covered = _repeats(data, offsets, edits.recipe.min_substring_bytes)
+    starts, ends = runs_of(whole_characters(data, covered))
+    # A run may go on from one text into the next.
+    inner = np.flatnonzero(np.searchsorted(offsets, starts, "right") != np.searchsorted(offsets, ends - 1, "right"))
+    cuts = [offsets[(offsets > starts[run]) & (offsets < ends[run])] for run in inner.tolist()]
+    extra = np.concatenate([np.empty(0, np.int64), *cuts])
+    starts, ends = np.sort(np.concatenate([starts, extra])), np.sort(np.concatenate([ends, extra]))
+    texts_of = np.searchsorted(offsets, starts, "right") - 1
+    return np.stack([rows[texts_of], starts - offsets[texts_of], ends - offsets[texts_of]], axis=1)
+
+
+def _repeats(data: Bytes, offsets: Orders, length: int) -> Flags:
+    from training.data.dedup import substrings
+
+    if len(data) <= PLAIN_BYTES:
+        return substrings.repeats_plainly(data, offsets, length)
+    return substrings.repeats(data, offsets, length)
+
+
+def lines_of(data: Bytes, offsets: Orders, unit: str) -> tuple[Orders, Hashes]:
+    """Where the lines (or paragraphs, after which a line is empty) of texts end to end begin, [lines + 1], and a key of
+    each one's words; 0 for a line without a word."""
+    ends = data[offsets[0] : offsets[-1]] == NEWLINE
+    if unit == "paragraph":
+        ends[1:] &= ends[:-1].copy()
+        ends[:1] = False
+    bounds = np.union1d(offsets, np.flatnonzero(ends) + 1 + offsets[0]).astype(np.int64)
+    hashes, starts = _words(data, bounds)
+    sizes = np.diff(starts)
+    keys = np.zeros(len(bounds) - 1, np.uint64)
+    filled = np.flatnonzero(sizes)
+    if len(filled):
+        # Each word's hash is mixed with its place in the line, so that the sum knows their order.
+        place = np.arange(len(hashes)) - np.repeat(starts[:-1], sizes)
+        values = mixed(hashes + place.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+        keys[filled] = mixed(np.add.reduceat(values, starts[filled]))
+    return bounds, keys
+
+
+def _words(data: Bytes, bounds: Orders) -> tuple[Hashes, Orders]:
+    if bounds[-1] - bounds[0] > PLAIN_BYTES:
+        from training.data.words.hashes import hash_words
+
+        return hash_words(data, bounds)
+    texts = [data[start:end].tobytes().decode("utf-8") for start, end in itertools.pairwise(bounds)]
+    parts = [np.empty(0, np.uint64), *map(word_hashes, texts)]
+    return np.concatenate(parts), np.cumsum([0, *map(len, parts[1:])])
+
+
+def whole_characters(data: Bytes, covered: Flags) -> Flags:
+    """`covered` without the bytes of characters that it covers in part."""
+    begins = np.flatnonzero(data & 0xC0 != 0x80)
+    if not len(begins):
+        return covered
+    return np.repeat(np.logical_and.reduceat(covered, begins), np.diff(np.append(begins, len(data))))
+
+
+def runs_of(flags: Flags) -> tuple[Orders, Orders]:
+    """First places and ends of the runs of true."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
+    return edges[::2], edges[1::2]
+
+
+def without_bytes(texts: pa.StringArray, cut: Flags) -> pa.StringArray:
+    """The texts without the bytes marked in `cut`. The pieces before and after a cut are put on separate lines."""
+    _data, offsets = utf8_of(texts)
+    cut = cut[: offsets[-1] - offsets[0]]
+    edited = []
+    for text, start, end in zip(texts.to_pylist(), offsets.tolist(), offsets[1:].tolist(), strict=False):
+        gone = cut[start - offsets[0] : end - offsets[0]]
+        if not gone.any():
+            edited.append(text)
+            continue
+        raw = text.encode("utf-8")
+        pieces = (raw[first:last].decode("utf-8").strip("\n") for first, last in zip(*runs_of(~gone), strict=True))
+        edited.append("\n".join(piece for piece in pieces if piece))
+    return pa.array(edited, pa.string())

@@ -1,0 +1,684 @@
+"""Main text of a page by its blocks: how dense their text, how many their links, what their elements are called.
+
+A block is what stands between two places where a block element begins or ends. Blocks inside elements that a page calls
+navigation, comments, related pages, sharing and so on are set aside; the element is chosen whose subtree has most prose
+against least boilerplate; inside it, blocks that are mostly links or lead elsewhere go. Titles, lists, tables and code
+stay as readable text.
+
+Ideas: link and text density (Kohlschütter, Fankhauser, Nejdl, "Boilerplate Detection using Shallow Text Features",
+2010), the subtree of largest sum (Sun, Song, Liao, "DOM Based Content Extraction via Text Density", 2011). The words
+(training/data/extract/signs.py) and limits are our own, found by hand on the development part of the labelled pages;
+what they reach is in docs/extraction.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from html import unescape
+
+import numpy as np
+
+from training.data.extract.markup import (
+    BLOCK,
+    CUSTOM,
+    KIND,
+    T_A,
+    T_DD,
+    T_DL,
+    T_DT,
+    T_LI,
+    T_OL,
+    T_PRE,
+    T_TABLE,
+    T_TD,
+    T_TH,
+    T_TR,
+    T_UL,
+    TAGS,
+    Markup,
+    Signs,
+    make_signs,
+    scan,
+)
+from training.data.extract.signs import (
+    ATTRIBUTES,
+    BODY,
+    CAPTION,
+    COMMENTS,
+    FOOTER,
+    FORM,
+    HEADER,
+    HIDDEN,
+    INFOBOX,
+    INVISIBLE,
+    LINKED,
+    MAIN,
+    MARKED_TAGS,
+    NAVIGATION,
+    NOTICE,
+    PHRASES,
+    PROMOTION,
+    RELATED,
+    SECTION,
+    SHARING,
+    SHOWN,
+    SIDEBAR,
+    WANTED,
+    WORDS,
+)
+from training.data.words.native import native
+
+
+@lru_cache(maxsize=1)
+def signs() -> Signs:
+    """The automaton of WORDS, and `href` as the sign of a link."""
+    return make_signs(WORDS, ATTRIBUTES, present={"href": LINKED, "hidden": INVISIBLE}, section=SECTION)
+
+
+def scan_page(html: bytes, *, max_depth: int) -> Markup:
+    """A page of UTF-8 bytes, scanned for what `main_text` needs; spans are tags that name a date or terms of use."""
+    return scan(html, signs(), max_depth=max_depth, wanted=WANTED)
+
+
+@lru_cache(maxsize=1)
+def _phrases() -> Signs:
+    return make_signs(PHRASES, {}, present={})
+
+
+@lru_cache(maxsize=1)
+def _tag_marks() -> np.ndarray:
+    marks = np.zeros(CUSTOM + 1, np.int64)
+    for bit, names in MARKED_TAGS.items():
+        for name in names.split():
+            marks[TAGS[name]] |= 1 << bit
+    return marks
+
+
+_NEGATIVE = 0
+for _bit in range(INVISIBLE + 1):
+    _NEGATIVE |= 1 << _bit
+_STRONG = 1 << COMMENTS | 1 << HIDDEN | 1 << INVISIBLE | 1 << RELATED
+"""What takes an element out even where its name speaks for it too."""
+_INLINE_NEGATIVE = 1 << HIDDEN | 1 << INVISIBLE | 1 << SHARING | 1 << NAVIGATION
+"""What takes an inline element out; other words are common in links and spans inside a text."""
+_FOR = 1 << BODY | 1 << MAIN
+_BODY = 1 << BODY
+_MAIN = 1 << MAIN
+_LINKED = 1 << LINKED
+_COMMENTS = 1 << COMMENTS
+_HIDDEN, _SHOWN, _INVISIBLE, _HEADER = 1 << HIDDEN, 1 << SHOWN, 1 << INVISIBLE, 1 << HEADER
+_INFOBOX, _SIDEBAR = 1 << INFOBOX, 1 << SIDEBAR
+_CAPTION, _PROMOTION = 1 << CAPTION, 1 << PROMOTION
+_CERTAIN = 1 << HIDDEN | 1 << INVISIBLE | 1 << FORM | 1 << NOTICE | 1 << FOOTER
+"""What is called so is not the text that is looked for, however much of it there is."""
+_AROUND_QUOTES = 1 << SHARING | 1 << CAPTION
+"""Words for what may hold a quotation or a table, which is text then: a quoted tweet is no button for sharing."""
+
+FEW_CHARACTERS = 100  # a page with less main text than this is looked at again, less strictly
+LITTLE_CHARACTERS = 200  # a page with less is doubtful, and so is one where less than this
+FOUND_FRACTION = 0.6  # of its prose was kept, or less than this
+FOUND_BESIDE_COMMENTS = 0.25  # of prose and comments together
+T_H1, T_H6 = TAGS["h1"], TAGS["h6"]
+T_LISTING = TAGS["listing"]
+T_BLOCKQUOTE, T_FIGURE = TAGS["blockquote"], TAGS["figure"]
+
+
+@native
+def _is_stop(html, i, end):
+    """Whether a sign that ends or parts sentences stands at `i`: . , ; ! ? before a gap, 。、！，"""
+    byte = html[i]
+    if byte in (46, 33, 63, 44, 59):
+        return i + 1 >= end or html[i + 1] <= 34 or html[i + 1] >= 0x80
+    if i + 2 >= end:
+        return False
+    if byte == 0xE3:
+        return html[i + 1] == 0x80 and html[i + 2] in (0x81, 0x82)
+    return byte == 0xEF and html[i + 1] == 0xBC and html[i + 2] in (0x81, 0x8C)
+
+
+@native
+def _length(html, start, end):
+    """Visible characters of a run, runs of white space counting as one, and how many of them end or part sentences."""
+    chars, stops = 0, 0
+    was_space = True
+    i = start
+    while i < end:
+        byte = html[i]
+        if byte == 38:  # an entity is one character; &nbsp; is a space
+            j = i + 1
+            while j < end and j < i + 10 and html[j] != 59 and not (html[j] == 32 or html[j] == 38):
+                j += 1
+            if j < end and html[j] == 59:
+                is_space = (html[i + 1] == 110 and html[i + 2] == 98 and j == i + 5) or (
+                    html[i + 1] == 35 and html[i + 2] == 49 and html[i + 3] == 54 and html[i + 4] == 48
+                )
+                i = j + 1
+                if not is_space:
+                    chars += 1
+                    was_space = False
+                elif not was_space:
+                    chars += 1
+                    was_space = True
+                continue
+        if byte == 32 or 9 <= byte <= 13 or (byte == 0xC2 and i + 1 < end and html[i + 1] == 0xA0):
+            if not was_space:
+                chars += 1
+            was_space = True
+            i += 2 if byte == 0xC2 else 1
+            continue
+        was_space = False
+        if byte & 0xC0 != 0x80:
+            chars += 1
+        if _is_stop(html, i, end):
+            stops += 1
+        i += 1
+    return chars - (1 if was_space and chars else 0), stops
+
+
+@native
+def _inherit(tag, parent, signs, kind, tag_marks, owner, is_link, marks, dropped_inline):
+    """By node: nearest block, whether it is in a link, its own marks; whether an inline element takes its text out."""
+    for n in range(tag.size):
+        own = signs[n] | tag_marks[tag[n]]
+        if own & _SHOWN:
+            own &= ~_HIDDEN
+        up = parent[n]
+        is_block = n == 0 or kind[tag[n]] == BLOCK
+        owner[n] = n if is_block else owner[up]
+        is_link[n] = n > 0 and (is_link[up] or (tag[n] == T_A and own & _LINKED != 0))
+        marks[n] = own
+        if is_block:
+            dropped_inline[n] = False
+        else:
+            against = _NEGATIVE if tag[n] == CUSTOM else _INLINE_NEGATIVE
+            dropped_inline[n] = dropped_inline[up] or own & against != 0
+
+
+@native
+def _gather(html, start, end, node, block, owner, is_link, dropped_inline, first, until, holder, chars, linked, stops):
+    """Join runs into blocks: which runs, the block element that holds them, characters, those in links, stops."""
+    blocks = 0
+    last_number = -1
+    for r in range(start.size):
+        if start[r] == end[r]:
+            if block[r] == last_number:
+                until[blocks - 1] = r + 1
+            continue
+        n = node[r]
+        if dropped_inline[n]:
+            continue
+        c, s = _length(html, start[r], end[r])
+        if c == 0:
+            if block[r] == last_number:
+                until[blocks - 1] = r + 1
+            continue
+        if block[r] != last_number:
+            last_number = block[r]
+            first[blocks], holder[blocks] = r, owner[n]
+            chars[blocks] = linked[blocks] = stops[blocks] = 0
+            blocks += 1
+        b = blocks - 1
+        until[b] = r + 1
+        chars[b] += c + (1 if chars[b] else 0)
+        stops[b] += s
+        if is_link[n]:
+            linked[b] += c
+    return blocks
+
+
+@native
+def _text_without_comments(parent, last, marks, text):
+    """Characters of a page outside links and, where they are not nearly all there is, outside comments."""
+    total = text[0]
+    n = 1
+    while n < parent.size:
+        if marks[n] & _COMMENTS and text[n] < 0.9 * text[0]:
+            total -= text[n]
+            n = last[n]
+        n += 1
+    return max(total, 1.0)
+
+
+@native
+def _text_marked(parent, last, marks, text, mark):
+    """Characters outside links of all elements with a mark, each counted once."""
+    total = 0.0
+    n = 1
+    while n < parent.size:
+        if marks[n] & mark and text[n] <= 0.5 * text[0]:
+            total += text[n]
+            n = last[n]
+        n += 1
+    return total
+
+
+@native
+def _judge_nodes(tag, parent, last, marks, text, own_out, out, is_relaxed):
+    """For each node: whether its name says that it is not main text, and whether that is so of it or an element around
+    it.
+
+    A word that would take out most of a page's text is no judgement: pages call their body `has-sidebar`.
+    """
+    total = _text_without_comments(parent, last, marks, text)
+    holds_quote, holds_table = np.zeros(tag.size, np.bool_), np.zeros(tag.size, np.bool_)
+    holds_body, holds_article = np.zeros(tag.size, np.bool_), np.zeros(tag.size, np.bool_)
+    largest = 0.0
+    for n in range(tag.size - 1, 0, -1):
+        holds_quote[n] |= tag[n] == T_BLOCKQUOTE
+        holds_body[parent[n]] |= holds_body[n] or (marks[n] & _BODY != 0 and text[n] > 0.3 * total)
+        if marks[n] & _FOR and tag[n] != T_BODY_:
+            largest = max(largest, text[n])
+            holds_article[n] = True
+        holds_article[parent[n]] |= holds_article[n]
+        holds_table[n] |= tag[n] == T_TABLE
+        holds_quote[parent[n]] |= holds_quote[n] or (holds_table[n] and tag[n] == T_FIGURE)
+        holds_table[parent[n]] |= holds_table[n]
+    captions = _text_marked(parent, last, marks, text, _CAPTION)
+    promotions = _text_marked(parent, last, marks, text, _PROMOTION)
+    in_article = np.zeros(tag.size, np.bool_)
+    for n in range(1, tag.size):
+        in_article[n] = in_article[parent[n]] or (marks[n] & _FOR != 0 and tag[n] != T_BODY_)
+        own = marks[n] & _NEGATIVE
+        if own and ((marks[n] & _FOR and text[n] > 0.2 * total) or holds_body[n]):
+            own &= _STRONG
+        if captions > 0.5 * total:  # a page of pictures, with its text below them
+            own &= ~_CAPTION
+        if promotions > 0.5 * total:
+            own &= ~_PROMOTION
+        if is_relaxed:
+            own &= _STRONG
+        if marks[n] & _INFOBOX and tag[n] == T_TABLE:
+            own |= _SIDEBAR
+        if in_article[n]:
+            own &= ~_HEADER
+        if marks[n] & _HEADER and text[n] > 0.2 * total:
+            marks[n] &= ~_HEADER
+        if holds_quote[n] or (holds_table[n] and tag[n] == T_FIGURE):
+            own &= ~_AROUND_QUOTES
+        if own == _CAPTION and text[n] > 500:
+            own = 0
+        if tag[n] == T_BODY_:
+            own = 0
+        if own:
+            limit = 0.9 if own & _INVISIBLE else 0.8 if own & _COMMENTS else 0.5
+            if largest > 0.2 * total and not (holds_article[n] or in_article[n]):
+                limit = 0.95  # the text is elsewhere
+            if text[n] > limit * (text[0] if own & _COMMENTS else total):
+                own = 0
+        own_out[n] = own != 0
+        out[n] = out[parent[n]] or own != 0
+
+
+T_BODY_ = TAGS["body"]
+
+
+@native
+def _add_up(parent, values):
+    """Sums over subtrees, in place: nodes come after their parents."""
+    for n in range(values.size - 1, 0, -1):
+        values[parent[n]] += values[n]
+
+
+@native
+def _is_listed(t):
+    return t in (T_LI, T_TD, T_TH, T_DT, T_DD, T_PRE)
+
+
+@native
+def _weigh(holder, chars, linked, stops, tag, out, blocks, weight):
+    """By node: the prose in its own blocks less the boilerplate."""
+    for b in range(blocks):
+        n = holder[b]
+        plain = chars[b] - linked[b]
+        if out[n]:
+            weight[n] -= 0.2 * plain
+        elif 2 * linked[b] > chars[b]:
+            weight[n] -= 0.5 * linked[b] + 10
+        elif _is_heading(tag[n], chars[b], stops[b]):
+            weight[n] += 5
+        elif stops[b] == 0 and plain < 60:
+            weight[n] += 0.3 * plain if _is_listed(tag[n]) else -5.0
+        elif b and 2 * linked[b - 1] > chars[b - 1] > 25 and plain < 400 and not out[holder[b - 1]]:
+            weight[n] += 0.3 * plain  # the first lines of another page, below its linked title
+        else:
+            weight[n] += plain
+
+
+@native
+def _choose(weight, marks):
+    """The node whose subtree has most prose; one that is called the body of an article wins over one around it."""
+    best, best_value = 0, 0.0
+    for n in range(weight.size):
+        value = weight[n]
+        if value > 0:
+            if marks[n] & _BODY:
+                value *= 1.3
+            elif marks[n] & _MAIN:
+                value *= 1.1
+        if value > 0 and value >= best_value:
+            best, best_value = n, value
+    return best
+
+
+@native
+def _is_heading(tag, chars, stops):
+    return T_H1 <= tag <= T_H6 and chars < 120 and stops < 2
+
+
+@native
+def _lead(root, parent, marks):
+    """The nearest element around the root that is named an article; its text before the root introduces it."""
+    n = root
+    while n > 0:
+        if marks[n] & _FOR:
+            around = n
+            n = parent[n]
+            while n > 0:
+                if marks[n] & _MAIN:
+                    around = n
+                n = parent[n]
+            return around
+        n = parent[n]
+    return root
+
+
+@native
+def _phrase(html, start, end, first, until, steps, marks):
+    """Which phrases the block that begins with run `first` begins with."""
+    state = steps[0, 27]
+    found = np.int64(0)
+    was_edge = True
+    left = 60
+    for r in range(first, until):
+        for i in range(start[r], end[r]):
+            byte = html[i] | 32
+            if 97 <= byte <= 122:
+                state = steps[state, byte - 96]
+                was_edge = False
+            elif not was_edge:
+                state = steps[state, 0]
+                was_edge = True
+            found |= marks[state]
+            left -= 1
+            if left == 0:
+                return found
+    return found | marks[steps[state, 0]]
+
+
+@native
+def _is_owned(html, at, end):
+    """Whether a run of text begins with a copyright sign, as a character or as an entity; then it is a notice and no
+    main text."""
+    while at < end and (html[at] <= 32):
+        at += 1
+    if at + 1 < end and html[at] == 0xC2 and html[at + 1] == 0xA9:
+        return True
+    return at + 5 < end and html[at] == 38 and html[at + 1] == 99 and html[at + 2] == 111 and html[at + 5] == 59
+
+
+@native
+def _group(tag, parent, n):
+    """The table or list to which a cell or item belongs, in which a link may be an entry; else 0."""
+    if not _is_listed(tag[n]):
+        return 0
+    while n > 0 and tag[n] != T_TABLE and tag[n] != T_UL and tag[n] != T_OL and tag[n] != T_DL:
+        n = parent[n]
+    return n
+
+
+@native
+def _keep(
+    html, start, end, root, last, parent, marks, first, until, holder, chars, linked, stops, tag, out, blocks, kept,
+    phrase_steps, phrase_marks, is_strict,
+):  # fmt: skip
+    """Which blocks of the chosen subtree are main text; how many characters they have."""
+    around = _lead(root, parent, marks)
+    in_header = np.zeros(tag.size, np.bool_)
+    for n in range(1, tag.size):
+        in_header[n] = (in_header[parent[n]] or marks[n] & _HEADER != 0) and n != root
+    chars_in, linked_in = np.zeros(tag.size, np.int64), np.zeros(tag.size, np.int64)
+    for b in range(blocks):
+        group = _group(tag, parent, holder[b])
+        chars_in[group] += chars[b]
+        linked_in[group] += linked[b]
+    begun = not is_strict
+    for b in range(blocks):
+        n = holder[b]
+        kept[b] = False
+        t = tag[n]
+        if n < around or n > last[root] or out[n]:
+            continue
+        if 2 * linked[b] > chars[b] and (stops[b] == 0 or chars[b] - linked[b] < (50 if t == T_LI else 80)):
+            group = _group(tag, parent, n)
+            if group == 0 or 2 * linked_in[group] > chars_in[group]:
+                continue
+        is_title = T_H1 <= t <= T_H6
+        is_prose = chars[b] >= 80 and stops[b] > 0
+        if n < root and (is_title or in_header[n] or not is_prose or 4 * linked[b] > chars[b]):
+            continue
+        if is_strict and in_header[n] and not is_prose:
+            continue
+        if not begun:  # dates and names stand between the title and the first sentences
+            begun = chars[b] >= 60 and stops[b] > 0
+            if not (begun or is_title or _is_listed(t) or tag[parent[n]] == T_DD) and chars[b] < 60:
+                continue
+        if chars[b] < 400 and _is_owned(html, start[first[b]], end[first[b]]):
+            continue
+        if chars[b] < 150:
+            phrase = _phrase(html, start, end, first[b], until[b], phrase_steps, phrase_marks)
+            if phrase & 1 or (phrase & 2 and chars[b] < 60 and stops[b] < 2 and t not in (T_TD, T_TH)):
+                continue
+        kept[b] = True
+    # headings that nothing follows
+    level = 1
+    num = 0
+    for b in range(blocks - 1, -1, -1):
+        if kept[b]:
+            t = tag[holder[b]]
+            num += chars[b]
+            if not _is_heading(t, chars[b], stops[b]):
+                level = T_H6 + 1
+            elif level <= t:
+                kept[b] = False
+            else:
+                level = t
+    return num
+
+
+@native
+def _select(
+    html, start, end, tag, parent, last, marks, first, until, holder, chars, linked, stops, blocks, own_out, out, kept,
+    phrase_steps, phrase_marks,
+):  # fmt: skip
+    """Fill `own_out`, `out` by node and `kept` by block; returns the chosen node."""
+    text = np.zeros(tag.size, np.float64)
+    for b in range(blocks):
+        text[holder[b]] += chars[b] - linked[b]
+    _add_up(parent, text)
+    root = 0
+    for is_relaxed in (False, True):  # where names of elements leave nothing, only those that leave no doubt count
+        _judge_nodes(tag, parent, last, marks, text, own_out, out, is_relaxed)
+        weight = np.zeros(tag.size, np.float64)
+        _weigh(holder, chars, linked, stops, tag, out, blocks, weight)
+        _add_up(parent, weight)
+        root = _choose(weight, marks)
+        for is_strict in (True, False):
+            num = _keep(
+                html, start, end, root, last, parent, marks, first, until, holder, chars, linked, stops, tag, out,
+                blocks, kept, phrase_steps, phrase_marks, is_strict,
+            )  # fmt: skip
+            if num >= FEW_CHARACTERS:
+                return root
+    return root
+
+
+@native
+def _prose(parent, marks, own_out, holder, chars, linked, stops, kept, blocks):
+    """Characters outside links of kept blocks; of prose: those kept, those missed perhaps, those in comments.
+
+    Missed perhaps is what a doubtful name took out, and what stands outside the chosen element.
+    """
+    is_certain, is_comment = np.zeros(parent.size, np.bool_), np.zeros(parent.size, np.bool_)
+    for n in range(1, parent.size):
+        is_certain[n] = is_certain[parent[n]] or (own_out[n] and marks[n] & _CERTAIN != 0)
+        is_comment[n] = is_comment[parent[n]] or (own_out[n] and marks[n] & _COMMENTS != 0)
+    all_kept, prose_kept, prose_missed, prose_commented = 0, 0, 0, 0
+    for b in range(blocks):
+        n = holder[b]
+        plain = chars[b] - linked[b]
+        is_prose = chars[b] >= 80 and stops[b] > 0 and plain > linked[b]
+        if kept[b]:
+            all_kept += plain
+            prose_kept += plain if is_prose else 0
+        elif is_prose and not is_certain[n]:
+            if is_comment[n]:
+                prose_commented += plain
+            else:
+                prose_missed += plain
+    return all_kept, prose_kept, prose_missed, prose_commented
+
+
+@native
+def _up_to(tag, parent, n, wanted_a, wanted_b):
+    """The nearest of `n` and the elements around it with one of two tags; 0 when there is none."""
+    while n > 0:
+        if tag[n] == wanted_a or tag[n] == wanted_b:
+            return n
+        n = parent[n]
+    return 0
+
+
+@native
+def _put(out, at, byte):
+    out[at] = byte
+    return at + 1
+
+
+@native
+def _emit(html, start, end, node, first, until, holder, chars, tag, parent, dropped_inline, kept, blocks, out):
+    """The kept blocks as UTF-8 text, entities still written as such. Returns the bytes used."""
+    at = 0
+    before = -1
+    last_item = last_row = last_cell = last_list = 0
+    for b in range(blocks):
+        if not kept[b]:
+            continue
+        n = holder[b]
+        item = _up_to(tag, parent, n, T_LI, T_DD)
+        if item == 0 or tag[item] != T_LI:
+            item = item if item and _up_to(tag, parent, n, T_DT, T_DD) else _up_to(tag, parent, n, T_DT, T_DD)
+        row = _up_to(tag, parent, n, T_TR, T_TABLE)
+        if tag[row] != T_TR:
+            row = 0
+        cell = _up_to(tag, parent, n, T_TD, T_TH)
+        holding_list = parent[item] if item else 0
+        is_new_item = item not in (0, last_item)
+        if before >= 0:
+            if row and row == last_row and cell != last_cell:
+                at = _put(out, at, 9)
+            else:
+                is_next_row = row and last_row and row != last_row and parent[row] == parent[last_row]
+                is_next_item = is_new_item and last_item and (holding_list == last_list or holding_list > last_item)
+                at = _put(out, at, 10)
+                if not (is_next_row or is_next_item):
+                    at = _put(out, at, 10)
+        if is_new_item and tag[item] == T_LI:
+            at = _put(out, at, 0xE2)
+            at = _put(out, at, 0x80)
+            at = _put(out, at, 0xA2)
+            at = _put(out, at, 32)
+        last_item, last_row, last_cell, last_list, before = item, row, cell, holding_list, b
+        is_pre = _up_to(tag, parent, n, T_PRE, T_LISTING) != 0
+        begin = at
+        for r in range(first[b], until[b]):
+            if dropped_inline[node[r]]:
+                continue
+            if start[r] == end[r]:  # br
+                while at > begin and out[at - 1] == 32:
+                    at -= 1
+                if at > begin:
+                    at = _put(out, at, 10)
+                continue
+            for i in range(start[r], end[r]):
+                byte = html[i]
+                if is_pre:
+                    if byte != 13:
+                        at = _put(out, at, byte)
+                elif byte == 32 or 9 <= byte <= 13:
+                    if at > begin and out[at - 1] != 32 and out[at - 1] != 10:
+                        at = _put(out, at, 32)
+                else:
+                    at = _put(out, at, byte)
+        while at > begin and (out[at - 1] == 32 or out[at - 1] == 10):
+            at -= 1
+    return at
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What was found out about a scanned page: by block, and by node. `root` is the node that was chosen."""
+
+    first: np.ndarray
+    until: np.ndarray
+    holder: np.ndarray
+    chars: np.ndarray
+    linked: np.ndarray
+    stops: np.ndarray
+    kept: np.ndarray
+    blocks: int
+    marks: np.ndarray
+    own_out: np.ndarray
+    out: np.ndarray
+    dropped_inline: np.ndarray
+    root: int
+    num_kept: int
+    num_prose_kept: int
+    num_prose_missed: int
+    num_prose_commented: int
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether little was found, or much of the prose stands where a doubtful rule says that it is not wanted.
+
+        Comments are long below short articles; where they are nearly all there is they may be what the page is for.
+        """
+        prose = self.num_prose_kept + self.num_prose_missed
+        return (
+            self.num_kept < LITTLE_CHARACTERS
+            or self.num_prose_kept < FOUND_FRACTION * prose
+            or self.num_prose_kept < FOUND_BESIDE_COMMENTS * (prose + self.num_prose_commented)
+        )
+
+
+def analyse(markup: Markup) -> Analysis:
+    """Find the blocks of a scanned page and which of them are main text."""
+    nodes, runs = markup.tag.size, markup.start.size
+    owner, marks = np.zeros(nodes, np.int32), np.zeros(nodes, np.int64)
+    is_link, dropped_inline = np.zeros(nodes, np.bool_), np.zeros(nodes, np.bool_)
+    _inherit(markup.tag, markup.parent, markup.signs, KIND, _tag_marks(), owner, is_link, marks, dropped_inline)
+    first, until, holder, chars, linked, stops = (np.zeros(runs, np.int32) for _ in range(6))
+    blocks = _gather(
+        markup.html, markup.start, markup.end, markup.node, markup.block, owner, is_link, dropped_inline,
+        first, until, holder, chars, linked, stops,
+    )  # fmt: skip
+    out, own_out, kept = np.zeros(nodes, np.bool_), np.zeros(nodes, np.bool_), np.zeros(blocks, np.bool_)
+    root = _select(
+        markup.html, markup.start, markup.end, markup.tag, markup.parent, markup.last, marks, first, until, holder,
+        chars, linked, stops, blocks, own_out, out, kept, _phrases().steps, _phrases().marks,
+    )  # fmt: skip
+    sums = _prose(markup.parent, marks, own_out, holder, chars, linked, stops, kept, blocks)
+    return Analysis(
+        first, until, holder, chars, linked, stops, kept, blocks, marks, own_out, out, dropped_inline, root, *sums
+    )  # fmt: skip
+
+
+def main_text(markup: Markup, found: Analysis) -> str:
+    """The main text of a scanned page, as the analysis found it."""
+    buffer = np.empty(markup.html.size + 8 * found.blocks + 16, np.uint8)
+    used = _emit(
+        markup.html, markup.start, markup.end, markup.node, found.first, found.until, found.holder, found.chars,
+        markup.tag, markup.parent, found.dropped_inline, found.kept, found.blocks, buffer,
+    )  # fmt: skip
+    text = buffer[:used].tobytes().decode("utf-8", errors="replace")
+    return unescape(text) if "&" in text else text

@@ -1,0 +1,450 @@
+"""Stage `extract`: the records of archive files as text documents, one rank an archive file.
+
+Records in are the WARC records of type response, resource and conversion, and every damaged stretch of a file; a file
+of text that is extracted already gives one a row. Requests, metadata, revisits and the like are no documents; the
+metric `other_records` counts them. A type that the standard does not know may be a page's, damaged. Status, type and
+size are judged from headers, before anything is parsed.
+
+Dropped: takedown (with the list's reason after a colon), blocked, redirect, http_status, not_html, too_large, empty,
+too_many_nodes, too_deep, language, robots, tdm_reserved, licence, no_main_text, too_short. Quarantined: what
+`training.data.crawl.warc` calls damage, and unknown_type, bad_http, wrong_digest (where the recipe has them checked),
+bad_transfer_encoding, bad_content_encoding, bomb, missing_text, bad_row, extractor_failed (it broke, or went beyond a
+limit of its isolation).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import zstandard
+
+from training.accounts import Counted
+from training.data.crawl.crawl import read_listing
+from training.data.crawl.warc import Damage, Record, read_warc
+from training.data.documents import DocumentWriter, LineWriter, decompressed, document_id, open_documents
+from training.data.extract.digests import contradicts
+from training.data.extract.html import Extracted, clean, day_of, is_html
+from training.data.extract.isolation import BATCH_BYTES, BATCH_PAGES, Failure, Isolation, Page, isolation_for
+from training.data.extract.responses import PayloadError, Response, parse_response, payload, without_chunks
+from training.data.extract.settings import ExtractRecipe
+from training.data.extract.terms import read_lists
+from training.data.sources import checksum_of
+from training.job import Counts, DataError, Job, Outcome, Work
+from training.runner import total_counts
+
+DOCUMENT_TYPES = frozenset({"response", "resource", "conversion"})
+OTHER_TYPES = frozenset({"warcinfo", "request", "metadata", "revisit", "continuation"})  # the rest of the standard's
+TERMS = ("robots", "tdm_reservation", "licence")
+METRICS = ("other_records", "text_characters", "replaced_characters", "doubtful_pages", "second_extractor_pages")
+MAX_WAITING_RECORDS = 4096  # that are no pages, before their fates are written
+MAX_HTTP_HEADER_BYTES = 1 << 20  # room for headers beside the largest page, so that one of just that size is not cut
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kept:
+    """A document row to keep, or to drop for `reason`."""
+
+    row: dict[str, Any]
+    reason: str = ""
+    num_replaced: int = 0
+    is_doubtful: bool = False
+    is_second: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quarantined:
+    """A record that could not be read."""
+
+    offset: int
+    reason: str
+    detail: str
+    url: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Other:
+    """A record that is no document, by its type."""
+
+    type: str
+
+
+Fate = Kept | Quarantined | Other
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArchiveFile:
+    """One archive file and what its documents have in common."""
+
+    path: Path
+    name: str
+    snapshot: str
+    label: str
+    text_field: str
+    url_field: str
+
+    def row(self, offset: int, **fields: Any) -> dict[str, Any]:
+        return {
+            "id": document_id(self.snapshot, self.name, offset),
+            "text": "",
+            "url": "",
+            "snapshot": self.snapshot,
+            "warc_file": self.name,
+            "warc_offset": offset,
+            "date": "",
+            "title": "",
+            "language": "",
+            "source": self.label,
+            **dict.fromkeys(TERMS, ""),
+            **fields,
+        }
+
+
+def num_ranks(job: Job) -> int:
+    """One for each archive file."""
+    return len(_listing(job)["files"])
+
+
+def _listing(job: Job) -> dict[str, Any]:
+    return read_listing(Path(job.input_of("crawl_archives").path))
+
+
+def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
+    """Extract archive file number `rank`."""
+    settings = job.settings_as(ExtractRecipe, "extract")
+    listing = _listing(job)
+    entry = listing["files"][rank]
+    file = ArchiveFile(
+        path=job.input_of("crawl_archives").file(entry["path"]),
+        name=entry["name"],
+        snapshot=listing["snapshot"],
+        label=listing["label"],
+        text_field=listing["text_field"],
+        url_field=listing["url_field"],
+    )
+    _check_lists(job, settings)
+    read, judge = _FORMS[listing["form"]]
+    items = Counted(read(file, settings))
+    return _write(judge(items, file, settings), items, file, work, rank)
+
+
+def _check_lists(job: Job, settings: ExtractRecipe) -> None:
+    """DataError when a list is no longer what the job was written for: its checksum is in the fingerprint."""
+    for uri in (*settings.blocked, *settings.takedown):
+        expected = job.settings.get("data", {}).get(uri)
+        if expected and checksum_of(uri) != expected:
+            raise DataError(f"{uri}: changed since the job was written; run again")
+
+
+def _write(fates: Iterator[Fate], items: Counted[Any], file: ArchiveFile, work: Work, rank: int) -> dict[str, Any]:
+    """Write every record where it belongs. In are the `items` that were read, less those that are no documents."""
+    names = [f"{folder}/{rank:05d}" for folder in ("documents", "dropped", "quarantine")]
+    files = [f"{names[0]}.parquet", f"{names[1]}.parquet", f"{names[2]}.jsonl"]
+    quarantined: Counter[str] = Counter()
+    metrics: Counter[str] = Counter()
+    with ExitStack() as stack:
+        kept = stack.enter_context(DocumentWriter(work.path / files[0], extra=TERMS))
+        dropped = stack.enter_context(DocumentWriter(work.path / files[1], extra=(*TERMS, "reason")))
+        quarantine = stack.enter_context(LineWriter(work.path / files[2]))
+        for fate in fates:
+            if isinstance(fate, Quarantined):
+                quarantine.write(
+                    {
+                        "warc_file": file.name,
+                        "warc_offset": fate.offset,
+                        "reason": fate.reason,
+                        "detail": clean(fate.detail),
+                        "url": fate.url,
+                    }
+                )
+                quarantined[fate.reason] += 1
+            elif isinstance(fate, Kept) and fate.reason:
+                dropped.write(fate.row | {"reason": fate.reason})
+            elif isinstance(fate, Kept):
+                kept.write(fate.row)
+            _measure(fate, metrics)
+    counts = Counts(
+        records_in=items.number - metrics["other_records"],
+        kept=kept.num_documents,
+        dropped=dict(sorted(dropped.reasons.items())),
+        quarantined=dict(sorted(quarantined.items())),
+    )
+    return {"files": files, "counts": counts.as_json(), "metrics": metrics}
+
+
+def _measure(fate: Fate, metrics: Counter[str]) -> None:
+    metrics["other_records"] += isinstance(fate, Other)
+    if isinstance(fate, Kept):
+        metrics["doubtful_pages"] += fate.is_doubtful
+        metrics["second_extractor_pages"] += fate.is_second
+        if not fate.reason:
+            metrics["text_characters"] += len(fate.row["text"])
+            metrics["replaced_characters"] += fate.num_replaced
+
+
+def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
+    """Add up what the ranks counted."""
+    counts = total_counts(ranks)
+    are_rows = _listing(job)["form"] != "warc"  # damage in an archive is nobody's mistake; a wrong field is
+    if are_rows and counts.records_in and counts.records_in == sum(counts.quarantined.values()):
+        raise DataError(
+            f"{job.partition}: none of {counts.records_in} records can be used ({_listed(counts.quarantined)}); is this"
+            f" the data that the snapshot should name? What is wrong with each of them is in {work.path}/quarantine"
+        )
+    metrics: Counter[str] = Counter(dict.fromkeys(METRICS, 0))
+    for rank in ranks:
+        metrics.update(rank["metrics"])
+    doubtful, second = metrics["doubtful_pages"], metrics["second_extractor_pages"]
+    work.progress.message(
+        f"{counts.kept} documents of {counts.records_in} records;"
+        f" dropped {counts.dropped}, quarantined {counts.quarantined}"
+        + (f"; {second} of {doubtful} doubtful pages by the second extractor" if doubtful else "")
+    )
+    return Outcome(
+        files=tuple(name for rank in ranks for name in rank["files"]),
+        counts=counts,
+        metrics={
+            **metrics,
+            "replaced_characters_fraction": metrics["replaced_characters"] / max(1, metrics["text_characters"]),
+        },
+    )
+
+
+def _listed(reasons: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {reason}" for reason, number in reasons.items())
+
+
+# WARC
+
+
+def warc_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Record | Damage]:
+    """The records and the damaged stretches of a WARC file."""
+    return read_warc(file.path, max_content_bytes=settings.max_html_bytes + MAX_HTTP_HEADER_BYTES)
+
+
+def warc_fates(items: Iterable[Record | Damage], file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Fate]:
+    """What becomes of every record of a WARC file, in file order."""
+    isolation = isolation_for(settings)
+    waiting: list[Fate | _Page] = []  # the isolation is at work on its pages
+    batch: list[Fate | _Page] = []
+    for item in items:
+        batch.append(_judged(item, file, settings))
+        pages = [one.page for one in batch if isinstance(one, _Page)]
+        is_full = len(pages) == BATCH_PAGES or sum(len(page.body) for page in pages) >= BATCH_BYTES
+        if is_full or len(batch) >= MAX_WAITING_RECORDS:
+            yield from _finished(waiting, isolation)
+            isolation.submit(pages)
+            waiting, batch = batch, []
+    yield from _finished(waiting, isolation)
+    isolation.submit([one.page for one in batch if isinstance(one, _Page)])
+    yield from _finished(batch, isolation)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Page:
+    """A page that is still to be extracted, and what is known of its document."""
+
+    page: Page
+    row: dict[str, Any]
+
+
+def _judged(item: Record | Damage, file: ArchiveFile, settings: ExtractRecipe) -> Fate | _Page:
+    """A record's fate as far as headers and payload decide it, or the page that it holds."""
+    if isinstance(item, Damage):
+        return Quarantined(offset=item.offset, reason=item.reason, detail=item.detail)
+    if item.type in OTHER_TYPES:
+        return Other(type=item.type)
+    if item.type not in DOCUMENT_TYPES:
+        return Quarantined(offset=item.offset, reason="unknown_type", detail=repr(item.type[:80]), url=_url(item))
+    try:
+        return _document(item, file, settings)
+    except PayloadError as error:
+        return Quarantined(offset=item.offset, reason=error.reason, detail=str(error), url=_url(item))
+
+
+def _finished(judged: list[Fate | _Page], isolation: Isolation) -> Iterator[Fate]:
+    """The fates in order, with those that the isolation found for the pages among them."""
+    answers = iter(isolation.collect())
+    for one in judged:
+        if not isinstance(one, _Page):
+            yield one
+            continue
+        found = next(answers)
+        if isinstance(found, Failure):
+            yield Quarantined(
+                offset=one.row["warc_offset"], reason="extractor_failed", detail=found.detail, url=one.row["url"]
+            )
+        else:
+            row = _described(one.row, found, one.page.headers)
+            yield Kept(
+                row=row,
+                reason=found.reason,
+                num_replaced=found.num_replaced,
+                is_doubtful=found.is_doubtful,
+                is_second=found.is_second,
+            )
+
+
+def _document(record: Record, file: ArchiveFile, settings: ExtractRecipe) -> Kept | _Page:
+    response = _response(record)
+    row = file.row(record.offset, url=_url(record), date=day_of(record.headers.get("warc-date", "")))
+    if reason := withdrawn(row, settings):
+        return Kept(row=row, reason=reason)
+    if settings.check_digests and not record.is_cut:  # before the headers are believed
+        _check_digests(record, response)
+    if reason := _refusal(record, response):
+        return Kept(row=row, reason=reason)
+    if record.type == "conversion":
+        return _text_document(row, response.body)
+    body = payload(response, max_bytes=settings.max_html_bytes)
+    if not body.strip():
+        return Kept(row=row, reason="empty")
+    if not is_html(response.content_type, body):
+        return Kept(row=row, reason="not_html")
+    return _Page(page=Page(body=body, headers=response.headers), row=row)
+
+
+def withdrawn(row: dict[str, Any], settings: ExtractRecipe) -> str:
+    """Whether a list takes a document out, by its address and id alone; `takedown` names the list's own reason."""
+    if settings.takedown and (why := read_lists(settings.takedown).find(row["url"], row["id"])) is not None:
+        return f"takedown:{why}" if why else "takedown"
+    if settings.blocked and read_lists(settings.blocked).find(row["url"], row["id"]) is not None:
+        return "blocked"
+    return ""
+
+
+def _response(record: Record) -> Response:
+    """The response that a record holds; what was not fetched over HTTP counts as one with status 200."""
+    if record.type == "response" and not record.target_uri.startswith(("ftp:", "dns:")):
+        return parse_response(record.buffer, record.start, record.end)
+    headers = {"content-type": record.headers.get("content-type", "")}
+    return Response(status=200, headers=headers, body=record.content)
+
+
+def _check_digests(record: Record, response: Response) -> None:
+    """PayloadError when the record's bytes are not those that it states the digests of."""
+    block, body = record.headers.get("warc-block-digest", ""), record.headers.get("warc-payload-digest", "")
+    if contradicts(block, [record.content]):
+        raise PayloadError("wrong_digest", f"the block's is not {block}")
+    if contradicts(body, chain([response.body], without_chunks(response))):
+        raise PayloadError("wrong_digest", f"the payload's is not {body}")
+
+
+def _refusal(record: Record, response: Response) -> str:
+    """Why a record is no page, from its headers alone; empty when it may be one."""
+    if 300 <= response.status < 400:
+        return "redirect"
+    if response.status != 200:
+        return "http_status"
+    if record.type == "conversion":
+        is_wanted = response.content_type in ("text/plain", "")
+    else:
+        is_wanted = not response.content_type or is_html(response.content_type, b"")
+    if not is_wanted:
+        return "not_html"
+    return "too_large" if record.is_cut else ""
+
+
+def _text_document(row: dict[str, Any], body: bytes) -> Kept:
+    """A record of extracted text (WET), which is UTF-8."""
+    decoded = body.decode("utf-8", errors="replace")
+    text = clean(decoded)
+    num_replaced = decoded.count("\ufffd") - body.count("\ufffd".encode())
+    return Kept(row=row | {"text": text}, reason="" if text else "empty", num_replaced=num_replaced)
+
+
+def _described(row: dict[str, Any], page: Extracted, headers: Mapping[str, str]) -> dict[str, Any]:
+    """The row with what page and server say: the page's own date, else when it was last modified, else when fetched."""
+    date = page.date or day_of(headers.get("last-modified", "")) or row["date"]
+    language = page.language or headers.get("content-language", "")[:2].lower()
+    terms = {name: getattr(page.terms, name) for name in TERMS}
+    return row | {"text": page.text, "title": page.title, "date": date, "language": language} | terms
+
+
+def _url(record: Record) -> str:
+    return clean(record.target_uri)
+
+
+# Text that is extracted already: the offset is the row's number
+
+
+Numbered = tuple[int, bytes | dict[str, Any]]  # a row and its number
+
+
+def jsonl_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Numbered | Quarantined]:
+    """Every line of a JSON lines file that is not blank. Compression that breaks off ends it."""
+    number = -1
+    try:
+        with open(file.path, "rb") as stream, decompressed(stream, file.name) as lines:
+            for number, line in enumerate(lines):
+                if line.strip():
+                    yield number, line
+    except (EOFError, OSError, zstandard.ZstdError) as error:
+        yield Quarantined(offset=number + 1, reason="damaged_compression", detail=str(error))
+
+
+def parquet_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Numbered | Quarantined]:
+    """Every row of a parquet file. A row group that cannot be read is one quarantined record."""
+    with open_documents(file.path) as parquet:
+        columns = [name for name in _columns(file) if name in parquet.schema_arrow.names]
+        number = 0
+        for group in range(parquet.num_row_groups):
+            size = parquet.metadata.row_group(group).num_rows
+            try:
+                rows = parquet.read_row_group(group, columns=columns, use_threads=False).to_pylist()
+            except (pa.ArrowInvalid, OSError) as error:
+                yield Quarantined(offset=number, reason="damaged_compression", detail=f"{size} rows: {error}")
+            else:
+                yield from enumerate(rows, number)
+            number += size
+
+
+def row_fates(items: Iterable[Numbered | Quarantined], file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Fate]:
+    """What becomes of every row, in order."""
+    for item in items:
+        if isinstance(item, Quarantined):
+            yield item
+        else:
+            number, row = item
+            judge = _line_fate if isinstance(row, bytes) else _row_fate
+            yield judge(row, number, file, settings)
+
+
+def _line_fate(line: bytes, number: int, file: ArchiveFile, settings: ExtractRecipe) -> Fate:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        return Quarantined(offset=number, reason="bad_row", detail=f"not JSON: {error}")
+    if not isinstance(row, dict):
+        return Quarantined(offset=number, reason="bad_row", detail=f"expected an object, got {type(row).__name__}")
+    return _row_fate(row, number, file, settings)
+
+
+def _columns(file: ArchiveFile) -> tuple[str, ...]:
+    return (file.text_field, file.url_field, "title", "date", "language")
+
+
+def _row_fate(row: dict[str, Any], number: int, file: ArchiveFile, settings: ExtractRecipe) -> Fate:
+    text = row.get(file.text_field)
+    url = clean(str(row.get(file.url_field) or ""))
+    if not isinstance(text, str):
+        detail = f"{file.text_field!r} is {'missing' if text is None else type(text).__name__}"
+        return Quarantined(offset=number, reason="missing_text", detail=detail, url=url)
+    said = {name: clean(str(row.get(name) or "")) for name in ("title", "date", "language")}
+    text = clean(text)
+    made = file.row(number, text=text, url=url, **said)
+    return Kept(row=made, reason=withdrawn(made, settings) or ("" if text else "empty"))
+
+
+_FORMS: dict[str, tuple[Callable[..., Iterator[Any]], Callable[..., Iterator[Fate]]]] = {
+    "warc": (warc_items, warc_fates),
+    "jsonl": (jsonl_items, row_fates),
+    "parquet": (parquet_items, row_fates),
+}

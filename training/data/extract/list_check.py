@@ -1,0 +1,58 @@
+"""Whether every line of a list of domains, addresses and ids can meet a page; the format is in terms.py.
+
+A line that cannot would be taken for a rule that holds: a domain with a port, a reason after a space instead of a tab.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zlib
+from collections.abc import Iterable
+from functools import lru_cache
+
+from training.data.documents import decompressed_text
+from training.data.extract.terms import DOCUMENT_ID, _cells
+from training.data.sources import checksum_of, open_uri
+from training.job import DataError
+
+LABEL = r"[^\W_](?:[\w-]*\w)?"
+DOMAIN = re.compile(rf"(?:{LABEL}\.)+{LABEL}\.?|\.{LABEL}")  # a whole top-level domain has its dot: `.example`
+ADDRESS = re.compile(rf"(?:https?://)?(?:{LABEL}(?:\.{LABEL})*|\d+(?:\.\d+){{3}}|\[[0-9a-f:.]+\])(?::\d+)?/\S*", re.I)
+SHOWN = 60  # characters of a line
+
+
+def check_lists(uris: Iterable[str]) -> None:
+    """DataError names list, line and what would be right, for the first line that can meet no page."""
+    for uri in uris:
+        _check(uri, checksum_of(uri))
+
+
+@lru_cache(maxsize=64)
+def _check(uri: str, _checksum: str) -> None:
+    try:
+        with open_uri(uri) as stream, decompressed_text(io.BytesIO(stream.read()), uri) as lines:
+            for number, line in enumerate(lines, 1):
+                if problem := problem_of(_cells(line)[0]):
+                    raise DataError(f"{uri}, line {number}: {line.strip()[:SHOWN]!r} {problem}")
+    except (UnicodeDecodeError, EOFError, OSError, zlib.error) as error:
+        raise DataError(f"{uri}: is no list that can be read ({error})") from None
+
+
+def problem_of(entry: str) -> str:
+    """Why an entry can meet no page, and what would; empty when it can."""
+    if not entry or ("://" not in entry and DOCUMENT_ID.fullmatch(entry)):
+        return ""
+    if re.search(r"\s", entry):
+        return "has white space in it; a reason follows after a tab"
+    if "/" in entry:
+        return (
+            ""
+            if ADDRESS.fullmatch(entry)
+            else "is no address of a page; write https://example.org/page or example.org/folder/"
+        )
+    if DOMAIN.fullmatch(entry):
+        return ""
+    return (
+        "is no domain, address or document id; write example.org, its subdomains are meant too, or .org for all of it"
+    )

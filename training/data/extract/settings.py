@@ -1,0 +1,40 @@
+"""The section `extract`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from training.records import RecipeError, Uri
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExtractRecipe:
+    """How text is extracted from HTML pages.
+
+    Limits are sizes, never seconds: which pages are kept must not depend on how busy the machine is.
+
+    `blocked` and `takedown` name lists of domains, addresses and document ids (training/data/extract/terms.py has the
+    format).
+    """
+
+    extractor: Literal["resiliparse", "trafilatura", "union", "blocks", "blocks_or_trafilatura"] = "resiliparse"
+    max_html_bytes: int = 4_000_000
+    max_nodes: int = 200_000
+    max_depth: int = 1000
+    min_characters: int = 50
+    languages: tuple[str, ...] = ()  # pages surely in another one are dropped before extraction; empty: none
+    min_foreign_score: float = 0.8  # how sure
+    blocked: tuple[Uri, ...] = ()
+    takedown: tuple[Uri, ...] = ()
+    refused_robots: tuple[str, ...] = ()  # directives such as noai, noindex; a crawler's own as name:noindex
+    refuse_reserved: bool = False  # pages that reserve text and data mining (TDMRep)
+    licences: tuple[str, ...] = ()  # if any are named, only pages whose licence statement has one of these in it
+    check_digests: bool = False  # records whose bytes are not those of their WARC digests go into quarantine
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_foreign_score <= 1:
+            raise RecipeError(f"extract.min_foreign_score={self.min_foreign_score}; a probability from 0 to 1")
+        for name in ("languages", "refused_robots", "licences"):
+            if bad := next((word for word in getattr(self, name) if word != word.lower()), None):
+                raise RecipeError(f"extract.{name}: {bad!r} must be in lower case; it is compared with lower-case text")

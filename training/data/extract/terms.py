@@ -1,0 +1,184 @@
+"""Under what terms a page may be used: what it says itself, and lists of what must not be used at all.
+
+Recorded of each document: `robots`, the directives of the robots meta element and the X-Robots-Tag header;
+`tdm_reservation`, by the TDM Reservation Protocol (https://www.w3.org/community/reports/tdmrep/CG-FINAL-tdmrep-20240510/);
+`licence`, what it names as its licence. A page that says nothing has the empty string. This records what a page states,
+which is evidence and no legal finding.
+
+A list is text, one entry a line: a domain (its subdomains with it), an address (everything below it when it ends in
+`/`), or a document's id; after a tab a reason may follow, and `#` begins a comment.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from training.data.documents import decompressed_text
+from training.data.extract.settings import ExtractRecipe
+from training.data.sources import open_uri
+
+DOCUMENT_ID = re.compile(r"[^/\s]+/[^/\s]+/\d{12}")
+REASON_CHARACTERS = re.compile(r"[^a-z0-9]+")
+LINK_HEADER = re.compile(r"<([^<>]*)>[^,<]*;\s*rel\s*=\s*\"?[^\",;]*\blicense\b", re.IGNORECASE)
+CREATIVE_COMMONS = re.compile(
+    r"https?://(?:www\.)?creativecommons\.org/(?:licenses/[a-z+-]+/\d\.\d|publicdomain/(?:zero|mark)/\d\.\d)"
+)
+MAX_CHARACTERS = 300  # of a licence statement; whole licence texts occur
+LICENCE_NAMES = ("dcterms.license", "dc.rights", "dcterms.rights")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Terms:
+    """What a page states of its use. `robots` are sorted directives joined by commas, those of one crawler as
+    `name:directive`."""
+
+    robots: str = ""
+    tdm_reservation: str = ""
+    licence: str = ""
+
+    def refusal(self, settings: ExtractRecipe) -> str:
+        """Why the recipe does not take such a page; empty when it does."""
+        if set(self.robots.split(",")) & set(settings.refused_robots):
+            return "robots"
+        if settings.refuse_reserved and self.tdm_reservation.startswith("1"):
+            return "tdm_reserved"
+        if settings.licences and not any(wanted in self.licence.lower() for wanted in settings.licences):
+            return "licence"
+        return ""
+
+
+def terms_of(headers: Mapping[str, str], statements: Iterable[Mapping[str, str]] = (), text: str = "") -> Terms:
+    """The terms in an HTTP response's headers, a page's elements (attributes by lower-case name) and its source text.
+
+    Headers alone give what can be known before a page is parsed.
+    """
+    directives = _directives(headers.get("x-robots-tag", ""))
+    reservation, policy = headers.get("tdm-reservation", "").strip(), headers.get("tdm-policy", "").strip()
+    found = LINK_HEADER.search(headers.get("link", ""))
+    licences = [found[1]] if found else []
+    named: dict[str, str] = {}
+    for one in statements:
+        name, content = (one.get("name") or "").strip().lower(), (one.get("content") or "").strip()
+        if name == "robots":
+            directives |= _directives(content)
+        elif name == "tdm-reservation":
+            reservation = content or reservation
+        elif name == "tdm-policy":
+            policy = content or policy
+        elif name in LICENCE_NAMES and content:
+            named.setdefault(name, content)
+        if "license" in (one.get("rel") or "").lower().split() and one.get("href"):
+            licences.append(one["href"].strip())
+    licences += [named[name] for name in LICENCE_NAMES if name in named]
+    if not licences and "creativecommons.org/" in text and (found := CREATIVE_COMMONS.search(text)):
+        licences.append(found[0])
+    return Terms(
+        robots=",".join(sorted(directives)),
+        tdm_reservation=f"{reservation} {policy}".strip() if reservation in ("0", "1") else "",
+        licence=" ".join(licences[0].split())[:MAX_CHARACTERS] if licences else "",
+    )
+
+
+def _directives(value: str) -> set[str]:
+    """The words of a robots directive list. `otherbot: noindex, nofollow` names a crawler for what follows it."""
+    found = set()
+    crawler = ""
+    for part in value.lower().split(","):
+        name, colon, rest = part.strip().partition(":")
+        if colon and name.strip() not in ("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"):
+            crawler, part = name.strip() + ":", rest
+        word = part.partition(":")[0].strip()
+        if word:
+            found.add(crawler + word)
+    return found
+
+
+# Lists
+
+
+@dataclass(frozen=True, slots=True)
+class AddressList:
+    """Domains, addresses and ids, each with a reason, which may be empty."""
+
+    domains: dict[str, str] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
+
+    def find(self, url: str, document: str = "") -> str | None:
+        """The reason of the entry that a document meets, by the most exact one; None when it meets none."""
+        if document in self.ids:
+            return self.ids[document]
+        if self.addresses:
+            plain = plain_url(url)
+            for address in (plain, *_folders(plain)):
+                if address in self.addresses:
+                    return self.addresses[address]
+        if self.domains:
+            labels = _host(url).split(".")
+            for start in range(len(labels)):
+                if (domain := ".".join(labels[start:])) in self.domains:
+                    return self.domains[domain]
+        return None
+
+
+def parse_list(lines: Iterable[str]) -> AddressList:
+    """A list from its lines."""
+    made = AddressList()
+    for line in lines:
+        entry, reason = _cells(line)
+        if not entry:
+            continue
+        reason = REASON_CHARACTERS.sub("_", reason.strip().lower()).strip("_")
+        if "://" not in entry and DOCUMENT_ID.fullmatch(entry):
+            made.ids[entry] = reason
+        elif "/" in entry:
+            made.addresses[plain_url(entry)] = reason
+        else:
+            made.domains[entry.lower().removeprefix("www.").strip(".")] = reason
+    return made
+
+
+def _cells(line: str) -> tuple[str, str]:
+    """Entry and reason. A comment begins a line or follows white space: an address may have a fragment."""
+    entry, _, reason = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip().partition("\t")
+    return entry.strip(), reason
+
+
+def plain_url(url: str) -> str:
+    """An address without scheme, `www.`, fragment and the case of its host: equal for two ways to write one."""
+    rest = url.partition("#")[0]
+    rest = rest.partition("://")[2] or rest
+    host, slash, path = rest.partition("/")
+    return host.lower().removeprefix("www.") + slash + path
+
+
+def _folders(plain: str) -> list[str]:
+    """The folders that an address is in, innermost first, each with its final slash."""
+    parts = plain.partition("?")[0].split("/")
+    return ["/".join(parts[:end]) + "/" for end in range(len(parts) - 1, 0, -1)]
+
+
+def _host(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").lower().strip(".")
+    except ValueError:  # "http://[broken": an address that cannot be read is in no list
+        return ""
+
+
+@lru_cache(maxsize=8)
+def read_lists(uris: Sequence[str]) -> AddressList:
+    """The entries of several lists as one; the first reason given for an entry stays."""
+    made = AddressList()
+    for uri in uris:
+        with open_uri(uri) as stream, decompressed_text(io.BytesIO(stream.read()), uri) as lines:
+            one = parse_list(lines)
+        for name in ("domains", "addresses", "ids"):
+            mine = getattr(made, name)
+            for entry, reason in getattr(one, name).items():
+                mine.setdefault(entry, reason)
+    return made

@@ -1,0 +1,244 @@
+"""Which extracted documents go on: the recipe's rules in the recipe's order; the first that says no gives the reason.
+
+What the rules say is their limits against the stored scores (`training.data.filter.score`); no text is measured here.
+One rank a document file. Kept documents in `documents/` with the text as the rules left it, dropped ones beside them in
+`dropped/` with the reason (`gopher_quality:too_few_words`) and with the text as it was extracted, except that personal
+data is replaced there too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from training.data.documents import DocumentWriter, count_documents, document_files, extra_columns, read_documents
+from training.data.filter import personal_data
+from training.data.filter.limits import COLUMNS_OF_RULE, KEPT, Page, make_decisions, page_of
+from training.data.filter.settings import FilterRecipe
+from training.job import Counts, DataError, Gate, Job, Outcome, Work
+from training.runner import total_counts
+
+SAMPLES_PER_REASON = 3
+SAMPLE_CHARACTERS = 200
+MIN_GROUP_DOCUMENTS = 20  # of a language or source; the survival of fewer says little and stops nothing
+
+
+def num_ranks(job: Job) -> int:
+    """One a document file of the input."""
+    return len(document_files(job.input_of("extracted_documents")))
+
+
+def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
+    """Filter one document file; returns files, counts, and what `finish` adds up."""
+    recipe = job.settings_as(FilterRecipe, "filter")
+    decisions = make_decisions(recipe)
+    source = document_files(job.input_of("extracted_documents"))[rank]
+    scores = read_documents(document_files(job.input_of("document_scores"), "scores")[rank])
+    files = [f"documents/{rank:05d}.parquet", f"dropped/{rank:05d}.parquet"]
+    added = [column for name in recipe.rules for column in COLUMNS_OF_RULE.get(name, ())]
+    columns = tuple(dict.fromkeys([*extra_columns(source), *added]))
+    tally = Tally()
+    with (
+        DocumentWriter(work.path / files[0], extra=columns) as kept,
+        DocumentWriter(work.path / files[1], extra=(*columns, "reason")) as dropped,
+    ):
+        for row, scored in zip(read_documents(source), scores, strict=True):
+            page = _scored(row, scored)
+            reason = decided(page, scored["stopped"], decisions)
+            tally.add(row, page, reason)
+            if reason == KEPT:
+                kept.write(_as_row(row, page))
+            else:
+                # The text as it came, so that a person sees what was dropped, but never personal data that would go.
+                page.text = row["text"] if scored["shown"] is None else scored["shown"]
+                dropped.write(_as_row(row, page) | {"reason": reason})
+    counts = Counts(
+        records_in=count_documents(source), kept=kept.num_documents, dropped=dict(sorted(dropped.reasons.items()))
+    )
+    return {"files": files, "counts": counts.as_json(), "tally": tally.as_json()}
+
+
+def _scored(row: Mapping[str, Any], scored: Mapping[str, Any]) -> Page:
+    """The page as the rules left it, from the document and its scores."""
+    if row["id"] != scored["id"]:
+        raise DataError(f"document_scores: {scored['id']} where {row['id']} was expected; they are of other documents")
+    page = page_of(row)
+    measured = {name: value for name, value in scored.items() if name not in ("id", "stopped", "text", "shown")}
+    page.columns |= {name: value for name, value in measured.items() if value is not None}
+    page.redactions = json.loads(scored.get("redactions") or "{}")
+    if scored["text"] is not None:
+        page.text = scored["text"]
+    return page
+
+
+def decided(page: Page, stopped: str | None, decisions: Mapping[str, Callable[[Page], str]]) -> str:
+    """`rule:why` of the first rule that says no to a measured page; "" when all let it pass."""
+    for name, decide in decisions.items():
+        if stopped is not None and stopped.startswith(f"{name}:"):
+            return stopped
+        if reason := decide(page):
+            return f"{name}:{reason}"
+    return KEPT
+
+
+def _as_row(row: Mapping[str, Any], page: Page) -> dict[str, Any]:
+    """The document with the page's text and those of its columns that documents have."""
+    return {**row, **{name: value for name, value in page.columns.items() if "." not in name}, "text": page.text}
+
+
+# Accounts
+
+
+@dataclass(slots=True)
+class Tally:
+    """The counts of one rank's documents by outcome, and a few samples of each."""
+
+    redacted: Counter[str] = field(default_factory=Counter)  # in the kept documents
+    characters_in: int = 0
+    characters_kept: int = 0
+    languages: Counter[str] = field(default_factory=Counter)
+    buckets: Counter[str] = field(default_factory=Counter)
+    groups: dict[str, list[int]] = field(default_factory=dict)  # "language en" or "source web": [in, kept]
+    samples: dict[str, list[list[str]]] = field(default_factory=dict)  # reason: [id, start of the text]
+
+    def add(self, row: Mapping[str, Any], page: Page, reason: str) -> None:
+        """Count one document."""
+        is_kept = reason == KEPT
+        self.characters_in += len(row["text"])
+        self.languages[page.language or "unknown"] += 1
+        for group in (f"language {page.language or 'unknown'}", f"source {row['source']}"):
+            numbers = self.groups.setdefault(group, [0, 0])
+            numbers[0] += 1
+            numbers[1] += is_kept
+        if is_kept:
+            self.characters_kept += len(page.text)
+            self.redacted.update(page.redactions)
+            if "perplexity_bucket" in page.columns:
+                self.buckets[page.columns["perplexity_bucket"]] += 1
+        samples = self.samples.setdefault(reason or "kept", [])
+        if len(samples) < SAMPLES_PER_REASON:
+            samples.append([row["id"], shown(page.text)])
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data, which `merged` reads."""
+        return {
+            "redacted": dict(self.redacted),
+            "characters": [self.characters_in, self.characters_kept],
+            "languages": dict(self.languages),
+            "buckets": dict(self.buckets),
+            "groups": self.groups,
+            "samples": self.samples,
+        }
+
+
+def shown(text: str) -> str:
+    """The start of a text on one line for people to look at: personal data replaced, control characters escaped."""
+    clean, _ = personal_data.redact(text[: 2 * SAMPLE_CHARACTERS], personal_data.PLACEHOLDERS)
+    start = clean[:SAMPLE_CHARACTERS]
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in start)
+
+
+def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
+    """Add the ranks up."""
+    recipe = job.settings_as(FilterRecipe, "filter")
+    counts = total_counts(ranks)
+    tallies = [rank["tally"] for rank in ranks]
+    asked_for = recipe.personal_data if "personal_data" in recipe.rules else ()
+    redacted = dict.fromkeys(asked_for, 0) | _summed(tallies, "redacted")
+    groups = _survival(tallies)
+    funnel = _funnel(recipe, counts)
+    kept_fraction = counts.kept / counts.records_in if counts.records_in else 0.0
+    metrics = {
+        "kept_fraction": kept_fraction,
+        "documents_in": counts.records_in,
+        "documents_kept": counts.kept,
+        "characters_in": sum(tally["characters"][0] for tally in tallies),
+        "characters_kept": sum(tally["characters"][1] for tally in tallies),
+        **{f"dropped_{step['rule']}": step["dropped"] for step in funnel},
+        **{f"redacted_{kind}": number for kind, number in redacted.items()},
+        **{f"perplexity_{bucket}": number for bucket, number in _summed(tallies, "buckets").items()},
+    }
+    return Outcome(
+        files=tuple(name for rank in ranks for name in rank["files"]),
+        counts=counts,
+        metrics=metrics,
+        gates=_gates(recipe, kept_fraction, groups),
+        notes={
+            "funnel": funnel,
+            "languages": _summed(tallies, "languages"),
+            "survival": groups,
+            "samples": _samples(tallies),
+        },
+    )
+
+
+def _summed(tallies: list[dict[str, Any]], name: str) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for tally in tallies:
+        total.update(tally[name])
+    return dict(sorted(total.items()))
+
+
+def _survival(tallies: list[dict[str, Any]]) -> dict[str, list[int]]:
+    """Per language and source the documents that came and that went on."""
+    groups: dict[str, list[int]] = {}
+    for tally in tallies:
+        for group, numbers in tally["groups"].items():
+            so_far = groups.get(group, [0, 0])
+            groups[group] = [so_far[0] + numbers[0], so_far[1] + numbers[1]]
+    return dict(sorted(groups.items()))
+
+
+def _funnel(recipe: FilterRecipe, counts: Counts) -> list[dict[str, Any]]:
+    """Per rule in order: documents that came, that it dropped, and why."""
+    came = counts.records_in
+    funnel = []
+    for rule in recipe.rules:
+        reasons = {
+            reason.partition(":")[2]: number
+            for reason, number in counts.dropped.items()
+            if reason.partition(":")[0] == rule
+        }
+        funnel.append({"rule": rule, "in": came, "dropped": sum(reasons.values()), "reasons": reasons})
+        came -= sum(reasons.values())
+    return funnel
+
+
+def _gates(recipe: FilterRecipe, kept_fraction: float, groups: dict[str, list[int]]) -> tuple[Gate, ...]:
+    low, high = recipe.min_kept_fraction, recipe.max_kept_fraction
+    bounds = {"min_kept_fraction": low, "max_kept_fraction": high}
+    whole = Gate(
+        name="kept_fraction",
+        passed=low <= kept_fraction <= high,
+        evidence={"kept_fraction": round(kept_fraction, 4), **bounds},
+    )
+    if low <= 0:
+        return (whole,)
+    # A language that the recipe does not want is meant to go.
+    wanted = {f"language {code}" for code in recipe.languages}
+    judged = {
+        group: round(went_on / came, 4)
+        for group, (came, went_on) in sorted(groups.items())
+        if came >= MIN_GROUP_DOCUMENTS and (group in wanted or not wanted or group.startswith("source "))
+    }
+    each = Gate(
+        name="kept_fraction_by_group",
+        passed=all(share >= low for share in judged.values()),
+        evidence={"kept_fraction": judged, "min_kept_fraction": low, "min_documents": MIN_GROUP_DOCUMENTS},
+    )
+    return (whole, each)
+
+
+def _samples(tallies: list[dict[str, Any]]) -> dict[str, list[dict[str, str]]]:
+    """The first few of each reason by id, and of the kept ones."""
+    found: dict[str, list[list[str]]] = {}
+    for tally in tallies:
+        for reason, samples in tally["samples"].items():
+            found.setdefault(reason, []).extend(samples)
+    return {
+        reason: [{"id": identifier, "text": text} for identifier, text in sorted(samples)[:SAMPLES_PER_REASON]]
+        for reason, samples in sorted(found.items())
+    }

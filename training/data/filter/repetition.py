@@ -1,0 +1,173 @@
+"""How many characters of a text stand in repeated word n-grams, as Gopher's repetition rules (arXiv 2112.11446) ask.
+
+Definitions are datatrove's, so that its decisions are met. Top: of the commonest n-gram, joined by blanks, length times
+count; of equally common ones the first. Duplicate: reading on from the start, an n-gram whose characters were read
+before counts and is jumped over, any other moves on by one word; n-grams are equal when their characters are, wherever
+their words end. `repeated` is the plain form, `repeated_native` the same for words given as numbers: n-grams are
+found by a hash and then compared, so a collision of hashes changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from training.data.words.native import native
+
+TOP_SIZES = (2, 3, 4)
+DUPLICATE_SIZES = (5, 6, 7, 8, 9, 10)
+_BASE = np.uint64(0x5851F42D4C957F2D)  # odd, so that it has an inverse among 64-bit numbers
+_INVERSE = np.uint64(pow(int(_BASE), -1, 1 << 64))
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+def repeated(words: Sequence[str]) -> list[int]:
+    """Characters in the commonest 2- to 4-gram, then in duplicate 5- to 10-grams; 0 where a text is shorter."""
+    return [*(_top(words, size) for size in TOP_SIZES), *(_duplicate(words, size) for size in DUPLICATE_SIZES)]
+
+
+def _top(words: Sequence[str], size: int) -> int:
+    counts = Counter(" ".join(words[at : at + size]) for at in range(len(words) - size + 1))
+    if not counts:
+        return 0
+    commonest = max(counts, key=counts.__getitem__)  # of equal ones the first, as dicts keep their order
+    return len(commonest) * counts[commonest]
+
+
+def _duplicate(words: Sequence[str], size: int) -> int:
+    seen: set[str] = set()
+    characters = at = 0
+    while at + size <= len(words):
+        ngram = "".join(words[at : at + size])
+        if ngram in seen:
+            characters += len(ngram)
+            at += size
+        else:
+            seen.add(ngram)
+            at += 1
+    return characters
+
+
+def repeated_words(words: Sequence[str]) -> list[int]:
+    """`repeated` by whichever form may be used: the native one takes no word that holds a blank."""
+    text = "".join(words)
+    if " " in text:
+        return repeated(words)
+    numbers: dict[str, int] = {}
+    numbered = np.array([numbers.setdefault(word, len(numbers)) for word in words], np.int32)
+    lengths = np.fromiter(map(len, numbers), np.int32, len(numbers))
+    return repeated_native(numbered, lengths, np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32))
+
+
+def repeated_native(words: np.ndarray, lengths: np.ndarray, codes: np.ndarray) -> list[int]:
+    """`repeated` for word numbers int32 [n], the length of each numbered word int32 [m], and the words' characters.
+
+    `codes` uint32 are the characters of all words end to end. No word may hold a blank.
+    """
+    result = np.zeros(len(TOP_SIZES) + len(DUPLICATE_SIZES), np.int64)
+    if len(words):
+        _count(words, lengths, codes, result)
+    return result.tolist()
+
+
+@native
+def _count(words, lengths, codes, result):  # type: ignore[no-untyped-def]
+    num_words = len(words)
+    slots = 16
+    while slots < 2 * num_words:
+        slots *= 2
+    table = np.empty(slots, np.int32)  # position of an n-gram's first appearance, -1 where free
+    counts = np.empty(num_words, np.int32)
+    starts, sums, scales = _places(words, lengths, codes)
+    for number in range(3):
+        result[number] = _top_native(words, starts, 2 + number, table, counts)
+    for number in range(6):
+        result[3 + number] = _duplicate_native(codes, starts, sums, scales, 5 + number, table)
+
+
+@native
+def _places(words, lengths, codes):  # type: ignore[no-untyped-def]
+    """Where each word starts, int64 [n + 1]; there the sum of code · BASE^place up to it, and BASE^-place."""
+    num_words = len(words)
+    starts = np.zeros(num_words + 1, np.int64)
+    sums = np.zeros(num_words + 1, np.uint64)
+    scales = np.ones(num_words + 1, np.uint64)
+    total, power, inverse = np.uint64(0), np.uint64(1), np.uint64(1)
+    place = 0
+    for number in range(num_words):
+        for _ in range(lengths[words[number]]):
+            total += (np.uint64(codes[place]) + np.uint64(1)) * power
+            power *= _BASE
+            inverse *= _INVERSE
+            place += 1
+        starts[number + 1], sums[number + 1], scales[number + 1] = place, total, inverse
+    return starts, sums, scales
+
+
+@native
+def _mixed(value):  # type: ignore[no-untyped-def]
+    value ^= value >> np.uint64(32)
+    value *= _MIX
+    return value ^ (value >> np.uint64(29))
+
+
+@native
+def _top_native(words, starts, size, table, counts):  # type: ignore[no-untyped-def]
+    mask = np.uint64(len(table) - 1)
+    table[:] = -1
+    best = first = 0
+    for at in range(len(words) - size + 1):
+        value = np.uint64(0)
+        for offset in range(size):
+            value = (value + np.uint64(words[at + offset]) + np.uint64(1)) * _MIX
+        slot = _mixed(value) & mask
+        while table[slot] >= 0 and not _same_words(words, table[slot], at, size):
+            slot = (slot + np.uint64(1)) & mask
+        seen = table[slot]
+        if seen < 0:
+            table[slot] = seen = at
+            counts[at] = 0
+        counts[seen] += 1
+        if counts[seen] > best or (counts[seen] == best and seen < first):
+            best, first = counts[seen], seen
+    return best * (starts[first + size] - starts[first] + size - 1) if best else 0
+
+
+@native
+def _same_words(words, one, other, size):  # type: ignore[no-untyped-def]
+    same = 0
+    while same < size and words[one + same] == words[other + same]:
+        same += 1
+    return same == size
+
+
+@native
+def _duplicate_native(codes, starts, sums, scales, size, table):  # type: ignore[no-untyped-def]
+    mask = np.uint64(len(table) - 1)
+    table[:] = -1
+    characters = at = 0
+    num_words = len(starts) - 1
+    while at + size <= num_words:
+        slot = _mixed((sums[at + size] - sums[at]) * scales[at]) & mask
+        length = starts[at + size] - starts[at]
+        while table[slot] >= 0 and not _same_codes(codes, starts, table[slot], at, size, length):
+            slot = (slot + np.uint64(1)) & mask
+        if table[slot] >= 0:
+            characters += length
+            at += size
+        else:
+            table[slot] = at
+            at += 1
+    return characters
+
+
+@native
+def _same_codes(codes, starts, one, other, size, length):  # type: ignore[no-untyped-def]
+    if starts[one + size] - starts[one] != length:
+        return False
+    same = 0
+    while same < length and codes[starts[one] + same] == codes[starts[other] + same]:
+        same += 1
+    return same == length

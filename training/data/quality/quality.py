@@ -1,0 +1,436 @@
+"""Models that judge text, made from the reference texts that the recipe names: n-gram perplexity and a classifier.
+
+The classifier tells reference texts from the negatives that the recipe names, or from a sample of the crawl in the
+reference's language. A share of both is held out to measure it, and texts that people labelled measure it too. A second
+one tells toxic texts from others, where the recipe names both. Files: `quality.json`; where a reference is named,
+`classifier.safetensors` and `ngram.*`, or `ngram.<language>.*` for each language that the recipe names; and
+`toxicity.safetensors`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+import math
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from training.accounts import Counted
+from training.artifact import write_json, written
+from training.data.documents import decompressed_text, document_files, read_documents
+from training.data.quality import classifier, perplexity
+from training.data.quality.arpa import read_arpa
+from training.data.quality.classifier import FastTextClassifier, LinearClassifier
+from training.data.quality.perplexity import NgramModel
+from training.data.quality.settings import LabelledRecipe, QualityRecipe
+from training.data.sources import open_uri, read_rows
+from training.data.words.language import identify
+from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Work
+from training.records import RecipeError
+
+SUMMARY_FILE = "quality.json"
+FASTTEXT_FILE = "classifier.fasttext"
+TOXICITY = "toxicity"
+PIECE_CHARACTERS = 4000  # a book or a list of articles in one row is cut into page-sized pieces, at line ends
+MIN_TEXTS = 10  # on either side; fewer say nothing about quality
+LANGUAGE_CHARACTERS = 2000  # of a text are enough to tell the language of a candidate
+CANDIDATES_PER_NEGATIVE = 4  # of other languages, short or empty ones may be among them
+BUCKETS = ("head", "middle", "tail")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QualityModels:
+    """What the rules ask; None where the recipe names no texts. `ngrams` by language, or one under "" for all."""
+
+    ngrams: Mapping[str, BucketedNgrams]
+    classifier: LinearClassifier | FastTextClassifier | None
+    toxicity: LinearClassifier | None = None
+
+    def perplexity(self, text: str, language: str) -> tuple[float, str | None]:
+        """Perplexity and bucket by the model of the language; not a number and None where there is none."""
+        model = self.ngrams.get("") or self.ngrams.get(language)
+        if model is None:
+            return math.nan, None
+        value = model.ngram.perplexity(text)
+        return value, model.bucket(value)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BucketedNgrams:
+    """A model and its bucket limits, which are perplexities: the first is head's highest, the second middle's.
+
+    They part the sampled crawl pages in three, as CCNet does; by the reference texts nearly every page is `tail`.
+    """
+
+    ngram: NgramModel
+    bucket_limits: tuple[float, float]
+
+    def bucket(self, value: float) -> str:
+        """`head`, `middle` or `tail`: in which third of the sampled crawl pages this perplexity would lie."""
+        return BUCKETS[sum(value > limit for limit in self.bucket_limits)]
+
+
+def load_models(item: InputArtifact) -> QualityModels | None:
+    """The models of a `quality_models` artifact; None when its recipe asks for none."""
+    summary = json.loads(item.file(SUMMARY_FILE).read_text("utf-8"))
+    folder = Path(item.path)
+    toxicity = LinearClassifier.load(folder, TOXICITY) if summary.get("has_toxicity") else None
+    if not summary["has_models"]:
+        return QualityModels(ngrams={}, classifier=None, toxicity=toxicity) if toxicity else None
+    ngrams = {
+        code: BucketedNgrams(ngram=NgramModel.load(folder, file_of(code)), bucket_limits=tuple(limits))
+        for code, limits in summary["bucket_limits"].items()
+    }
+    label = summary["classifier_label"]
+    model = FastTextClassifier(folder / FASTTEXT_FILE, label) if label else LinearClassifier.load(folder, "classifier")
+    return QualityModels(ngrams=ngrams, classifier=model, toxicity=toxicity)
+
+
+def file_of(code: str) -> str:
+    """The name, without its endings, of the files of a language's n-gram model; "" for the one of all languages."""
+    return f"ngram.{code}" if code else "ngram"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Made:
+    """Models that were made, and what is said of them: `summary` is for those who load them."""
+
+    summary: dict[str, Any]
+    files: tuple[str, ...] = ()
+    metrics: dict[str, float] = field(default_factory=dict)
+    gates: tuple[Gate, ...] = ()
+    notes: dict[str, Any] = field(default_factory=dict)
+    counts: Counts | None = None  # of crawled pages; None where none are read
+
+
+def run(job: Job, work: Work) -> Outcome:
+    """Train the models that the recipe asks for, or state that it asks for none."""
+    recipe = job.settings_as(QualityRecipe, "quality")
+    reference = _reference_models(job, recipe, work)
+    made = [reference]
+    if recipe.toxicity.positive:
+        made.append(_toxicity_model(job, recipe, work))
+    write_json(work.path / SUMMARY_FILE, {name: value for one in made for name, value in one.summary.items()})
+    return Outcome(
+        files=(*(name for one in made for name in one.files), SUMMARY_FILE),
+        counts=reference.counts,
+        metrics={name: value for one in made for name, value in one.metrics.items()},
+        gates=tuple(gate for one in made for gate in one.gates),
+        notes={name: value for one in made for name, value in one.notes.items()},
+    )
+
+
+def _reference_models(job: Job, recipe: QualityRecipe, work: Work) -> Made:
+    """Perplexity and the classifier of reference texts."""
+    if not recipe.reference:
+        note = "quality.reference is empty: no models, and a filter that asks for classifier or perplexity is refused"
+        return Made(summary={"has_models": False}, notes={"models": note})
+    if not recipe.snapshots:
+        raise RecipeError("quality.snapshots: empty; name the snapshots whose pages the reference is compared with")
+    labelled = [_labelled(job, one) for one in recipe.labelled]
+    held = {piece for one in labelled for text in (*one.good, *one.bad) for piece in (text, *page_sized(text))}
+    references = _texts(job, recipe.reference, recipe.reference_field, "quality.reference", but=held)
+    language = _main_language(references)
+    given = {one.language for one in recipe.ngram_files}
+    learned = {code: [] if code in given else _in_language(references, code) for code in recipe.ngram_languages}
+    pages, candidates = _candidates(job, recipe)
+    candidates = [text for text in candidates if text not in held]
+    crawled = {code: _sample(candidates, recipe, code) for code in dict.fromkeys((language, *learned))}
+    sides = {code: (texts, crawled[code]) for code, texts in learned.items()}
+    ngrams, seen = _train_ngrams(recipe, sides or {"": (references, crawled[language])})
+    negatives = crawled[language]
+    if recipe.negative:
+        negatives = _texts(job, recipe.negative, recipe.negative_field, "quality.negative", but=held)
+        _check_apart("quality.reference and quality.negative", references, negatives)
+    texts = ReferenceTexts(references=references, language=language, negatives=negatives, crawl_perplexities=seen)
+    made = _train(recipe, work, texts, ngrams, labelled)
+    return replace(made, counts=_counts(pages, sum(map(len, crawled.values()))))
+
+
+def _counts(pages: int, sampled: int) -> Counts:
+    """In are all pages of the snapshots, kept those of the samples that models were made with.
+
+    The rest follows from the two: what the gate compares here is `in` with what the snapshots hold.
+    """
+    return Counts(records_in=pages, kept=sampled, dropped={"not_sampled": pages - sampled} if pages > sampled else {})
+
+
+def _toxicity_model(job: Job, recipe: QualityRecipe, work: Work) -> Made:
+    """The classifier of toxic texts, measured on texts of both sets that it was not trained on."""
+    asked = recipe.toxicity
+    toxic = _texts(job, asked.positive, asked.positive_field, "quality.toxicity.positive")
+    others = _texts(job, asked.negative, asked.negative_field, "quality.toxicity.negative")
+    _check_apart("quality.toxicity", toxic, others)
+    (bad, bad_held_out), (good, good_held_out) = (_split(texts, recipe.held_out_fraction) for texts in (toxic, others))
+    work.progress.message(f"{len(toxic)} toxic texts, {len(others)} others")
+    model = classifier.train(bad, good, buckets=asked.buckets)
+    auc = classifier.area_under_curve([model.score(t) for t in bad_held_out], [model.score(t) for t in good_held_out])
+    return Made(
+        summary={"has_toxicity": True},
+        files=(model.save(work.path, TOXICITY),),
+        metrics={
+            "toxicity_auc": auc,
+            "toxic_texts": len(toxic),
+            "other_texts": len(others),
+            "toxicity_held_out_texts": len(bad_held_out) + len(good_held_out),
+        },
+        gates=(
+            Gate(
+                name="toxicity_auc",
+                passed=auc >= asked.min_auc,
+                evidence={"toxicity_auc": round(auc, 4), "min_auc": asked.min_auc},
+            ),
+        ),
+        notes={"toxicity": {"positive": list(asked.positive), "negative": list(asked.negative)}},
+    )
+
+
+def _in_language(references: Sequence[str], code: str) -> list[str]:
+    found = [text for text in references if identify(text[:LANGUAGE_CHARACTERS])[0] == code]
+    if len(found) < MIN_TEXTS:
+        raise RecipeError(
+            f"quality.ngram_languages: {len(found)} reference texts are in {code!r}; at least {MIN_TEXTS} are needed"
+        )
+    return found
+
+
+def _train_ngrams(
+    recipe: QualityRecipe, sides: Mapping[str, tuple[list[str], list[str]]]
+) -> tuple[dict[str, BucketedNgrams], dict[str, np.ndarray]]:
+    """Per language (reference texts, crawled pages) the model of the former, or of a file that the recipe names, with
+    the buckets of the latter; and their perplexities under it."""
+    models, perplexities = {}, {}
+    files = {one.language: one.uri for one in recipe.ngram_files}
+    for code, (references, crawled) in sides.items():
+        if code in files:
+            ngram = _of_file(files[code])
+        else:
+            ngram = perplexity.train(_split(references, recipe.held_out_fraction)[0], order=recipe.ngram_order)
+        seen = perplexities[code] = np.array([ngram.perplexity(text) for text in crawled])
+        low, high = (float(np.quantile(seen, share)) for share in (1 / 3, 2 / 3))
+        models[code] = BucketedNgrams(ngram=ngram, bucket_limits=(low, high))
+    return models, perplexities
+
+
+def _of_file(uri: str) -> NgramModel:
+    with open_uri(uri) as stream, decompressed_text(stream, uri) as lines:
+        return read_arpa(lines, uri)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReferenceTexts:
+    """The two sides of the classifier, and how the sampled crawl pages read to each language's n-gram model."""
+
+    references: list[str]
+    language: str
+    negatives: list[str]
+    crawl_perplexities: Mapping[str, np.ndarray]
+
+
+def _train(
+    recipe: QualityRecipe,
+    work: Work,
+    texts: ReferenceTexts,
+    ngrams: Mapping[str, BucketedNgrams],
+    labelled: Sequence[LabelledTexts],
+) -> Made:
+    language = texts.language
+    good, good_held_out = _split(texts.references, recipe.held_out_fraction)
+    bad, bad_held_out = _split(texts.negatives, recipe.held_out_fraction)
+    work.progress.message(f"{len(texts.references)} reference texts in {language!r}, {len(texts.negatives)} negatives")
+    model, classifier_file = _classifier(recipe, work, good, bad)
+    auc = classifier.area_under_curve([model.score(t) for t in good_held_out], [model.score(t) for t in bad_held_out])
+    code = next((code for code in ("", language) if code in ngrams), next(iter(ngrams)))
+    main = ngrams[code].ngram
+    seen = np.array([main.perplexity(text) for text in good_held_out])
+    limits = {code: list(one.bucket_limits) for code, one in ngrams.items()}
+    saved = [name for code, one in ngrams.items() for name in one.ngram.save(work.path, file_of(code))]
+    summary = {"has_models": True, "bucket_limits": limits, "language": language, "ngram_order": recipe.ngram_order}
+    summary["classifier_label"] = recipe.classifier_label if recipe.classifier_model else ""
+    metrics = {
+        "classifier_auc": auc,
+        "reference_texts": len(texts.references),
+        "negative_texts": len(texts.negatives),
+        "held_out_texts": len(good_held_out) + len(bad_held_out),
+        "held_out_reference_perplexity": float(np.median(seen)),
+        "crawl_perplexity": float(np.median(texts.crawl_perplexities[code])),
+        "ngrams": float(sum(sum(map(len, one.ngram.log_probability)) for one in ngrams.values())),
+        "vocabulary": float(len(main.vocabulary)),
+    }
+    gate = Gate(
+        name="classifier_auc",
+        passed=auc >= recipe.min_auc,
+        evidence={"classifier_auc": round(auc, 4), "min_auc": recipe.min_auc},
+    )
+    notes = {"language": language, "bucket_limits": limits, "reference": list(recipe.reference)}
+    if recipe.negative:
+        notes["negative"] = list(recipe.negative)
+    gates = [gate]
+    if labelled:
+        areas = {one.recipe.name: one.area_under_curve(model) for one in labelled}
+        metrics |= {f"labelled_auc_{name}": area for name, area in areas.items()}
+        metrics |= {f"labelled_texts_{one.recipe.name}": len(one.good) + len(one.bad) for one in labelled}
+        gates.append(_labelled_gate(areas, recipe.labelled))
+    return Made(summary=summary, files=(*saved, classifier_file), metrics=metrics, gates=tuple(gates), notes=notes)
+
+
+def _classifier(
+    recipe: QualityRecipe, work: Work, good: list[str], bad: list[str]
+) -> tuple[LinearClassifier | FastTextClassifier, str]:
+    """The classifier and the name of its file: the recipe's fastText model, copied, or one trained on both sides."""
+    if not recipe.classifier_model:
+        model = classifier.train(good, bad, buckets=recipe.classifier_buckets)
+        return model, model.save(work.path, "classifier")
+    with open_uri(recipe.classifier_model) as source, written(work.path / FASTTEXT_FILE) as copy:
+        shutil.copyfileobj(source, copy)
+    return FastTextClassifier(work.path / FASTTEXT_FILE, recipe.classifier_label), FASTTEXT_FILE
+
+
+# Reference texts
+
+
+def _texts(job: Job, uris: Sequence[str], column: str, where: str, *, but: Set[str] = frozenset()) -> list[str]:
+    """Page-sized pieces of all texts of a setting `but` some, each once, in the order of their hash."""
+    rows = _rows(job, uris, column, where, f"{where}_field")
+    pieces = {piece for _, text in rows for piece in page_sized(text)} - but
+    return _enough(pieces, uris, where)
+
+
+def _rows(
+    job: Job, uris: Sequence[str], column: str, where: str, column_setting: str
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """Every row behind the URIs and its text."""
+    for uri in uris:
+        for number, row in enumerate(read_rows(uri, settings=job.settings)):
+            text = row.get(column)
+            if not isinstance(text, str):
+                raise DataError(
+                    f"{where}: {uri}: row {number} has no text in {column!r}; its fields are"
+                    f" {', '.join(sorted(row))} ({column_setting} names the one to read)"
+                )
+            yield row, text
+
+
+def _enough(texts: Set[str], uris: Sequence[str], where: str) -> list[str]:
+    if len(texts) < MIN_TEXTS:
+        raise DataError(f"{where}: {len(texts)} texts in {', '.join(uris)}; at least {MIN_TEXTS} are needed")
+    return sorted(texts, key=_hash)
+
+
+def _check_apart(where: str, texts: Sequence[str], others: Sequence[str]) -> None:
+    if common := set(texts) & set(others):
+        raise DataError(f"{where}: {len(common)} texts are in both sets; the first is {min(common)[:80]!r}")
+
+
+def page_sized(text: str) -> Iterator[str]:
+    """The text in pieces of at most PIECE_CHARACTERS, cut at line ends; a longer line is a piece of its own."""
+    piece: list[str] = []
+    size = 0
+    for line in text.splitlines():
+        if size + len(line) > PIECE_CHARACTERS and piece:
+            yield "\n".join(piece)
+            piece, size = [], 0
+        piece.append(line)
+        size += len(line) + 1
+    if "".join(piece).strip():
+        yield "\n".join(piece)
+
+
+def _main_language(texts: Sequence[str]) -> str:
+    counts = Counter(identify(text[:LANGUAGE_CHARACTERS])[0] for text in texts)
+    return min(counts, key=lambda code: (-counts[code], code))
+
+
+# Texts that people called good or not
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelledTexts:
+    """Whole texts, as a page is scored."""
+
+    recipe: LabelledRecipe
+    good: list[str]
+    bad: list[str]
+
+    def area_under_curve(self, model: LinearClassifier | FastTextClassifier) -> float:
+        """Probability in [0, 1] that the classifier puts a good text before one that is not."""
+        scores = ([model.score(text) for text in texts] for texts in (self.good, self.bad))
+        return classifier.area_under_curve(*scores)
+
+
+def _labelled(job: Job, asked: LabelledRecipe) -> LabelledTexts:
+    where = f"quality.labelled.{asked.name}"
+    sides = []
+    for uris, label in ((asked.positive, asked.positive_label), (asked.negative, asked.negative_label)):
+        rows = _rows(job, uris, asked.text_field, where, "text_field")
+        chosen = {text for row, text in rows if not asked.label_field or str(row.get(asked.label_field)) == label}
+        sides.append(_enough(chosen, uris, where))
+    _check_apart(where, *sides)
+    return LabelledTexts(recipe=asked, good=sides[0], bad=sides[1])
+
+
+def _labelled_gate(areas: Mapping[str, float], asked: Sequence[LabelledRecipe]) -> Gate:
+    return Gate(
+        name="labelled_auc",
+        passed=all(areas[one.name] >= one.min_auc for one in asked),
+        evidence={
+            "labelled_auc": {name: round(area, 4) for name, area in areas.items()},
+            "min_auc": {one.name: one.min_auc for one in asked},
+        },
+    )
+
+
+# The crawl's side
+
+
+def _candidates(job: Job, recipe: QualityRecipe) -> tuple[int, list[str]]:
+    """How many pages there are, and the texts of some, chosen by the hash of their id and in that order: the same for
+    any order of files."""
+    pages = Counted(
+        row
+        for item in job.inputs_of("extracted_documents")
+        for path in document_files(item)
+        for row in read_documents(path, columns=["id", "text"])
+    )
+    found = heapq.nsmallest(
+        CANDIDATES_PER_NEGATIVE * recipe.negatives, ((_hash(row["id"]), row["text"]) for row in pages)
+    )
+    return pages.number, [text for _, text in found]
+
+
+def _sample(candidates: Sequence[str], recipe: QualityRecipe, language: str) -> list[str]:
+    """The first candidates in `language`, at most `negatives`."""
+    chosen: list[str] = []
+    for text in candidates:
+        if len(chosen) < recipe.negatives and identify(text[:LANGUAGE_CHARACTERS])[0] == language:
+            chosen.append(text)
+    if len(chosen) < MIN_TEXTS:
+        names = ", ".join(recipe.snapshots)
+        raise DataError(
+            f"quality.snapshots: {len(chosen)} pages of {names} are in {language!r}, the reference's language;"
+            f" at least {MIN_TEXTS} are needed"
+        )
+    return chosen
+
+
+def _split(texts: list[str], held_out_fraction: float) -> tuple[list[str], list[str]]:
+    """(training, held out), the latter at least one; chosen by a hash, so a new text moves no other."""
+    limit = held_out_fraction * 2**64
+    is_held_out = [int(_hash("held out\n" + text)[:16], 16) < limit for text in texts]
+    if not any(is_held_out):
+        is_held_out[0] = True
+    training = [text for text, held in zip(texts, is_held_out, strict=True) if not held]
+    if not training:
+        raise RecipeError(f"quality.held_out_fraction: {held_out_fraction} leaves nothing to train on; 0.1 is usual")
+    return training, [text for text, held in zip(texts, is_held_out, strict=True) if held]
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()

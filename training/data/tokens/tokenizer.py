@@ -1,0 +1,428 @@
+"""Stage `tokenizer`: a byte-level vocabulary trained on a fixed sample of the snapshots that the recipe names for it.
+
+`tokenizer.json` and `tokenizer_config.json` load with `tokenizers` and with transformers' `AutoTokenizer`. Special
+tokens have the first ids, in the recipe's order: the first ends every document (and can begin a text), the second pads.
+The chat template belongs to post-training.
+
+Text is cut by Qwen2's pattern (GPT-4's with digits one by one), so that numbers have one spelling; nothing is
+normalized, so that every text comes back as it was. Special tokens stand outside of text: `load_tokenizer` gives an
+encoder that spells a look-alike in a document with ordinary tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from training.accounts import Counted
+from training.artifact import sha256_of, write_json, write_text
+from training.data.documents import document_files, read_documents
+from training.data.sources import open_uri
+from training.data.tokens import unigram
+from training.data.tokens.tokenizer_settings import TokenizerRecipe
+from training.data.words.ngrams import words
+from training.job import Counts, DataError, Gate, Job, Outcome, Work
+
+log = logging.getLogger(__name__)
+
+TOKENIZER_FILE: Final = "tokenizer.json"
+CONFIG_FILE: Final = "tokenizer_config.json"
+# Source: Qwen2 (arXiv 2407.10671), which cuts text as GPT-4's cl100k does but takes digits one by one.
+PATTERN: Final = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+WORDPIECE_SIGNS: Final = 100  # what models.WordPiece takes at most
+NEVER: Final = -1e9  # a special token's score under Unigram: its single bytes are always more probable
+HELD_OUT_FRACTION: Final = 0.02
+HELD_OUT_BYTES: Final = 2_000_000
+HARD_STRINGS: Final = (
+    "",
+    " ",
+    "\n\n\t  \r\n",
+    "don't DON'T ſ's",
+    "12345 1,234.5 ٣٤ Ⅷ ½",
+    "naïve cafe\u0301 Straße İstanbul ǅ",
+    "日本語と한국어 ไทย हिन्दी עברית العربية",
+    "👩‍👩‍👧‍👦 🏳️‍🌈 e\u0301\u0323",
+    "\ufeffmark \u200b\u2028\u2029 \x00\x01\x7f\ufffd\U0010ffff",
+    "if x:\n\treturn {'a': [1, 2]}  # ok\r\n",
+    "a" * 3000,
+)
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer of a `tokenizer.json` as an encoder of plain text: it never emits a special token.
+
+    Special tokens keep their ids (`token_to_id`); a text that looks like one is spelled with ordinary tokens.
+    """
+    return Tokenizer.from_str(plain_text_json(path))
+
+
+def plain_text_json(path: Path) -> str:
+    """The content of a `tokenizer.json` without added tokens, so that no text is taken for one.
+
+    DataError when it cannot be read as one.
+    """
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        content["added_tokens"] = []
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"{path}: not a tokenizer.json: {error}") from None
+    return json.dumps(content, ensure_ascii=False)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The `tokenizer_config.json` at `path`. DataError when it is not one with an end and a padding token."""
+    try:
+        config = json.loads(path.read_text("utf-8"))
+        _ = config["eos_token"], config["pad_token"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise DataError(f"{path}: not a tokenizer_config.json with eos_token and pad_token: {error}") from None
+    return config
+
+
+def byte_values() -> dict[str, int]:
+    """The byte that each sign of a byte-level vocabulary stands for.
+
+    Source: GPT-2. A printable byte of Latin-1 other than the space is its own sign, the others are, in order, the
+    characters from 256.
+    """
+    own = [value for value in range(256) if chr(value).isprintable() and chr(value) != " "]
+    others = [value for value in range(256) if value not in own]
+    return {chr(value): value for value in own} | {chr(256 + place): value for place, value in enumerate(others)}
+
+
+def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
+    """The bytes of text that each token id of a byte-level vocabulary stands for."""
+    latin = str.maketrans({sign: chr(value) for sign, value in byte_values().items()})
+    tokens = (tokenizer.id_to_token(number) for number in range(tokenizer.get_vocab_size()))
+    return [token.translate(latin).encode("latin-1") for token in tokens]
+
+
+# Training
+
+
+def train(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:
+    """A byte-level vocabulary over texts; independent of their order and of the number of threads."""
+    return _train_unigram(texts, recipe) if recipe.model == "unigram" else _train_merges(texts, recipe)
+
+
+def _train_merges(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:
+    """BPE or WordPiece, which are both trained by counting merges.
+
+    WordPiece needs no mark for pieces inside a word: on bytes, a word's begin is its space.
+    """
+    is_bpe = recipe.model == "bpe"
+    tokenizer = Tokenizer(models.BPE() if is_bpe else models.WordPiece(unk_token=recipe.special_tokens[0]))
+    cuts = [
+        pre_tokenizers.Split(Regex(PATTERN), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ]
+    if not is_bpe:
+        # A longer word would be one unknown token, and the search for pieces is quadratic in its length.
+        cuts.append(pre_tokenizers.FixedLength(length=WORDPIECE_SIGNS))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
+    tokenizer.decoder = decoders.ByteLevel()
+    make_trainer = trainers.BpeTrainer if is_bpe else partial(trainers.WordPieceTrainer, continuing_subword_prefix="")
+    trainer = make_trainer(
+        vocab_size=recipe.vocabulary,
+        min_frequency=recipe.min_frequency,
+        special_tokens=list(recipe.special_tokens),
+        # Without it a byte that the sample lacks would be dropped from every text without a word.
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def _train_unigram(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:
+    """Unigram with pieces of our own: the scores of the library's trainer are others in each run."""
+    cut = pre_tokenizers.Split(Regex(PATTERN), "isolated")
+    counts = Counter(word for text in texts for word, _ in cut.pre_tokenize_str(text))
+    pieces = unigram.train(
+        {word.encode("utf-8"): count for word, count in counts.items()},
+        num_pieces=recipe.vocabulary - len(recipe.special_tokens),
+        min_count=recipe.min_frequency,
+    )
+    signs = {value: sign for sign, value in byte_values().items()}
+    scores = {"".join(signs[value] for value in piece): score for piece, score in pieces}
+    special = dict.fromkeys(recipe.special_tokens, NEVER)  # first, and in place of a piece that looks the same
+    tokenizer = Tokenizer(models.Unigram(list((special | scores | special).items())))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(list(recipe.special_tokens))
+    return tokenizer
+
+
+def tokenizer_config(recipe: TokenizerRecipe) -> dict[str, Any]:
+    """What transformers needs beside `tokenizer.json`."""
+    end, pad = recipe.special_tokens[:2]
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": end,
+        "eos_token": end,
+        "pad_token": pad,
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": int(1e30),  # transformers' own way to say: no limit
+    }
+
+
+# The sample
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """Which documents train and which measure, by the hash of their ids: no order or file layout enters.
+
+    A document trains when its hash is at most `train_below`, and measures when it is at least `held_out_above`.
+    """
+
+    files: tuple[Path, ...]
+    train_below: int
+    held_out_above: int
+    train_bytes: int
+    documents: int
+    unused: int  # documents that neither train nor measure
+
+    @staticmethod
+    def choose(files: Sequence[Path], recipe: TokenizerRecipe) -> Sample:
+        """The documents with the smallest hashes, up to `sample_bytes`; those with the largest are held out.
+
+        Held out are 2 % of all documents, at most 2 MB of text, and at least one when there are two. DataError when
+        there is no document at all.
+        """
+        hashes, sizes = _hashes_and_sizes(files)
+        if not len(hashes):
+            raise DataError("tokenizer: the snapshots in tokenizer.snapshots have no document left to train on")
+        order = np.argsort(hashes, kind="stable")
+        hashes, sizes = hashes[order], sizes[order]
+        held_out = min(max(1, int(len(hashes) * HELD_OUT_FRACTION)), len(hashes) - 1)
+        fits = int(np.searchsorted(np.cumsum(sizes[::-1]), HELD_OUT_BYTES, "right"))
+        held_out = min(held_out, max(fits, 1))
+        rest = len(hashes) - held_out
+        trained = max(1, int(np.searchsorted(np.cumsum(sizes[:rest]), recipe.sample_bytes, "right")))
+        train_below, held_out_above = hashes[trained - 1], hashes[rest] if held_out else hashes[0]
+        return Sample(
+            files=tuple(files),
+            train_below=int(train_below),
+            held_out_above=int(held_out_above),
+            train_bytes=int(sizes[:trained].sum()),
+            documents=len(hashes),
+            unused=int(np.count_nonzero((hashes > train_below) & (hashes < held_out_above))),
+        )
+
+    def training_texts(self) -> Iterator[str]:
+        """The texts to train on, in file order."""
+        return (row["text"] for row in self._rows() if _hash(row["id"]) <= self.train_below)
+
+    def held_out_rows(self) -> list[dict[str, Any]]:
+        """The documents to measure on: text, language and source."""
+        return [row for row in self._rows("language", "source") if _hash(row["id"]) >= self.held_out_above]
+
+    def _rows(self, *more: str) -> Iterator[dict[str, Any]]:
+        for path in self.files:
+            yield from read_documents(path, ["id", "text", *more])
+
+
+def _hashes_and_sizes(files: Sequence[Path]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+    hashes, sizes = [], []
+    for path in files:
+        for row in read_documents(path, ["id", "text"]):
+            hashes.append(_hash(row["id"]))
+            sizes.append(len(row["text"].encode("utf-8")))
+    return np.array(hashes, np.uint64), np.array(sizes, np.int64)
+
+
+def _hash(document_id: str) -> int:
+    return xxhash.xxh3_64_intdigest("tokenizer\0" + document_id)
+
+
+# The stage
+
+
+def run(job: Job, work: Work) -> Outcome:
+    """Train, write, and check what was written."""
+    recipe = job.settings_as(TokenizerRecipe, "tokenizer")
+    sample = Sample.choose(sample_files(job, recipe), recipe)
+    work.progress.log(step=0, training_bytes=sample.train_bytes)
+    texts = Counted(sample.training_texts())
+    trained = train(texts, recipe)
+    write_text(work.path / TOKENIZER_FILE, trained.to_str(pretty=False))
+    write_json(work.path / CONFIG_FILE, tokenizer_config(recipe))
+    tokenizer = load_tokenizer(work.path / TOKENIZER_FILE)
+    rows = sample.held_out_rows()
+    held_out = [row["text"] for row in rows]
+    fertility = measure(tokenizer, held_out)
+    return Outcome(
+        files=(TOKENIZER_FILE, CONFIG_FILE),
+        counts=_counts(sample, texts.number, rows),
+        metrics={
+            "vocabulary": tokenizer.get_vocab_size(),
+            "training_bytes": sample.train_bytes,
+            "documents": sample.documents,
+            "held_out_documents": len(held_out),
+            **fertility,
+        },
+        gates=(
+            _all_bytes_gate(tokenizer),
+            _round_trip_gate(tokenizer, held_out, recipe),
+            Gate(
+                name="fertility",
+                passed=fertility["bytes_per_token"] >= recipe.min_bytes_per_token,
+                evidence={
+                    "bytes_per_token": round(fertility["bytes_per_token"], 4),
+                    "min_bytes_per_token": recipe.min_bytes_per_token,
+                },
+            ),
+        ),
+        notes={
+            "tokenizer_sha256": sha256_of(work.path / TOKENIZER_FILE),
+            "special_tokens": {token: tokenizer.token_to_id(token) for token in recipe.special_tokens},
+            "fertility": fertility_table(tokenizer, reference_of(job, recipe), rows),
+            **({"study": study(tokenizer, sample, recipe, recipe.study)} if recipe.study else {}),
+        },
+    )
+
+
+def _counts(sample: Sample, trained: int, held_out: Sequence[Mapping[str, Any]]) -> Counts:
+    """In are the documents of the snapshots, kept those whose text trained or was measured on. A single document is
+    both."""
+    measured_alone = sum(_hash(row["id"]) > sample.train_below for row in held_out)
+    return Counts(
+        records_in=sample.documents,
+        kept=trained + measured_alone,
+        dropped={"not_sampled": sample.unused} if sample.unused else {},
+    )
+
+
+def sample_files(job: Job, recipe: TokenizerRecipe) -> list[Path]:
+    """The document files of the snapshots that the recipe names, in the recipe's order."""
+    inputs = {item.partition.partition("@")[2]: item for item in job.inputs_of("decontaminated_documents")}
+    missing = [name for name in recipe.snapshots if name not in inputs]
+    if missing:
+        raise DataError(f"tokenizer.snapshots: {missing[0]!r} is not among the inputs {', '.join(inputs)}")
+    return [path for name in recipe.snapshots for path in document_files(inputs[name])]
+
+
+def measure(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, float]:
+    """Fertility over texts: UTF-8 bytes per token, tokens per word."""
+    tokens = sum(len(encoding.ids) for encoding in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False))
+    num_bytes = sum(len(text.encode("utf-8")) for text in texts)
+    return {
+        "bytes_per_token": num_bytes / max(tokens, 1),
+        "tokens_per_word": tokens / max(sum(len(words(text)) for text in texts), 1),
+    }
+
+
+def fertility_table(
+    tokenizer: Tokenizer, reference: Tokenizer | None, rows: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Fertility over all held-out documents, by language and by source, the reference's beside; most documents first.
+
+    Sources are listed when there are several: code, for one, is told apart by its source.
+    """
+    groups: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for key in (("all", ""), ("language", row["language"] or "unknown"), ("source", row["source"])):
+            groups.setdefault(key, []).append(row["text"])
+    if sum(kind == "source" for kind, _ in groups) == 1:
+        groups = {key: texts for key, texts in groups.items() if key[0] != "source"}
+    table = []
+    for (kind, name), texts in sorted(groups.items(), key=lambda group: (group[0][0], -len(group[1]), group[0][1])):
+        entry: dict[str, Any] = {"of": kind, "name": name, "documents": len(texts), **measure(tokenizer, texts)}
+        if reference is not None:
+            entry["reference"] = measure(reference, texts)
+        table.append(entry)
+    return table
+
+
+def study(
+    tokenizer: Tokenizer, sample: Sample, recipe: TokenizerRecipe, sizes: Iterable[int]
+) -> list[dict[str, float]]:
+    """What other sizes of the recipe's vocabulary would give: fertility over all held-out documents, smallest first.
+
+    Each size is trained on the same sample. The recipe's own vocabulary stands among them. `pieces` may be fewer than
+    the size: a sample has only so many.
+    """
+    held_out = [row["text"] for row in sample.held_out_rows()]
+    table = []
+    for size in sorted({*sizes, recipe.vocabulary}):
+        is_own = size == recipe.vocabulary
+        made = tokenizer if is_own else _plain(train(sample.training_texts(), replace(recipe, vocabulary=size)))
+        table.append({"vocabulary": size, "pieces": made.get_vocab_size(), **measure(made, held_out)})
+    return table
+
+
+def _plain(tokenizer: Tokenizer) -> Tokenizer:
+    """As `load_tokenizer` reads it: what looks like a special token is spelled with ordinary ones."""
+    return Tokenizer.from_str(json.dumps({**json.loads(tokenizer.to_str()), "added_tokens": []}))
+
+
+def reference_of(job: Job, recipe: TokenizerRecipe) -> Tokenizer | None:
+    """The tokenizer to compare with; None when the recipe names none. DataError when it is not what the job names."""
+    if not recipe.reference:
+        return None
+    with open_uri(recipe.reference) as stream:
+        content = stream.read()
+    expected = job.settings.get("data", {}).get(recipe.reference)
+    if expected and hashlib.sha256(content).hexdigest() != expected:
+        raise DataError(f"{recipe.reference}: changed since the job was written; run again")
+    try:
+        return Tokenizer.from_str(content.decode("utf-8"))
+    except Exception as error:  # the library raises nothing narrower
+        raise DataError(f"{recipe.reference}: not a tokenizer.json: {error}") from None
+
+
+def _all_bytes_gate(tokenizer: Tokenizer) -> Gate:
+    """Every byte has a token of its own, so that no text is unspeakable."""
+    missing = sorted(sign for sign in pre_tokenizers.ByteLevel.alphabet() if tokenizer.token_to_id(sign) is None)
+    return Gate(name="all_bytes", passed=not missing, evidence={"bytes": 256 - len(missing), "missing": missing})
+
+
+def _round_trip_gate(tokenizer: Tokenizer, held_out: Sequence[str], recipe: TokenizerRecipe) -> Gate:
+    """Texts come back as they were and hold no special token, though they spell one."""
+    texts = [*held_out, *HARD_STRINGS, *look_alikes(recipe.special_tokens), every_byte()]
+    encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+    decoded = tokenizer.decode_batch([encoding.ids for encoding in encoded], skip_special_tokens=False)
+    special = {tokenizer.token_to_id(token) for token in recipe.special_tokens}
+    changed = [text for text, back in zip(texts, decoded, strict=True) if text != back]
+    controlled = [text for text, encoding in zip(texts, encoded, strict=True) if special & set(encoding.ids)]
+    expected = list(range(len(recipe.special_tokens)))
+    return Gate(
+        name="round_trip",
+        passed=not changed and not controlled and sorted(special) == expected,
+        evidence={
+            "texts": len(texts),
+            "changed": [text[:200] for text in changed[:5]],
+            "with_special_tokens": [text[:200] for text in controlled[:5]],
+            "special_ids": sorted(special),
+        },
+    )
+
+
+def look_alikes(special_tokens: Sequence[str]) -> list[str]:
+    """Texts that spell special tokens: alone, between words, doubled, and cut in two."""
+    forms = ("{0}", "before{0}after", " {0} {0}\n", "{1} {2}")
+    return [form.format(token, token[:3], token[3:]) for token in special_tokens for form in forms]
+
+
+def every_byte() -> str:
+    """A text whose UTF-8 form has every byte that UTF-8 can have, alone between letters of the alphabet."""
+    low = "".join(map(chr, range(0x800)))
+    high = "".join(chr(code) for code in range(0x800, 0x110000, 0x3F1) if not 0xD800 <= code < 0xE000)
+    return low + high + "\U0010ffff"

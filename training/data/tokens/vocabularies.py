@@ -1,0 +1,80 @@
+"""What other sizes of a vocabulary would give: fertility against size, on the sample that a tokenizer was trained on.
+
+    python -m training.data.tokens.vocabularies RUNS/tokenizer/FINGERPRINT 1024 4096 16384
+
+The same as the recipe's `tokenizer.study`, afterwards: prints a table, with the reference's row where the recipe names
+one, and writes nothing, so that to look at it makes nothing outdated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from training.data.tokens.tokenizer import (
+    TOKENIZER_FILE,
+    Sample,
+    load_tokenizer,
+    measure,
+    reference_of,
+    sample_files,
+    study,
+)
+from training.data.tokens.tokenizer_settings import TokenizerRecipe
+from training.job import DataError, read_job
+from training.records import RecipeError
+
+
+def study_of(folder: Path, sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """The study of the tokenizer in `folder`, each row with its name; last the reference, if its recipe names one.
+
+    DataError when the documents that it was made of are gone.
+    """
+    job = read_job(folder / "job.json")
+    recipe = replace(job.settings_as(TokenizerRecipe, "tokenizer"), study=tuple(sizes))
+    sample = Sample.choose(sample_files(job, recipe), recipe)
+    rows = study(load_tokenizer(folder / TOKENIZER_FILE), sample, recipe, recipe.study)
+    named: list[dict[str, Any]] = [{"name": str(row["vocabulary"]), **row} for row in rows]
+    reference = reference_of(job, recipe)
+    if reference is not None:
+        held_out = [row["text"] for row in sample.held_out_rows()]
+        named.append({"name": "reference", "pieces": reference.get_vocab_size(), **measure(reference, held_out)})
+    return named
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows as text; the last column says how many tokens a size saves beside the one before it."""
+    lines = [f"{'vocabulary':>12} {'pieces':>9} {'bytes/token':>12} {'tokens/word':>12} {'fewer tokens':>13}"]
+    before = None
+    for row in rows:
+        found = row["bytes_per_token"]
+        saved = "" if before is None or row["name"] == "reference" else f"{1 - before / found:.1%}"
+        lines.append(
+            f"{row['name']:>12} {row['pieces']:>9,} {found:>12.3f} {row['tokens_per_word']:>12.3f} {saved:>13}"
+        )
+        before = found
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the study of a tokenizer's artifact; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m training.data.tokens.vocabularies", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("artifact", type=Path, help="folder of a tokenizer")
+    parser.add_argument("sizes", type=int, nargs="+")
+    options = parser.parse_args(arguments)
+    try:
+        print(table(study_of(options.artifact, options.sizes)))
+    except (DataError, RecipeError, FileNotFoundError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,390 @@
+"""A text's words by table: each chunk between white space is cut once, and everything a rule asks of words is a sum.
+
+A text becomes the numbers of its chunks, found by their characters; a row of the table says what a chunk's words add to
+each count. What the rules ask is then arithmetic on a few arrays, done by kernels. Chunks that are not cut alone (see
+`training.data.words.segment`) share a row. Texts with an exception that holds a blank, and languages that are not cut
+by spaCy's rules, go the plain way, word by word, to the same answers. A full table is left for a new one: a crawl has
+no end of chunks, and no answer depends on what a table remembers.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from datatrove.utils.text import PUNCTUATION_SET
+
+from training.data.filter.repetition import repeated_native, repeated_words
+from training.data.words import segment
+from training.data.words.chunks import ChunkIndex, code_points, extended, is_space
+from training.data.words.native import native
+from training.data.words.segment import Rules
+
+MAX_CHUNKS = 500_000  # about 220 MB, measured over made chunks of 10 characters
+_ENDS, _IS_MARK = 1, 2  # of a word: it ends a sentence; it is nothing but punctuation
+# What a chunk's row holds
+_WORDS, _WRITTEN, _LETTERS, _ALPHABETIC, _STOPS, _OPEN, _FIRST, _PIECES = range(8)
+_BREAKS_0, _ENDED_0, _BREAKS_1, _ENDED_1 = range(8, 12)
+_COLUMNS = 12
+_FACTS = _WRITTEN_WORD, _LENGTH, _IS_ALPHABETIC, _STOP, _KIND = range(5)  # of a word
+_HAS_SEQUENCE, _MAY_OPEN, _MAY_CLOSE = 1, 2, 4
+
+
+@dataclass(frozen=True, slots=True)
+class WordCounts:
+    """What Gopher's quality rules ask of a text's words. A word is written if it is not all punctuation."""
+
+    words: int
+    written: int
+    letters: int  # characters of the written words
+    alphabetic: int  # words with a letter
+    stop_words: int  # different ones
+
+
+class Words:
+    """The words of one text: as numbers of the table's chunks with the text's code points, or as they are."""
+
+    def __init__(
+        self,
+        text: str,
+        table: WordTable,
+        *,
+        chunks: np.ndarray | None,
+        codes: np.ndarray | None,
+        plain: Sequence[str] = (),
+    ) -> None:
+        self.text = text
+        self._table, self._chunks, self._codes, self._plain = table, chunks, codes, plain
+
+    @cached_property
+    def counts(self) -> WordCounts:
+        """Sums over all words."""
+        return self._table.counts(self._plain) if self._chunks is None else self._table.sums(self._chunks)
+
+    @cached_property
+    def repeated(self) -> list[int]:
+        """`training.data.filter.repetition.repeated` of the words."""
+        if self._chunks is None:
+            return repeated_words(self._plain)
+        return self._table.repeated(self._chunks, self._codes)
+
+    def sentences(self, lines: Sequence[str]) -> int:
+        """Sentences of the text's lines, each for itself; at least one a line. `lines` have no line ends in them."""
+        if self._chunks is None:
+            return self._table.plain_sentences(lines)
+        return self._table.sentences("\n".join(lines), self._chunks) if lines else 0
+
+
+class WordTable:
+    """The chunks of one language that were seen so far."""
+
+    def __init__(self, code: str, stop_words: Sequence[str] = ()) -> None:
+        self._rules: Rules | None = segment.load_rules(code)
+        self._code = code
+        self._stop_words = {word: 1 << place for place, word in enumerate(stop_words)}
+        self._word_numbers: dict[str, int] = {}
+        self._word_facts = np.zeros((1024, len(_FACTS)), np.int64)
+        self._word_lengths = np.zeros(1024, np.int32)
+        self._new_facts: list[tuple[int, ...]] = []  # of words that are not among them yet
+        self._index = ChunkIndex()
+        self._together: dict[str, int] = {}  # of chunks that are cut as one
+        self._rows = np.zeros((1024, _COLUMNS), np.int64)
+        self._cut = np.zeros(4096, np.int32)  # the words of every chunk, end to end
+        self._num_cut = 0
+        self._firsts: list[str] = []  # of every chunk: see `segment.Cut`
+        self._lasts: list[str] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time for a new one."""
+        return self._index.size > MAX_CHUNKS
+
+    def words(self, text: str) -> Words:
+        """The words of a text."""
+        if self._rules is None:
+            plain = segment.library_tokenizer(self._code).word_tokenize(text)
+        elif self._has_spaced(text):
+            plain = [bare for word in segment.words_of(text, self._rules) if (bare := word.strip())]
+        else:
+            codes = code_points(text)
+            return Words(text, self, chunks=self._chunks_of(text, codes), codes=codes)
+        return Words(text, self, chunks=None, codes=None, plain=plain)
+
+    def _has_spaced(self, text: str) -> bool:
+        assert self._rules is not None
+        return self._rules.spaced is not None and self._rules.spaced.search(text) is not None
+
+    # Learning
+
+    def _chunks_of(self, text: str, codes: np.ndarray) -> np.ndarray:
+        """The row of each chunk, int32 [chunks]; chunks that are cut together are one."""
+        chunks, bounds = self._index.learned(text, codes, self._learn)
+        places = [place for place in _open_places(chunks, self._rows).tolist() if self._joins(chunks, place)]
+        return self._joined(text, codes, chunks, bounds, places) if places else chunks
+
+    def _joins(self, chunks: np.ndarray, left: int) -> bool:
+        """Whether a sequence of words may run from a chunk into the next."""
+        assert self._rules is not None
+        return (self._lasts[chunks[left]], self._firsts[chunks[left + 1]]) in self._rules.joints
+
+    def _joined(
+        self, text: str, codes: np.ndarray, chunks: np.ndarray, bounds: np.ndarray, places: list[int]
+    ) -> np.ndarray:
+        """`chunks` with those that a sequence at `places` may run through made one, with the blanks between them."""
+        gaps = _single_blanks(codes, len(chunks))
+        result: list[int] = []
+        done = 0
+        for place in places:
+            if place < done or not gaps[place]:
+                continue
+            first, last = place, place + 1
+            while first > done and gaps[first - 1] and self._joins(chunks, first - 1):
+                first -= 1
+            while last < len(gaps) and gaps[last] and self._joins(chunks, last):
+                last += 1
+            result += chunks[done:first].tolist()
+            result.append(self._number_together(text[bounds[first, 0] : bounds[last, 1]]))
+            done = last + 1
+        return np.array(result + chunks[done:].tolist(), np.int32)
+
+    def _number_together(self, pieces: str) -> int:
+        if pieces not in self._together:
+            self._together |= self._learn([pieces])
+        return self._together[pieces]
+
+    def _learn(self, chunks: list[str]) -> dict[str, int]:
+        """Rows of new chunks, and the number of each. One with blanks in it is never found in a text."""
+        first, num_words = self._index.size, len(self._word_numbers)
+        cut, shapes = [], []
+        for chunk in chunks:
+            words, is_open = self._cut_chunk(chunk)
+            cut += [self._word_number(word) for word in words]
+            shapes.append((len(words), is_open, 1 + chunk.count(" ")))
+        self._index.add(["" if " " in chunk else chunk for chunk in chunks])
+        self._word_facts = extended(self._word_facts, num_words, self._new_facts)
+        self._word_lengths = extended(self._word_lengths, num_words, [fact[_LENGTH] for fact in self._new_facts])
+        self._new_facts.clear()
+        self._cut = extended(self._cut, self._num_cut, cut)
+        self._rows = extended(self._rows, first, np.zeros((len(chunks), _COLUMNS), np.int64))
+        _fill(self._rows, first, np.array(shapes, np.int64), self._cut, self._num_cut, self._word_facts)
+        self._num_cut += len(cut)
+        return dict(zip(chunks, range(first, first + len(chunks)), strict=True))
+
+    def _cut_chunk(self, chunk: str) -> tuple[Sequence[str], int]:
+        """A chunk's words, and its `_OPEN`: whether a sequence of words is in it or may run out of it."""
+        assert self._rules is not None
+        found = segment.cut(chunk, self._rules) if " " not in chunk else _cut_together(chunk, self._rules)
+        self._firsts.append(found.first)
+        self._lasts.append(found.last)
+        is_open = _HAS_SEQUENCE * found.has_sequence + _MAY_OPEN * bool(found.last) + _MAY_CLOSE * bool(found.first)
+        return found.words, is_open
+
+    def _word_number(self, word: str) -> int:
+        number = self._word_numbers.get(word)
+        if number is None:
+            number = self._word_numbers[word] = len(self._word_numbers)
+            self._new_facts.append(self._facts(word))
+        return number
+
+    def _facts(self, word: str) -> tuple[int, int, int, int, int]:
+        """What a word adds to each count of a chunk, and what it is to a sentence: the columns of `_word_facts`."""
+        assert self._rules is not None
+        return (
+            not PUNCTUATION_SET.issuperset(word),
+            len(word),
+            word.isalpha() or any(map(str.isalpha, word)),
+            self._stop_words.get(word, 0),
+            0 if word.isalnum() and word not in self._rules.sentence_ends else _kind(word, self._rules),
+        )
+
+    # Asking
+
+    def sums(self, chunks: np.ndarray) -> WordCounts:
+        """What the words of these chunks add up to."""
+        words, written, letters, alphabetic, stops = _sums(chunks, self._rows).tolist()
+        return WordCounts(words, written, letters, alphabetic, stops.bit_count())
+
+    def counts(self, words: Sequence[str]) -> WordCounts:
+        """The same for words that are not in the table."""
+        written = [word for word in words if not PUNCTUATION_SET.issuperset(word)]
+        alphabetic = sum(any(map(str.isalpha, word)) for word in words)
+        stop_words = len(self._stop_words.keys() & set(words))
+        return WordCounts(len(words), len(written), sum(map(len, written)), alphabetic, stop_words)
+
+    def repeated(self, chunks: np.ndarray, codes: np.ndarray) -> list[int]:
+        """Characters in repeated n-grams of the text with these code points, by the kernels."""
+        return repeated_native(_spread(chunks, self._rows, self._cut), self._word_lengths, _written(codes))
+
+    def sentences(self, text: str, chunks: np.ndarray) -> int:
+        """Sentences of the lines of a text whose chunks these are."""
+        return _sentences(code_points(text), chunks, self._rows)
+
+    def plain_sentences(self, lines: Sequence[str]) -> int:
+        """The same for lines whose chunks are not in the table."""
+        rules = self._rules
+        if rules is None:
+            tokenizer = segment.library_tokenizer(self._code)
+            return sum(len(tokenizer.span_tokenize(line)) or 1 for line in lines)
+        kinds = ([_kind(word, rules) for word in segment.words_of(line, rules)] for line in lines)
+        return sum(1 + _sentence_breaks(line, 0)[0] for line in kinds)
+
+
+_TABLES: dict[tuple[str, tuple[str, ...]], WordTable] = {}
+
+
+def table_of(code: str, stop_words: tuple[str, ...] = ()) -> WordTable:
+    """This process's table of a language, a new one when the last is full."""
+    table = _TABLES.get((code, stop_words))
+    if table is None or table.is_full:
+        table = _TABLES[code, stop_words] = WordTable(code, stop_words)
+    return table
+
+
+def _cut_together(pieces: str, rules: Rules) -> segment.Cut:
+    """Several chunks with single blanks between them, cut as one; nothing runs from them into others."""
+    return segment.Cut(segment.words_of(pieces, rules), False, "", "")
+
+
+def forget() -> None:
+    """Leave all tables, as a process begins."""
+    _TABLES.clear()
+
+
+def _kind(word: str, rules: Rules) -> int:
+    is_mark = all(unicodedata.category(character)[0] == "P" for character in word)
+    return _ENDS * (word in rules.sentence_ends) + _IS_MARK * is_mark
+
+
+def _sentence_breaks(kinds: Sequence[int], ended: int) -> tuple[int, int]:
+    """Sentences that begin among words of these kinds, and whether the last has ended; `ended`: the one before had.
+
+    spaCy's sentencizer: a sentence begins at the first word after an end that is no mark.
+    """
+    breaks = 0
+    for kind in kinds:
+        if ended and not kind:
+            breaks, ended = breaks + 1, 0
+        elif kind & _ENDS:
+            ended = 1
+    return breaks, ended
+
+
+@native
+def _written(codes):  # type: ignore[no-untyped-def]
+    """The code points without white space."""
+    result = np.empty_like(codes)
+    count = 0
+    for code in codes:
+        if not is_space(code):
+            result[count] = code
+            count += 1
+    return result[:count].copy()
+
+
+@native
+def _fill(rows, first, shapes, cut, start, facts):  # type: ignore[no-untyped-def]
+    """The rows of chunks from `first` on: how many words, whether open, how many pieces; their words from `start`."""
+    for number in range(len(shapes)):
+        row = rows[first + number]
+        row[_WORDS], row[_OPEN], row[_PIECES] = shapes[number, 0], shapes[number, 1], shapes[number, 2]
+        row[_FIRST] = start
+        ended_0, ended_1 = 0, 1
+        for word in cut[start : start + row[_WORDS]]:
+            row[_WRITTEN] += facts[word, _WRITTEN_WORD]
+            row[_LETTERS] += facts[word, _WRITTEN_WORD] * facts[word, _LENGTH]
+            row[_ALPHABETIC] += facts[word, _IS_ALPHABETIC]
+            row[_STOPS] |= facts[word, _STOP]
+            kind = facts[word, _KIND]
+            row[_BREAKS_0] += ended_0 and kind == 0
+            row[_BREAKS_1] += ended_1 and kind == 0
+            ended_0 = int(kind != 0 and (ended_0 != 0 or kind & _ENDS != 0))
+            ended_1 = int(kind != 0 and (ended_1 != 0 or kind & _ENDS != 0))
+        row[_ENDED_0], row[_ENDED_1] = ended_0, ended_1
+        start += row[_WORDS]
+
+
+@native
+def _sums(chunks, rows):  # type: ignore[no-untyped-def]
+    """Words, written, letters, alphabetic: sums; stop words: all bits."""
+    result = np.zeros(5, np.int64)
+    for chunk in chunks:
+        for column in range(4):
+            result[column] += rows[chunk, column]
+        result[4] |= rows[chunk, _STOPS]
+    return result
+
+
+@native
+def _open_places(chunks, rows):  # type: ignore[no-untyped-def]
+    """Places of chunks from which a sequence may run into the next, where one of the two has a sequence."""
+    found = []
+    for left in range(len(chunks) - 1):
+        one, other = rows[chunks[left], _OPEN], rows[chunks[left + 1], _OPEN]
+        if one & _MAY_OPEN and other & _MAY_CLOSE and (one | other) & _HAS_SEQUENCE:
+            found.append(left)
+    return np.array(found, np.int32)
+
+
+@native
+def _spread(chunks, rows, cut):  # type: ignore[no-untyped-def]
+    """The numbers of all words in order, int32."""
+    total = 0
+    for chunk in chunks:
+        total += rows[chunk, _WORDS]
+    words = np.empty(total, np.int32)
+    place = 0
+    for chunk in chunks:
+        first = rows[chunk, _FIRST]
+        for offset in range(rows[chunk, _WORDS]):
+            words[place] = cut[first + offset]
+            place += 1
+    return words
+
+
+@native
+def _single_blanks(codes, num_chunks):  # type: ignore[no-untyped-def]
+    """Whether one blank, and no other white space, parts each chunk from the next, bool [chunks - 1]."""
+    result = np.zeros(max(num_chunks - 1, 0), np.bool_)
+    place, number = 0, -1
+    while place < len(codes):
+        start = place
+        while place < len(codes) and is_space(codes[place]):
+            place += 1
+        if 0 <= number < len(result):
+            result[number] = place == start + 1 and codes[start] == 32
+        while place < len(codes) and not is_space(codes[place]):
+            place += 1
+        number += 1
+    return result
+
+
+@native
+def _sentences(codes, chunks, rows):  # type: ignore[no-untyped-def]
+    """Sentences of lines parted by \\n. White space other than one blank is a word to spaCy, and no mark."""
+    total, ended, number = 1, 0, 0
+    place, end = 0, len(codes)
+    while place < end:
+        run = place
+        while run < end and codes[run] != 10 and is_space(codes[run]):
+            run += 1
+        if ended and (run - place > 1 or (run > place and codes[place] != 32)):
+            total, ended = total + 1, 0
+        if run < end and codes[run] == 10:
+            total, ended = total + 1, 0
+            place = run + 1
+            continue
+        place = run
+        if place == end:
+            break
+        row = rows[chunks[number]]
+        total += row[_BREAKS_1] if ended else row[_BREAKS_0]
+        ended = row[_ENDED_1] if ended else row[_ENDED_0]
+        number += 1
+        for piece in range(row[_PIECES]):
+            place += piece > 0  # the blank before it
+            while place < end and not is_space(codes[place]):
+                place += 1
+    return total
