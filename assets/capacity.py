@@ -12,10 +12,10 @@ from functools import partial
 from assets.chain import CHAIN
 from resources.compute.size import Size
 from resources.profile import ProfileError, load_profile
-from training.posttrain.align_settings import AlignRecipe
+from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.lora_settings import LoraRecipe
-from training.posttrain.reward_settings import RewardRecipe
-from training.posttrain.sft_settings import SftRecipe
+from training.posttrain.reward.settings import RewardRecipe
+from training.posttrain.sft.settings import SftRecipe
 from training.pretrain.degrees import Degrees, check_degrees, micro_batches_in
 from training.pretrain.fp8 import check_fp8
 from training.pretrain.memory import (

@@ -169,11 +169,11 @@ BESIDE = {
     "extend": ("the phases that the plan was made of", {"pretrain.batch_settings"}),
     "reward": (
         "rows and adapters, read as the other methods read them",
-        {"posttrain.lora_settings", "posttrain.preference_settings", "posttrain.source_settings"},
+        {"posttrain.lora_settings", "posttrain.preferences.settings", "posttrain.source_settings"},
     ),
     "align": (
         "the reward model and the rows",
-        {"posttrain.reward_settings", "posttrain.preference_settings", "posttrain.source_settings"},
+        {"posttrain.reward.settings", "posttrain.preferences.settings", "posttrain.source_settings"},
     ),
     "evaluate": ("the scan for items", {"data.exams.decontaminate_settings"}),
     "contamination": ("the scan for items", {"data.exams.decontaminate_settings"}),

@@ -24,10 +24,10 @@ from training.evaluation_settings import EvaluationRecipe
 from training.generate.settings import SynthesisRecipe
 from training.ladder_settings import LadderRecipe, RungRecipe
 from training.names import check_name
-from training.posttrain.align_settings import AlignRecipe
-from training.posttrain.preference_settings import PreferencesRecipe
-from training.posttrain.reward_settings import RewardRecipe
-from training.posttrain.sft_settings import SftRecipe
+from training.posttrain.align.settings import AlignRecipe
+from training.posttrain.preferences.settings import PreferencesRecipe
+from training.posttrain.reward.settings import RewardRecipe
+from training.posttrain.sft.settings import SftRecipe
 from training.pretrain.doremi_settings import DoremiRecipe
 from training.pretrain.long_context_settings import LongContextRecipe
 from training.pretrain.settings import DistillRecipe, PretrainRecipe

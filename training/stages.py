@@ -204,7 +204,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="instructions",
             version="1",
-            module="training.posttrain.instructions",
+            module="training.posttrain.instructions.instructions",
         ),
         Stage(
             name="sft",
@@ -212,13 +212,13 @@ STAGES: dict[str, Stage] = {
             reads=("instruction_data",),
             distributed=True,
             by_a_model=True,
-            module="training.posttrain.sft",
+            module="training.posttrain.sft.sft",
             libraries=("torch", "transformers", "trl", "peft"),
         ),
         Stage(
             name="preferences",
             version="1",
-            module="training.posttrain.preference_data",
+            module="training.posttrain.preferences.preferences",
         ),
         Stage(
             name="reward",
@@ -226,7 +226,7 @@ STAGES: dict[str, Stage] = {
             reads=("preference_data",),
             distributed=True,
             by_a_model=True,
-            module="training.posttrain.reward",
+            module="training.posttrain.reward.reward",
             libraries=("torch", "transformers", "trl", "peft"),
         ),
         Stage(
@@ -234,7 +234,7 @@ STAGES: dict[str, Stage] = {
             version="2",
             distributed=True,
             by_a_model=True,
-            module="training.posttrain.align",
+            module="training.posttrain.align.align",
             libraries=("torch", "transformers", "trl", "peft"),
         ),
         Stage(
@@ -242,7 +242,7 @@ STAGES: dict[str, Stage] = {
             version="1",
             in_ranks=True,
             by_a_model=True,
-            module="training.generate.synthetic",
+            module="training.generate.synthesize",
             libraries=("tokenizers", "torch", "transformers"),
         ),
     )

@@ -10,7 +10,7 @@ from assets import capacity
 from assets.capacity import check_fit
 from assets.recipe_folders import load_recipe
 from resources.profile import ProfileError
-from training.posttrain.align_settings import AlignRecipe
+from training.posttrain.align.settings import AlignRecipe
 from training.pretrain.doremi_settings import DoremiRecipe
 from training.pretrain.memory import machine_memory
 

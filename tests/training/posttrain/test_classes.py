@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.training.posttrain import tiny
+from tests.training.posttrain.align.test_align import DPO
 from tests.training.posttrain.conftest import REWARD, SFT
-from tests.training.posttrain.test_align import DPO
 from training import numerics
 from training.artifact import find
 

@@ -1,8 +1,9 @@
 """Alignment: the SFT model is moved towards answers that people prefer, by the method that the recipe names.
 
-`dpo` learns from the pairs themselves (training.posttrain.dpo), `grpo` and `rloo` by trying answers and rewarding them
-(training.posttrain.rl). Whatever the method, sampled answers to held-out prompts are scored by the reward model before
-and after: a learned reward, which a policy may please without being better. The true one is evaluation's business.
+`dpo` learns from the pairs themselves (training.posttrain.methods.dpo), `grpo` and `rloo` by trying answers and
+rewarding them (training.posttrain.methods.rl). Whatever the method, sampled answers to held-out prompts are scored by
+the reward model before and after: a learned reward, which a policy may please without being better. The true one is
+evaluation's business.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import Any
 
 from training.generate.sampler import Sampler, seeds_of
 from training.job import Counts, Gate, Job, Outcome, Work
-from training.posttrain.align_settings import AlignRecipe
+from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.chat import Chat, template_digest
 from training.posttrain.fit import is_main_process, set_up_torch
 from training.posttrain.models import MODEL_FOLDER, load_tokenizer, right_padded, save_model
-from training.posttrain.pairs import read_pairs
-from training.posttrain.reward import Judge, token_scores
+from training.posttrain.preferences.pairs import read_pairs
+from training.posttrain.reward.reward import Judge, token_scores
 from training.records import RecipeError
 
 JUDGED_PROMPTS = 64
@@ -47,9 +48,9 @@ def run(job: Job, work: Work) -> Outcome:
     tokenizer = load_tokenizer(sft, chat)
     pairs = read_pairs(job.input_of("preference_data"), chat, max_length=recipe.max_length, where="align")
     if recipe.method == "dpo":
-        from training.posttrain.dpo import train
+        from training.posttrain.methods.dpo import train
     else:
-        from training.posttrain.rl import train
+        from training.posttrain.methods.rl import train
     trained = train(job, work, recipe, chat, tokenizer, pairs)
     if not is_main_process():
         return Outcome(files=())

@@ -16,8 +16,8 @@ from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
 
 from training.job import Gate, Job, Work
-from training.posttrain.align import Trained
-from training.posttrain.align_settings import AlignRecipe
+from training.posttrain.align.align import Trained
+from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.chat import Chat
 from training.posttrain.fit import (
     Reporter,
@@ -31,7 +31,7 @@ from training.posttrain.fit import (
     window_means,
 )
 from training.posttrain.models import MODEL_FOLDER, right_padded
-from training.posttrain.pairs import EncodedPair, Pairs
+from training.posttrain.preferences.pairs import EncodedPair, Pairs
 
 LN2_TOLERANCE = 1e-3
 LN2_PAIRS = 32

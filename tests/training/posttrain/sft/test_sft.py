@@ -15,10 +15,10 @@ from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import SFT
 from training.artifact import sha256_of
 from training.job import DataError, Work
-from training.posttrain import sft
 from training.posttrain.chat import Chat, Encoded, template
 from training.posttrain.models import load_model, load_tokenizer
-from training.posttrain.sft_settings import SftRecipe
+from training.posttrain.sft import sft
+from training.posttrain.sft.settings import SftRecipe
 from training.progress import Progress, read_metrics
 from training.records import RecipeError, read_record
 from training.runner import StopRequested

@@ -10,7 +10,7 @@ import pytest
 from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import REWARD
 from training.job import DataError, RefusedInput
-from training.posttrain.reward import score
+from training.posttrain.reward.reward import score
 from training.progress import read_metrics
 
 

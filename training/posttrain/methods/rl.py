@@ -17,8 +17,8 @@ from datasets import Dataset
 
 from training.data.sources import read_rows
 from training.job import Counts, DataError, Gate, Job, Work
-from training.posttrain.align import Trained
-from training.posttrain.align_settings import AlignRecipe
+from training.posttrain.align.align import Trained
+from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.chat import Chat, Message
 from training.posttrain.fit import (
     Reporter,
@@ -32,8 +32,8 @@ from training.posttrain.fit import (
 )
 from training.posttrain.formats import Row, Unusable, check_unchanged, messages_of
 from training.posttrain.models import MODEL_FOLDER, right_padded
-from training.posttrain.pairs import Pairs
-from training.posttrain.reward import Judge, pair_scores, token_scores
+from training.posttrain.preferences.pairs import Pairs
+from training.posttrain.reward.reward import Judge, pair_scores, token_scores
 from training.records import RecipeError
 
 SCALE_PAIRS = 256  # pairs whose scores give the learned reward its unit

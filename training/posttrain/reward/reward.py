@@ -25,8 +25,8 @@ from training.posttrain.fit import (
     window_means,
 )
 from training.posttrain.models import MODEL_FOLDER, load_model, load_tokenizer, right_padded, save_model
-from training.posttrain.pairs import EncodedPair, Pairs, read_pairs
-from training.posttrain.reward_settings import RewardRecipe
+from training.posttrain.preferences.pairs import EncodedPair, Pairs, read_pairs
+from training.posttrain.reward.settings import RewardRecipe
 
 
 def run(job: Job, work: Work) -> Outcome:

@@ -10,9 +10,9 @@ import torch
 
 from tests.training.posttrain import tiny
 from training.job import Work
-from training.posttrain.align_settings import AlignRecipe
+from training.posttrain.align.settings import AlignRecipe
+from training.posttrain.methods.rl import contains_answer, right_answer
 from training.posttrain.models import load_model
-from training.posttrain.rl import contains_answer, right_answer
 from training.progress import Progress, read_metrics
 from training.records import RecipeError, read_record
 
@@ -61,10 +61,10 @@ def test_dpo_starts_at_ln_2_and_moves_towards_the_preferred(chain, tmp_path):
 
 
 def test_another_reference_fails_the_ln_2_gate(chain, tmp_path):
-    from training.posttrain import dpo
     from training.posttrain.chat import Chat
+    from training.posttrain.methods import dpo
     from training.posttrain.models import load_tokenizer
-    from training.posttrain.pairs import read_pairs
+    from training.posttrain.preferences.pairs import read_pairs
 
     folder = chain / "sft_model" / "model"
     chat = Chat.of(folder)

@@ -17,7 +17,7 @@ from training.artifact import find
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.documents import document_files, read_documents, read_lines, write_lines
 from training.data.extract.settings import ExtractRecipe
-from training.generate import synthetic
+from training.generate import synthesize as stage
 from training.generate.settings import SynthesisRecipe
 from training.job import DataError, InputArtifact
 from training.records import RecipeError, write_record
@@ -31,7 +31,7 @@ PROMPTS = [{"prompt": f"The oven number {number} is heated"} for number in range
 def small_ranks():
     """Two prompts a rank, so that five prompts are three ranks."""
     patch = pytest.MonkeyPatch()
-    patch.setattr(synthetic, "RANK_PROMPTS", 2)
+    patch.setattr(stage, "RANK_PROMPTS", 2)
     yield
     patch.undo()
 

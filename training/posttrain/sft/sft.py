@@ -27,7 +27,7 @@ from training.posttrain.fit import (
     window_means,
 )
 from training.posttrain.models import MODEL_FOLDER, load_tokenizer, right_padded, save_model
-from training.posttrain.sft_settings import SftRecipe
+from training.posttrain.sft.settings import SftRecipe
 from training.posttrain.sorting import read_jsonl
 
 SAMPLE_ROWS = 64  # on these the loss is measured before and after, in fp32
