@@ -132,6 +132,30 @@ def test_a_closure_follows_every_import_that_a_process_runs(tmp_path):
     }
 
 
+def test_a_new_file_in_a_folder_of_parts_is_in_the_closure_of_who_reads_the_folder(tmp_path):
+    package = tmp_path / "made_up"
+    sources = {
+        "__init__": "",
+        "stage": "from made_up.rules import RULES",
+        "rules/__init__": "from training.parts import parts_in\nRULES = parts_in(__name__)",
+        "rules/one": "import made_up.kernel",
+        "rules/family/__init__": "x = 1",
+        "rules/family/inner": "x = 1",
+        "kernel": "x = 1",
+        "alone": "x = 1",
+    }
+    for name, source in sources.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / f"{name}.py").write_text(source)
+    places = {**Code().places, "made_up": package}
+    before = set(Code(places=places).closure("made_up.stage"))
+    assert {one for one in before if one.startswith("made_up.")} == {
+        f"made_up.{name}" for name in ("stage", "rules", "rules.one", "rules.family", "kernel")
+    }
+    (package / "rules" / "two.py").write_text("import made_up.alone")
+    assert set(Code(places=places).closure("made_up.stage")) - before == {"made_up.rules.two", "made_up.alone"}
+
+
 def test_a_name_in_a_string_is_an_import_too(code):
     assert "training.data.extract.isolation" in read_module(b'["-m", "training.data.extract.isolation"]', "p").imports
     assert (
@@ -257,14 +281,16 @@ def test_the_code_of_a_source_is_its_own_and_no_stage_s(code):
 
 def test_no_module_of_a_closure_imports_by_a_name_that_the_source_does_not_hold(code):
     unknown = []
-    # `generated` takes its names from SOURCES, each of which is guarded as a stage is.
-    for name in {one for stage in GUARDED.values() for one in code.closure(stage.module)} - {"training.data.generated"}:
+    # `generated` takes its names from SOURCES, each of which is guarded as a stage is. `parts` takes them from the
+    # files of a package, and closures have all of them where the package asks for its own.
+    known = {"training.data.generated", "training.parts"}
+    for name in {one for stage in GUARDED.values() for one in code.closure(stage.module)} - known:
         for node in ast.walk(ast.parse(code.source(name))):
             called = getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""
             runs_text = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and called in ("exec", "eval")
-            if runs_text or (
-                called in ("import_module", "__import__", "run_module") and not isinstance(node.args[0], ast.Constant)
-            ):
+            by_name = called in ("import_module", "__import__", "run_module")
+            others_parts = called == "parts_in" and getattr(node.args[0], "id", "") != "__name__"
+            if runs_text or others_parts or (by_name and not isinstance(node.args[0], ast.Constant)):
                 unknown.append(f"{name}:{node.lineno}")
     assert unknown == []
 

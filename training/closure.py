@@ -40,6 +40,7 @@ DECIDED = ("training.accounts", "training.artifact")
 _IN_PACKAGES = re.compile(rf"({'|'.join(PACKAGES)})(\.[A-Za-z_]\w*)+(:\w+)?")
 _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _BY_NAME = ("find_spec", "import_module", "__import__", "files")  # functions that take the name of a module
+_PARTS = ".*"  # behind the name of a package: all of its modules, which `training.parts.parts_in` imports
 _NOT_CODE = ("ctx", "kind", "type_comment")  # fields of a syntax tree that say nothing or the same again
 _OPENS_FILES = ("__file__", "PackageLoader", "importlib.resources")
 MOST_KEPT = 1000  # sources; beyond, those that this process has not read are forgotten
@@ -116,6 +117,8 @@ class Code:
         if name not in self._direct:
             found = set[str]()
             for dotted in (name, *self.module(name).imports):
+                if dotted.endswith(_PARTS):
+                    found |= {one for one in self._paths if _above(one) == _above(dotted)}
                 while dotted:
                     found |= {dotted} & self._paths.keys()
                     dotted = _above(dotted)
@@ -230,7 +233,8 @@ def _write(value: Any, words: list[str]) -> None:
 
 def _imports(tree: ast.Module, package: str) -> Iterator[str]:
     """The dotted names that a module imports: by statements wherever they stand, by functions that take a name, and
-    by strings that are a name (`python -m training.data.extract.isolation`, `package.module:name`)."""
+    by strings that are a name (`python -m training.data.extract.isolation`, `package.module:name`). All modules of its
+    own package are `package.*`."""
     for node in _run(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -240,6 +244,8 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Call) and _name(node.func) in _BY_NAME:
             yield from (name.partition(":")[0] for name in map(_text, node.args[:1]) if name)
+        elif isinstance(node, ast.Call) and _name(node.func) == "parts_in":
+            yield f"{package}{_PARTS}"
         elif _IN_PACKAGES.fullmatch(text := _text(node)):
             yield text.partition(":")[0]
 
