@@ -26,7 +26,7 @@ from training.pretrain.memory import (
     needed_to_train,
     needed_to_tune,
 )
-from training.pretrain.shape import ModelConfig
+from training.pretrain.models.shape import ModelConfig
 from training.recipe import Recipe
 from training.records import RecipeError
 

@@ -22,11 +22,11 @@ from benchmarks.rows import BYTES_VOCABULARY, made_plan
 from training.artifact import sha256_of, write_json
 from training.pretrain import checkpoint
 from training.pretrain.loop import Told, Trainer, keep_freed_memory
-from training.pretrain.model import Decoder, initialise
+from training.pretrain.models.decoder import Decoder, initialise
+from training.pretrain.models.presets import PRESETS
+from training.pretrain.models.shape import ModelConfig, ModelRecipe
 from training.pretrain.parallel import World
-from training.pretrain.presets import PRESETS
 from training.pretrain.settings import PretrainRecipe
-from training.pretrain.shape import ModelConfig, ModelRecipe
 from training.records import read_record, write_record
 
 

@@ -30,18 +30,18 @@ import numpy as np
 import torch
 
 from benchmarks.rows import BYTES_VOCABULARY, plan_over, plan_over_texts
-from training.pretrain.attention import document_mask
-from training.pretrain.batches import Plan, Shards, held_out_samples, index
+from training.order.batches import Plan, Shards, held_out_samples, index
+from training.order.loss_mask import IGNORED
 from training.pretrain.checkpoint import Store
-from training.pretrain.export import hugging_face_config, hugging_face_views
 from training.pretrain.loop import Trainer, keep_freed_memory
 from training.pretrain.loss import token_losses
-from training.pretrain.loss_mask import IGNORED
-from training.pretrain.model import Decoder, initialise
+from training.pretrain.models.attention import document_mask
+from training.pretrain.models.decoder import Decoder, initialise
+from training.pretrain.models.export import hugging_face_config, hugging_face_views
+from training.pretrain.models.shape import ModelConfig
 from training.pretrain.optim import scheduled_factor
 from training.pretrain.parallel import World
 from training.pretrain.settings import PretrainRecipe
-from training.pretrain.shape import ModelConfig
 
 TOLERANCE = 0.01  # nats
 WINDOW = 10  # steps over which losses are averaged before they are compared

@@ -42,8 +42,8 @@ from typing import Any, Literal
 from benchmarks.kills import first_step_after
 from benchmarks.trainers import NotMeasured, Running, Task, flops_per_token
 from training.artifact import write_json
-from training.pretrain.account import account, peak_teraflops
-from training.pretrain.shape import ModelConfig
+from training.pretrain.models.account import account, peak_teraflops
+from training.pretrain.models.shape import ModelConfig
 
 PART_SECONDS = 480.0
 START_SECONDS = 90.0  # left before the end, under which no further trainer is started
@@ -328,7 +328,7 @@ def train(part: Part) -> None:
     from training.pretrain import checkpoint as checkpoints
     from training.pretrain.loop import Trainer, Watch
     from training.pretrain.loop import train as run
-    from training.pretrain.model import Decoder, initialise
+    from training.pretrain.models.decoder import Decoder, initialise
     from training.pretrain.parallel import World
     from training.pretrain.settings import PretrainRecipe
     from training.progress import Progress

@@ -29,12 +29,12 @@ from torch import Tensor, fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from training.pretrain.attention import one_document
 from training.pretrain.loss import next_token_loss
-from training.pretrain.model import Block, Decoder
+from training.pretrain.models.attention import one_document
+from training.pretrain.models.decoder import Block, Decoder
+from training.pretrain.models.shape import ModelConfig
 from training.pretrain.optim import clip_gradients, gradient_norm, make_optimizers
 from training.pretrain.settings import PretrainRecipe
-from training.pretrain.shape import ModelConfig
 
 PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm"})
 ATTENTION = frozenset({"attention", "attention_backward"})
@@ -123,7 +123,7 @@ def layer_graphs(shape: ModelConfig, *, rows: int, length: int) -> list[fx.Graph
         table = torch.zeros(shape_of_table, dtype=torch.bfloat16), torch.zeros(shape_of_table, dtype=torch.bfloat16)
     mask = one_document(tokens, dtype=torch.bfloat16, kind="causal")
     torch.compiler.reset()
-    with patch("training.pretrain.model.attend", _attend), warnings.catch_warnings():
+    with patch("training.pretrain.models.decoder.attend", _attend), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of its own ways of tracing
         made, _ = torch.compile(block, backend=backend, fullgraph=True)(x, table, mask)
         made.sum().backward()

@@ -44,12 +44,12 @@ from training.data.exams.decontaminate_settings import DecontaminateRecipe
 from training.data.extract.isolation import close_isolation
 from training.data.extract.settings import ExtractRecipe
 from training.data.filter.settings import FilterRecipe
-from training.data.plan_settings import MixtureRecipe
 from training.data.quality.settings import QualityRecipe
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.data.words import table as wordtable
 from training.job import InputArtifact
+from training.order.settings import MixtureRecipe
 from training.pretrain.settings import PretrainRecipe
 
 FILTER = FilterRecipe(

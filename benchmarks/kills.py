@@ -122,8 +122,8 @@ def summary(noted: list[dict[str, Any]], processes: int) -> str:
 def jobs_in(root: Path, *, steps: int, packing: Literal["end_to_end", "best_fit"], **settings: float) -> Any:
     """A function that writes the job of a run with the name it is given; inputs are made once."""
     from tests.training.pretrain import tiny
-    from training.data.plan_settings import MixtureRecipe
     from training.job import write_job
+    from training.order.settings import MixtureRecipe
     from training.pretrain.settings import AverageRecipe, SpikeRecipe
 
     recipe = dataclasses.replace(
@@ -230,9 +230,9 @@ def train_as(path: Path) -> None:
     from training.job import read_job
     from training.pretrain import checkpoint, stage
     from training.pretrain.loop import Watch, train
+    from training.pretrain.models.shape import ModelRecipe
     from training.pretrain.parallel import joined_world
     from training.pretrain.settings import PretrainRecipe
-    from training.pretrain.shape import ModelRecipe
     from training.progress import Progress
 
     job = read_job(path)

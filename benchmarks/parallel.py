@@ -25,14 +25,14 @@ import torch
 import torch.distributed as dist
 
 from training.job import InputArtifact
-from training.pretrain.batches import Plan, Shards, open_shards, read_plan
+from training.order.batches import Plan, Shards, open_shards, read_plan
 from training.pretrain.degrees import CHOSEN, Degrees, check_degrees
 from training.pretrain.loop import Trainer
 from training.pretrain.mesh import from_stages
-from training.pretrain.model import Decoder, initialise
+from training.pretrain.models.decoder import Decoder, initialise
+from training.pretrain.models.shape import ExpertLayers, ModelConfig
 from training.pretrain.parallel import World, make_world
 from training.pretrain.settings import PretrainRecipe
-from training.pretrain.shape import ExpertLayers, ModelConfig
 from training.records import RecipeError, write_record
 
 LIMIT = 1e-4

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from training.pretrain.batches import Plan, PlannedSource, PlanRecord, Shards
+from training.order.batches import Plan, PlannedSource, PlanRecord, Shards
 
 EOS = 0
 

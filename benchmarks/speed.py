@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from benchmarks.trainers import NotMeasured, Ready, Running, Task, Turn
 from training.artifact import write_json
-from training.pretrain.shape import ModelConfig
+from training.pretrain.models.shape import ModelConfig
 
 SHAPES = {
     # heads of 64, and an MLP with as many weights as an ungated one of four times the width: what all peers can be

@@ -32,10 +32,10 @@ import torch
 
 from benchmarks.rows import made_tokens, plan_over
 from training.pretrain.loop import Trainer, keep_freed_memory
-from training.pretrain.model import Decoder, initialise
+from training.pretrain.models.decoder import Decoder, initialise
+from training.pretrain.models.shape import ModelConfig
 from training.pretrain.parallel import World
 from training.pretrain.settings import PretrainRecipe
-from training.pretrain.shape import ModelConfig
 from training.progress import read_metrics
 
 TIMES = (1, 2, 4, 8, 16)
@@ -120,8 +120,8 @@ def seconds_of(trainer: Trainer, steps: int) -> float:
 def by_steps(folder: Path, *, rounds: int) -> None:
     """Stages that ended after ever more steps are started again in turn, in an order drawn anew each round."""
     from tests.training.pretrain import tiny
-    from training.data.plan_settings import MixtureRecipe
     from training.job import write_job
+    from training.order.settings import MixtureRecipe
 
     recipe = dataclasses.replace(tiny.PRETRAIN, tokens=2 * STAGE_STEPS[-1] * 256)  # a note every twelve
     chain = tiny.TinyChain(folder, pretrain=recipe, mixture=MixtureRecipe(max_epochs=1e9, held_out_fraction=0.1))

@@ -22,7 +22,7 @@ import torch
 from benchmarks.convergence import SMALL, Run, articles, hugging_face_run, own_run
 from benchmarks.rows import plan_over_texts
 from training.artifact import write_json
-from training.pretrain.batches import Plan, Shards
+from training.order.batches import Plan, Shards
 from training.pretrain.loop import keep_freed_memory
 from training.pretrain.settings import PretrainRecipe
 

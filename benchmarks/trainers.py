@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from benchmarks.rows import made_plan, made_tokens
-from training.pretrain.shape import ModelConfig
+from training.pretrain.models.shape import ModelConfig
 from training.records import RecipeError, read_record, write_record
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ def own(task: Task, turns: Turns) -> None:
     import torch
 
     from training.pretrain.loop import Trainer, keep_freed_memory
-    from training.pretrain.model import Decoder, initialise
+    from training.pretrain.models.decoder import Decoder, initialise
     from training.pretrain.parallel import World
     from training.pretrain.settings import PretrainRecipe
 
@@ -343,7 +343,7 @@ def hf(task: Task, turns: Turns) -> None:
     """Hugging Face's Trainer over its Llama."""
     from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
-    from training.pretrain.export import hugging_face_config
+    from training.pretrain.models.export import hugging_face_config
 
     class AfterSteps(TrainerCallback):
         def on_step_end(self, args, state, control, **_):  # type: ignore[no-untyped-def]

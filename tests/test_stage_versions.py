@@ -187,10 +187,9 @@ BESIDE = {
     "extract": ("the formats of archives", {"data.crawl.settings"}),
     "score": ("the classes of the models that it asks", {"data.quality.settings"}),
     "tokenize": ("the special tokens", {"data.tokens.tokenizer_settings"}),
-    "plan": ("the ledger of spikes, which it fills up with others", {"pretrain.spike_settings"}),
-    "pretrain": ("the phases that the plan was made of", {"pretrain.batch_settings"}),
-    "doremi": ("the phases that the plan was made of", {"pretrain.batch_settings"}),
-    "extend": ("the phases that the plan was made of", {"pretrain.batch_settings"}),
+    "pretrain": ("the phases that the plan was made of", {"order.batch_settings"}),
+    "doremi": ("the phases that the plan was made of", {"order.batch_settings"}),
+    "extend": ("the phases that the plan was made of", {"order.batch_settings"}),
     "reward": (
         "rows and adapters, read as the other methods read them",
         {"posttrain.lora_settings", "posttrain.preferences.settings", "posttrain.source_settings"},

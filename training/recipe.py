@@ -16,7 +16,6 @@ from training.data.exams.decontaminate_settings import DecontaminateRecipe
 from training.data.extract.settings import ExtractRecipe
 from training.data.filter.settings import FilterRecipe
 from training.data.kitchen.settings import KitchenWorld
-from training.data.plan_settings import MixtureRecipe
 from training.data.quality.settings import QualityRecipe
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
@@ -24,14 +23,15 @@ from training.evaluation_settings import EvaluationRecipe
 from training.generate.settings import SynthesisRecipe
 from training.ladder_settings import LadderRecipe, RungRecipe
 from training.names import check_name
+from training.order.settings import MixtureRecipe
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.preferences.settings import PreferencesRecipe
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
 from training.pretrain.doremi_settings import DoremiRecipe
 from training.pretrain.long_context_settings import LongContextRecipe
+from training.pretrain.models.shape import ExpertLayers, ModelRecipe
 from training.pretrain.settings import DistillRecipe, PretrainRecipe
-from training.pretrain.shape import ExpertLayers, ModelRecipe
 from training.promote_settings import PromoteRecipe
 from training.records import RecipeError, varied, write_record
 

@@ -1,7 +1,7 @@
 """Recipe files: found by name, read as YAML, laid over their bases, and checked into a `Recipe`.
 
 The caller names the folders. `extends` names a base in the same folder or in one of those, to any depth; a variant
-lists only its differences. `model.preset` stands for a known shape (training/pretrain/presets.py).
+lists only its differences. `model.preset` stands for a known shape (training/pretrain/models/presets.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from training.names import check_name
 from training.posttrain.passed_through import check_passed_through
-from training.pretrain.presets import PRESETS
+from training.pretrain.models.presets import PRESETS
 from training.recipe import Recipe
 from training.records import RecipeError, read_record
 from training.secrets import masked, secret_in, yaml_problem

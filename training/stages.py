@@ -175,7 +175,7 @@ STAGES: dict[str, Stage] = {
             name="plan",
             version="1",
             reads=("token_shards",),
-            module="training.data.plan",
+            module="training.order.plan",
             libraries=("numpy",),
         ),
         Stage(

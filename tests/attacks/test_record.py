@@ -29,9 +29,9 @@ from tests.end_to_end.conftest import RECIPES
 from training import artifact, runner
 from training.files import write_json, write_sealed
 from training.job import DataError, InputArtifact, RefusedInput, read_job
+from training.order.ledger import Ledger, keep_ledger, read_ledger
 from training.posttrain import fit
 from training.pretrain.checkpoint import Store, checkpoints
-from training.pretrain.ledger import Ledger, keep_ledger, read_ledger
 from training.pretrain.parallel import World
 from training.records import RecipeError
 

@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks import convergence
 from benchmarks.rows import BYTES_VOCABULARY, plan_over_texts
+from training.pretrain.models.shape import ModelConfig
 from training.pretrain.settings import PretrainRecipe
-from training.pretrain.shape import ModelConfig
 
 CONFIG = ModelConfig(vocab_size=BYTES_VOCABULARY, width=32, layers=2, heads=4, kv_heads=2, mlp_width=48, max_length=64)
 STEPS, ROWS, LENGTH = 12, 4, 32

@@ -10,8 +10,8 @@ import pytest
 from benchmarks import speed
 from benchmarks.rows import made_plan, made_tokens
 from benchmarks.trainers import NotMeasured, Ready, Running, Task, Turn
-from training.pretrain.batches import index
-from training.pretrain.loss_mask import IGNORED
+from training.order.batches import index
+from training.order.loss_mask import IGNORED
 
 READY = Ready(settings="as it is", parameters=1, flops_per_token=1e6, first_step_seconds=1.0)
 

@@ -14,7 +14,6 @@ import pytest
 from tests.training.data import chain
 from training.accounts import balance_gate
 from training.artifact import check_input
-from training.data import plan
 from training.data.crawl import crawl as archives
 from training.data.crawl.crawl import source_files
 from training.data.crawl.settings import SnapshotRecipe
@@ -30,13 +29,14 @@ from training.data.extract.settings import ExtractRecipe
 from training.data.filter import filter as filters
 from training.data.filter import score as scores
 from training.data.filter.settings import FilterRecipe
-from training.data.plan_settings import MixtureRecipe
 from training.data.quality import quality
 from training.data.quality.settings import QualityRecipe
 from training.data.tokens import tokenize, tokenizer
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.job import Counts, InputArtifact, Job, RefusedInput
+from training.order import plan
+from training.order.settings import MixtureRecipe
 from training.pretrain.settings import PretrainRecipe
 from training.stages import STAGES
 

@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from training.pretrain.long_context_settings import LongContextRecipe
-from training.pretrain.shape import RotaryScaling
+from training.pretrain.models.shape import RotaryScaling
 from training.records import (
     RecipeError,
     Uri,

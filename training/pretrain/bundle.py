@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from training.artifact import write_json
-from training.pretrain.batches import Sample, index, sample_ids
+from training.order.batches import Sample, index, sample_ids
 from training.pretrain.checkpoint import save_tensors
 
 if TYPE_CHECKING:

@@ -29,10 +29,10 @@ from torch import Tensor
 from training.artifact import digest_of, sha256_of, write_json, write_text
 from training.files import Unsealed
 from training.job import RefusedInput
-from training.pretrain.batches import Plan
-from training.pretrain.ledger import LEDGER_FILE, Ledger, keep_ledger, read_entries, read_ledger
+from training.order.batches import Plan
+from training.order.ledger import LEDGER_FILE, Ledger, keep_ledger, read_entries, read_ledger
 from training.pretrain.mesh import Piece, pieces_of, reshard
-from training.pretrain.model import Decoder
+from training.pretrain.models.decoder import Decoder
 from training.pretrain.parallel import WHOLE, World
 from training.records import differences
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from math import prod
 from typing import Any, Protocol
 
-from training.pretrain.shape import ModelConfig
+from training.pretrain.models.shape import ModelConfig
 from training.records import RecipeError
 
 AXES = ("pipeline", "replicate", "shard", "expert", "context", "tensor")

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from training.artifact import check_input, find, model_digest
 from training.job import DataError, InputArtifact, Job, RefusedInput
-from training.pretrain import export
-from training.pretrain.attention import DocumentMask, document_mask
+from training.order.loss_mask import IGNORED
 from training.pretrain.loss import CHUNK, softcapped
-from training.pretrain.loss_mask import IGNORED
-from training.pretrain.model import Decoder
+from training.pretrain.models import export
+from training.pretrain.models.attention import DocumentMask, document_mask
+from training.pretrain.models.decoder import Decoder
 from training.pretrain.parallel import World
 from training.pretrain.settings import DistillRecipe, PretrainRecipe
 from training.records import RecipeError

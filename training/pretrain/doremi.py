@@ -30,15 +30,16 @@ from torch import Tensor
 from training import numerics
 from training.artifact import write_json, written
 from training.job import Job, Outcome, RefusedInput, Work
-from training.pretrain import export
-from training.pretrain.attention import attention_kind, document_mask
-from training.pretrain.batches import Plan, Sample, Shards, index, open_shards, read_plan, sample_ids
+from training.order.batches import Plan, Sample, Shards, index, open_shards, read_plan, sample_ids
+from training.order.loss_mask import IGNORED
 from training.pretrain.checkpoint import Store, check_identity, data_identity, pack, pack_own, unpack
 from training.pretrain.doremi_settings import DoremiRecipe
 from training.pretrain.loss import next_token_loss, token_losses
-from training.pretrain.loss_mask import IGNORED
 from training.pretrain.memory import check_memory, needed_beside_reference
-from training.pretrain.model import DTYPES, Decoder, initialise
+from training.pretrain.models import export
+from training.pretrain.models.attention import attention_kind, document_mask
+from training.pretrain.models.decoder import DTYPES, Decoder, initialise
+from training.pretrain.models.shape import ModelConfig
 from training.pretrain.optim import (
     clip_gradients,
     gradient_norm,
@@ -48,7 +49,6 @@ from training.pretrain.optim import (
 )
 from training.pretrain.parallel import World, own_device
 from training.pretrain.settings import AverageRecipe, PretrainRecipe
-from training.pretrain.shape import ModelConfig
 from training.pretrain.usage import memory_of
 from training.records import RecipeError, differing_from_defaults
 from training.runner import StopRequested, stop_requests

@@ -14,15 +14,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from training.pretrain.account import PEAK_TERAFLOPS, parameter_shapes
 from training.pretrain.degrees import Degrees
-from training.pretrain.shape import ModelConfig
+from training.pretrain.models.account import PEAK_TERAFLOPS, parameter_shapes
+from training.pretrain.models.shape import ModelConfig
 from training.records import RecipeError
 
 if TYPE_CHECKING:
     import torch
 
-    from training.pretrain.layers import Product
+    from training.pretrain.models.layers import Product
 
 MULTIPLE = 16  # what both sides of an fp8 product must be multiples of
 CAPABILITY = (8, 9)  # of the first GPUs that have such products
@@ -177,7 +177,7 @@ def fp8_product(*, emulated: bool) -> Product:
     import torch
     from torch import nn
 
-    from training.pretrain.layers import linear
+    from training.pretrain.models.layers import linear
 
     require_torchao()
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training

@@ -16,11 +16,11 @@ from typing import Any
 
 from training.artifact import write_json
 from training.job import Gate, Job, Outcome, Work
-from training.pretrain import export
-from training.pretrain.batches import Plan, Shards, held_out_bytes, open_shards, read_plan
+from training.order.batches import Plan, Shards, held_out_bytes, open_shards, read_plan
 from training.pretrain.long_context_settings import LongContextRecipe
 from training.pretrain.loop import Trainer
-from training.pretrain.model import DTYPES, Decoder
+from training.pretrain.models import export
+from training.pretrain.models.decoder import DTYPES, Decoder
 from training.pretrain.needles import Needle, found_needles, haystack, haystack_sources, needles, scorer
 from training.pretrain.parallel import World, own_device
 from training.pretrain.settings import PretrainRecipe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from training.pretrain.shape import RotaryScaling
+from training.pretrain.models.shape import RotaryScaling
 from training.records import RecipeError, formerly
 
 

@@ -21,18 +21,18 @@ import torch.distributed as dist
 from torch import Tensor
 
 from training.job import RefusedInput
+from training.order.batches import Plan, Sample, Shards, held_out_bytes, held_out_samples, index, trained_tokens
+from training.order.ledger import Entry, Ledger, keep_ledger
+from training.order.loss_mask import IGNORED
 from training.pretrain import audit, bundle, checkpoint
-from training.pretrain.account import peak_teraflops
-from training.pretrain.attention import DocumentMask, attention_kind, document_mask, one_document
-from training.pretrain.batches import Plan, Sample, Shards, held_out_bytes, held_out_samples, index, trained_tokens
 from training.pretrain.distill import Teacher
 from training.pretrain.dtypes import formats_of, products_in, states_of
 from training.pretrain.fp8 import fp8_product
-from training.pretrain.ledger import Entry, Ledger, Watched, keep_ledger
 from training.pretrain.loss import next_token_loss, token_losses
-from training.pretrain.loss_mask import IGNORED
 from training.pretrain.mesh import gathered, spread
-from training.pretrain.model import DTYPES, Decoder, Hidden
+from training.pretrain.models.account import peak_teraflops
+from training.pretrain.models.attention import DocumentMask, attention_kind, document_mask, one_document
+from training.pretrain.models.decoder import DTYPES, Decoder, Hidden
 from training.pretrain.objectives import Batch, Objective
 from training.pretrain.optim import (
     Average,
@@ -46,6 +46,7 @@ from training.pretrain.optim import (
 from training.pretrain.parallel import PARTS_OF_A_ROW, POSITIONS, ROWS, World, micro_batches
 from training.pretrain.pipeline import Pipeline
 from training.pretrain.settings import PretrainRecipe
+from training.pretrain.spikes import Watched
 from training.pretrain.usage import peak_memory_bytes, said
 from training.progress import Progress
 from training.records import differing_from_defaults, read_record, write_record

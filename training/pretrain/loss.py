@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from training.pretrain.loss_mask import IGNORED
+from training.order.loss_mask import IGNORED
 
 CHUNK = 1024  # rows whose logits are there at once
 TILE = 64  # rows that a CPU takes from logits to gradients while they are in its cache

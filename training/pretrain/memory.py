@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from training.pretrain.account import FP32, least_bytes
-from training.pretrain.batch_settings import BatchPhase
+from training.order.batch_settings import BatchPhase
 from training.pretrain.degrees import Degrees, micro_batches_in
+from training.pretrain.models.account import FP32, least_bytes
+from training.pretrain.models.shape import ModelConfig
 from training.pretrain.settings import PretrainRecipe
-from training.pretrain.shape import ModelConfig
 from training.records import RecipeError
 
 Needed = dict[str, int]  # bytes that a process needs, by what they are for

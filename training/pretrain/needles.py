@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from training.job import DataError
-from training.pretrain.attention import one_document
-from training.pretrain.batches import Plan, Shards, held_out_samples
+from training.order.batches import Plan, Shards, held_out_samples
 from training.pretrain.loss import softcapped
-from training.pretrain.model import Decoder
+from training.pretrain.models.attention import one_document
+from training.pretrain.models.decoder import Decoder
 
 PLACES = ("Oslo", "Lima", "Cairo", "Hanoi", "Quito", "Riga", "Accra", "Perth", "Turin", "Osaka", "Basel", "Dakar")
 VALUES = range(10_000, 100_000)

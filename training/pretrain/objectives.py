@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from training.pretrain.loss_mask import IGNORED
+from training.order.loss_mask import IGNORED
 from training.pretrain.settings import FILL_TOKENS, MASK_TOKEN, ObjectiveRecipe, sentinel_token
 from training.records import RecipeError
 

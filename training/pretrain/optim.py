@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from training.pretrain.experts import Experts
-from training.pretrain.model import MLP, Attention, Decoder
+from training.pretrain.models.decoder import MLP, Attention, Decoder
+from training.pretrain.models.experts import Experts
 from training.pretrain.settings import AverageRecipe, PretrainRecipe
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from training.pretrain.batch_settings import BatchesRecipe, BatchPhase
+from training.order.batch_settings import BatchesRecipe, BatchPhase
 from training.pretrain.spike_settings import SpikeRecipe
 from training.records import RecipeError
 

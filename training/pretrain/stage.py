@@ -16,8 +16,7 @@ import torch
 from training import numerics
 from training.artifact import write_text
 from training.job import Gate, Job, Outcome, RefusedInput, RunSettings, Work
-from training.pretrain import export
-from training.pretrain.batches import (
+from training.order.batches import (
     Plan,
     Shards,
     held_out_bytes,
@@ -27,19 +26,20 @@ from training.pretrain.batches import (
     read_plan,
     shapes,
 )
+from training.order.ledger import LEDGER_FILE, Ledger, write_ledger
+from training.order.sidecars import Sidecars
 from training.pretrain.checkpoint import Store, checkpoints
 from training.pretrain.degrees import Degrees, check_degrees
 from training.pretrain.distill import read_teacher, teacher_folder
 from training.pretrain.fp8 import check_fp8, check_gpu
-from training.pretrain.ledger import LEDGER_FILE, Ledger, write_ledger
 from training.pretrain.loop import HELD_OUT_BITS, Trainer, Watch, continued, keep_freed_memory, train
 from training.pretrain.memory import check_memory, needed_to_train
-from training.pretrain.model import Decoder, initialise
+from training.pretrain.models import export
+from training.pretrain.models.decoder import Decoder, initialise
+from training.pretrain.models.shape import ModelConfig, ModelRecipe
 from training.pretrain.objectives import Objective
 from training.pretrain.parallel import World, joined_world
 from training.pretrain.settings import PretrainRecipe
-from training.pretrain.shape import ModelConfig, ModelRecipe
-from training.pretrain.sidecars import Sidecars
 from training.pretrain.usage import memory_of
 from training.pretrain.watchdog import watched
 from training.records import RecipeError

@@ -13,9 +13,9 @@ import torch
 
 from tests.training.pretrain import tiny
 from training.job import RefusedInput
+from training.order.ledger import Ledger
 from training.pretrain import checkpoint, stage
 from training.pretrain.checkpoint import Store, share_of
-from training.pretrain.ledger import Ledger
 from training.pretrain.loop import Trainer
 from training.pretrain.parallel import World
 

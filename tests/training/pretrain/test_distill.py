@@ -14,13 +14,13 @@ torch = pytest.importorskip("torch")
 from tests.training.pretrain.tiny import MODEL, PRETRAIN, TinyChain, commit, make_tokenizer, work_in  # noqa: E402
 from training.artifact import model_digest  # noqa: E402
 from training.job import DataError, RefusedInput  # noqa: E402
+from training.order.loss_mask import IGNORED  # noqa: E402
 from training.pretrain import distill, stage  # noqa: E402
 from training.pretrain.degrees import Degrees  # noqa: E402
 from training.pretrain.distill import Caps, distillation_loss  # noqa: E402
 from training.pretrain.loss import next_token_loss  # noqa: E402
-from training.pretrain.loss_mask import IGNORED  # noqa: E402
 from training.pretrain.memory import needed_to_train  # noqa: E402
-from training.pretrain.model import Decoder, initialise  # noqa: E402
+from training.pretrain.models.decoder import Decoder, initialise  # noqa: E402
 from training.pretrain.parallel import World  # noqa: E402
 from training.pretrain.settings import DistillRecipe  # noqa: E402
 from training.records import RecipeError  # noqa: E402
@@ -139,8 +139,8 @@ def test_a_smaller_model_learns_from_a_teacher(chain, taught):
 
 
 def test_the_student_comes_nearer_to_its_teacher_than_one_that_has_none(chain):
-    from training.pretrain import export
-    from training.pretrain.attention import one_document
+    from training.pretrain.models import export
+    from training.pretrain.models.attention import one_document
 
     tokens = torch.tensor([[40 + i % 50 for i in range(60)]])
     wanted = export.read_model(Path(chain.teacher.path) / "model")
@@ -204,7 +204,7 @@ def test_a_teacher_with_windows_sees_through_its_own(chain):
     initialise(model, zero_outputs=False, generator=torch.Generator().manual_seed(1))
     teacher = distill.Teacher(model=model, recipe=DistillRecipe(weight=1.0))
     tokens = torch.arange(32)[None]
-    from training.pretrain.attention import one_document
+    from training.pretrain.models.attention import one_document
 
     wide, own = (one_document(tokens, dtype=torch.float32, window=window) for window in (0, 4))
     with torch.no_grad():

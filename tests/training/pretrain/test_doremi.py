@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from tests.training.pretrain import tiny
-from training.data import plan as plan_stage
-from training.data.plan_settings import MixtureRecipe
 from training.job import InputArtifact, RefusedInput
+from training.order import plan as plan_stage
+from training.order.batches import index, sample_ids
+from training.order.settings import MixtureRecipe
 from training.pretrain import doremi, stage
-from training.pretrain.batches import index, sample_ids
 from training.pretrain.doremi_settings import DoremiRecipe
-from training.pretrain.model import Decoder, initialise
+from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.settings import PretrainRecipe
 from training.records import RecipeError, write_record
 from training.runner import StopRequested

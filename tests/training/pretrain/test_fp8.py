@@ -15,17 +15,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks import parallel
 from benchmarks.parallel import MODELS, Combination
 from tests.training.pretrain import tiny
+from training.order.batch_settings import BatchPhase
 from training.pretrain import fp8, stage
-from training.pretrain.account import preset_shape
-from training.pretrain.attention import one_document
-from training.pretrain.batch_settings import BatchPhase
 from training.pretrain.degrees import Degrees
 from training.pretrain.fp8 import balance, check_fp8, check_gpu, fp8_product
-from training.pretrain.layers import linear
 from training.pretrain.loop import Trainer
-from training.pretrain.model import Decoder, initialise
+from training.pretrain.models.account import preset_shape
+from training.pretrain.models.attention import one_document
+from training.pretrain.models.decoder import Decoder, initialise
+from training.pretrain.models.layers import linear
+from training.pretrain.models.shape import ExpertLayers, ModelConfig
 from training.pretrain.parallel import World, make_world
-from training.pretrain.shape import ExpertLayers, ModelConfig
 from training.records import RecipeError
 
 needs_torchao = pytest.mark.skipif(

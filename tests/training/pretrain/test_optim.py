@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from tests.training.pretrain import tiny
-from training.pretrain.export import hugging_face_views
-from training.pretrain.model import Decoder, initialise
+from training.pretrain.models.decoder import Decoder, initialise
+from training.pretrain.models.export import hugging_face_views
+from training.pretrain.models.shape import ExpertLayers, ModelConfig
 from training.pretrain.optim import (
     Average,
     Muon,
@@ -28,7 +29,6 @@ from training.pretrain.optim import (
     whole,
 )
 from training.pretrain.settings import AverageRecipe
-from training.pretrain.shape import ExpertLayers, ModelConfig
 
 CONFIG = ModelConfig(vocab_size=50, width=32, layers=2, heads=4, kv_heads=2, mlp_width=48, max_length=64)
 

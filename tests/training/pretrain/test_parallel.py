@@ -26,7 +26,7 @@ from training.pretrain import audit, checkpoint, stage
 from training.pretrain.checkpoint import Store
 from training.pretrain.degrees import Degrees, check_degrees
 from training.pretrain.loop import Trainer
-from training.pretrain.model import Decoder, initialise
+from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.parallel import World, make_world, micro_batches
 from training.pretrain.pipeline import schedule
 from training.pretrain.watchdog import Watchdog

@@ -25,12 +25,13 @@ from resources.compute.local import LocalBackend
 from resources.profile import Size
 from tests.training.pretrain import tiny
 from training.job import RefusedInput, write_job
-from training.pretrain import checkpoint, export, stage
-from training.pretrain.batches import held_out_bytes
+from training.order.batches import held_out_bytes
+from training.pretrain import checkpoint, stage
 from training.pretrain.loop import Diverged, Trainer, Watch, _utilization, train
+from training.pretrain.models import export
+from training.pretrain.models.shape import ExpertLayers
 from training.pretrain.parallel import World
 from training.pretrain.settings import AverageRecipe
-from training.pretrain.shape import ExpertLayers
 from training.progress import read_metrics
 from training.records import RecipeError
 from training.runner import REQUEUE_EXIT_CODE, StopRequested, run_job

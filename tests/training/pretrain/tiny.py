@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from training import artifact
-from training.data import plan as plan_stage
-from training.data.plan_settings import MixtureRecipe
 from training.job import InputArtifact, Job, Outcome, RunSettings, Work
-from training.pretrain.batch_settings import BatchPhase as BatchPhase
-from training.pretrain.batches import Plan, Shards, open_shards, read_plan
+from training.order import plan as plan_stage
+from training.order.batch_settings import BatchPhase as BatchPhase
+from training.order.batches import Plan, Shards, open_shards, read_plan
+from training.order.settings import MixtureRecipe
+from training.pretrain.models.shape import ModelRecipe
 from training.pretrain.settings import PretrainRecipe
-from training.pretrain.shape import ModelRecipe
 from training.progress import METRICS_FILE, Progress
 from training.records import write_record
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
 
-from training.pretrain import experts
-from training.pretrain.experts import Experts
-from training.pretrain.layers import feed_forward, unit_rms
-from training.pretrain.shape import ExpertLayers, ModelConfig
+from training.pretrain.models import experts
+from training.pretrain.models.experts import Experts
+from training.pretrain.models.layers import feed_forward, unit_rms
+from training.pretrain.models.shape import ExpertLayers, ModelConfig
 
 SHAPE = ModelConfig(
     vocab_size=50,

@@ -4,7 +4,7 @@ World size, micro-batch and worker count are not arguments, so they cannot chang
 library.
 
 A sample is one packed row. The samples of a source are its documents end to end in a seeded order, cut every
-`sequence_length` tokens of the phase; each epoch has its own order. In a packed plan (`training.pretrain.packing`) a
+`sequence_length` tokens of the phase; each epoch has its own order. In a packed plan (`training.order.packing`) a
 sample is a row of the packing, and it is the rows that have an order each epoch. Within a phase (a stretch of steps of
 one length, batch size and mixture) sources are interleaved evenly by exact integer quotas; the next phase reads on
 where it ended.
@@ -27,10 +27,10 @@ import numpy as np
 
 from training.artifact import sha256_of
 from training.job import InputArtifact, RefusedInput
-from training.pretrain.batch_settings import BatchPhase
-from training.pretrain.ledger import Ledger
-from training.pretrain.loss_mask import IGNORED
-from training.pretrain.packing import Packing, row_of
+from training.order.batch_settings import BatchPhase
+from training.order.ledger import Ledger
+from training.order.loss_mask import IGNORED
+from training.order.packing import Packing, row_of
 from training.records import read_record
 
 PLAN_FILE = "plan.json"

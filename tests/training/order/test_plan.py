@@ -11,12 +11,12 @@ import pytest
 
 from tests.training.data import chain
 from tests.training.pretrain import tiny
-from training.data import plan as plan_stage
-from training.data.plan import Size, plan_phases, realized_shares
-from training.data.plan_settings import MixturePhaseRecipe, MixtureRecipe
 from training.data.tokens.tokenize_settings import ShardsRecipe
-from training.pretrain import batches
-from training.pretrain.batch_settings import BatchPhase
+from training.order import batches
+from training.order import plan as plan_stage
+from training.order.batch_settings import BatchPhase
+from training.order.plan import Size, plan_phases, realized_shares
+from training.order.settings import MixturePhaseRecipe, MixtureRecipe
 from training.pretrain.settings import PretrainRecipe
 from training.records import RecipeError
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.training.pretrain import tiny
-from training.pretrain.account import (
+from training.pretrain.models.account import (
     account,
     activation_bytes,
     least_bytes,
@@ -17,11 +17,11 @@ from training.pretrain.account import (
     peak_teraflops,
     preset_shape,
 )
-from training.pretrain.attention import one_document
-from training.pretrain.experts import Experts
-from training.pretrain.model import Decoder, initialise
+from training.pretrain.models.attention import one_document
+from training.pretrain.models.decoder import Decoder, initialise
+from training.pretrain.models.experts import Experts
+from training.pretrain.models.shape import ExpertLayers, ModelConfig
 from training.pretrain.optim import make_optimizers
-from training.pretrain.shape import ExpertLayers, ModelConfig
 
 SMALL = ModelConfig(vocab_size=50, width=32, layers=3, heads=4, kv_heads=2, mlp_width=48, max_length=256)
 SHAPES = {

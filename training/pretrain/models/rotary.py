@@ -7,7 +7,7 @@ from math import ceil, floor, log, pi
 import torch
 from torch import Tensor
 
-from training.pretrain.shape import RotaryScaling
+from training.pretrain.models.shape import RotaryScaling
 
 
 def rotary_frequencies(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from training.pretrain.shape import ExpertLayers, RotaryScaling
+from training.pretrain.models.shape import ExpertLayers, RotaryScaling
 from training.records import write_record
 
 

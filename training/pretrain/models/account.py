@@ -1,8 +1,8 @@
 """What a shape costs, by arithmetic: parameters, operations a token, bytes of weights, optimizer and activations.
 
-`python -m training.pretrain.account llama-3-8b --length 8192` prints it. Standard library only, but for the blocks
-that a CPU's attention works in. Tests hold the counts against the model itself, down to the tensors that its backward
-pass keeps. Nothing here is a measurement.
+`python -m training.pretrain.models.account llama-3-8b --length 8192` prints it. Standard library only, but for the
+blocks that a CPU's attention works in. Tests hold the counts against the model itself, down to the tensors that its
+backward pass keeps. Nothing here is a measurement.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from training.pretrain.presets import PRESETS
-from training.pretrain.shape import ModelConfig, ModelRecipe
+from training.pretrain.models.presets import PRESETS
+from training.pretrain.models.shape import ModelConfig, ModelRecipe
 from training.records import read_record
 
 Optimizer = Literal["adamw", "muon", "adafactor", "lion", "sgd"]
@@ -143,7 +143,7 @@ def _mlp_bytes(config: ModelConfig, layer: int, recompute: Recompute, number_byt
 
 def attention_pairs(config: ModelConfig, layer: int, length: int) -> int:
     """Query-key pairs that a CPU computes in a row: blocks of queries, each against the keys that one of them sees."""
-    from training.pretrain.attention import query_blocks
+    from training.pretrain.models.attention import query_blocks
 
     window = config.window if config.is_windowed(layer) else 0
     return sum((stop - start) * (last - first) for start, stop, first, last in query_blocks(length, window=window))

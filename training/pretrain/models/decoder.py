@@ -15,13 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from training.pretrain.attention import DocumentMask, Visibility, attend, attend_across
-from training.pretrain.experts import Experts, Routing
 from training.pretrain.lanes import Lanes
-from training.pretrain.layers import Product, feed_forward, linear, recomputed, unit_rms
 from training.pretrain.loss import softcapped
-from training.pretrain.rotary import rotary_frequencies, rotary_table, rotate
-from training.pretrain.shape import ModelConfig
+from training.pretrain.models.attention import DocumentMask, Visibility, attend, attend_across
+from training.pretrain.models.experts import Experts, Routing
+from training.pretrain.models.layers import Product, feed_forward, linear, recomputed, unit_rms
+from training.pretrain.models.rotary import rotary_frequencies, rotary_table, rotate
+from training.pretrain.models.shape import ModelConfig
 
 # A recipe's precision: what passes are computed in. With fp8 the layers' products alone are in fp8.
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp8": torch.bfloat16}

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tests.training.pretrain import tiny
-from training.data.plan_settings import MixtureRecipe
-from training.pretrain import batches
-from training.pretrain.batch_settings import BatchPhase
-from training.pretrain.packing import best_fit, cut_documents, row_of
+from training.order import batches
+from training.order.batch_settings import BatchPhase
+from training.order.packing import best_fit, cut_documents, row_of
+from training.order.settings import MixtureRecipe
 from training.pretrain.stage import open_inputs
 from training.records import RecipeError
 

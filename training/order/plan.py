@@ -1,6 +1,6 @@
 """The training plan: which documents are trained on, in which shares, and which are held out.
 
-Reads the sidecars of the token shards and writes `plan.json` and two arrays; `training.pretrain.batches` says from
+Reads the sidecars of the token shards and writes `plan.json` and two arrays; `training.order.batches` says from
 these alone what each step sees.
 """
 
@@ -18,12 +18,12 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from training.artifact import write_json, written
-from training.data.plan_settings import MixtureRecipe
 from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, RefusedInput, Work
-from training.pretrain import batches
-from training.pretrain.batch_settings import BatchesRecipe, BatchPhase
-from training.pretrain.batches import TOKENS, Plan, PlannedPhase, PlannedShard, PlannedSource, PlanRecord
-from training.pretrain.packing import Packing, best_fit, cut_documents, joined
+from training.order import batches
+from training.order.batch_settings import BatchesRecipe, BatchPhase
+from training.order.batches import TOKENS, Plan, PlannedPhase, PlannedShard, PlannedSource, PlanRecord
+from training.order.packing import Packing, best_fit, cut_documents, joined
+from training.order.settings import MixtureRecipe
 from training.records import RecipeError, differing_from_defaults
 
 WEIGHTS_FILE = "weights.json"  # of `mixture_weights`

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from training.pretrain.lanes import Lanes, exchanged
-from training.pretrain.layers import Product, feed_forward, unit_rms
-from training.pretrain.shape import ModelConfig
+from training.pretrain.models.layers import Product, feed_forward, unit_rms
+from training.pretrain.models.shape import ModelConfig
 
 
 class Routing(NamedTuple):

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from training.pretrain.attention import Visibility, attend, document_mask, grouped_attention, one_document
-from training.pretrain.layers import feed_forward, unit_rms
+from training.order.loss_mask import IGNORED
 from training.pretrain.loss import next_token_loss, token_losses
-from training.pretrain.loss_mask import IGNORED
-from training.pretrain.model import Decoder, initialise
-from training.pretrain.rotary import rotary_frequencies, rotary_table, rotate
-from training.pretrain.shape import ExpertLayers, ModelConfig
+from training.pretrain.models.attention import Visibility, attend, document_mask, grouped_attention, one_document
+from training.pretrain.models.decoder import Decoder, initialise
+from training.pretrain.models.layers import feed_forward, unit_rms
+from training.pretrain.models.rotary import rotary_frequencies, rotary_table, rotate
+from training.pretrain.models.shape import ExpertLayers, ModelConfig
 
 SMALL = ModelConfig(vocab_size=50, width=32, layers=2, heads=4, kv_heads=2, mlp_width=48, max_length=256, qk_norm=True)
 

@@ -11,10 +11,11 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.attention import flex_attention as flex
 
 from tests.training.pretrain import tiny
-from tests.training.pretrain.test_model import SMALL, decoder
+from tests.training.pretrain.models.test_decoder import SMALL, decoder
 from tests.training.pretrain.test_training import run_steps, trainer_of
-from training.pretrain import attention, stage
-from training.pretrain.attention import attend, attention_kind, document_mask, one_document
+from training.pretrain import stage
+from training.pretrain.models import attention
+from training.pretrain.models.attention import attend, attention_kind, document_mask, one_document
 
 LENGTH = 300  # two blocks of 128 and a part of one
 

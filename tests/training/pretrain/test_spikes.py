@@ -14,15 +14,16 @@ import torch
 from safetensors.torch import load_file
 
 from tests.training.pretrain import tiny
-from training.files import Unsealed
 from training.job import RefusedInput
-from training.pretrain import batches, checkpoint, stage
+from training.order import batches
+from training.order.ledger import Entry, Ledger, read_ledger, write_ledger
+from training.order.sidecars import Sidecars
+from training.pretrain import checkpoint, stage
 from training.pretrain.bundle import BATCH_FILE, BUNDLE_FILE
-from training.pretrain.ledger import Entry, Ledger, Watched, deviation, keep_ledger, read_ledger, write_ledger
 from training.pretrain.loop import Diverged, Trainer, Watch, train
 from training.pretrain.parallel import World
 from training.pretrain.settings import SpikeRecipe
-from training.pretrain.sidecars import Sidecars
+from training.pretrain.spikes import Watched, deviation
 from training.records import RecipeError
 
 ALONE = World(rank=0, size=1, device=torch.device("cpu"))
@@ -307,27 +308,6 @@ def entry(first, last, reason="spike"):
     return Entry(first=first, last=last, reason=reason, onset=first, seen_at=last, loss=1.0, gradient_norm=None)
 
 
-def test_a_ledger_empties_the_steps_that_it_holds(chain):
-    ledger = Ledger((entry(3, 5), entry(5, 7)))
-    assert (
-        [step for step in range(10) if not batches.index(chain.plan, step, ledger)] == ledger.steps == [3, 4, 5, 6, 7]
-    )
-    assert batches.documents_at(chain.plan, 4, ledger) == [] != batches.documents_at(chain.plan, 4)
-    assert batches.index(chain.plan, 8, ledger) == batches.index(chain.plan, 8)
-
-
-@pytest.mark.parametrize("write", [write_ledger, keep_ledger])
-def test_a_ledger_comes_back_from_its_file_and_a_broken_one_does_not(tmp_path, write):
-    ledger = Ledger((entry(3, 5), entry(9, 9, "not_finite")))
-    assert read_ledger(tmp_path) == Ledger()
-    write(tmp_path, ledger)
-    assert read_ledger(tmp_path) == ledger
-    path = tmp_path / "ledger.json"
-    path.write_text(path.read_text()[:-20])
-    with pytest.raises(Unsealed, match="cannot be read"):
-        read_ledger(tmp_path)
-
-
 def test_a_lost_ledger_comes_back_from_a_checkpoint(chain, poisoned, tmp_path):
     shutil.copytree(poisoned[0] / "checkpoints", tmp_path / "checkpoints")
     path = tmp_path / "checkpoints" / "ledger.json"
@@ -363,11 +343,3 @@ def test_the_artifact_holds_the_ledger_and_the_documents_that_were_left_out(chai
     assert len(rows) == len(documents) and all(row["id"].startswith("s/") for row in rows)
     assert {step for row in rows for step in row["steps"]} == set(ledger.steps)
     assert {"ledger.json", stage.SKIPPED_FILE} <= set(outcome.files)
-
-
-def test_a_missing_sidecar_is_refused_before_the_first_step(tmp_path):
-    chain = tiny.TinyChain(tmp_path)
-    chain.shards.file("shards/00001.documents.parquet").unlink()
-    job = chain.job()
-    with pytest.raises(RefusedInput, match=r"00001.documents.parquet: the sidecar .* is missing"):
-        stage.run(job, tiny.work_in(Path(job.output)))

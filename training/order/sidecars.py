@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from training.job import InputArtifact, RefusedInput
-from training.pretrain.batches import Plan, documents_at
-from training.pretrain.ledger import Ledger
+from training.order.batches import Plan, documents_at
+from training.order.ledger import Ledger
 
 SIDECAR_SUFFIX = ".documents.parquet"
 

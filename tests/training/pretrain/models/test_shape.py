@@ -11,10 +11,10 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from assets.recipe_folders import load_recipe
-from training.pretrain.export import hugging_face_config
-from training.pretrain.model import Decoder
-from training.pretrain.presets import PRESETS
-from training.pretrain.shape import ExpertLayers, ModelConfig, ModelRecipe, RotaryScaling
+from training.pretrain.models.decoder import Decoder
+from training.pretrain.models.export import hugging_face_config
+from training.pretrain.models.presets import PRESETS
+from training.pretrain.models.shape import ExpertLayers, ModelConfig, ModelRecipe, RotaryScaling
 from training.records import RecipeError, read_record
 
 SMALL = {"vocab_size": 50, "width": 32, "layers": 3, "heads": 4, "kv_heads": 2, "mlp_width": 48, "max_length": 64}
@@ -74,17 +74,23 @@ def test_what_the_cards_print_is_the_count_in_their_digits(name):
 
 
 def test_the_documentation_lists_every_preset_with_its_count():
-    page = Path(__file__).parents[3].joinpath("docs", "pretraining.md").read_text("utf-8")
+    page = Path(__file__).parents[4].joinpath("docs", "pretraining.md").read_text("utf-8")
     assert [name for name, preset in PRESETS.items() if f"`{name}`" not in page] == []
     assert [name for name, preset in PRESETS.items() if f" {preset.parameters:,} " not in page] == []
 
 
 def test_the_reading_order_names_every_file_with_about_its_lines():
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[4]
     page = root.joinpath("docs", "pretraining.md").read_text("utf-8").partition("**In an evening.**")[2]
-    said = {name: int(lines) for name, lines in re.findall(r"`(\w+\.py)` \((\d+)\)", page.partition("\n## ")[0])}
-    lines = {file.name: len(file.read_text("utf-8").splitlines()) for file in (root / "training/pretrain").glob("*.py")}
-    small = {"__init__.py", "loss_mask.py", "usage.py"}
+    said = {name: int(lines) for name, lines in re.findall(r"`([\w/]+\.py)` \((\d+)\)", page.partition("\n## ")[0])}
+    folders = {"": "training/pretrain", "models/": "training/pretrain/models", "order/": "training/order"}
+    lines = {
+        f"{label}{file.name}": len(file.read_text("utf-8").splitlines())
+        for label, folder in folders.items()
+        for file in (root / folder).glob("*.py")
+        if file.name != "__init__.py"
+    }
+    small = {"order/loss_mask.py", "usage.py"}
     assert said.keys() == lines.keys() - small
     assert {name: n for name, n in said.items() if abs(n - lines[name]) > 0.1 * lines[name]} == {}
 

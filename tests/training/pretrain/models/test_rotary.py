@@ -7,8 +7,8 @@ import torch
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from training.pretrain.rotary import rotary_frequencies, rotary_table
-from training.pretrain.shape import RotaryScaling
+from training.pretrain.models.rotary import rotary_frequencies, rotary_table
+from training.pretrain.models.shape import RotaryScaling
 
 HEAD, THETA, ORIGINAL = 64, 500_000.0, 512
 

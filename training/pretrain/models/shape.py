@@ -73,8 +73,8 @@ class ExpertLayers:
 class ModelRecipe:
     """The decoder's shape. The vocabulary is the tokenizer's.
 
-    In a recipe file `preset` may name a known shape (`training/pretrain/presets.py`); its fields are put in place while
-    the file is read, under those that the file gives itself.
+    In a recipe file `preset` may name a known shape (`training/pretrain/models/presets.py`); its fields are put in
+    place while the file is read, under those that the file gives itself.
     """
 
     width: int

@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 
 from tests.training.pretrain import tiny
 from training.job import DataError
-from training.pretrain import export
-from training.pretrain.attention import one_document
-from training.pretrain.model import Decoder, initialise
-from training.pretrain.shape import ExpertLayers, ModelConfig, RotaryScaling
+from training.pretrain.models import export
+from training.pretrain.models.attention import one_document
+from training.pretrain.models.decoder import Decoder, initialise
+from training.pretrain.models.shape import ExpertLayers, ModelConfig, RotaryScaling
 from training.records import RecipeError
 
 SMALL = ModelConfig(

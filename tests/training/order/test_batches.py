@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from tests.training.pretrain import tiny
-from training.data.plan import Size, effective_tokens, is_held_out, plan_phases, plan_sources
-from training.data.plan_settings import MixtureRecipe
 from training.job import RefusedInput
-from training.pretrain import batches
-from training.pretrain.batch_settings import BatchPhase
-from training.pretrain.loss_mask import IGNORED
+from training.order import batches
+from training.order.batch_settings import BatchPhase
+from training.order.loss_mask import IGNORED
+from training.order.plan import Size, effective_tokens, is_held_out, plan_phases, plan_sources
+from training.order.settings import MixtureRecipe
 from training.pretrain.parallel import World, micro_batches
 from training.pretrain.settings import PretrainRecipe
 from training.records import RecipeError

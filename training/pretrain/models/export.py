@@ -19,12 +19,12 @@ from torch import Tensor
 
 from training.artifact import write_json
 from training.job import DataError
-from training.pretrain.attention import one_document
 from training.pretrain.checkpoint import save_tensors
-from training.pretrain.experts import Experts
-from training.pretrain.model import MLP, Attention, Decoder
-from training.pretrain.rotary import ntk_theta
-from training.pretrain.shape import ExpertLayers, ModelConfig, RotaryScaling
+from training.pretrain.models.attention import one_document
+from training.pretrain.models.decoder import MLP, Attention, Decoder
+from training.pretrain.models.experts import Experts
+from training.pretrain.models.rotary import ntk_theta
+from training.pretrain.models.shape import ExpertLayers, ModelConfig, RotaryScaling
 from training.records import RecipeError, read_record, write_record
 
 OWN_TYPE = "pedigree_decoder"  # the model_type of a model that no class of transformers is

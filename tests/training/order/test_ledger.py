@@ -1,0 +1,40 @@
+"""The steps that a ledger leaves out, and its file."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.training.pretrain import tiny
+from training.files import Unsealed
+from training.order import batches
+from training.order.ledger import Entry, Ledger, keep_ledger, read_ledger, write_ledger
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory):
+    return tiny.TinyChain(tmp_path_factory.mktemp("chain"))
+
+
+def entry(first, last, reason="spike"):
+    return Entry(first=first, last=last, reason=reason, onset=first, seen_at=last, loss=1.0, gradient_norm=None)
+
+
+def test_a_ledger_empties_the_steps_that_it_holds(chain):
+    ledger = Ledger((entry(3, 5), entry(5, 7)))
+    assert (
+        [step for step in range(10) if not batches.index(chain.plan, step, ledger)] == ledger.steps == [3, 4, 5, 6, 7]
+    )
+    assert batches.documents_at(chain.plan, 4, ledger) == [] != batches.documents_at(chain.plan, 4)
+    assert batches.index(chain.plan, 8, ledger) == batches.index(chain.plan, 8)
+
+
+@pytest.mark.parametrize("write", [write_ledger, keep_ledger])
+def test_a_ledger_comes_back_from_its_file_and_a_broken_one_does_not(tmp_path, write):
+    ledger = Ledger((entry(3, 5), entry(9, 9, "not_finite")))
+    assert read_ledger(tmp_path) == Ledger()
+    write(tmp_path, ledger)
+    assert read_ledger(tmp_path) == ledger
+    path = tmp_path / "ledger.json"
+    path.write_text(path.read_text()[:-20])
+    with pytest.raises(Unsealed, match="cannot be read"):
+        read_ledger(tmp_path)

@@ -1,0 +1,1 @@
+"""The decoder: its shape, its layers, what it costs, and how transformers has it."""
