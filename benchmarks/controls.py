@@ -21,6 +21,7 @@ import yaml
 
 from benchmarks.chain import PEDIGREE
 from benchmarks.guessers import NgramModel, OverlapModel, accuracy
+from evaluation.intervals import in_percent
 
 MODELS = ("base", "sft", "aligned")
 # The demo's own seed, 20, is not among them.
@@ -63,8 +64,8 @@ def row(seed: int, root: Path) -> str:
 
 
 def percent(score: dict[str, Any]) -> str:
-    """Score ± standard error."""
-    return f"{100 * score['score']:.1f} ± {100 * score['stderr']:.1f}"
+    """Score with its 95 % interval."""
+    return in_percent(score["score"], score["n"])
 
 
 def interval(alignment: dict[str, Any], who: str) -> str:

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
+from evaluation.intervals import NORMAL_95
 from training.data.exams.rubric import Rubric
 from training.data.sources import read_rows
 from training.job import DataError
 from training.records import RecipeError, read_record
 
 Message = dict[str, str]
-NORMAL_95 = 1.959964  # two-sided 95 % of a normal distribution
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

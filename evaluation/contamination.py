@@ -10,18 +10,18 @@ the last two read the instructions and the preferences.
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from evaluation.answers import MODELS, sample_file
 from evaluation.exams import ExamItem, read_exam
+from evaluation.intervals import share_interval
 from evaluation.overlap import ANSWER_WINDOW_WORDS, MIN_NGRAM_WORDS, MIN_QUESTION_SHARE, ExamIndex, Match
 from training.artifact import canonical_json, write_json
 from training.data.documents import document_files, read_documents, read_lines, write_lines
@@ -230,9 +230,11 @@ def clean_and_found_scores(scores: InputArtifact, suite: str, found: set[str]) -
 
 
 def _score(correct: Sequence[float]) -> dict[str, Any]:
-    """Mean, standard error and number; null where there are too few to say."""
-    n = len(correct)
-    return {"score": fmean(correct) if n else None, "stderr": stdev(correct) / math.sqrt(n) if n > 1 else None, "n": n}
+    """Mean, its 95 % interval and the number of items; null where there is none."""
+    if not correct:
+        return {"score": None, "interval": None, "n": 0}
+    mean = fmean(correct)
+    return {"score": mean, "interval": list(share_interval(mean, len(correct))), "n": len(correct)}
 
 
 # Was everything read that was trained on?

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from evaluation.intervals import share_interval
 from evaluation.paired import Answers, paired, read_answers
 from training.artifact import check_input, write_json
 from training.job import Gate, InputArtifact, Job, Outcome, RefusedInput, Work
@@ -57,7 +58,7 @@ class Evidence:
     scores_digest: str
     contamination_scores_digest: str | None  # of the scores that the contamination report looked at
     card_aligned_digest: str | None
-    scores: Mapping[str, Mapping[str, Any]]  # suite: {"score", "stderr", "n", …} of the aligned model
+    scores: Mapping[str, Mapping[str, Any]]  # suite: {"score", "n", …} of the aligned model
     contamination: Mapping[str, Any]  # the report's gate: {"passed", "evidence"}
     answers: Mapping[str, Answers] = field(default_factory=dict)  # suite: what the aligned model got right
 
@@ -195,8 +196,8 @@ def _enough(suite: str, least: float, scores: Mapping[str, Mapping[str, Any]]) -
         "suite": suite,
         "score": entry["score"],
         "least": least,
-        "stderr": entry.get("stderr"),
-        "n": entry.get("n"),
+        "interval": list(share_interval(entry["score"], entry["n"])),
+        "n": entry["n"],
     }
     return Check(name=f"score_{suite}", passed=entry["score"] >= least, detail=detail)
 

@@ -21,6 +21,7 @@ from lm_eval.evaluator import evaluate
 from lm_eval.utils import hash_string
 
 from evaluation.exams import ExamItem
+from evaluation.intervals import share_interval
 from evaluation.local_model import LocalModel
 from training.data.exams.settings import BenchmarkRecipe
 
@@ -50,6 +51,7 @@ class SuiteResult:
         return {
             "score": self.score,
             "stderr": self.standard_error,
+            "interval": list(share_interval(self.score, self.n)),
             "n": self.n,
             "chance": self.chance,
             "metric": self.metric,

@@ -9,6 +9,7 @@ from typing import Any
 
 import jinja2
 
+from evaluation.intervals import in_percent
 from evaluation.scoreboard import money
 
 SHOWN_CHARACTERS = 700
@@ -26,6 +27,7 @@ def environment() -> jinja2.Environment:
     made.filters |= {
         "number": number,
         "percent": percent,
+        "in_percent": in_percent,
         "clip": clip,
         "pretty": pretty,
         "money": money,

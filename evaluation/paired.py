@@ -2,7 +2,8 @@
 
 Both answered the same questions, so the items on which they agree say nothing about the difference, and its standard
 error is that of the differences by item: much smaller than that of two scores taken alone (arXiv 2411.00640). What
-counts is the difference that was measured; the error and the interval are told beside it and judge nothing.
+counts is the difference that was measured; its error, its interval and the p-value are told beside it and judge
+nothing.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.answers import sample_file
+from evaluation.intervals import paired_interval, paired_p_value
 from training.data.documents import read_lines
-
-NORMAL_95 = 1.959964  # standard errors on each side that hold 95 % of a normal distribution
 
 Item = tuple[str, str, tuple[str, ...], int]
 """What makes two items the same: id, right answer, choices, and which of several alike it is. Not the prompt: each
@@ -35,7 +35,10 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drop:
-    """How far the score fell on the items that both sat. `stderr` and `interval` (95 %) are None for one item."""
+    """How far the score fell on the items that both sat, with its 95 % interval; `stderr` is None for one item.
+
+    `p_value` is that of McNemar's exact test: how probable such a difference is between models that are equally good.
+    """
 
     champion: float
     score: float
@@ -46,7 +49,8 @@ class Drop:
     lost: int  # items that only the champion got right
     gained: int  # and that only the other one did
     stderr: float | None
-    interval: tuple[float, float] | None
+    interval: tuple[float, float]
+    p_value: float
 
     def is_above(self, most: float) -> bool:
         """Whether the drop is larger than `most`. Whole items are compared, so that rounding decides nothing."""
@@ -86,7 +90,6 @@ def paired(champion: Answers, model: Answers) -> Drop | None:
     lost = sum(champion.correct[item] and not model.correct[item] for item in common)
     gained = sum(model.correct[item] and not champion.correct[item] for item in common)
     items, drop = len(common), (lost - gained) / len(common)
-    error = _standard_error(items, lost, gained)
     return Drop(
         champion=sum(champion.correct[item] for item in common) / items,
         score=sum(model.correct[item] for item in common) / items,
@@ -96,8 +99,9 @@ def paired(champion: Answers, model: Answers) -> Drop | None:
         model_items=len(model.correct),
         lost=lost,
         gained=gained,
-        stderr=error,
-        interval=None if error is None else (drop - NORMAL_95 * error, drop + NORMAL_95 * error),
+        stderr=_standard_error(items, lost, gained),
+        interval=paired_interval(lost, gained, items),
+        p_value=paired_p_value(lost, gained),
     )
 
 

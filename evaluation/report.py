@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from evaluation.answers import MODELS, sample_file
 from evaluation.closer import look_at
+from evaluation.intervals import share_interval
 from evaluation.pages import SHOWN_CHARACTERS, environment, plotly_script
 from evaluation.samples import has_records
 from evaluation.scoreboard import long_context_lines, numerics_lines, scoreboard, total_price
@@ -318,16 +319,19 @@ def loss_figure(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def scores_figure(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Bars of accuracy with standard errors, the models side by side, and chance as a mark."""
+    """Bars of accuracy with 95 % intervals, the models side by side, and chance as a mark."""
     if not scores:
         return {}
     suites = list(scores)
     traces: list[dict[str, Any]] = []
     for colour, model in zip(COLOURS, MODELS, strict=False):
         entries = [scores[suite].get(model) for suite in suites]
-        errors = [100 * (entry["stderr"] or 0) if entry else 0 for entry in entries]
+        bounds = [share_interval(entry["score"], entry["n"]) if entry else (0.0, 0.0) for entry in entries]
+        shares = [entry["score"] if entry else 0.0 for entry in entries]
+        above = [100 * (high - share) for share, (_, high) in zip(shares, bounds, strict=True)]
+        below = [100 * (share - low) for share, (low, _) in zip(shares, bounds, strict=True)]
         bars = {"x": suites, "y": [100 * entry["score"] if entry else None for entry in entries]}
-        error = {"type": "data", "array": errors, "visible": True}
+        error = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "visible": True}
         traces.append({"type": "bar", "name": model, "marker": {"color": colour}, "error_y": error, **bars})
     chance = [100 * next(iter(scores[suite].values()))["chance"] for suite in suites]
     mark = {"symbol": "line-ew-open", "size": 30, "color": "#333"}

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from evaluation.intervals import in_percent
 from evaluation.stages import STAGES as EVALUATION_STAGES
 from evaluation.truth import Record, of_asset, truth_scores
 from training.numerics import in_words
@@ -97,7 +98,7 @@ def funnel(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
 
 
 def scores_by_suite(records: Sequence[Record]) -> dict[str, dict[str, dict[str, Any]]]:
-    """{suite: {model: {"score", "stderr", "n", "chance"}}}; the models stand side by side."""
+    """{suite: {model: {"score", "n", "chance", …}}}; the models stand side by side."""
     scores = _json_file(records, "model_scores", "scores.json")
     if scores is None:
         return {}
@@ -263,7 +264,7 @@ def long_context_lines(part: Mapping[str, Any]) -> list[str]:
 def _score_table(board: Mapping[str, Any]) -> Any:
     if not board["scores"]:
         return None
-    table = _table("Accuracy in percent (± one standard error)", "suite", "items", "chance", *MODELS)
+    table = _table("Accuracy in percent (95 % interval)", "suite", "items", "chance", *MODELS)
     for suite, models in board["scores"].items():
         first = next(iter(models.values()))
         cells = [_score_cell(models.get(model)) for model in MODELS]
@@ -274,10 +275,7 @@ def _score_table(board: Mapping[str, Any]) -> Any:
 
 
 def _score_cell(entry: Mapping[str, Any] | None) -> str:
-    if entry is None:
-        return "–"
-    error = f" ± {100 * entry['stderr']:.1f}" if entry["stderr"] is not None else ""
-    return f"{100 * entry['score']:.1f}{error}"
+    return "–" if entry is None else in_percent(entry["score"], entry["n"])
 
 
 def _alignment_lines(board: Mapping[str, Any]) -> str | None:

@@ -1,6 +1,6 @@
 """Scores of base, SFT and aligned model on every suite, and the learned and the true reward of their answers.
 
-`scores.json` is {model: {suite: {"score", "stderr", "n", "chance", …}}}; `harness.json` says how each number was
+`scores.json` is {model: {suite: {"score", "interval", "n", …}}}; `harness.json` says how each number was
 made; `samples/<model>_<suite>.jsonl.zst` keeps every item with prompt, target, answer or log-likelihoods;
 `rewards.json` holds the learned reward of each suite's answers, `alignment.json` that of sampled answers to held-out
 prompts. Scores are of the digests that `harness.json` names, and of nothing else.
@@ -164,13 +164,12 @@ def completeness(scores: Mapping[str, Mapping[str, Mapping[str, Any]]], items: M
 
 
 def metrics_of(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, float]:
-    """`<model>_<suite>` and its `_stderr`, as numbers for the tracker."""
+    """`<model>_<suite>` and the ends of its interval, `_low` and `_high`, as numbers for the tracker."""
     metrics: dict[str, float] = {}
     for model, suites in scores.items():
         for suite, entry in suites.items():
             metrics[f"{model}_{suite}"] = entry["score"]
-            if entry["stderr"] is not None:
-                metrics[f"{model}_{suite}_stderr"] = entry["stderr"]
+            metrics[f"{model}_{suite}_low"], metrics[f"{model}_{suite}_high"] = entry["interval"]
     return metrics
 
 

@@ -12,14 +12,14 @@ STAGES: dict[str, Stage] = {
     for stage in (
         Stage(
             name="evaluate",
-            version="1",
+            version="2",
             by_a_model=True,
             module="evaluation.scores",
             libraries=("lm-eval", "tokenizers", "torch", "transformers"),
         ),
         Stage(
             name="contamination",
-            version="1",
+            version="2",
             in_ranks=True,
             module="evaluation.contamination",
             libraries=("xxhash",),
@@ -32,10 +32,10 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             name="card",
-            version="11",
+            version="12",
             module="evaluation.card",
             libraries=("huggingface-hub", "jinja2", "plotly"),
         ),
-        Stage(name="promote", version="2", module="evaluation.gate"),
+        Stage(name="promote", version="3", module="evaluation.gate"),
     )
 }

@@ -175,7 +175,7 @@ def test_clean_and_found_items_are_scored_apart(tmp_path):
     report, _, _ = report_of(contaminated_job(tmp_path, [LEAK[0], LEAK[2], LEAK[1]]))
     aligned = report["suites"]["market"]["scores"]["aligned"]
     assert aligned["found"]["score"] == pytest.approx(2 / 3) and aligned["found"]["n"] == 3
-    assert aligned["clean"] == {"score": 0.0, "stderr": None, "n": 1}
+    assert aligned["clean"] == {"score": 0.0, "interval": [0.0, pytest.approx(0.7935, abs=1e-4)], "n": 1}
 
 
 def test_the_allowed_fraction_is_the_recipes(tmp_path):

@@ -94,8 +94,12 @@ def test_the_error_of_a_drop_is_that_of_the_differences_by_item():
     drop = paired(before, now)
     assert drop.drop == pytest.approx(sum(differences) / 10)
     assert drop.stderr == pytest.approx(statistics.stdev(differences) / math.sqrt(10))
-    assert drop.interval == pytest.approx((0.2 - 1.959964 * drop.stderr, 0.2 + 1.959964 * drop.stderr))
+    low, high = drop.interval
+    assert low < 0 < 0.2 < high
+    assert drop.p_value == pytest.approx(2 * (1 + 4) / 2**4)
     assert paired(answers("+"), answers("+")).stderr is None
+    low, high = paired(answers("+-"), answers("+-")).interval
+    assert low < 0 < high  # that two items agree does not show that all do
 
 
 def test_only_the_items_that_both_sat_are_compared():

@@ -121,8 +121,8 @@ def contamination_report(root: Path) -> InputArtifact:
         "after": " after",
     }
     write_lines(folder / "findings.jsonl", [finding])
-    part = {"score": None, "stderr": None, "n": 0}
-    found = {"clean": {"score": 0.5, "stderr": 0.1, "n": 4}, "found": part}
+    part = {"score": None, "interval": None, "n": 0}
+    found = {"clean": {"score": 0.0, "interval": [0.0, 0.49], "n": 4}, "found": part}
     suite = {
         "items": 4,
         "found_items": 1,
@@ -306,7 +306,7 @@ def test_the_scoreboard_prints_what_there_is(inputs):
     text = output.getvalue()
     for part in (
         "loss 5.000 → 1.700",
-        "50.0 ± 10.0",
+        "50.0 (15.0 to 85.0)",
         "contaminated",
         "a.warc.gz at 7",
         "refused: contamination_report",
@@ -350,7 +350,7 @@ def test_the_card_is_read_by_hubs(inputs, tmp_path):
         front["library_name"] == "transformers" and front["language"] == ["en"] and front["datasets"][0] == "kitchen-1"
     )
     assert front["model-index"][0]["results"][0]["metrics"][0]["value"] == 0.5
-    assert "| chat (correct) | 4 | 0.0 | 50.0 ± 10.0 |" in card
+    assert "| chat (correct) | 4 | 0.0 | 50.0 (15.0 to 85.0) |" in card
     assert json.loads((tmp_path / "card" / "scoreboard.json").read_text())["scores"]["chat"]["aligned"]["n"] == 4
     assert (tmp_path / "card" / "report.html").stat().st_size > 1_000_000  # plotly is inside
 

@@ -82,6 +82,8 @@ def test_every_model_has_a_score_on_every_suite(scored, models):
     )
     assert [gate["passed"] for gate in record["gates"] if gate["name"] == "scores_complete"] == [True]
     assert record["metrics"]["sft_cloze"] == scores["sft"]["cloze"]["score"]
+    low, high = scores["sft"]["cloze"]["interval"]
+    assert 0 <= low < high <= 1 and record["metrics"]["sft_cloze_high"] == high
     how = json.loads((scored / "harness.json").read_text())
     assert how["sft"]["digest"] == models[1].digest and how["base"]["chat_template_sha256"] is None
     assert how["sft"]["suites"]["chat"]["form"] == "chat" and how["base"]["suites"]["chat"]["form"] == "raw"
