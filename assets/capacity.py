@@ -12,6 +12,7 @@ from functools import partial
 from assets.chain import CHAIN
 from resources.compute.size import Size
 from resources.profile import ProfileError, load_profile
+from training.posttrain.align.method import method_of
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.lora_settings import LoraRecipe
 from training.posttrain.reward.settings import RewardRecipe
@@ -55,7 +56,8 @@ def checks(recipe: Recipe) -> Iterator[tuple[str, Callable[[Size], None]]]:
     head = 0 if whole.tied_embeddings else whole.vocab_size * whole.width
     policy, judge = whole.parameter_count, whole.parameter_count - head
     # Sampling needs the reward model beside the policy and, where a weight of it is trained, the policy as it was.
-    beside = judge + (policy if align.beta and not align.lora.rank else 0) if align.method != "dpo" else 0
+    samples = method_of(align.method).learns_from == "samples"
+    beside = judge + (policy if align.beta and not align.lora.rank else 0) if samples else 0
     yield "sft_model", partial(_check_tuning, recipe.sft, policy)
     yield "reward_model", partial(_check_tuning, recipe.reward, judge)
     yield "aligned_model", partial(_check_tuning, align, policy, beside=beside)

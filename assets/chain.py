@@ -17,6 +17,7 @@ from training.data.exams.decontaminate_settings import DecontaminateRecipe
 from training.data.generated import is_generated, source_of, versions
 from training.evaluation_settings import EvaluationRecipe
 from training.ladder_settings import LadderRecipe
+from training.posttrain.align.method import start_gates
 from training.pretrain.long_context_settings import LongContextRecipe
 from training.recipe import Recipe
 from training.records import differing_from_defaults, uris_in
@@ -704,14 +705,14 @@ CHAIN: dict[str, Link] = {
         ),
         Link(
             name="aligned_model",
-            description="The SFT model aligned by DPO, GRPO or RLOO, as the recipe says.",
+            description="The SFT model aligned by the preference method that the recipe names.",
             group="models",
             kinds=("trl", "safetensors"),
             stage="align",
             scope="recipe",
             settings=_sections("align"),
             inputs=(Input(asset="sft_model"), Input(asset="preference_data"), Input(asset="reward_model")),
-            gates=("counts_balance", "loss_finite", "dpo_starts_at_ln2", "merged_equals_adapter"),
+            gates=("counts_balance", "loss_finite", *start_gates(), "merged_equals_adapter"),
         ),
         Link(
             name="synthetic_text",

@@ -15,6 +15,7 @@ from assets.recipe_folders import load_recipe
 from tests.mutate_closures import mutants
 from tests.stage_versions import GUARDED, STAGES, how_to_mend, moved, read_record, state
 from training.closure import INFRASTRUCTURE, PACKAGES, Code, read_module
+from training.posttrain.align.method import method_names
 from training.stages import SOURCES
 
 # Libraries that closures import and that are in no fingerprint there, with the stages whose closures may import them.
@@ -163,6 +164,13 @@ def test_a_name_in_a_string_is_an_import_too(code):
     )
 
 
+def test_a_stage_that_loads_its_parts_by_name_contains_every_part(code):
+    parts = {f"training.posttrain.methods.{name}" for name in method_names()}
+    assert len(parts) >= 3
+    assert {name for name, stage in STAGES.items() if parts & set(code.closure(stage.module))} == {"align"}
+    assert parts <= set(code.closure(STAGES["align"].module))
+
+
 @pytest.mark.parametrize("name", ["filter", "plan", "promote"])
 def test_a_process_that_imports_a_stage_has_imported_no_module_outside_its_closure(name, code):
     module = STAGES[name].module
@@ -281,7 +289,7 @@ def test_the_code_of_a_source_is_its_own_and_no_stage_s(code):
 def test_no_module_of_a_closure_imports_by_a_name_that_the_source_does_not_hold(code):
     unknown = []
     # `generated` takes its names from SOURCES, each of which is guarded as a stage is. `parts` takes them from the
-    # files of a package, and closures have all of them where the package asks for its own.
+    # files of a package, and closures have all of them where the package asks for its own or is named with `.*`.
     known = {"training.data.generated", "training.parts"}
     for name in {one for stage in GUARDED.values() for one in code.closure(stage.module)} - known:
         for node in ast.walk(ast.parse(code.source(name))):

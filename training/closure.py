@@ -37,10 +37,10 @@ INFRASTRUCTURE = {
 # What the runner decides about every artifact: the account of its records, its manifest and its digests.
 DECIDED = ("training.accounts", "training.artifact")
 
-_IN_PACKAGES = re.compile(rf"({'|'.join(PACKAGES)})(\.[A-Za-z_]\w*)+(:\w+)?")
+_IN_PACKAGES = re.compile(rf"({'|'.join(PACKAGES)})(\.[A-Za-z_]\w*)+(\.\*|:\w+)?")
 _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _BY_NAME = ("find_spec", "import_module", "__import__", "files")  # functions that take the name of a module
-_PARTS = ".*"  # behind the name of a package: all of its modules, which `training.parts.parts_in` imports
+_PARTS = ".*"  # behind the name of a package: all of its modules, which `training.parts` imports
 _NOT_CODE = ("ctx", "kind", "type_comment")  # fields of a syntax tree that say nothing or the same again
 _OPENS_FILES = ("__file__", "PackageLoader", "importlib.resources")
 MOST_KEPT = 1000  # sources; beyond, those that this process has not read are forgotten
@@ -233,8 +233,8 @@ def _write(value: Any, words: list[str]) -> None:
 
 def _imports(tree: ast.Module, package: str) -> Iterator[str]:
     """The dotted names that a module imports: by statements wherever they stand, by functions that take a name, and
-    by strings that are a name (`python -m training.data.extract.isolation`, `package.module:name`). All modules of its
-    own package are `package.*`."""
+    by strings that are a name (`python -m training.data.extract.isolation`, `package.module:name`). All modules of a
+    package are `package.*`."""
     for node in _run(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from training.names import check_name
+from training.posttrain.align.method import method_of
 from training.posttrain.passed_through import check_passed_through
 from training.pretrain.models.presets import PRESETS
 from training.recipe import Recipe
@@ -96,7 +97,7 @@ def recipe_of(data: Mapping[str, Any]) -> Recipe:
         check_name(data["name"], "name")
     recipe = read_record(Recipe, data)
     check_passed_through("SFTConfig", recipe.sft.trl, where="sft")
-    check_passed_through(f"{recipe.align.method.upper()}Config", recipe.align.trl, where="align")
+    check_passed_through(method_of(recipe.align.method).config, recipe.align.trl, where="align")
     return recipe
 
 

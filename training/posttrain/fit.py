@@ -290,6 +290,12 @@ def logits_of(model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     return logits * batch["attention_mask"].unsqueeze(-1)
 
 
+def finite_gate(losses: Sequence[float]) -> Gate:
+    """Whether there were steps and the loss of each was finite."""
+    finite = bool(losses) and all(map(math.isfinite, losses))
+    return Gate(name="loss_finite", passed=finite, evidence={"steps": len(losses)})
+
+
 def window_means(values: Sequence[float]) -> tuple[float, float]:
     """The means of the first and of the last tenth of a series, at least one value each."""
     size = max(1, len(values) // 10)

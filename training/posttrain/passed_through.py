@@ -81,15 +81,7 @@ def check_passed_through(name: str, passed: Mapping[str, Any], *, where: str) ->
             raise RecipeError(f"{place}: not passed through; the pipeline decides it")
         if not any(_is_written(kind, value) for kind in known[field]):
             raise RecipeError(f"{place}: expected {' or '.join(known[field])}, got {value!r}{_advice(value)}")
-    if name == "DPOConfig" and (passed.get("loss_type", "sigmoid") not in _SIGMOID or passed.get("use_weighting")):
-        raise RecipeError(
-            f"{where}.trl: loss_type and use_weighting stay as they are; only the sigmoid loss, unweighted, starts at"
-            " ln 2, and the gate asks for that"
-        )
     return dict(passed)
-
-
-_SIGMOID = ("sigmoid", ["sigmoid"])
 
 
 def _allowed(known: Mapping[str, Any]) -> list[str]:

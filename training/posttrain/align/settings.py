@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
+from training.posttrain.align.method import method_of, sampling_methods
 from training.posttrain.lora_settings import LoraRecipe
 from training.records import RecipeError, Uri, formerly
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlignRecipe:
-    """Alignment: `dpo` on the preferences, or `grpo` / `rloo` against the reward model and verifiable rewards."""
+    """Alignment by a preference method: on the pairs, or by sampling against the reward model and verifiable rewards.
 
-    method: Literal["dpo", "grpo", "rloo"] = "dpo"
+    `method` is the name of a module in training/posttrain/methods.
+    """
+
+    method: str = "dpo"
     learning_rate: float = 5e-5
     beta: float = 0.1
     epochs: float = 1.0
@@ -30,17 +34,31 @@ class AlignRecipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.method == "dpo":
-            for name, unset in (("prompts", ""), ("max_steps", None), ("verifiable_reward_weight", 0.0)):
-                if getattr(self, name) != unset:
-                    raise RecipeError(
-                        f"align.{name}={getattr(self, name)!r} has no effect with method dpo;"
-                        " remove it, or use grpo or rloo"
-                    )
-        elif self.batch_size % self.num_generations:
+        method = method_of(self.method)
+        match method.learns_from:
+            case "pairs":
+                self._check_pairs()
+            case "samples":
+                self._check_samples()
+            case _:
+                assert_never(method.learns_from)
+        method.refuse_undecided(self.trl)
+        if not 0 <= self.verifiable_reward_weight <= 1:
+            raise RecipeError(f"align.verifiable_reward_weight={self.verifiable_reward_weight} must be between 0 and 1")
+
+    def _check_pairs(self) -> None:
+        for name, unset in (("prompts", ""), ("max_steps", None), ("verifiable_reward_weight", 0.0)):
+            if getattr(self, name) != unset:
+                raise RecipeError(
+                    f"align.{name}={getattr(self, name)!r} has no effect with method {self.method};"
+                    f" remove it, or use {' or '.join(sampling_methods())}"
+                )
+        if not self.beta > 0:
+            raise RecipeError(f"align.beta={self.beta}; method {self.method} needs one above 0")
+
+    def _check_samples(self) -> None:
+        if self.batch_size % self.num_generations:
             raise RecipeError(
                 f"align.batch_size={self.batch_size} answers a step,"
                 f" not a multiple of num_generations={self.num_generations}"
             )
-        if not 0 <= self.verifiable_reward_weight <= 1:
-            raise RecipeError(f"align.verifiable_reward_weight={self.verifiable_reward_weight} must be between 0 and 1")

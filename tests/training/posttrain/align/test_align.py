@@ -10,8 +10,8 @@ import torch
 
 from tests.training.posttrain import tiny
 from training.job import Work
+from training.posttrain.align.rewards import contains_answer, right_answer
 from training.posttrain.align.settings import AlignRecipe
-from training.posttrain.methods.rl import contains_answer, right_answer
 from training.posttrain.models import load_model
 from training.progress import Progress, read_metrics
 from training.records import RecipeError, read_record
@@ -45,6 +45,25 @@ def align(chain, output, settings, **options):
     return tiny.run("align", output, {"align": settings}, inputs(chain), **options)
 
 
+def alignment(chain, tmp_path, settings):
+    """What a method is given."""
+    from training.posttrain.align.alignment import Alignment
+    from training.posttrain.chat import Chat
+    from training.posttrain.models import load_tokenizer
+    from training.posttrain.preferences.pairs import read_pairs
+
+    folder = chain / "sft_model" / "model"
+    chat = Chat.of(folder)
+    return Alignment(
+        job=tiny.job("align", tmp_path / "out", {"align": settings}, inputs(chain)),
+        work=Work(path=tmp_path, scratch=tmp_path / "scratch", progress=Progress(tmp_path, enabled=False)),
+        recipe=read_record(AlignRecipe, settings, where="align"),
+        chat=chat,
+        tokenizer=load_tokenizer(folder, chat),
+        pairs=read_pairs(tiny.made(chain, "preference_data"), chat, max_length=settings["max_length"], where="align"),
+    )
+
+
 def test_dpo_starts_at_ln_2_and_moves_towards_the_preferred(chain, tmp_path):
     record = align(chain, tmp_path / "aligned", DPO)
     gate = tiny.gate(record, "dpo_starts_at_ln2")
@@ -60,23 +79,16 @@ def test_dpo_starts_at_ln_2_and_moves_towards_the_preferred(chain, tmp_path):
     assert {Path(entry["path"]).suffix for entry in record["files"]} == {".safetensors", ".json", ".jinja"}
 
 
-def test_another_reference_fails_the_ln_2_gate(chain, tmp_path):
-    from training.posttrain.chat import Chat
+def test_another_reference_fails_the_gate_on_the_start(chain, tmp_path):
+    from training.posttrain.align.paired import loss_at_start, pairs_trainer
     from training.posttrain.methods import dpo
-    from training.posttrain.models import load_tokenizer
-    from training.posttrain.preferences.pairs import read_pairs
 
-    folder = chain / "sft_model" / "model"
-    chat = Chat.of(folder)
-    recipe = read_record(AlignRecipe, DPO, where="align")
-    pairs = read_pairs(tiny.made(chain, "preference_data"), chat, max_length=96, where="align")
-    job = tiny.job("align", tmp_path / "out", {"align": DPO}, inputs(chain))
-    work = Work(path=tmp_path, scratch=tmp_path / "scratch", progress=Progress(tmp_path, enabled=False))
-    trainer = dpo._trainer(job, work, recipe, load_tokenizer(folder, chat), pairs)
-    assert dpo.ln2_gate(trainer).passed
+    given = alignment(chain, tmp_path, DPO)
+    trainer = pairs_trainer(given, dpo.METHOD.decides)
+    assert dpo.start_gate(*loss_at_start(trainer)).passed
     with torch.no_grad():
         trainer.model.model.layers[0].mlp.down_proj.weight.mul_(2.0)
-    assert not dpo.ln2_gate(trainer).passed
+    assert not dpo.start_gate(*loss_at_start(trainer)).passed
 
 
 def test_dpo_with_adapters_starts_at_ln_2_and_merges(chain, tmp_path):

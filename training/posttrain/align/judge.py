@@ -1,0 +1,76 @@
+"""Learned reward, length and divergence of sampled answers, before and after alignment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from training.generate.sampler import Sampler, seeds_of
+from training.posttrain.align.settings import AlignRecipe
+from training.posttrain.chat import Chat
+from training.posttrain.models import right_padded
+from training.posttrain.reward.reward import Judge, token_scores
+
+JUDGED_PROMPTS = 64
+
+
+def unique_prompts(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, str]]]:
+    """The different prompts of the rows, in order, at most JUDGED_PROMPTS."""
+    prompts: list[list[dict[str, str]]] = []
+    for row in rows:
+        if row["prompt"] not in prompts:
+            prompts.append(row["prompt"])
+    return prompts[:JUDGED_PROMPTS]
+
+
+def judge(
+    sft: Path, aligned: Path, reward_model: Path, prompts: Sequence[list[dict[str, str]]], recipe: AlignRecipe
+) -> dict[str, float]:
+    """Learned reward and length of sampled answers before and after, and the divergence of the two models.
+
+    `kl_from_sft` is the mean over prompts of log p_aligned(answer) - log p_sft(answer), in nats an answer, for answers
+    sampled from the aligned model at temperature 1: an unbiased estimate of KL(aligned, sft) at those prompts.
+    """
+    referee = Judge(reward_model)
+    metrics: dict[str, float] = {"judged_prompts": len(prompts)}
+    samplers = {"sft": Sampler(sft, batch_size=64), "aligned": Sampler(aligned, batch_size=64)}
+    prompt_ids = referee.chat.encode_prompts(prompts)
+    for name, sampler in samplers.items():
+        answers = sampler.answer_tokens(
+            prompt_ids,
+            max_new_tokens=recipe.max_new_tokens,
+            temperature=1.0,
+            seeds=seeds_of(recipe.seed, len(prompt_ids)),
+        )
+        whole = [prompt + answer for prompt, answer in zip(prompt_ids, answers, strict=True)]
+        scores = token_scores(referee.model, whole, referee.chat)
+        metrics[f"learned_reward_{name}"] = sum(scores) / len(scores)
+        metrics[f"answer_tokens_{name}"] = sum(map(len, answers)) / len(answers)
+    pairs = list(zip(prompt_ids, answers, strict=True))  # the aligned model's, which came last
+    chat = referee.chat
+    ratios = [
+        after - before
+        for after, before in zip(
+            log_probabilities(samplers["aligned"].model, pairs, chat),
+            log_probabilities(samplers["sft"].model, pairs, chat),
+            strict=True,
+        )
+    ]
+    metrics["kl_from_sft"] = sum(ratios) / len(ratios)
+    return metrics
+
+
+def log_probabilities(model: Any, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], chat: Chat) -> list[float]:
+    """log p(answer | prompt) in nats, in fp32, for (prompt, answer) token pairs."""
+    import torch
+
+    rows = [[*prompt, *answer] for prompt, answer in pairs]
+    batch = right_padded(rows, chat.pad_id, model.device)
+    spoken = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
+    for i, (prompt, answer) in enumerate(pairs):
+        spoken[i, len(prompt) : len(prompt) + len(answer)] = True
+    with torch.inference_mode(), torch.autocast(model.device.type, enabled=False):
+        logits = model(**batch, use_cache=False).logits[:, :-1].float()
+        each = logits.log_softmax(-1).gather(-1, batch["input_ids"][:, 1:, None]).squeeze(-1)
+    return (each * spoken[:, 1:]).sum(-1).tolist()

@@ -1,0 +1,130 @@
+"""What the methods that learn from preference pairs share, by TRL's DPOTrainer.
+
+The reference is the SFT model itself; its log-probabilities are computed once before the first step. So before that
+step policy and reference agree and the loss is known; a method's gate compares, and a wrong reference, mask, dropout
+or adapter shows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from datasets import Dataset
+from trl.trainer.dpo_config import DPOConfig
+from trl.trainer.dpo_trainer import DPOTrainer
+
+from training.job import Gate
+from training.posttrain.align.alignment import Alignment, Trained
+from training.posttrain.fit import (
+    Reporter,
+    adapter_config,
+    finite_gate,
+    fit,
+    load_for_training,
+    merged,
+    row_order,
+    rows_per_pass,
+    trainer_config,
+    window_means,
+)
+from training.posttrain.models import right_padded
+from training.posttrain.preferences.pairs import EncodedPair
+
+START_PAIRS = 32
+
+
+class _TokenizedDPOTrainer(DPOTrainer):
+    """DPOTrainer for rows that are already tokens; it has no setting for that."""
+
+    def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
+        return dataset
+
+
+def train_on_pairs(given: Alignment, *, loss: Mapping[str, Any], start_gate: Callable[[float, int], Gate]) -> Trained:
+    """The SFT model after training on the pairs.
+
+    `loss` are the fields of DPOConfig that make the method's loss. `start_gate` gets the loss before the first step
+    and the number of pairs that it was measured on.
+    """
+    trainer, pairs = pairs_trainer(given, loss), given.pairs
+    reporter = Reporter(given.work, checkpoint_seconds=given.job.run.checkpoint_seconds)
+    start_loss, measured = loss_at_start(trainer)
+    fit(trainer, reporter)
+    sample = right_padded(
+        [pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:8]], given.chat.pad_id, trainer.model.device
+    )
+    model, merge_gates = merged(trainer, sample)
+    first, last = window_means(reporter.losses) if reporter.losses else (math.nan, math.nan)
+    _, last_accuracy = window_means(
+        [numbers.get("rewards_accuracies", math.nan) for numbers in reporter.logged] or [math.nan]
+    )
+    return Trained(
+        model=model,
+        counts=pairs.counts,
+        metrics={
+            "start_loss": start_loss,
+            "loss_first": first,
+            "loss_last": last,
+            "implicit_reward_accuracy_last": last_accuracy,
+            "steps": trainer.state.global_step,
+        },
+        gates=(start_gate(start_loss, measured), finite_gate(reporter.losses), *merge_gates),
+        notes={},
+    )
+
+
+def pairs_trainer(given: Alignment, loss: Mapping[str, Any]) -> DPOTrainer:
+    """TRL's trainer with the pairs in the order in which they are trained."""
+    recipe, pairs = given.recipe, given.pairs.train
+    # Two sequences a pair.
+    rows, passes = rows_per_pass(
+        given.job, batch_size=recipe.batch_size, row_tokens=2 * recipe.max_length, where="align"
+    )
+    extra = {
+        "per_device_train_batch_size": rows,
+        "gradient_accumulation_steps": passes,
+        "train_sampling_strategy": "sequential",
+        "max_length": None,
+        "beta": recipe.beta,
+        "precompute_ref_log_probs": True,
+        **loss,
+    }
+    order = row_order(
+        [pair.length for pair in pairs], epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
+    )
+    return _TokenizedDPOTrainer(
+        model=load_for_training(given.sft_model, precision=recipe.precision),
+        args=trainer_config(DPOConfig, given.job, given.work, where="align", recipe=recipe, extra=extra),
+        train_dataset=table([pairs[i] for i in order]),
+        processing_class=given.tokenizer,
+        peft_config=adapter_config(recipe.lora, task="CAUSAL_LM"),
+    )
+
+
+def table(pairs: list[EncodedPair]) -> Dataset:
+    """The pairs as the columns that TRL's collator reads."""
+    return Dataset.from_dict(
+        {
+            "prompt_ids": [pair.prompt_ids for pair in pairs],
+            "chosen_ids": [pair.chosen_ids for pair in pairs],
+            "rejected_ids": [pair.rejected_ids for pair in pairs],
+        }
+    )
+
+
+def loss_at_start(trainer: DPOTrainer) -> tuple[float, int]:
+    """The loss before the first step, and the number of pairs that it was measured on."""
+    dataset = trainer.train_dataset
+    rows = [dataset[i] for i in range(min(START_PAIRS, len(dataset)))]
+    batch = {name: value.to(trainer.model.device) for name, value in trainer.data_collator(rows).items()}
+    was_training = trainer.model.training
+    trainer.model.eval()
+    # In the precision that the reference was computed in: the difference of two precisions is not what is asked here.
+    with torch.no_grad(), trainer.accelerator.autocast():
+        loss = float(trainer.compute_loss(trainer.model, batch))
+    trainer.model.train(was_training)
+    trainer._metrics["eval"].clear()  # measured, not an evaluation to be logged later
+    return loss, len(rows)

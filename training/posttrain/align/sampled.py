@@ -1,0 +1,148 @@
+"""What the methods that learn from sampled answers share, by TRL's trainers.
+
+A step samples `batch_size` answers, `num_generations` to each of its prompts. An answer's reward is the reward model's
+score in standard deviations of its scores on the training pairs and, weighed by `verifiable_reward_weight`, whether it
+contains the right answer. `beta` holds the policy near the SFT model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from datasets import Dataset
+
+from training.data.sources import read_rows
+from training.job import Counts, DataError, Job
+from training.posttrain.align.alignment import Alignment, Trained
+from training.posttrain.align.rewards import LearnedReward, right_answer
+from training.posttrain.align.settings import AlignRecipe
+from training.posttrain.chat import Chat, Message
+from training.posttrain.fit import (
+    Reporter,
+    adapter_config,
+    finite_gate,
+    fit,
+    load_for_training,
+    merged,
+    rows_per_pass,
+    trainer_config,
+    window_means,
+)
+from training.posttrain.formats import Row, Unusable, check_unchanged, messages_of
+from training.posttrain.models import MODEL_FOLDER, right_padded
+from training.posttrain.preferences.pairs import Pairs
+from training.posttrain.reward.reward import Judge
+from training.records import RecipeError
+
+Rewards = dict[Callable[..., list[float | None]], float]  # each function with its weight
+
+
+def train_on_samples(given: Alignment, config: type, trainer: type) -> Trained:
+    """The SFT model after training on the prompts, by a trainer of TRL and its class of settings."""
+    job, recipe, pairs = given.job, given.recipe, given.pairs
+    prompts, counts = read_prompts(job, recipe, given.chat, pairs)
+    learned = LearnedReward(Judge(job.input_of("reward_model").file(MODEL_FOLDER)), pairs)
+    rewards: Rewards = {learned.rewards: 1 - recipe.verifiable_reward_weight}
+    if recipe.verifiable_reward_weight:
+        rewards[right_answer] = recipe.verifiable_reward_weight
+    made = _trainer(given, config, trainer, prompts, rewards)
+    reporter = Reporter(given.work, checkpoint_seconds=job.run.checkpoint_seconds)
+    fit(made, reporter)
+    sample = right_padded(
+        [pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:8]], given.chat.pad_id, made.model.device
+    )
+    model, merge_gates = merged(made, sample)
+    return Trained(
+        model=model,
+        counts=counts,
+        metrics={**_windows(reporter), "steps": made.state.global_step, "prompts": len(prompts)},
+        gates=(finite_gate(reporter.losses), *merge_gates),
+        notes={"learned_reward_mean": learned.mean, "learned_reward_deviation": learned.deviation},
+    )
+
+
+def _trainer(given: Alignment, config: type, trainer: type, prompts: list[Row], rewards: Rewards) -> Any:
+    recipe = given.recipe
+    rows, passes = rows_per_pass(given.job, batch_size=recipe.batch_size, row_tokens=recipe.max_length, where="align")
+    extra = {
+        "per_device_train_batch_size": rows,
+        "gradient_accumulation_steps": passes,
+        "num_generations": recipe.num_generations,
+        "max_completion_length": recipe.max_new_tokens,
+        "beta": recipe.beta,
+        "reward_weights": list(rewards.values()),
+        "num_train_epochs": recipe.epochs,
+        "max_steps": recipe.max_steps or -1,
+    }
+    return trainer(
+        model=load_for_training(given.sft_model, precision=recipe.precision),
+        args=trainer_config(config, given.job, given.work, where="align", recipe=recipe, extra=extra),
+        reward_funcs=list(rewards),
+        train_dataset=Dataset.from_list(prompts),
+        processing_class=given.tokenizer,
+        peft_config=adapter_config(recipe.lora, task="CAUSAL_LM"),
+    )
+
+
+def _windows(reporter: Reporter) -> dict[str, float]:
+    """First and last tenth of what the trainer logged: rewards, length, KL."""
+    names = {
+        "reward": "reward",
+        "rewards_learned_reward_mean": "learned_reward_in_deviations",
+        "rewards_right_answer_mean": "right_answers",
+        "completions_mean_length": "answer_tokens_trained",
+        "kl": "kl_trained",
+    }
+    metrics = {}
+    for logged, name in names.items():
+        values = [numbers[logged] for numbers in reporter.logged if logged in numbers]
+        if values:
+            metrics[f"{name}_first"], metrics[f"{name}_last"] = window_means(values)
+    return metrics
+
+
+# Prompts
+
+
+def read_prompts(job: Job, recipe: AlignRecipe, chat: Chat, pairs: Pairs) -> tuple[list[Row], Counts]:
+    """Rows {"prompt", "answer"} to sample from, and where every row went. Held-out prompts of the pairs are left out.
+
+    RecipeError when the verifiable reward has weight and not one row says what is right.
+    """
+    if recipe.prompts:
+        check_unchanged(recipe.prompts, job)
+        rows = list(read_rows(recipe.prompts, settings=job.settings))
+    else:
+        rows = pairs.train_rows
+    held_out = [row["prompt"] for row in pairs.held_out_rows]
+    kept: list[Row] = []
+    dropped: dict[str, int] = {}
+    for row in rows:
+        try:
+            kept.append(_prompt(row, chat, held_out, recipe.max_length - recipe.max_new_tokens))
+        except Unusable as error:
+            dropped[str(error)] = dropped.get(str(error), 0) + 1
+    if not kept:
+        raise DataError(f"align.prompts: none of {len(rows)} prompts can be used; reasons: {dropped}")
+    if recipe.verifiable_reward_weight and not any(row["answer"] for row in kept):
+        raise RecipeError(
+            f"align.verifiable_reward_weight={recipe.verifiable_reward_weight}, but no prompt has a field `answer`"
+            " to check against; name other prompts in align.prompts or set the weight to 0"
+        )
+    return kept, Counts(records_in=len(rows), kept=len(kept), dropped=dict(sorted(dropped.items())))
+
+
+def _prompt(row: Row, chat: Chat, held_out: Sequence[list[Message]], max_tokens: int) -> Row:
+    value = row.get("prompt", row.get("messages"))
+    messages = [{"role": "user", "content": value}] if isinstance(value, str) else messages_of(value)
+    while messages and messages[-1]["role"] == "assistant":
+        messages = messages[:-1]
+    if not any(message["role"] == "user" for message in messages):
+        raise Unusable("no_question")
+    if messages in held_out:
+        raise Unusable("held_out")
+    if len(chat.encode_prompts([messages])[0]) > max_tokens:
+        raise Unusable("longer_than_max_length")
+    answer = row.get("answer")
+    return {"prompt": messages, "answer": answer if isinstance(answer, str) else ""}

@@ -1,0 +1,18 @@
+"""Group relative policy optimization (GRPO, arXiv 2402.03300): an answer's advantage is its reward less the mean of
+its prompt's answers, in their standard deviations."""
+
+from __future__ import annotations
+
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
+
+from training.posttrain.align.alignment import Alignment, Trained
+from training.posttrain.align.method import Method
+from training.posttrain.align.sampled import train_on_samples
+
+METHOD = Method(config="GRPOConfig", learns_from="samples")
+
+
+def train(given: Alignment) -> Trained:
+    """The SFT model after GRPO on the prompts."""
+    return train_on_samples(given, GRPOConfig, GRPOTrainer)
