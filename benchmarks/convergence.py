@@ -39,7 +39,7 @@ from training.pretrain.models.attention import document_mask
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.export import hugging_face_config, hugging_face_views
 from training.pretrain.models.shape import ModelConfig
-from training.pretrain.optim import scheduled_factor
+from training.pretrain.optim.schedule import scheduled_factor
 from training.pretrain.parallel import World
 from training.pretrain.settings import PretrainRecipe
 

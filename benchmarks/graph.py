@@ -33,7 +33,8 @@ from training.pretrain.loss import next_token_loss
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Block, Decoder
 from training.pretrain.models.shape import ModelConfig
-from training.pretrain.optim import clip_gradients, gradient_norm, make_optimizers
+from training.pretrain.optim.clipping import clip_gradients, gradient_norm
+from training.pretrain.optim.make import make_optimizers
 from training.pretrain.settings import PretrainRecipe
 
 PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm"})

@@ -31,6 +31,7 @@ from training.pretrain.loop import Trainer
 from training.pretrain.mesh import from_stages
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.shape import ExpertLayers, ModelConfig
+from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.parallel import World, make_world
 from training.pretrain.settings import PretrainRecipe
 from training.records import RecipeError, write_record
@@ -49,7 +50,6 @@ MODELS = {
         experts=ExpertLayers(count=4, active=2, width=16, shared=1, first_layer=1, balance_weight=0.5),
     ),
 }
-OPTIMIZERS = ("adamw", "muon", "adafactor", "lion", "sgd")
 RECOMPUTE = ("none", "selective", "full")
 
 

@@ -18,6 +18,7 @@ from math import prod
 from typing import Any, Protocol
 
 from training.pretrain.models.shape import ModelConfig
+from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.records import RecipeError
 
 AXES = ("pipeline", "replicate", "shard", "expert", "context", "tensor")
@@ -99,10 +100,10 @@ def check_degrees(
     for length in sorted({phase.sequence_length for phase in phases}):
         _divides("context * tensor", degrees.context * degrees.tensor, "pretrain.sequence_length", length)
     split = [f"{axis}={getattr(degrees, axis)}" for axis in ("shard", "expert", "tensor") if getattr(degrees, axis) > 1]
-    if optimizer == "adafactor" and split:
+    why_whole = OPTIMIZERS[optimizer].why_whole
+    if why_whole is not None and split:
         raise RecipeError(
-            f"{', '.join(split)}: pretrain.optimizer=adafactor takes means over rows and columns of whole matrices;"
-            " 1 is right, or another optimizer"
+            f"{', '.join(split)}: pretrain.optimizer={optimizer} {why_whole}; 1 is right, or another optimizer"
         )
 
 

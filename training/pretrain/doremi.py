@@ -40,13 +40,9 @@ from training.pretrain.models import export
 from training.pretrain.models.attention import attention_kind, document_mask
 from training.pretrain.models.decoder import DTYPES, Decoder, initialise
 from training.pretrain.models.shape import ModelConfig
-from training.pretrain.optim import (
-    clip_gradients,
-    gradient_norm,
-    make_optimizers,
-    scheduled_factor,
-    set_learning_rates,
-)
+from training.pretrain.optim.clipping import clip_gradients, gradient_norm
+from training.pretrain.optim.make import make_optimizers
+from training.pretrain.optim.schedule import scheduled_factor, set_learning_rates
 from training.pretrain.parallel import World, own_device
 from training.pretrain.settings import AverageRecipe, PretrainRecipe
 from training.pretrain.usage import memory_of
@@ -345,7 +341,7 @@ class Proxy:
         recipe = self.recipe
         clip_gradients(self.model.parameters(), norm=norm, limit=recipe.gradient_clip)
         factor = scheduled_factor(batch.step, steps=self.plan.record.steps, recipe=recipe)
-        set_learning_rates(self.optimizers, recipe, factor)
+        set_learning_rates(self.optimizers, factor)
         for optimizer in self.optimizers.values():
             optimizer.step()
         return loss

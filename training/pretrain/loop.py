@@ -34,15 +34,10 @@ from training.pretrain.models.account import peak_teraflops
 from training.pretrain.models.attention import DocumentMask, attention_kind, document_mask, one_document
 from training.pretrain.models.decoder import DTYPES, Decoder, Hidden
 from training.pretrain.objectives import Batch, Objective
-from training.pretrain.optim import (
-    Average,
-    average_share,
-    clip_gradients,
-    make_optimizers,
-    scheduled_factor,
-    set_average_share,
-    set_learning_rates,
-)
+from training.pretrain.optim.averages import Average, average_share, set_average_share
+from training.pretrain.optim.clipping import clip_gradients
+from training.pretrain.optim.make import make_optimizers
+from training.pretrain.optim.schedule import scheduled_factor, set_learning_rates
 from training.pretrain.parallel import PARTS_OF_A_ROW, POSITIONS, ROWS, World, micro_batches
 from training.pretrain.pipeline import Pipeline
 from training.pretrain.settings import PretrainRecipe
@@ -356,7 +351,7 @@ class Trainer:
 
     def _update(self, step: int, norm: float, factor: float) -> None:
         clip_gradients(self.pieces.tensors, norm=norm, limit=self.recipe.gradient_clip)
-        set_learning_rates(self.optimizers, self.recipe, factor)
+        set_learning_rates(self.optimizers, factor)
         share = average_share(step, steps=self.plan.record.steps, recipe=self.recipe.average)
         set_average_share(self.optimizers, share)
         for optimizer in self.optimizers.values():

@@ -21,7 +21,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from training.pretrain.lanes import join
 from training.pretrain.models.decoder import MLP, Attention, Block, Decoder
 from training.pretrain.models.experts import Experts
-from training.pretrain.optim import gradient_norm
+from training.pretrain.optim.clipping import gradient_norm
 from training.pretrain.parallel import OF_A_TENSOR, OF_AN_EXPERT, WHOLE, World
 from training.pretrain.pipeline import Pipeline
 

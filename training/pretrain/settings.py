@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Any, Literal
 
 from training.order.batch_settings import BatchesRecipe, BatchPhase
+from training.pretrain.optim.optimizer import NoSettings, UpdateRecipe
+from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.spike_settings import SpikeRecipe
-from training.records import RecipeError
+from training.records import RecipeError, differing_from_defaults, read_record
 
 FILL_TOKENS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 
@@ -116,7 +118,8 @@ class PretrainRecipe:
     packing: Literal["end_to_end", "best_fit"] = "end_to_end"  # best_fit cuts no document that fits a row
     objective: ObjectiveRecipe = field(default_factory=ObjectiveRecipe)
     distill: DistillRecipe = field(default_factory=DistillRecipe)
-    optimizer: Literal["adamw", "muon", "adafactor", "lion", "sgd"] = "adamw"
+    optimizer: str = "adamw"  # a file of training/pretrain/optim/optimizers
+    optimizer_settings: dict[str, Any] = field(default_factory=dict)  # of that optimizer alone
     learning_rate: float = 3e-3  # under Muon that of embeddings, norms, routers and head, which are AdamW's
     muon_learning_rate: float = 0.02
     beta1: float = 0.9  # AdamW, Lion
@@ -144,12 +147,32 @@ class PretrainRecipe:
                 f"pretrain.distill: not with objective {self.objective.kind} and z_loss={self.z_loss}; a teacher says"
                 " the next token, and its probabilities keep the logits where they are"
             )
+        if self.optimizer not in OPTIMIZERS:
+            names = ", ".join(map(repr, OPTIMIZERS))
+            raise RecipeError(f"pretrain.optimizer: {self.optimizer!r} is not one of {names}")
+        object.__setattr__(self, "optimizer_settings", differing_from_defaults(self.own_settings))
         _ = self.batches  # checks itself
 
     @property
     def batches(self) -> BatchesRecipe:
         """The part that the training plan is made from."""
         return BatchesRecipe(**{one.name: getattr(self, one.name) for one in fields(BatchesRecipe)})
+
+    @property
+    def update(self) -> UpdateRecipe:
+        """The part that any optimizer is made from."""
+        return UpdateRecipe(**{one.name: getattr(self, one.name) for one in fields(UpdateRecipe)})
+
+    @property
+    def own_settings(self) -> Any:
+        """The settings that the optimizer alone has, as its record."""
+        known = OPTIMIZERS[self.optimizer].settings
+        if known is NoSettings and self.optimizer_settings:
+            raise RecipeError(
+                f"pretrain.optimizer_settings={self.optimizer_settings}: {self.optimizer} has no settings of its own;"
+                " {} is right"
+            )
+        return read_record(known, self.optimizer_settings, where="pretrain.optimizer_settings")
 
     @property
     def phases(self) -> tuple[BatchPhase, ...]:

@@ -15,9 +15,9 @@ from typing import Literal
 
 from training.pretrain.models.presets import PRESETS
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
+from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.records import read_record
 
-Optimizer = Literal["adamw", "muon", "adafactor", "lion", "sgd"]
 Recompute = Literal["none", "selective", "full"]
 
 FP32 = 4
@@ -64,17 +64,9 @@ def _mlp_shapes(config: ModelConfig, layer: int) -> Iterator[tuple[str, tuple[in
         yield "shared_down", (D, experts.shared * experts.width)
 
 
-def optimizer_bytes(config: ModelConfig, optimizer: Optimizer) -> int:
-    """fp32 state: two numbers a weight for AdamW, one for Muon's matrices, Lion, SGD; Adafactor: rows and columns."""
-    return FP32 * sum(_state(name, shape, optimizer) for name, shape in parameter_shapes(config))
-
-
-def _state(name: str, shape: tuple[int, ...], optimizer: Optimizer) -> int:
-    size = prod(shape)
-    if optimizer == "adafactor":
-        return size if len(shape) == 1 else prod(shape[:-1]) + prod(shape[:-2]) * shape[-1]
-    is_muon = len(shape) > 1 and not name.endswith(("embedding", "head", "router"))
-    return size if optimizer in ("lion", "sgd") or (optimizer == "muon" and is_muon) else 2 * size
+def optimizer_bytes(config: ModelConfig, optimizer: str) -> int:
+    """The fp32 state that an optimizer keeps."""
+    return FP32 * sum(OPTIMIZERS[optimizer].numbers(name, shape) for name, shape in parameter_shapes(config))
 
 
 def activation_bytes(
@@ -163,9 +155,7 @@ class Account:
     activation_bytes: int  # of one row
 
 
-def account(
-    config: ModelConfig, *, length: int, optimizer: Optimizer = "adamw", recompute: Recompute = "none"
-) -> Account:
+def account(config: ModelConfig, *, length: int, optimizer: str = "adamw", recompute: Recompute = "none") -> Account:
     """The sums, for rows of `length` positions and attention that keeps no probabilities."""
     return Account(
         parameters=config.parameter_count,
@@ -182,7 +172,7 @@ def account(
 def least_bytes(
     config: ModelConfig,
     *,
-    optimizer: Optimizer,
+    optimizer: str,
     rows: int,
     length: int,
     passes: int,
@@ -229,7 +219,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("presets", nargs="*", default=list(PRESETS), help="names; all when none is given")
     parser.add_argument("--length", type=int, default=4096, help="positions in a row")
-    parser.add_argument("--optimizer", default="adamw", choices=("adamw", "muon", "adafactor", "lion", "sgd"))
+    parser.add_argument("--optimizer", default="adamw", choices=OPTIMIZERS)
     options = parser.parse_args()
     print(f"rows of {options.length} positions, {options.optimizer}; GB = 10^9 bytes; activations of one row")
     for name in options.presets:

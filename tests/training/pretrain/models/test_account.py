@@ -21,7 +21,8 @@ from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.experts import Experts
 from training.pretrain.models.shape import ExpertLayers, ModelConfig
-from training.pretrain.optim import make_optimizers
+from training.pretrain.optim.make import make_optimizers
+from training.pretrain.optim.optimizers import OPTIMIZERS
 
 SMALL = ModelConfig(vocab_size=50, width=32, layers=3, heads=4, kv_heads=2, mlp_width=48, max_length=256)
 SHAPES = {
@@ -41,7 +42,7 @@ def test_names_and_shapes_are_those_of_the_model(shape):
     assert dict(parameter_shapes(shape)) == {name: tuple(p.shape) for name, p in model.named_parameters()}
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon", "adafactor", "lion", "sgd"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_optimizer_bytes_are_those_that_the_optimizer_holds(optimizer):
     shape = dataclasses.replace(EXPERTS, activation="swiglu")
     model = Decoder(shape)

@@ -83,7 +83,12 @@ def test_the_reading_order_names_every_file_with_about_its_lines():
     root = Path(__file__).parents[4]
     page = root.joinpath("docs", "pretraining.md").read_text("utf-8").partition("**In an evening.**")[2]
     said = {name: int(lines) for name, lines in re.findall(r"`([\w/]+\.py)` \((\d+)\)", page.partition("\n## ")[0])}
-    folders = {"": "training/pretrain", "models/": "training/pretrain/models", "order/": "training/order"}
+    folders = {
+        "": "training/pretrain",
+        "models/": "training/pretrain/models",
+        "optim/": "training/pretrain/optim",
+        "order/": "training/order",
+    }
     lines = {
         f"{label}{file.name}": len(file.read_text("utf-8").splitlines())
         for label, folder in folders.items()

@@ -1,9 +1,11 @@
-"""Schedules at their corners; optimizers against torch's and against reference weights."""
+"""Optimizers against torch's, their papers and reference weights, and what a recipe says of them."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,45 +16,15 @@ from tests.training.pretrain import tiny
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.export import hugging_face_views
 from training.pretrain.models.shape import ExpertLayers, ModelConfig
-from training.pretrain.optim import (
-    Average,
-    Muon,
-    average_share,
-    clip_gradients,
-    decay_groups,
-    gradient_norm,
-    learning_rate_factor,
-    make_optimizers,
-    matrices_of,
-    orthogonalize,
-    set_average_share,
-    whole,
-)
+from training.pretrain.optim.make import make_optimizers
+from training.pretrain.optim.optimizers import OPTIMIZERS
+from training.pretrain.optim.optimizers.muon import muon, orthogonalize
+from training.pretrain.optim.schedule import set_learning_rates
+from training.pretrain.optim.weights import Weights, whole
 from training.pretrain.settings import AverageRecipe
+from training.records import RecipeError
 
 CONFIG = ModelConfig(vocab_size=50, width=32, layers=2, heads=4, kv_heads=2, mlp_width=48, max_length=64)
-
-
-def factors(schedule: str, steps: int = 100) -> list[float]:
-    return [
-        learning_rate_factor(
-            step, steps=steps, schedule=schedule, warmup_fraction=0.1, decay_fraction=0.2, final_fraction=0.1
-        )
-        for step in range(steps)
-    ]
-
-
-@pytest.mark.parametrize("schedule", ["cosine", "linear", "wsd"])
-def test_every_schedule_warms_up_to_one_and_ends_at_its_final_fraction(schedule):
-    rates = factors(schedule)
-    assert rates[0] == pytest.approx(0.1) and rates[9] == 1.0 and rates[-1] == pytest.approx(0.1)
-    assert rates[:10] == sorted(rates[:10]) and rates[9:] == sorted(rates[9:], reverse=True)
-
-
-def test_middles_of_the_schedules():
-    assert factors("cosine")[54] == pytest.approx(0.55)
-    assert factors("linear")[54] == pytest.approx(0.55)
-    assert factors("wsd")[79] == 1.0 and factors("wsd")[89] == pytest.approx(0.55)
 
 
 def test_muon_equals_torch_on_plain_matrices():
@@ -62,7 +34,7 @@ def test_muon_equals_torch_on_plain_matrices():
     shapes = [(16, 40), (40, 16), (16, 40)]
     ours = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
     theirs = [torch.nn.Parameter(parameter.detach().clone()) for parameter in ours]
-    optimizers = [Muon([(parameter, whole) for parameter in ours], lr=0.02, weight_decay=0.1)]
+    optimizers = [muon([(parameter, whole) for parameter in ours], lr=0.02, weight_decay=0.1)]
     optimizers.append(torch.optim.Muon(theirs, lr=0.02, weight_decay=0.1))
     for _ in range(3):
         for one, other in zip(ours, theirs, strict=True):
@@ -85,7 +57,7 @@ def test_orthogonalizing_moves_singular_values_near_one():
 def test_fused_projections_are_orthogonalized_as_separate_matrices():
     model = Decoder(CONFIG)
     counts = sorted(
-        tuple(part.reshape(-1, part.shape[-1]).shape) for p, parts in matrices_of(model) for part in parts(p)
+        tuple(part.reshape(-1, part.shape[-1]).shape) for p, parts in Weights(model).matrices() for part in parts(p)
     )
     assert counts == sorted([(32, 32), (16, 32), (16, 32), (32, 32), (48, 32), (48, 32), (32, 48)] * 2)
 
@@ -100,11 +72,44 @@ def test_norm_gains_do_not_decay_and_every_weight_has_one_optimizer():
     assert {id(p) for p in undecayed} == {id(p) for p in model.parameters() if p.dim() == 1}
 
 
+def test_every_group_but_the_mean_s_follows_the_schedule():
+    recipe = dataclasses.replace(
+        tiny.PRETRAIN, optimizer="muon", learning_rate=0.04, muon_learning_rate=0.2, average=AverageRecipe(kind="ema")
+    )
+    optimizers = make_optimizers(Decoder(CONFIG), recipe)
+    set_learning_rates(optimizers, 0.5)
+    rates = {name: {group.get("lr") for group in one.param_groups} for name, one in optimizers.items()}
+    assert rates == {"muon": {0.1}, "adamw": {0.02}, "average": {None}}
+
+
+def test_a_name_without_an_implementation_is_refused_wherever_it_is_asked():
+    with pytest.raises(RecipeError, match=r"pretrain\.optimizer: 'sdg' is not one of 'adafactor', 'adamw', "):
+        dataclasses.replace(tiny.PRETRAIN, optimizer="sdg")
+    assert set(OPTIMIZERS) >= {"adafactor", "adamw", "lion", "muon", "sgd"}
+
+
+def test_settings_that_an_optimizer_has_not_are_refused():
+    with pytest.raises(RecipeError, match=r"adamw has no settings of its own; \{\} is right"):
+        dataclasses.replace(tiny.PRETRAIN, optimizer="adamw", optimizer_settings={"alpha": 1.0})
+
+
+def test_a_recipe_is_read_and_its_memory_counted_without_torch():
+    code = (
+        "import sys\n"
+        "from training.pretrain.models.account import optimizer_bytes, preset_shape\n"
+        "from training.pretrain.settings import OPTIMIZERS\n"
+        "assert all(optimizer_bytes(preset_shape('1m'), name) for name in OPTIMIZERS)\n"
+        "print('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
 def test_embeddings_decay_only_when_they_are_asked_to():
     model = Decoder(dataclasses.replace(CONFIG, tied_embeddings=False))
     for decays in (True, False):
         recipe = dataclasses.replace(tiny.PRETRAIN, optimizer="adamw", decay_embeddings=decays)
-        decaying = {id(p) for group in decay_groups(model, recipe) if group["weight_decay"] for p in group["params"]}
+        groups = Weights(model).groups(recipe.update)
+        decaying = {id(p) for group in groups if group["weight_decay"] for p in group["params"]}
         assert {id(model.embedding) in decaying, id(model.head) in decaying} == {decays}
         assert id(model.blocks[0].mlp.up) in decaying
 
@@ -113,7 +118,7 @@ def test_experts_are_orthogonalized_one_by_one_and_their_router_is_not():
     shape = dataclasses.replace(CONFIG, experts=ExpertLayers(count=4, active=2, width=16, shared=1))
     model = Decoder(shape)
     layer = model.blocks[0].mlp
-    parts = {id(p): [part.shape for part in parts_of(p)] for p, parts_of in matrices_of(model)}
+    parts = {id(p): [part.shape for part in parts_of(p)] for p, parts_of in Weights(model).matrices()}
     assert parts[id(layer.up)] == [(16, 32)] * 4 and parts[id(layer.shared_down)] == [(32, 16)]
     assert id(layer.router) not in parts
 
@@ -261,47 +266,6 @@ def test_adafactor_equals_its_paper(shape):
     steps_of("adafactor", shape, reference)
 
 
-# Means of the weights
-
-
-def means_over(recipe: AverageRecipe, steps: int) -> tuple[list[float], float]:
-    """Weights after each of `steps` random updates, and the mean that is kept of them."""
-    parameter = torch.nn.Parameter(torch.zeros(1))
-    average = Average([parameter])
-    values = torch.randn(steps, generator=torch.Generator().manual_seed(0)).tolist()
-    for step, value in enumerate(values):
-        parameter.data.fill_(value)
-        set_average_share({"average": average}, average_share(step, steps=steps, recipe=recipe))
-        average.step()
-    average.apply()
-    return values, parameter.item()
-
-
-@pytest.mark.parametrize(("fraction", "every", "counted"), [(0.3, 1, [7, 8, 9]), (0.7, 3, [3, 6, 9]), (0.01, 1, [9])])
-def test_a_uniform_mean_is_over_the_steps_at_the_end(fraction, every, counted):
-    values, mean = means_over(AverageRecipe(kind="uniform", fraction=fraction, every=every), 10)
-    assert mean == pytest.approx(sum(values[step] for step in counted) / len(counted), abs=1e-6)
-
-
-def test_an_exponential_mean_is_its_recurrence():
-    values, mean = means_over(AverageRecipe(kind="ema", decay=0.8), 10)
-    expected = values[0]
-    for value in values[1:]:
-        expected = 0.8 * expected + 0.2 * value
-    assert mean == pytest.approx(expected, abs=1e-6)
-
-
-def test_clipping_is_by_the_norm_of_all_gradients_together():
-    parameters = [torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(1))]
-    parameters[0].grad, parameters[1].grad = torch.tensor([2.0, 2.0]), torch.tensor([1.0])
-    norm = gradient_norm(parameters).item()
-    assert norm == pytest.approx(3.0)
-    clip_gradients(parameters, norm=norm, limit=1.5)
-    assert gradient_norm(parameters).item() == pytest.approx(1.5)
-    clip_gradients(parameters, norm=1.5, limit=0.0)
-    assert gradient_norm(parameters).item() == pytest.approx(1.5)
-
-
 @pytest.mark.data
 def test_adamw_equals_the_reference_weights():
     expected = np.load(Path(os.environ["PEDIGREE_DATA"], "oracles", "nn_snapshots", "test_adamw.npz"))["array"]
@@ -324,3 +288,9 @@ def test_a_seed_fixes_the_weights():
     for model in models:
         initialise(model, zero_outputs=True, generator=torch.Generator().manual_seed(5))
     assert all(torch.equal(a, b) for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_documentation_has_a_row_for_every_optimizer(name):
+    page = Path(__file__).parents[4].joinpath("docs", "pretraining.md").read_text("utf-8")
+    assert f"\n| `{name}` | " in page

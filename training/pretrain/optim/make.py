@@ -1,0 +1,30 @@
+"""The optimizers that a recipe asks for, over the weights of a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from training.pretrain.models.decoder import Decoder
+from training.pretrain.optim.averages import Average
+from training.pretrain.optim.optimizers import OPTIMIZERS
+from training.pretrain.optim.weights import Weights
+from training.pretrain.settings import PretrainRecipe
+
+if TYPE_CHECKING:
+    from training.pretrain.mesh import Pieces
+
+
+def make_optimizers(
+    model: Decoder, recipe: PretrainRecipe, pieces: Pieces | None = None
+) -> dict[str, torch.optim.Optimizer]:
+    """The optimizers by name, in the order in which they step; `pieces` are what they update if the model is spread."""
+    weights = Weights(model, pieces)
+    made = dict(OPTIMIZERS[recipe.optimizer].make(weights, recipe.update, recipe.own_settings))
+    for optimizer in made.values():
+        for group in optimizer.param_groups:
+            group["initial_lr"] = group["lr"]  # the peak, which the schedule multiplies
+    if recipe.average.kind != "none":
+        made["average"] = Average([weights.own(parameter) for parameter in model.parameters()])
+    return made

@@ -1,0 +1,32 @@
+"""Adafactor (arXiv 1804.04235), torch's.
+
+It takes the smaller of the given rate and 1 / √step, times the size of the weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import TYPE_CHECKING
+
+from training.pretrain.optim.optimizer import NoSettings, Optimizer, UpdateRecipe
+
+if TYPE_CHECKING:
+    import torch
+
+    from training.pretrain.optim.weights import Weights
+
+
+def make(weights: Weights, recipe: UpdateRecipe, settings: NoSettings) -> Mapping[str, torch.optim.Optimizer]:
+    """Adafactor over all weights."""
+    from torch.optim import Adafactor
+
+    return {"adafactor": Adafactor(weights.groups(recipe), lr=recipe.learning_rate)}
+
+
+def numbers(_: str, shape: tuple[int, ...]) -> int:
+    """One for each row and each column of a matrix, one for each number of a vector."""
+    return prod(shape) if len(shape) == 1 else prod(shape[:-1]) + prod(shape[:-2]) * shape[-1]
+
+
+OPTIMIZER = Optimizer(make=make, numbers=numbers, why_whole="takes means over rows and columns of whole matrices")

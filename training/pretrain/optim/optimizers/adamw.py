@@ -1,0 +1,24 @@
+"""AdamW (arXiv 1711.05101), torch's fused form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from training.pretrain.optim.optimizer import NoSettings, Optimizer, UpdateRecipe, for_each_number
+
+if TYPE_CHECKING:
+    import torch
+
+    from training.pretrain.optim.weights import Weights
+
+
+def make(weights: Weights, recipe: UpdateRecipe, settings: NoSettings) -> Mapping[str, torch.optim.Optimizer]:
+    """AdamW over all weights."""
+    from torch.optim import AdamW
+
+    betas = (recipe.beta1, recipe.beta2)
+    return {"adamw": AdamW(weights.groups(recipe), lr=recipe.learning_rate, betas=betas, eps=1e-8, fused=True)}
+
+
+OPTIMIZER = Optimizer(make=make, numbers=for_each_number(2))

@@ -1,0 +1,134 @@
+"""Muon: momentum whose update is orthogonalized, for the weight matrices; AdamW for the other weights.
+
+torch has a Muon too. In this one matrices of one shape go through one batched product, and fused projections are taken
+apart first, so that what is orthogonalized is what transformers calls a matrix. On a single plain matrix it equals
+`torch.optim.Muon` (tested). Embeddings, routers, head and norms are AdamW's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from training.pretrain.optim.optimizer import NoSettings, Optimizer, UpdateRecipe
+from training.pretrain.optim.optimizers import adamw
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from training.pretrain.mesh import Pieces
+    from training.pretrain.optim.stepped import States, Stepped
+    from training.pretrain.optim.weights import Parts, Weights
+
+MOMENTUM = 0.95
+
+
+def make(weights: Weights, recipe: UpdateRecipe, settings: NoSettings) -> Mapping[str, torch.optim.Optimizer]:
+    """Muon over the matrices of the layers, and AdamW over the rest."""
+    matrices = weights.matrices()
+    rest = adamw.make(weights.without(parameter for parameter, _ in matrices), recipe, settings)
+    if not matrices:
+        return rest
+    made = muon(
+        [(weights.own(parameter), parts) for parameter, parts in matrices],
+        lr=recipe.muon_learning_rate,
+        weight_decay=recipe.weight_decay,
+        pieces=weights.pieces if weights.pieces is not None and weights.pieces.world.is_split else None,
+    )
+    return {"muon": made, **rest}
+
+
+def muon(
+    parameters: Iterable[tuple[Tensor, Parts]], *, lr: float, weight_decay: float = 0.0, pieces: Pieces | None = None
+) -> Stepped:
+    """Muon over parameters, each given with the function that says into which matrices it falls.
+
+    Where `pieces` of matrices lie in several processes each of these joins and orthogonalizes them all, one parameter
+    after the other, and takes its part.
+    """
+    from training.pretrain.optim.stepped import Stepped
+
+    parts_of = dict(parameters)
+    step = partial(update, parts_of=parts_of, pieces=pieces)
+    return Stepped(list(parts_of), step, lr=lr, weight_decay=weight_decay)
+
+
+def update(
+    weights: list[Tensor],
+    states: States,
+    group: dict[str, Any],
+    *,
+    parts_of: dict[Tensor, Parts],
+    pieces: Pieces | None,
+) -> None:
+    """One step of the weights of a group.
+
+    Each part's step is scaled by sqrt(max(1, rows / columns)), the original adjustment.
+    """
+    # Together they share batches; one at a time no more than one is ever whole.
+    for some in [weights] if pieces is None else [[weight] for weight in weights]:
+        moved = {weight: nesterov(weight, states[weight]) for weight in some}
+        if pieces is not None:
+            moved = {weight: pieces.matrix(pieces.of(weight), move) for weight, move in moved.items()}
+        orthogonalize_in_place([part for weight, move in moved.items() for part in parts_of[weight](move)])
+        for weight, move in moved.items():
+            own = move if pieces is None else pieces.part(pieces.of(weight), move)
+            weight.mul_(1 - group["lr"] * group["weight_decay"]).add_(own, alpha=-group["lr"])
+
+
+def nesterov(weight: Tensor, state: dict[str, Tensor]) -> Tensor:
+    """The update before it is orthogonalized; advances the momentum."""
+    if not state:
+        state["momentum_buffer"] = weight.new_zeros(weight.shape)
+    buffer = state["momentum_buffer"]
+    buffer.lerp_(weight.grad, 1 - MOMENTUM)
+    return weight.grad.lerp(buffer, MOMENTUM)
+
+
+def orthogonalize_in_place(parts: list[Tensor]) -> None:
+    """Replace each part (any view `[..., C]`, seen as a matrix `[R, C]`) by its orthogonalized, scaled self.
+
+    Tall matrices are turned, so that all of one shape up to turning share a batch.
+    """
+    from torch import stack
+
+    batches: dict[tuple[int, int], list[tuple[Tensor, bool]]] = {}
+    for part in parts:
+        rows, columns = part.numel() // part.shape[-1], part.shape[-1]
+        batches.setdefault((min(rows, columns), max(rows, columns)), []).append((part, rows > columns))
+    for batch in batches.values():
+        stacked = stack([_as_matrix(part, is_tall) for part, is_tall in batch])
+        for (part, is_tall), done in zip(batch, orthogonalize(stacked), strict=True):
+            rows, columns = part.numel() // part.shape[-1], part.shape[-1]
+            part.copy_((done.t() if is_tall else done).reshape(part.shape)).mul_(max(1.0, rows / columns) ** 0.5)
+
+
+def _as_matrix(part: Tensor, is_tall: bool) -> Tensor:
+    matrix = part.reshape(-1, part.shape[-1])
+    return matrix.t() if is_tall else matrix
+
+
+def orthogonalize(matrices: Tensor, *, steps: int = 5) -> Tensor:
+    """Matrices `[N, R, C]` with R ≤ C, their singular values moved close to 1 (roughly 0.7 to 1.2).
+
+    Newton-Schulz iteration in bf16 with the quintic coefficients of Keller Jordan's Muon, as in torch.optim.Muon.
+    """
+    a, b, c = 3.4445, -4.7750, 2.0315
+    x = matrices.bfloat16()
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    for _ in range(steps):
+        gram = x @ x.transpose(1, 2)
+        x = x.baddbmm(gram.baddbmm(gram, gram, beta=b, alpha=c), x, beta=a)
+    return x
+
+
+def numbers(name: str, shape: tuple[int, ...]) -> int:
+    """One for each number of a matrix, and AdamW's two for the others."""
+    is_matrix = len(shape) > 1 and not name.endswith(("embedding", "head", "router"))
+    return prod(shape) if is_matrix else adamw.OPTIMIZER.numbers(name, shape)
+
+
+OPTIMIZER = Optimizer(make=make, numbers=numbers)

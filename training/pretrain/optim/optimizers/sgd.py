@@ -1,0 +1,23 @@
+"""SGD with momentum, torch's. Its weight decay is added to the gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from training.pretrain.optim.optimizer import NoSettings, Optimizer, UpdateRecipe, for_each_number
+
+if TYPE_CHECKING:
+    import torch
+
+    from training.pretrain.optim.weights import Weights
+
+
+def make(weights: Weights, recipe: UpdateRecipe, settings: NoSettings) -> Mapping[str, torch.optim.Optimizer]:
+    """SGD over all weights."""
+    from torch.optim import SGD
+
+    return {"sgd": SGD(weights.groups(recipe), lr=recipe.learning_rate, momentum=recipe.momentum)}
+
+
+OPTIMIZER = Optimizer(make=make, numbers=for_each_number(1))

@@ -1,0 +1,54 @@
+"""The learning rate as a function of the step."""
+
+from __future__ import annotations
+
+from math import cos, pi
+from typing import Literal
+
+from torch.optim import Optimizer
+
+from training.pretrain.settings import PretrainRecipe
+
+
+def learning_rate_factor(
+    step: int,
+    *,
+    steps: int,
+    schedule: Literal["cosine", "linear", "wsd"],
+    warmup_fraction: float,
+    decay_fraction: float,
+    final_fraction: float,
+) -> float:
+    """What the peak learning rate is multiplied by at `step` (from 0); a pure function, so resuming needs no state.
+
+    Linear warmup reaches 1 at the last warmup step. `cosine` and `linear` fall from there to `final_fraction` at the
+    last step; `wsd` stays at 1 and falls linearly over the last `decay_fraction` of all steps (arXiv 2404.06395).
+    """
+    warmup = round(warmup_fraction * steps)
+    if step < warmup:
+        return (step + 1) / warmup
+    decay = max(1, round(decay_fraction * steps)) if schedule == "wsd" else max(1, steps - warmup)
+    done = max(0, step + 1 - (steps - decay)) / decay  # above 0 to 1 over the fall
+    if schedule == "cosine":
+        return final_fraction + (1 - final_fraction) * (1 + cos(pi * done)) / 2
+    return 1 - (1 - final_fraction) * done
+
+
+def scheduled_factor(step: int, *, steps: int, recipe: PretrainRecipe) -> float:
+    """`learning_rate_factor` by the recipe's schedule."""
+    return learning_rate_factor(
+        step,
+        steps=steps,
+        schedule=recipe.schedule,
+        warmup_fraction=recipe.warmup_fraction,
+        decay_fraction=recipe.decay_fraction,
+        final_fraction=recipe.final_learning_rate_fraction,
+    )
+
+
+def set_learning_rates(optimizers: dict[str, Optimizer], factor: float) -> None:
+    """Give every group its peak rate times `factor`."""
+    for optimizer in optimizers.values():
+        for group in optimizer.param_groups:
+            if "initial_lr" in group:
+                group["lr"] = factor * group["initial_lr"]

@@ -1,0 +1,30 @@
+"""An optimizer from one function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, MutableMapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+States = MutableMapping[Tensor, dict[str, Tensor]]
+Update = Callable[[list[Tensor], States, dict[str, Any]], None]
+
+
+class Stepped(torch.optim.Optimizer):
+    """A torch optimizer whose step is `update(weights, states, group)` for each group of weights.
+
+    `weights` are those of the group that have a gradient. `update` changes them and their states, which are empty
+    before the first step, in place. All tensors of a state are saved with checkpoints.
+    """
+
+    def __init__(self, groups: Iterable[Any], update: Update, **defaults: Any) -> None:
+        super().__init__(groups, {"weight_decay": 0.0, **defaults})
+        self._update = update
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update every weight that has a gradient."""
+        for group in self.param_groups:
+            self._update([weight for weight in group["params"] if weight.grad is not None], self.state, group)

@@ -1,0 +1,83 @@
+"""The weights that an optimizer is made over, in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from training.pretrain.models.decoder import MLP, Attention, Decoder
+from training.pretrain.models.experts import Experts
+from training.pretrain.optim.optimizer import UpdateRecipe
+
+if TYPE_CHECKING:
+    from training.pretrain.mesh import Pieces
+
+Parts = Callable[[Tensor], Sequence[Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The parameters of a model; of a spread model, this process's `pieces` of them."""
+
+    model: Decoder
+    pieces: Pieces | None = None
+    taken: frozenset[int] = frozenset()  # parameters, by `id`, that another optimizer updates
+
+    def own(self, parameter: Tensor) -> Tensor:
+        """What of a parameter this process updates."""
+        return parameter if self.pieces is None else self.pieces.of(parameter).own
+
+    def without(self, parameters: Iterable[Tensor]) -> Weights:
+        """These, but for the `parameters`."""
+        return replace(self, taken=self.taken.union(map(id, parameters)))
+
+    def groups(self, recipe: UpdateRecipe) -> list[dict[str, Any]]:
+        """Groups for a torch optimizer: the parameters that decay; then norm gains and what else does not."""
+        rest = [(name, one) for name, one in self.model.named_parameters() if id(one) not in self.taken]
+        kept = () if recipe.decay_embeddings else ("embedding", "head")
+        decaying = [self.own(parameter) for name, parameter in rest if parameter.dim() > 1 and name not in kept]
+        others = [self.own(parameter) for name, parameter in rest if parameter.dim() <= 1 or name in kept]
+        groups = [{"params": decaying, "weight_decay": recipe.weight_decay}, {"params": others, "weight_decay": 0.0}]
+        return [group for group in groups if group["params"]]
+
+    def matrices(self) -> list[tuple[Tensor, Parts]]:
+        """The parameters of the layers that are made of matrices, each with a function that gives these."""
+        return [one for module in self.model.modules() for one in _matrices_in(module)]
+
+
+def _matrices_in(module: Any) -> list[tuple[Tensor, Parts]]:
+    if isinstance(module, Attention):
+        heads = QueryKeyValue(module.config.kv_heads, module.config.group)
+        return [(module.query_key_value, heads), (module.output, whole)]
+    if isinstance(module, MLP):
+        return [(weight, whole) for weight in (module.gate, module.up, module.down) if weight is not None]
+    if isinstance(module, Experts):
+        routed = [(weight, each) for weight in (module.gate, module.up, module.down) if weight is not None]
+        shared = (getattr(module, f"shared_{part}", None) for part in ("gate", "up", "down"))
+        return [*routed, *((weight, whole) for weight in shared if weight is not None)]
+    return []
+
+
+def whole(weight: Tensor) -> Sequence[Tensor]:
+    """A parameter that is one matrix."""
+    return (weight,)
+
+
+def each(weight: Tensor) -> Sequence[Tensor]:
+    """The matrices of experts, one after the other."""
+    return weight.unbind()
+
+
+@dataclass(frozen=True, slots=True)
+class QueryKeyValue:
+    """The query, key and value matrices inside the fused projection, as views."""
+
+    kv_heads: int
+    group: int
+
+    def __call__(self, weight: Tensor) -> Sequence[Tensor]:
+        heads = weight.view(self.kv_heads, self.group + 2, -1, weight.shape[-1])
+        return heads[:, : self.group], heads[:, self.group], heads[:, self.group + 1]
