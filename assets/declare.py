@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 import dagster as dg
 
-from assets.chain import CHAIN, Link
+from assets.chain import CHAIN
 from assets.partitions import Partitions
 from assets.promotion import materialize_and_promote
 from assets.settings import settings_key
 from assets.stage import Pipeline, materialize
 from training.secrets import masked_errors
+from training.stage import Asset
 
 Body = Callable[[dg.AssetExecutionContext, Pipeline], dg.MaterializeResult]
 
@@ -19,22 +20,22 @@ BODIES: dict[str, Body] = {"promoted_model": materialize_and_promote}
 
 def build(partitions: Partitions) -> list[dg.AssetsDefinition]:
     """The Dagster assets of the whole chain."""
-    return [_asset(link, partitions) for link in CHAIN.values()]
+    return [_asset(declared, partitions) for declared in CHAIN.values()]
 
 
-def _asset(link: Link, partitions: Partitions) -> dg.AssetsDefinition:
-    body = BODIES.get(link.name, materialize)
+def _asset(declared: Asset, partitions: Partitions) -> dg.AssetsDefinition:
+    body = BODIES.get(declared.name, materialize)
 
     @dg.asset(
-        name=link.name,
-        group_name=link.group,
-        kinds=set(link.kinds),
-        description=_description(link),
-        code_version=f"{link.stage}-{link.how.version}",
-        partitions_def=partitions.of(link),
-        deps=[*(partitions.dependency(item, link) for item in link.inputs), settings_key(link.name)],
-        check_specs=[dg.AssetCheckSpec(name, asset=link.name, blocking=True) for name in link.gates],
-        metadata={"stage": link.stage, "module": link.how.module},
+        name=declared.name,
+        group_name=declared.group,
+        kinds=set(declared.stage.kinds),
+        description=_description(declared),
+        code_version=f"{declared.stage.name}-{declared.stage.version}",
+        partitions_def=partitions.of(declared),
+        deps=[*(partitions.dependency(item, declared) for item in declared.inputs), settings_key(declared.name)],
+        check_specs=[dg.AssetCheckSpec(name, asset=declared.name, blocking=True) for name in declared.stage.gates],
+        metadata={"stage": declared.stage.name, "module": declared.stage.module},
     )
     def asset(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
         with masked_errors():  # what Dagster keeps of an error that leaves here holds no secret
@@ -43,7 +44,7 @@ def _asset(link: Link, partitions: Partitions) -> dg.AssetsDefinition:
     return asset
 
 
-def _description(link: Link) -> str:
+def _description(declared: Asset) -> str:
     """What people read, with the module that makes it where the text does not name it."""
-    module = link.how.module
-    return link.description if module in link.description else f"{link.description}\n\nMade by {module}."
+    module = declared.stage.module
+    return declared.description if module in declared.description else f"{declared.description}\n\nMade by {module}."

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.chain import CHAIN, Input, Link, input_partitions, partitions_of
+from assets.chain import CHAIN, input_partitions, partitions_of
 from training.recipe import Recipe
 from training.recipes import RecipeFiles
 from training.records import RecipeError
+from training.stage import Asset, Input
 
 log = logging.getLogger(__name__)
 
@@ -45,24 +46,24 @@ class Partitions:
     def __init__(self, recipes: Mapping[str, Recipe]) -> None:
         self._recipes = tuple(recipes.values())
         self._definitions = {
-            link.scope: dg.StaticPartitionsDefinition(
-                [key for recipe in self._recipes for key in partitions_of(link, recipe)]
+            declared.scope: dg.StaticPartitionsDefinition(
+                [key for recipe in self._recipes for key in partitions_of(declared, recipe)]
             )
-            for link in CHAIN.values()
+            for declared in CHAIN.values()
         }
 
-    def of(self, link: Link) -> dg.StaticPartitionsDefinition:
+    def of(self, declared: Asset) -> dg.StaticPartitionsDefinition:
         """The partitions of an asset; assets of one scope share them."""
-        return self._definitions[link.scope]
+        return self._definitions[declared.scope]
 
-    def dependency(self, item: Input, link: Link) -> dg.AssetDep:
-        """The dependency of `link` on one input, with the partitions it reads."""
-        if item.which == "same" and item.when is None and CHAIN[item.asset].scope == link.scope:
+    def dependency(self, item: Input, declared: Asset) -> dg.AssetDep:
+        """The dependency of `declared` on one input, with the partitions it reads."""
+        if item.which == "same" and item.when is None and CHAIN[item.asset].scope == declared.scope:
             return dg.AssetDep(item.asset)
         downstream: dict[str, set[str]] = {}
         for recipe in self._recipes:
-            for key in partitions_of(link, recipe):
-                for upstream in input_partitions(item, link, recipe, key.partition("@")[2]):
+            for key in partitions_of(declared, recipe):
+                for upstream in input_partitions(item, recipe, key.partition("@")[2]):
                     downstream.setdefault(upstream, set()).add(key)
         mapping = {upstream: sorted(keys) for upstream, keys in downstream.items()}
         return dg.AssetDep(item.asset, partition_mapping=dg.StaticPartitionMapping(mapping))

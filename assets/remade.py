@@ -36,7 +36,7 @@ def remade_inputs(
 
 def _how(asset: str, item: Mapping[str, Any], made: Artifact) -> str:
     """Why the present artifact differs from the recorded one, although both have the same fingerprint."""
-    if not CHAIN[asset].how.by_a_model:
+    if not CHAIN[asset].stage.by_a_model:
         return f"the same fingerprint {RESULT}"
     known = item.get("numerics") or next(
         (one.get("numerics") for one in replaced(made) if one["digest"] == item["digest"]), None
@@ -55,7 +55,7 @@ def replaced(made: Artifact) -> Iterator[dict[str, Any]]:
 
 def class_lines(asset: str, made: Artifact | None) -> list[str]:
     """The numerics class of an artifact that a model made, and how those that it replaced differ from it."""
-    if made is None or not CHAIN[asset].how.by_a_model:
+    if made is None or not CHAIN[asset].stage.by_a_model:
         return []
     own = made.record.get("numerics")
     lines = [f"numerics class: {in_words(own) if own else 'not on record, an earlier edition made it'}"]

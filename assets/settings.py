@@ -16,9 +16,10 @@ import dagster as dg
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
 from dagster._core.events import DagsterEventType
 
-from assets.chain import CHAIN, Link
+from assets.chain import CHAIN
 from assets.partitions import Partitions
 from assets.status import Cell
+from training.stage import Asset
 
 GROUP = "settings"
 OTHER_CODE = "made_by_other_code"  # metadata: the modules that made the partition and are not as they are now
@@ -31,18 +32,18 @@ def settings_key(asset: str) -> dg.AssetKey:
 
 def build_settings(partitions: Partitions) -> list[dg.AssetSpec]:
     """The observed asset beside each asset of the chain, with its partitions."""
-    return [_spec(link, partitions) for link in CHAIN.values()]
+    return [_spec(declared, partitions) for declared in CHAIN.values()]
 
 
-def _spec(link: Link, partitions: Partitions) -> dg.AssetSpec:
+def _spec(declared: Asset, partitions: Partitions) -> dg.AssetSpec:
     return dg.AssetSpec(
-        settings_key(link.name),
+        settings_key(declared.name),
         group_name=GROUP,
         kinds={"yaml"},
-        partitions_def=partitions.of(link),
+        partitions_def=partitions.of(declared),
         description=(
-            f"What each recipe asks of `{link.name}`. The data version is the fingerprint: of the settings that "
-            f"`{link.stage}` reads, its version, its libraries, and the fingerprints of its inputs."
+            f"What each recipe asks of `{declared.name}`. The data version is the fingerprint: of the settings that "
+            f"`{declared.stage.name}` reads, its version, its libraries, and the fingerprints of its inputs."
         ),
     )
 

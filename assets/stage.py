@@ -30,7 +30,7 @@ from assets.causes import (
     explain,
     saved,
 )
-from assets.chain import CHAIN, Link
+from assets.chain import CHAIN
 from assets.exact import compare_exactly
 from assets.found import aside, write_reference
 from assets.notices import tell
@@ -50,6 +50,7 @@ from training.leftovers import remove_state
 from training.progress import MESSAGES_FILE, METRICS_FILE, SAVED
 from training.recipe import Recipe, recipe_as_data
 from training.records import read_record
+from training.stage import Asset
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +146,7 @@ class Made:
 
 def materialize(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
     """Make what one asset and partition lack, and report it to Dagster."""
-    link = CHAIN[context.asset_key.path[-1]]
+    declared = CHAIN[context.asset_key.path[-1]]
     cell, comparison = asked_of(context, pipeline)
     try:
         made = make(cell, comparison, pipeline, Watch.of(context, pipeline))
@@ -155,7 +156,7 @@ def materialize(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.Mat
             allow_retries=failure.exit_code in (None, 1),
             metadata={"exit_code": failure.exit_code or 1},
         ) from None
-    return result_of(link, made)
+    return result_of(declared, made)
 
 
 def asked_of(context: dg.AssetExecutionContext, pipeline: Pipeline) -> tuple[Cell, Comparison]:
@@ -277,7 +278,7 @@ def unless_rewritten(cell: Cell, watch: Watch) -> Cell:
     if cell.artifact is None or not (told := watch.told_otherwise(cell)):
         return cell
     said = contradiction(cell.artifact, "Dagster", {told})
-    if told not in cell.artifact.stands_for or CHAIN[cell.asset].how.distributed:
+    if told not in cell.artifact.stands_for or CHAIN[cell.asset].stage.distributed:
         raise StageFailed(f"{cell.asset} [{cell.partition}]: {said}; {WAY_OUT}", REFUSED_EXIT_CODE)
     _tell(f"{said}; it is made again", cell, watch)
     return replace(cell, artifact=None)
@@ -285,7 +286,7 @@ def unless_rewritten(cell: Cell, watch: Watch) -> Cell:
 
 def job_of(cell: Cell, comparison: Comparison, size: Size) -> Job:
     """The job that makes a cell. StageFailed names the first input that is not made."""
-    stage = CHAIN[cell.asset].how
+    stage = CHAIN[cell.asset].stage
     inputs = []
     for key in cell.inputs:
         made = comparison.cells[key].artifact
@@ -405,7 +406,7 @@ def _run(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch, watching: Watch
     )
     task = Task(
         key=artifact_key(cell.asset, cell.fingerprint),
-        argv=("-m", *CHAIN[cell.asset].argv, str(folder / "job.json")),
+        argv=("-m", CHAIN[cell.asset].stage.package, str(folder / "job.json")),
         size=profile.size_for(cell.asset),
         folder=str(folder),
         environment=_environment(),
@@ -609,24 +610,24 @@ def _environment() -> dict[str, str]:
     return {**fixed, **passed}
 
 
-def _num_tasks(link: Link, size: Size) -> int:
+def _num_tasks(declared: Asset, size: Size) -> int:
     """Tasks of a fan-out: one a node where the stage works in ranks; other stages use their nodes together."""
-    return size.nodes if link.how.in_ranks else 1
+    return size.nodes if declared.stage.in_ranks else 1
 
 
 # Reporting
 
 
-def result_of(link: Link, made: Made) -> dg.MaterializeResult:
+def result_of(declared: Asset, made: Made) -> dg.MaterializeResult:
     """Metadata, data version and checks of one materialization."""
     return dg.MaterializeResult(
         metadata=metadata_of(made),
         data_version=dg.DataVersion(made.artifact.digest),
-        check_results=[_check(link, made, name) for name in link.gates],
+        check_results=[_check(declared, made, name) for name in declared.stage.gates],
     )
 
 
-def _check(link: Link, made: Made, name: str) -> dg.AssetCheckResult:
+def _check(declared: Asset, made: Made, name: str) -> dg.AssetCheckResult:
     verdict = next((gate for gate in made.record["gates"] if gate["name"] == name), None)
     if verdict is None:
         return dg.AssetCheckResult(check_name=name, passed=True, metadata={"verdict": "not asked for by this recipe"})

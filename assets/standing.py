@@ -160,7 +160,7 @@ def damage(comparison: Comparison, *, before_promotion: bool = False) -> list[st
     for cell in cells:
         is_near = cell is decision or cell.key in decision.inputs
         if cell.artifact is not None and (is_near or before_promotion):
-            reads = is_near or CHAIN[cell.asset].how.by_a_model
+            reads = is_near or CHAIN[cell.asset].stage.by_a_model
             lines += artifact.damaged_files(cell.artifact, reads=reads)
     return lines
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from assets.chain import CHAIN, Link, asked_settings, in_order, input_partitions, partitions_of, replaced
+from assets.asked import asked_settings, replaced
+from assets.chain import CHAIN, ancestors, input_partitions, partitions_of
 from assets.found import Reference, aside, look, put_back, read_reference, reference_path
 from assets.found import write_reference as write_reference
 from assets.remade import remade_inputs
@@ -21,7 +22,7 @@ from training.closure import Code
 from training.job import DataError, read_job
 from training.recipe import SECTIONS, Recipe
 from training.records import RecipeError, differences, read_record, write_record
-from training.stages import modules_of
+from training.stage import Asset, modules_of
 
 START_ANEW = "pedigree/start-anew"  # the tag of a run that may begin a training again at step 0
 BEGINS_ANEW = f"with --start-anew (in the UI: the tag {START_ANEW}: true)"
@@ -77,7 +78,7 @@ class Cell:
             return ""
         if self.artifact is not None:
             return "the next run puts it right; nothing is made again"
-        if CHAIN[self.asset].how.distributed:
+        if CHAIN[self.asset].stage.distributed:
             return f"put it back from a backup, or have it set aside and trained again {BEGINS_ANEW}"
         return "the next run sets it aside and makes it again"
 
@@ -126,7 +127,7 @@ class Comparison:
         """`until` and what this recipe makes it from; what the chain says where the recipe has no such asset."""
         found = {until} & {cell.asset for cell in self.cells.values()}
         if not found:
-            return {link.name for link in in_order(until)}
+            return set(CHAIN) if until is None else ancestors(until) | {until}
         for cell in reversed(self.cells.values()):  # inputs come before what is made from them
             if cell.asset in found:
                 found |= {asset for asset, _ in cell.inputs}
@@ -151,14 +152,14 @@ def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Co
     cells: dict[tuple[str, str], Cell] = {}
     places, code = made_places(recipe, root), Code()
     located = with_made(recipe, places)
-    for link in in_order():
-        for partition in partitions_of(link, located):
+    for declared in CHAIN.values():
+        for partition in partitions_of(declared, located):
             try:
-                cell = _cell(link, located, partition, root, cells, places, code)
+                cell = _cell(declared, located, partition, root, cells, places, code)
             except DataError as error:
                 if not skip_unavailable:
                     raise
-                cell = _unavailable(link, located, partition, (str(error),))
+                cell = _unavailable(declared, located, partition, (str(error),))
             cells[cell.key] = cell
     return Comparison(recipe=recipe, root=root, cells=cells | dict(_changed(cells, root)))
 
@@ -207,13 +208,13 @@ def with_made(recipe: Recipe, places: Sequence[Place]) -> Recipe:
     return read_record(Recipe, replaced(write_record(recipe), {place.uri: place.path for place in places}))
 
 
-def _unavailable(link: Link, recipe: Recipe, partition: str, reasons: tuple[str, ...]) -> Cell:
+def _unavailable(declared: Asset, recipe: Recipe, partition: str, reasons: tuple[str, ...]) -> Cell:
     return Cell(
-        asset=link.name,
+        asset=declared.name,
         partition=partition,
         fingerprint="",
         settings={},
-        inputs=_input_keys(link, recipe, partition),
+        inputs=_input_keys(declared, recipe, partition),
         state="unavailable",
         artifact=None,
         is_recorded=False,
@@ -221,13 +222,13 @@ def _unavailable(link: Link, recipe: Recipe, partition: str, reasons: tuple[str,
     )
 
 
-def _input_keys(link: Link, recipe: Recipe, partition: str) -> tuple[tuple[str, str], ...]:
+def _input_keys(declared: Asset, recipe: Recipe, partition: str) -> tuple[tuple[str, str], ...]:
     part = partition.partition("@")[2]
-    return tuple((item.asset, key) for item in link.inputs for key in input_partitions(item, link, recipe, part))
+    return tuple((item.asset, key) for item in declared.inputs for key in input_partitions(item, recipe, part))
 
 
 def _cell(
-    link: Link,
+    declared: Asset,
     recipe: Recipe,
     partition: str,
     root: Path,
@@ -235,41 +236,41 @@ def _cell(
     places: Sequence[Place],
     code: Code,
 ) -> Cell:
-    inputs = _input_keys(link, recipe, partition)
+    inputs = _input_keys(declared, recipe, partition)
     waiting = [asset for asset, key in inputs if cells[asset, key].state == "unavailable"]
     if waiting:
-        return _unavailable(link, recipe, partition, (f"waits for {waiting[0]}",))
-    settings = link.settings(recipe, partition.partition("@")[2])
+        return _unavailable(declared, recipe, partition, (f"waits for {waiting[0]}",))
+    settings = declared.settings(recipe, partition.partition("@")[2])
     plain = {name: write_record(section) for name, section in settings.items()}
-    if link.shows_recipe:
+    if declared.shows_recipe:
         plain = replaced(plain, {place.path: place.uri for place in places})
-    stage = link.how
+    stage = declared.stage
     wanted = artifact.fingerprint(
         stage=stage.name,
         version=stage.version,
-        settings=replaced(asked_settings(link, settings), {place.path: place.content for place in places}),
+        settings=replaced(asked_settings(declared.stage, settings), {place.path: place.content for place in places}),
         libraries=stage.library_versions(),
         inputs=[(asset, cells[asset, key].fingerprint) for asset, key in inputs],
         seed=seed_of(plain),
     )
     try:
-        reference, lost = read_reference(root, link.name, partition), ""
+        reference, lost = read_reference(root, declared.name, partition), ""
     except Damaged as error:
         reference, lost = None, str(error)
     points_here = reference is not None and reference.fingerprint == wanted
     held = {reference.record_digest} - {""} if reference is not None and points_here else set()
-    found = look(artifact.folder_of(root, link.name, wanted), link.name, held)
+    found = look(artifact.folder_of(root, declared.name, wanted), declared.name, held)
     made = found.artifact if _is_usable(found.artifact, inputs, cells) else None
     damage = tuple(line for line in (found.damage, lost) if line)
     state: State = "damaged" if damage else "made" if made else "missing" if reference is None else "outdated"
     reasons = damage
     if state == "outdated" and reference is not None:
-        old = look(artifact.folder_of(root, link.name, reference.fingerprint), link.name, set())
+        old = look(artifact.folder_of(root, declared.name, reference.fingerprint), declared.name, set())
         reasons = (old.damage or "the recorded artifact is gone",)
         if old.artifact is not None:
-            reasons = _reasons(link, old.artifact.record, plain, inputs, cells)
+            reasons = _reasons(declared, old.artifact.record, plain, inputs, cells)
     return Cell(
-        asset=link.name,
+        asset=declared.name,
         partition=partition,
         fingerprint=wanted,
         settings=plain,
@@ -348,14 +349,14 @@ def _is_usable(
 
 
 def _reasons(
-    link: Link,
+    declared: Asset,
     record: Mapping[str, Any],
     settings: dict[str, Any],
     inputs: tuple[tuple[str, str], ...],
     cells: Mapping[tuple[str, str], Cell],
 ) -> tuple[str, ...]:
     """Why what an artifact or a job has on record is not what is asked for, field by field."""
-    stage = link.how
+    stage = declared.stage
     lines = differences(*_as_read(record["settings"], json.loads(json.dumps(settings))))
     lines += differences(record["libraries"], stage.library_versions(), "libraries")
     if record["stage_version"] != stage.version:
@@ -397,7 +398,7 @@ def check_begun(cell: Cell, comparison: Comparison) -> None:
     """
     own = artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)
     is_lost = cell.state == "damaged" and cell.artifact is None and (own / artifact.ARTIFACT_FILE).exists()
-    if is_lost and CHAIN[cell.asset].how.distributed:
+    if is_lost and CHAIN[cell.asset].stage.distributed:
         raise DataError(f"{cell.asset} [{cell.partition}] is damaged ({cell.reasons[0]}); {cell.way_out}")
     if cell.state in ("made", "unavailable") or artifact.checkpoint_step(own) is not None:
         return

@@ -228,7 +228,8 @@ def train_as(path: Path) -> None:
     """Do the stage's work up to the last step, and leave the digest of everything that counts."""
     from training.artifact import write_json
     from training.job import read_job
-    from training.pretrain import checkpoint, stage
+    from training.pretrain import checkpoint
+    from training.pretrain import pretrain as stage
     from training.pretrain.loop import Watch, train
     from training.pretrain.models.shape import ModelRecipe
     from training.pretrain.parallel import joined_world

@@ -12,10 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from evaluation.intervals import in_percent
-from evaluation.stages import STAGES as EVALUATION_STAGES
 from evaluation.truth import Record, of_asset, truth_scores
 from training.numerics import in_words
-from training.stages import STAGES as TRAINING_STAGES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +25,6 @@ FUNNEL = (
     "decontaminated_documents",
 )
 MODELS = ("base", "sft", "aligned")
-STAGES = {**TRAINING_STAGES, **EVALUATION_STAGES}
 WHEN = ("before", "after")  # the long-context stage
 
 
@@ -69,7 +66,7 @@ def numerics_classes(records: Sequence[Record]) -> dict[str, Any]:
     return {
         asset_and_part(record): record.get("numerics")
         for _, record in records
-        if (stage := STAGES.get(record.get("stage", ""))) is not None and stage.by_a_model
+        if "torch" in record.get("libraries", {})
     }
 
 

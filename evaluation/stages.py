@@ -1,41 +1,198 @@
-"""The stages of `python -m evaluation`: module, hand-written version, and the libraries that decide the output.
-
-Standard library only; a stage's module is imported only in the process that runs it.
-"""
+"""The stages of `python -m evaluation`, and the assets that they make."""
 
 from __future__ import annotations
 
-from training.stages import Stage
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-STAGES: dict[str, Stage] = {
-    stage.name: stage
-    for stage in (
-        Stage(
-            name="evaluate",
-            version="2",
-            by_a_model=True,
-            module="evaluation.scores",
-            libraries=("lm-eval", "tokenizers", "torch", "transformers"),
-        ),
-        Stage(
-            name="contamination",
-            version="2",
-            in_ranks=True,
-            module="evaluation.contamination",
-            libraries=("xxhash",),
-        ),
-        Stage(
-            name="scaling",
-            version="2",
-            module="evaluation.scaling",
-            libraries=("jinja2", "numpy", "plotly", "scipy"),
-        ),
-        Stage(
-            name="card",
-            version="12",
-            module="evaluation.card",
-            libraries=("huggingface-hub", "jinja2", "plotly"),
-        ),
-        Stage(name="promote", version="3", module="evaluation.gate"),
+from training.automation_settings import AutomationRecipe
+from training.evaluation_settings import EvaluationRecipe
+from training.ladder_settings import LadderRecipe
+from training.sections import sections, with_data
+from training.stage import Asset, Input, Stage
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
+
+EVALUATE = Stage(
+    name="evaluate",
+    version="2",
+    module="evaluation.scores",
+    libraries=("lm-eval", "tokenizers", "torch", "transformers"),
+    kinds=("lm-eval",),
+    gates=("scores_complete",),
+    by_a_model=True,
+)
+CONTAMINATION = Stage(
+    name="contamination",
+    version="2",
+    module="evaluation.contamination",
+    libraries=("xxhash",),
+    kinds=("numpy", "json"),
+    gates=("contamination",),
+    in_ranks=True,
+)
+SCALING = Stage(
+    name="scaling",
+    version="2",
+    module="evaluation.scaling",
+    libraries=("jinja2", "numpy", "plotly", "scipy"),
+    kinds=("scipy",),
+    gates=("loss_falls_with_size_and_tokens",),
+)
+CARD = Stage(
+    name="card",
+    version="12",
+    module="evaluation.card",
+    libraries=("huggingface-hub", "jinja2", "plotly"),
+    kinds=("markdown", "html"),
+    # What a card says of the recipe came in through its inputs: snapshots by their files, a teacher by its digest.
+    locations=(
+        ("recipe", "snapshots", "paths"),
+        ("recipe", "snapshots", "base_url"),
+        ("recipe", "pretrain", "distill", "teacher"),
+    ),
+)
+PROMOTE = Stage(
+    name="promote",
+    version="3",
+    module="evaluation.gate",
+    kinds=("mlflow",),
+    gates=("promotion",),
+    context=("champion",),  # which decision it was compared with is recorded; another one makes it stale, not outdated
+)
+
+
+def _scores(recipe: Recipe, part: str) -> dict[str, Any]:
+    """The suites and how models are asked, without the limit on contamination, which a later stage applies."""
+    del part
+    unjudged = replace(
+        recipe.evaluation, max_contaminated_fraction=EvaluationRecipe(suites=()).max_contaminated_fraction
     )
-}
+    return with_data(recipe, {"evaluation": unjudged})
+
+
+def _contamination(recipe: Recipe, part: str) -> dict[str, Any]:
+    """The suites and the limit on contamination. How models were asked is in the scores, which are an input."""
+    del part
+    judged = EvaluationRecipe(
+        suites=recipe.evaluation.suites, max_contaminated_fraction=recipe.evaluation.max_contaminated_fraction
+    )
+    return with_data(recipe, {"evaluation": judged})
+
+
+def _scaling(recipe: Recipe, part: str) -> dict[str, Any]:
+    """How to fit, and the size of the model whose loss is predicted; the rungs' models are inputs."""
+    del part
+    shape = recipe.model.shape(vocab_size=recipe.tokenizer.vocabulary)
+    return {
+        "ladder": LadderRecipe(bootstrap=recipe.ladder.bootstrap, seed=recipe.ladder.seed),
+        "foretold": {"parameters": shape.parameter_count, "tokens": recipe.pretrain.step_tokens},
+    }
+
+
+def _card(recipe: Recipe, part: str) -> dict[str, Any]:
+    """The whole recipe except `automation`, which does not change what is made."""
+    del part
+    return with_data(recipe, {"recipe": replace(recipe, automation=AutomationRecipe())})
+
+
+ASSETS = (
+    Asset(
+        name="scaling_fit",
+        stage=SCALING,
+        description=(
+            "How the held-out loss of the ladder's models falls with parameters and tokens, with intervals, and the "
+            "loss that it predicts for the recipe's own model."
+        ),
+        group="ladder",
+        scope="ladder",
+        settings=_scaling,
+        inputs=(Input(asset="ladder_model", which="every"),),
+    ),
+    Asset(
+        name="model_scores",
+        stage=EVALUATE,
+        description=(
+            "Benchmark scores of the base, SFT and aligned models with standard errors; every answer is kept."
+        ),
+        group="reports",
+        scope="recipe",
+        settings=_scores,
+        inputs=(
+            Input(asset="base_model"),
+            Input(asset="sft_model"),
+            Input(asset="aligned_model"),
+            Input(asset="reward_model"),
+        ),
+    ),
+    Asset(
+        name="contamination_report",
+        stage=CONTAMINATION,
+        description=(
+            "Which items of the scored benchmarks occur in the training data, and each model's scores on the items "
+            "that do and do not occur."
+        ),
+        group="reports",
+        scope="recipe",
+        settings=_contamination,
+        inputs=(
+            Input(asset="decontaminated_documents", which="every"),
+            Input(asset="token_shards", which="every"),
+            Input(asset="instruction_data"),
+            Input(asset="preference_data"),
+            Input(asset="model_scores"),
+        ),
+    ),
+    Asset(
+        name="model_card",
+        stage=CARD,
+        description="The model card and one self-contained report of the whole run.",
+        group="reports",
+        scope="recipe",
+        shows_recipe=True,
+        settings=_card,
+        inputs=(
+            Input(asset="crawl_archives", which="every"),
+            Input(asset="extracted_documents", which="every"),
+            Input(asset="quality_models"),
+            Input(asset="document_scores", which="every"),
+            Input(asset="filtered_documents", which="every"),
+            Input(asset="document_signatures", which="every"),
+            Input(asset="deduplicated_documents", which="every"),
+            Input(asset="benchmark_index"),
+            Input(asset="decontaminated_documents", which="every"),
+            Input(asset="tokenizer"),
+            Input(asset="token_shards", which="every"),
+            Input(asset="training_plan"),
+            Input(asset="base_model"),
+            Input(asset="long_context_plan"),
+            Input(asset="long_context_model"),
+            Input(asset="instruction_data"),
+            Input(asset="sft_model"),
+            Input(asset="preference_data"),
+            Input(asset="reward_model"),
+            Input(asset="aligned_model"),
+            Input(asset="model_scores"),
+            Input(asset="contamination_report"),
+        ),
+    ),
+    Asset(
+        name="promoted_model",
+        stage=PROMOTE,
+        description=(
+            "The registered model version. It becomes champion only when the scores and the contamination report of "
+            "exactly these artifacts pass. evaluation.gate decides; the MLflow registry carries the decision out."
+        ),
+        group="reports",
+        scope="recipe",
+        settings=sections("promote"),
+        inputs=(
+            Input(asset="model_scores"),
+            Input(asset="contamination_report"),
+            Input(asset="model_card"),
+            Input(asset="aligned_model"),
+        ),
+    ),
+)
+STAGES: dict[str, Stage] = {asset.stage.name: asset.stage for asset in ASSETS}

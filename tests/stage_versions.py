@@ -16,7 +16,8 @@ from typing import Any
 
 from evaluation.stages import STAGES as EVALUATION_STAGES
 from training.closure import Code
-from training.stages import SOURCES, Source, Stage
+from training.generated_sources import SOURCES, Source
+from training.stage import Stage
 from training.stages import STAGES as TRAINING_STAGES
 
 RECORD = Path(__file__).with_name("stage_versions.json")
@@ -59,11 +60,10 @@ def moved(stage: Stage | Source, code: Code, record: Mapping[str, Any]) -> list[
 
 def how_to_mend(stage: Stage | Source, what: list[str]) -> str:
     """What to do about a stage that moved."""
-    table = f"{stage.module.partition('.')[0]}/stages.py"
     if "version" in what:
         return f"stage {stage.name}: record its new version with `{COMMAND}`"
     return (
-        f"stage {stage.name} moved: {', '.join(what)}. Where its output may differ, raise its version in {table} (old"
+        f"stage {stage.name} moved: {', '.join(what)}. Where its output may differ, raise its declared version (old"
         f" artifacts become outdated) and run `{COMMAND}`. Where outputs are equal, say how that was shown:"
         f' `{COMMAND} --equal "TEXT"`. After a merge: take either side of {RECORD.name} and run it again.'
     )

@@ -89,5 +89,5 @@ def test_every_option_of_a_command_is_documented():
 
 def test_the_page_on_architecture_has_a_row_for_every_asset():
     text = (PROJECT / "docs" / "architecture.md").read_text("utf-8")
-    rows = [f"| `{link.name}` | {link.scope} | `{link.how.module}` |" for link in CHAIN.values()]
+    rows = [f"| `{declared.name}` | {declared.scope} | `{declared.stage.module}` |" for declared in CHAIN.values()]
     assert [row for row in rows if row not in text] == []

@@ -15,8 +15,8 @@ from assets.recipe_folders import load_recipe
 from tests.mutate_closures import mutants
 from tests.stage_versions import GUARDED, STAGES, how_to_mend, moved, read_record, state
 from training.closure import INFRASTRUCTURE, PACKAGES, Code, read_module
+from training.generated_sources import SOURCES
 from training.posttrain.align.method import method_names
-from training.stages import SOURCES
 
 # Libraries that closures import and that are in no fingerprint there, with the stages whose closures may import them.
 EVERYWHERE = frozenset(STAGES)
@@ -229,9 +229,9 @@ WITH_EVERY_PART = ("kitchen-ladder", "kitchen-mixture", "kitchen-long-context", 
 def test_an_edit_of_a_section_marks_only_the_stages_that_read_it(code):
     read: dict[str, set[str]] = {name: set() for name in STAGES}
     for recipe in map(load_recipe, WITH_EVERY_PART):
-        for link in CHAIN.values():
-            for partition in partitions_of(link, recipe):
-                read[link.how.name] |= modules_of(link.settings(recipe, partition.partition("@")[2]))
+        for declared in CHAIN.values():
+            for partition in partitions_of(declared, recipe):
+                read[declared.stage.name] |= modules_of(declared.settings(recipe, partition.partition("@")[2]))
     sections = {name for names in read.values() for name in names if name.endswith("settings")}
     assert len(sections) > 20
     for stage in STAGES.values():

@@ -22,7 +22,7 @@ import os, signal, sys, time
 from pathlib import Path
 from training.job import DataError, Outcome
 from training.runner import main
-from training.stages import Stage
+from training.stage import Stage
 
 def num_ranks(job):
     return job.settings["ranks"]

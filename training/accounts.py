@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 from training.job import Counts, Gate, Job
-from training.stages import Stage
+from training.stage import Stage
 
 T = TypeVar("T")
 

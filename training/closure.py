@@ -27,8 +27,8 @@ PACKAGES = ("training", "evaluation")
 # What a stage's code imports and what decides none of its output. Whatever else is imported counts.
 INFRASTRUCTURE = {
     "training.runner": "calls a stage's functions and commits the files they name; what it decides is in DECIDED",
-    "training.stages": "the table of stages: what it says of one is in the fingerprint, or is checked by a gate",
-    "evaluation.stages": "the same for evaluation",
+    "training.stage": "what a stage declares is in the fingerprint, or is checked by a gate",
+    "training.generated_sources": "the table of sources, each of which has a version of its own",
     "training.processes": "ends processes, and counts those that live",
     "training.lean": "leaves out imports that nobody uses",
     "training.secrets": "masks passwords in sentences for people",

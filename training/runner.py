@@ -37,7 +37,7 @@ from training.processes import SignsOfLife, die_with_parent
 from training.progress import Progress
 from training.records import RecipeError, write_record
 from training.secrets import masked_errors, masked_output
-from training.stages import Stage, modules_of
+from training.stage import Stage, modules_of
 from training.workers import each_result
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from training import artifact
 from training.made_by import own_code
 from training.progress import METRICS_FILE
 from training.recipe import Recipe
-from training.stages import modules_of
+from training.stage import modules_of
 
 
 def make_all(recipe: Recipe, root: Path, *, failing: dict[str, str] | None = None) -> Comparison:
@@ -47,7 +47,7 @@ def make_one(
     folder = artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)
     artifact.write_text(folder / "data.txt", content or cell.fingerprint)
     files = artifact.manifest(folder, ["data.txt", *more(folder)])
-    stage = CHAIN[cell.asset].how
+    stage = CHAIN[cell.asset].stage
     code = own_code(*modules_of(stage, cell.settings))
     record = {
         "asset": cell.asset,

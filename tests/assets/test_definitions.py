@@ -49,9 +49,10 @@ def test_every_asset_says_what_it_is_for_the_person_looking_at_the_graph(defs):
 
 
 def test_one_entry_of_the_chain_is_an_asset(tmp_path, monkeypatch):
-    link = replace(CHAIN["token_shards"], name="second_shards", description="The same again.", gates=("shards_decode",))
-    monkeypatch.setitem(CHAIN, link.name, link)
-    node = definitions(tmp_path, "local").resolve_asset_graph().get(dg.AssetKey(link.name))
+    stage = replace(CHAIN["token_shards"].stage, gates=("shards_decode",))
+    declared = replace(CHAIN["token_shards"], name="second_shards", description="The same again.", stage=stage)
+    monkeypatch.setitem(CHAIN, declared.name, declared)
+    node = definitions(tmp_path, "local").resolve_asset_graph().get(dg.AssetKey(declared.name))
     assert node.is_executable and node.description == "The same again.\n\nMade by training.data.tokens.tokenize."
     assert {key.to_user_string() for key in node.parent_keys} == {
         "decontaminated_documents",

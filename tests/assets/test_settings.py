@@ -21,7 +21,9 @@ from assets.status import compare
 from tests.assets.fabricate import make_all, make_one
 from training.recipe import recipe_as_data
 
-ASSETS = [name for name, link in CHAIN.items() if link.group in ("corpus", "tokens")]  # the others behave like them
+ASSETS = [
+    name for name, declared in CHAIN.items() if declared.group in ("corpus", "tokens")
+]  # the others behave like them
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ from assets.status import compare, last_made
 from tests.assets.fabricate import make_all, make_one
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.exams.settings import BenchmarkRecipe
+from training.generated_sources import SOURCES
 from training.job import DataError
 from training.pretrain.settings import PretrainRecipe
 from training.records import read_record, write_record
-from training.stages import SOURCES
 
 
 @pytest.fixture(scope="module")

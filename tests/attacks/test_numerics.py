@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.chain import CHAIN, Link
+from assets.chain import CHAIN
 from assets.recipe_folders import SHIPPED, load_recipe
 from assets.remade import class_lines
 from assets.stage import job_of
@@ -26,6 +26,7 @@ from training import artifact
 from training.job import Job, RunSettings, read_job, write_job
 from training.recipe import Recipe
 from training.runner import run_job
+from training.stage import Asset
 from training.stages import STAGES as TRAINING_STAGES
 
 STAGES = {**TRAINING_STAGES, **EVALUATION_STAGES}
@@ -75,7 +76,11 @@ def test_a_model_of_another_class_is_told_from_another_result(copy, recipe, monk
 
 
 ELSEWHERE = ("ladder_plan", "reference_plan", "long_context_plan")  # plans, of recipes with more than one model
-DATA = [name for name, link in CHAIN.items() if not link.how.by_a_model and name not in (*ELSEWHERE, "scaling_fit")]
+DATA = [
+    name
+    for name, declared in CHAIN.items()
+    if not declared.stage.by_a_model and name not in (*ELSEWHERE, "scaling_fit")
+]
 
 
 @pytest.mark.parametrize("asset", DATA)
@@ -90,21 +95,21 @@ def test_data_has_the_same_bytes_for_every_number_of_workers_and_threads(asset, 
             output = tmp_path / f"{job.fingerprint}-{number}"
             made = replace(job, output=str(output), run=run)
             if times(short=0, long=1):
-                in_processes(made, CHAIN[asset], in_array=number == 0 and CHAIN[asset].how.in_ranks)
+                in_processes(made, CHAIN[asset], in_array=number == 0 and CHAIN[asset].stage.in_ranks)
             else:
                 run_job(made, STAGES)
             assert artifact.find(output).digest == expected, f"{asset} [{job.partition}] with {run}"
 
 
-def other_runs(run: RunSettings, link: Link) -> list[RunSettings]:
+def other_runs(run: RunSettings, declared: Asset) -> list[RunSettings]:
     """Every other number of workers and threads, of a few; first one in the same process. What is not made in ranks is
     made by one process, whatever the number of workers."""
-    numbers = (1, 2, 3) if link.how.in_ranks else (run.workers,)
+    numbers = (1, 2, 3) if declared.stage.in_ranks else (run.workers,)
     several = [replace(run, workers=workers, threads=threads) for workers in numbers for threads in (1, 2)]
     return [one for one in several if (one.workers, one.threads) != (run.workers, run.threads)]
 
 
-def in_processes(job: Job, link: Link, *, in_array: bool) -> None:
+def in_processes(job: Job, declared: Asset, *, in_array: bool) -> None:
     """The job as a backend runs it: torchrun for several processes, and threads for every library."""
     path = Path(f"{job.output}.json")
     write_job(job, path)
@@ -113,14 +118,17 @@ def in_processes(job: Job, link: Link, *, in_array: bool) -> None:
     tasks = [["--ranks", "1/2"], ["--ranks", "0/2"], []] if in_array else [[]]
     for more in tasks:
         task = Task(
-            key="", argv=("-m", *link.argv, str(path), *more), size=Size(processes=job.run.processes), folder=""
+            key="",
+            argv=("-m", declared.stage.package, str(path), *more),
+            size=Size(processes=job.run.processes),
+            folder="",
         )
         subprocess.run(interpreter_argv(task, sys.executable), env=environment, check=True)
 
 
 def test_every_stage_that_no_model_makes_is_among_them():
-    tried = {CHAIN[asset].stage for asset in DATA}
-    assert {link.stage for link in CHAIN.values() if not link.how.by_a_model} - tried == {"scaling"}
+    tried = {CHAIN[asset].stage.name for asset in DATA}
+    assert {declared.stage.name for declared in CHAIN.values() if not declared.stage.by_a_model} - tried == {"scaling"}
 
 
 def test_an_audited_training_is_one_class_for_every_number_of_threads_and_processes(first, untouched, tmp_path, times):

@@ -59,7 +59,7 @@ def finish(job, work, ranks):
 MAIN = """
 import sys
 from training.runner import main
-from training.stages import Stage
+from training.stage import Stage
 
 if __name__ == "__main__":
     stages = [Stage(name=name, version="1", module=name, distributed=name == "together") for name in STAGES]

@@ -25,8 +25,9 @@ RECIPES = Path(__file__).parent.parent / "recipes"
 COMMAND = [sys.executable, "-c", "from assets.cli import main; main()", "run"]
 DATA_ASSETS = tuple(
     name
-    for name, link in CHAIN.items()
-    if link.how.module.startswith("training.data.") and link.scope in ("snapshot", "recipe")
+    for name, declared in CHAIN.items()
+    if declared.stage.module.startswith(("training.data.", "training.order."))
+    and declared.scope in ("snapshot", "recipe")
 )
 LONG_PRETRAINING = {"tokens": 4096 * 160, "min_loss_fall": 0.0}
 

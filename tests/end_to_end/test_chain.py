@@ -20,7 +20,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 def test_the_chain_ends_in_a_promoted_model(first):
     assert first.code == 0, first.errors
     assert first.answer["ok"] and first.answer["promoted"] and first.answer["refusals"] == []
-    assert set(first.answer["assets"]) == {name for name, link in CHAIN.items() if link.scope in ("snapshot", "recipe")}
+    assert set(first.answer["assets"]) == {
+        name for name, declared in CHAIN.items() if declared.scope in ("snapshot", "recipe")
+    }
 
 
 def test_every_record_of_every_stage_is_accounted_for(first):
@@ -51,7 +53,7 @@ def test_gates_of_the_chain_are_those_that_artifacts_have(first):
     for asset, cells in first.answer["assets"].items():
         for entry in cells.values():
             record = json.loads(Path(entry["uri"], "artifact.json").read_text("utf-8"))
-            assert {gate["name"] for gate in record["gates"]} <= set(CHAIN[asset].gates), asset
+            assert {gate["name"] for gate in record["gates"]} <= set(CHAIN[asset].stage.gates), asset
 
 
 def test_a_second_run_makes_nothing(first, root):

@@ -24,7 +24,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 # What is made of data alone, and so before the first model.
-DATA = [name for name, link in CHAIN.items() if link.package == "training" and not link.how.by_a_model]
+DATA = [
+    name for name, declared in CHAIN.items() if declared.stage.package == "training" and not declared.stage.by_a_model
+]
 SENSOR = {"key": "pedigree/automation", "value": "new_snapshots"}
 
 

@@ -19,7 +19,7 @@ from toy import limits
 from training.artifact import write_text
 from training.job import Outcome
 from training.runner import main
-from training.stages import Stage
+from training.stage import Stage
 
 def num_ranks(job):
     return 2

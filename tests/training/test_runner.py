@@ -18,7 +18,7 @@ from training.lease import Lease
 from training.leftovers import remove_state
 from training.progress import read_metrics
 from training.runner import main, run_job
-from training.stages import Stage
+from training.stage import Stage
 from training.workers import each_result
 
 STAGE_MODULE = """
@@ -56,7 +56,7 @@ def finish(job, work, ranks):
 MAIN = """
 import sys
 from training.runner import main
-from training.stages import Stage
+from training.stage import Stage
 sys.exit(main(sys.argv[1:], {"toy": Stage(name="toy", version="1", module="toy_stage")}))
 """
 

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from training.generated_sources import FIRST_VERSION, SOURCES, Source
 from training.records import RecipeError
-from training.stages import FIRST_VERSION, SOURCES, Source
 
 
 def source_of(uri: str) -> Source | None:

@@ -23,8 +23,8 @@ from training.pretrain.models import export
 from training.pretrain.models.decoder import DTYPES, Decoder
 from training.pretrain.needles import Needle, found_needles, haystack, haystack_sources, needles, scorer
 from training.pretrain.parallel import World, own_device
+from training.pretrain.pretrain import MODEL_FOLDER, PLANS, trained
 from training.pretrain.settings import PretrainRecipe
-from training.pretrain.stage import MODEL_FOLDER, PLANS, trained
 from training.records import RecipeError
 
 FILE = "long_context.json"

@@ -9,8 +9,8 @@ import pytest
 
 from training.data.generated import opened, source_of
 from training.data.sources import read_rows
+from training.generated_sources import SOURCES
 from training.records import RecipeError
-from training.stages import SOURCES
 
 CHECKOUT = Path(__file__).parents[3]
 PACKAGES = ("assets", "resources", "training", "evaluation", "benchmarks")
@@ -18,7 +18,7 @@ KITCHEN = "training.data.kitchen"
 # A recipe has a section of settings for each source; the registry names the module that writes the files.
 ALLOWED = {
     "training/recipe.py": {f"{KITCHEN}.settings"},
-    "training/stages.py": {f"{KITCHEN}.source"},
+    "training/generated_sources.py": {f"{KITCHEN}.source"},
 }
 
 

@@ -129,9 +129,9 @@ def test_a_row_without_a_prompt_is_named_before_a_model_is_loaded(base, tmp_path
 
 def test_only_recipes_that_ask_for_text_have_it():
     kitchen, asking = load_recipe("kitchen"), load_recipe("kitchen-synthetic")
-    link = CHAIN["synthetic_text"]
-    assert partitions_of(link, kitchen) == [] and partitions_of(link, asking) == ["kitchen-synthetic"]
-    read = {item.asset: input_partitions(item, link, asking, "") for item in link.inputs}
+    declared = CHAIN["synthetic_text"]
+    assert partitions_of(declared, kitchen) == [] and partitions_of(declared, asking) == ["kitchen-synthetic"]
+    read = {item.asset: input_partitions(item, asking, "") for item in declared.inputs}
     others = ("long_context_model", "sft_model", "aligned_model")
     assert read == {"base_model": ["kitchen-synthetic"]} | {asset: [] for asset in others}
 

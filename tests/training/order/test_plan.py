@@ -91,7 +91,7 @@ def test_a_source_is_read_on_where_the_mixture_changes(annealed):
 
 
 def test_the_trainer_takes_a_plan_whose_mixture_changes(annealed):
-    from training.pretrain.stage import open_inputs
+    from training.pretrain.pretrain import open_inputs
 
     plan, _, _ = open_inputs(annealed.job(), PRETRAIN)
     assert [phase.steps for phase in plan.phases] == [40, 280, 100]

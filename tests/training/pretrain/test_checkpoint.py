@@ -14,7 +14,8 @@ import torch
 from tests.training.pretrain import tiny
 from training.job import RefusedInput
 from training.order.ledger import Ledger
-from training.pretrain import checkpoint, stage
+from training.pretrain import checkpoint
+from training.pretrain import pretrain as stage
 from training.pretrain.checkpoint import Store, share_of
 from training.pretrain.loop import Trainer
 from training.pretrain.parallel import World

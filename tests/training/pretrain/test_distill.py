@@ -15,7 +15,8 @@ from tests.training.pretrain.tiny import MODEL, PRETRAIN, TinyChain, commit, mak
 from training.artifact import model_digest  # noqa: E402
 from training.job import DataError, RefusedInput  # noqa: E402
 from training.order.loss_mask import IGNORED  # noqa: E402
-from training.pretrain import distill, stage  # noqa: E402
+from training.pretrain import distill  # noqa: E402
+from training.pretrain import pretrain as stage  # noqa: E402
 from training.pretrain.degrees import Degrees  # noqa: E402
 from training.pretrain.distill import Caps, distillation_loss  # noqa: E402
 from training.pretrain.loss import next_token_loss  # noqa: E402

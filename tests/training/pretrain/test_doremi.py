@@ -18,7 +18,8 @@ from training.job import InputArtifact, RefusedInput
 from training.order import plan as plan_stage
 from training.order.batches import index, sample_ids
 from training.order.settings import MixtureRecipe
-from training.pretrain import doremi, stage
+from training.pretrain import doremi
+from training.pretrain import pretrain as stage
 from training.pretrain.doremi_settings import DoremiRecipe
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.settings import PretrainRecipe

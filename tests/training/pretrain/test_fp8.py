@@ -16,7 +16,8 @@ from benchmarks import parallel
 from benchmarks.parallel import MODELS, Combination
 from tests.training.pretrain import tiny
 from training.order.batch_settings import BatchPhase
-from training.pretrain import fp8, stage
+from training.pretrain import fp8
+from training.pretrain import pretrain as stage
 from training.pretrain.degrees import Degrees
 from training.pretrain.fp8 import balance, check_fp8, check_gpu, fp8_product
 from training.pretrain.loop import Trainer

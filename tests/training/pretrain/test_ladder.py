@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from tests.training.pretrain import tiny
-from training.pretrain import stage
+from training.pretrain import pretrain as stage
 from training.records import RecipeError
 
 

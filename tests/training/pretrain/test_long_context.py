@@ -14,7 +14,8 @@ torch = pytest.importorskip("torch")
 from assets.recipe_folders import load_recipe  # noqa: E402
 from tests.training.pretrain.tiny import EOS, MODEL, PRETRAIN, TinyChain, commit, job_of, work_in  # noqa: E402
 from training.job import DataError  # noqa: E402
-from training.pretrain import long_context, stage  # noqa: E402
+from training.pretrain import long_context  # noqa: E402
+from training.pretrain import pretrain as stage  # noqa: E402
 from training.pretrain.long_context_settings import LongContextRecipe  # noqa: E402
 from training.pretrain.models import export  # noqa: E402
 from training.pretrain.models.attention import one_document  # noqa: E402

@@ -13,7 +13,8 @@ import torch
 from assets.recipe_folders import load_recipe
 from tests.training.pretrain import tiny
 from training.order.loss_mask import IGNORED
-from training.pretrain import objectives, stage
+from training.pretrain import objectives
+from training.pretrain import pretrain as stage
 from training.pretrain.loop import Trainer
 from training.pretrain.loss import next_token_loss
 from training.pretrain.models.attention import DocumentMask, Visibility, document_mask

@@ -22,7 +22,8 @@ from benchmarks import parallel
 from benchmarks.parallel import ALONE, LIMIT, MODELS, Combination
 from tests.training.pretrain import tiny
 from training.job import write_job
-from training.pretrain import audit, checkpoint, stage
+from training.pretrain import audit, checkpoint
+from training.pretrain import pretrain as stage
 from training.pretrain.checkpoint import Store
 from training.pretrain.degrees import Degrees, check_degrees
 from training.pretrain.loop import Trainer

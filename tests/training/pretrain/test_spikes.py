@@ -18,7 +18,8 @@ from training.job import RefusedInput
 from training.order import batches
 from training.order.ledger import Entry, Ledger, read_ledger, write_ledger
 from training.order.sidecars import Sidecars
-from training.pretrain import checkpoint, stage
+from training.pretrain import checkpoint
+from training.pretrain import pretrain as stage
 from training.pretrain.bundle import BATCH_FILE, BUNDLE_FILE
 from training.pretrain.loop import Diverged, Trainer, Watch, train
 from training.pretrain.parallel import World

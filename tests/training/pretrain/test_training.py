@@ -26,7 +26,8 @@ from resources.profile import Size
 from tests.training.pretrain import tiny
 from training.job import RefusedInput, write_job
 from training.order.batches import held_out_bytes
-from training.pretrain import checkpoint, stage
+from training.pretrain import checkpoint
+from training.pretrain import pretrain as stage
 from training.pretrain.loop import Diverged, Trainer, Watch, _utilization, train
 from training.pretrain.models import export
 from training.pretrain.models.shape import ExpertLayers

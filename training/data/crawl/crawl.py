@@ -30,9 +30,9 @@ from training.data.crawl.settings import SnapshotRecipe
 from training.data.crawl.warc import Damage, Record, read_warc
 from training.data.documents import open_documents, read_lines, write_lines
 from training.data.sources import checksum_of, expand, is_http, is_remote, open_uri, size_of
+from training.generated_sources import SOURCES
 from training.job import Counts, DataError, Job, Outcome, Work
 from training.records import RecipeError
-from training.stages import SOURCES
 
 SUFFIXES = {
     "warc": (

@@ -13,7 +13,7 @@ from torch.nn.attention import flex_attention as flex
 from tests.training.pretrain import tiny
 from tests.training.pretrain.models.test_decoder import SMALL, decoder
 from tests.training.pretrain.test_training import run_steps, trainer_of
-from training.pretrain import stage
+from training.pretrain import pretrain as stage
 from training.pretrain.models import attention
 from training.pretrain.models.attention import attend, attention_kind, document_mask, one_document
 

@@ -1,0 +1,45 @@
+"""What a partition of an asset asks for: the part of its settings that its fingerprint covers. No Dagster in here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from training.records import differing_from_defaults
+from training.stage import Stage
+
+
+def asked_settings(stage: Stage, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of `settings` that the fingerprint covers: what differs from the defaults, less locations and context.
+
+    A file of this machine is its checksum, wherever it stands.
+    """
+    asked = {name: differing_from_defaults(section) for name, section in settings.items() if name not in stage.context}
+    for place in stage.locations:
+        _remove(asked, place)
+    files = settings.get("data", {})
+    return replaced(asked, {uri: f"sha256:{files[uri]}" for uri in files if _is_local(uri)})
+
+
+def _remove(value: Any, place: tuple[str, ...]) -> None:
+    """Take a field out of nested plain data, and out of every element where there is a list on the way."""
+    if isinstance(value, list):
+        for item in value:
+            _remove(item, place)
+    elif isinstance(value, dict) and len(place) == 1:
+        value.pop(place[0], None)
+    elif isinstance(value, dict) and place[0] in value:
+        _remove(value[place[0]], place[1:])
+
+
+def _is_local(uri: str) -> bool:
+    return "://" not in uri or uri.startswith("file://")
+
+
+def replaced(value: Any, names: Mapping[str, str]) -> Any:
+    """Plain data with other names for some of its texts, also where they are keys."""
+    if isinstance(value, dict):
+        return {names.get(key, key): replaced(item, names) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [replaced(item, names) for item in value]
+    return names.get(value, value) if isinstance(value, str) else value

@@ -1,0 +1,60 @@
+"""Stages `benchmarks`, which indexes exam items, and `decontaminate`, which looks for them in documents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from training.data.exams.decontaminate_settings import DecontaminateRecipe
+from training.sections import sections, with_data
+from training.stage import Asset, Input, Stage
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
+
+BENCHMARKS = Stage(
+    name="benchmarks",
+    version="2",
+    module="training.data.exams.benchmarks",
+    libraries=("xxhash",),
+    kinds=("numpy", "parquet"),
+)
+DECONTAMINATE = Stage(
+    name="decontaminate",
+    version="2",
+    module="training.data.exams.decontaminate",
+    libraries=("xxhash",),
+    kinds=("numpy", "parquet"),
+    gates=("counts_balance",),
+    in_ranks=True,
+    reads=("deduplicated_documents",),
+)
+
+
+def _benchmarks(recipe: Recipe, part: str) -> dict[str, Any]:
+    """Only the benchmarks: what is done with documents that hold their items is a setting of a later stage."""
+    del part
+    return with_data(recipe, {"decontaminate": DecontaminateRecipe(benchmarks=recipe.decontaminate.benchmarks)})
+
+
+ASSETS = (
+    Asset(
+        name="benchmark_index",
+        stage=BENCHMARKS,
+        description="An index of the n-grams of every benchmark item that must not be trained on.",
+        group="corpus",
+        scope="recipe",
+        settings=_benchmarks,
+    ),
+    Asset(
+        name="decontaminated_documents",
+        stage=DECONTAMINATE,
+        description=(
+            "Documents that contain no benchmark item. Documents that contain one are removed or flagged, with the "
+            "item and the span."
+        ),
+        group="corpus",
+        scope="snapshot",
+        settings=sections("decontaminate"),
+        inputs=(Input(asset="deduplicated_documents"), Input(asset="benchmark_index")),
+    ),
+)

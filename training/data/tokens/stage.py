@@ -1,0 +1,50 @@
+"""Stages `tokenizer`, which trains a vocabulary, and `tokenize`, which makes shards of token ids."""
+
+from __future__ import annotations
+
+from training.sections import sections
+from training.stage import Asset, Input, Stage
+
+TOKENIZER = Stage(
+    name="tokenizer",
+    version="1",
+    module="training.data.tokens.tokenizer",
+    libraries=("tokenizers",),
+    kinds=("tokenizers", "huggingface"),
+    gates=("counts_balance", "all_bytes", "round_trip", "fertility"),
+    reads=("decontaminated_documents",),
+)
+TOKENIZE = Stage(
+    name="tokenize",
+    version="1",
+    module="training.data.tokens.tokenize",
+    libraries=("tokenizers",),
+    kinds=("tokenizers", "numpy"),
+    gates=("counts_balance", "shards_decode"),
+    in_ranks=True,
+    reads=("decontaminated_documents",),
+)
+
+ASSETS = (
+    Asset(
+        name="tokenizer",
+        stage=TOKENIZER,
+        description="The byte-level vocabulary with its special tokens, and its fertility (bytes per token).",
+        group="tokens",
+        scope="recipe",
+        settings=sections("tokenizer"),
+        inputs=(Input(asset="decontaminated_documents", which="tokenizer"),),
+    ),
+    Asset(
+        name="token_shards",
+        stage=TOKENIZE,
+        description=(
+            "Memory-mapped files of the token ids of one snapshot. A table beside each leads from every token to its "
+            "document."
+        ),
+        group="tokens",
+        scope="snapshot",
+        settings=sections("shards"),
+        inputs=(Input(asset="decontaminated_documents"), Input(asset="tokenizer")),
+    ),
+)

@@ -1,0 +1,47 @@
+"""Stage `synthesize`: text written by a model of the recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from training.sections import sections
+from training.stage import Asset, Input, Stage
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
+
+SYNTHESIZE = Stage(
+    name="synthesize",
+    version="1",
+    module="training.generate.synthesize",
+    libraries=("tokenizers", "torch", "transformers"),
+    kinds=("json",),
+    gates=("counts_balance",),
+    in_ranks=True,
+    by_a_model=True,
+)
+
+
+def _is_written_by(asset: str) -> Callable[[Recipe], bool]:
+    """Whether a recipe's synthetic text is written by `asset`."""
+    return lambda recipe: recipe.synthesis.generator == asset
+
+
+ASSETS = (
+    Asset(
+        name="synthetic_text",
+        stage=SYNTHESIZE,
+        description=(
+            "Text written by a model of the recipe. Every row has its generator, prompt, seed and sampling settings; "
+            "another recipe can use it as a source."
+        ),
+        group="models",
+        scope="synthesis",
+        settings=sections("synthesis"),
+        inputs=tuple(
+            Input(asset=asset, when=_is_written_by(asset))
+            for asset in ("base_model", "long_context_model", "sft_model", "aligned_model")
+        ),
+    ),
+)

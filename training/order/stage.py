@@ -1,0 +1,88 @@
+"""Stage `plan`: the order of the data, of the base model and of those that are made like it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from training.stage import Asset, Input, Stage
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
+
+PLAN = Stage(
+    name="plan",
+    version="1",
+    module="training.order.plan",
+    libraries=("numpy",),
+    kinds=("numpy",),
+    gates=("counts_balance", "shares"),
+    reads=("token_shards",),
+)
+
+
+def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
+    del part
+    return {"mixture": recipe.mixture, "pretrain": recipe.pretrain.batches}
+
+
+def _of_rung(recipe: Recipe, rung: str) -> dict[str, Any]:
+    return _settings(recipe.on_rung(rung), "")
+
+
+def _of_reference(recipe: Recipe, part: str) -> dict[str, Any]:
+    return _settings(recipe.as_reference(), part)
+
+
+def _of_long_context(recipe: Recipe, part: str) -> dict[str, Any]:
+    return _settings(recipe.in_long_context(), part)
+
+
+def _is_in_one_phase(recipe: Recipe) -> bool:
+    return not recipe.mixture.phases
+
+
+_TOKENS = (Input(asset="token_shards", which="every"), Input(asset="tokenizer"))
+
+ASSETS = (
+    Asset(
+        name="training_plan",
+        stage=PLAN,
+        description=(
+            "The data order: mixture, epochs and held-out documents. It fixes which tokens each training step sees."
+        ),
+        group="tokens",
+        scope="recipe",
+        settings=_settings,
+        inputs=(*_TOKENS, Input(asset="mixture_weights")),
+    ),
+    Asset(
+        name="reference_plan",
+        stage=PLAN,
+        description=(
+            "The data order of DoReMi's reference model, a small model trained on the mixture that the recipe begins "
+            "with."
+        ),
+        group="mixture",
+        scope="doremi",
+        settings=_of_reference,
+        inputs=_TOKENS,
+    ),
+    Asset(
+        name="long_context_plan",
+        stage=PLAN,
+        description="The data order of the long-context stage.",
+        group="long_context",
+        scope="long_context",
+        settings=_of_long_context,
+        inputs=(*_TOKENS, Input(asset="mixture_weights", when=_is_in_one_phase)),
+    ),
+    Asset(
+        name="ladder_plan",
+        stage=PLAN,
+        description="The data order of one small model of the recipe's scaling ladder.",
+        group="ladder",
+        scope="rung",
+        settings=_of_rung,
+        inputs=(*_TOKENS, Input(asset="mixture_weights")),
+    ),
+)

@@ -1,0 +1,30 @@
+"""Stage `align`: the SFT model moved towards answers that people prefer."""
+
+from __future__ import annotations
+
+from training.posttrain.align.method import start_gates
+from training.sections import sections
+from training.stage import Asset, Input, Stage
+
+ALIGN = Stage(
+    name="align",
+    version="2",
+    module="training.posttrain.align.align",
+    libraries=("torch", "transformers", "trl", "peft"),
+    kinds=("trl", "safetensors"),
+    gates=("counts_balance", "loss_finite", *start_gates(), "merged_equals_adapter"),
+    distributed=True,
+    by_a_model=True,
+)
+
+ASSETS = (
+    Asset(
+        name="aligned_model",
+        stage=ALIGN,
+        description="The SFT model aligned by the preference method that the recipe names.",
+        group="models",
+        scope="recipe",
+        settings=sections("align"),
+        inputs=(Input(asset="sft_model"), Input(asset="preference_data"), Input(asset="reward_model")),
+    ),
+)

@@ -1,0 +1,37 @@
+"""Stage `instructions`: conversations for fine-tuning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from training.sections import with_data
+from training.stage import Asset, Stage
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
+
+INSTRUCTIONS = Stage(
+    name="instructions",
+    version="1",
+    module="training.posttrain.instructions.instructions",
+    kinds=("json",),
+    gates=("counts_balance",),
+)
+
+
+def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
+    """Only the sources: how the model is tuned on them is a setting of the next stage."""
+    del part
+    return with_data(recipe, {"sft": {"data": recipe.sft.data}})
+
+
+ASSETS = (
+    Asset(
+        name="instruction_data",
+        stage=INSTRUCTIONS,
+        description="Conversations for supervised fine-tuning, each with its source and generator.",
+        group="models",
+        scope="recipe",
+        settings=_settings,
+    ),
+)

@@ -1,0 +1,30 @@
+"""Stage `reward`: a reward model."""
+
+from __future__ import annotations
+
+from training.sections import sections
+from training.stage import Asset, Input, Stage
+
+REWARD = Stage(
+    name="reward",
+    version="1",
+    module="training.posttrain.reward.reward",
+    libraries=("torch", "transformers", "trl", "peft"),
+    kinds=("trl", "safetensors"),
+    gates=("counts_balance", "loss_finite", "held_out_pair_accuracy"),
+    distributed=True,
+    reads=("preference_data",),
+    by_a_model=True,
+)
+
+ASSETS = (
+    Asset(
+        name="reward_model",
+        stage=REWARD,
+        description="A reward model (Bradley-Terry) trained on the preferences, with its accuracy on held-out pairs.",
+        group="models",
+        scope="recipe",
+        settings=sections("reward"),
+        inputs=(Input(asset="sft_model"), Input(asset="preference_data")),
+    ),
+)

@@ -1,0 +1,45 @@
+"""Stage `sft`: supervised fine-tuning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from training.sections import sections
+from training.stage import Asset, Input, Stage
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
+
+SFT = Stage(
+    name="sft",
+    version="1",
+    module="training.posttrain.sft.sft",
+    libraries=("torch", "transformers", "trl", "peft"),
+    kinds=("trl", "safetensors"),
+    gates=("counts_balance", "template", "loss_finite_and_falling", "merged_equals_adapter"),
+    distributed=True,
+    reads=("instruction_data",),
+    by_a_model=True,
+)
+
+
+def _stays_short(recipe: Recipe) -> bool:
+    """Whether the base model is what post-training begins with."""
+    return not recipe.long_context.tokens
+
+
+ASSETS = (
+    Asset(
+        name="sft_model",
+        stage=SFT,
+        description="The base model fine-tuned on conversations; only the assistant's tokens count in the loss.",
+        group="models",
+        scope="recipe",
+        settings=sections("sft"),
+        inputs=(
+            Input(asset="base_model", when=_stays_short),
+            Input(asset="long_context_model"),
+            Input(asset="instruction_data"),
+        ),
+    ),
+)

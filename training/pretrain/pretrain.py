@@ -1,0 +1,415 @@
+"""The stage `base_model`: plan, shards and tokenizer in; a trained, exported and checked model out."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from training import numerics
+from training.artifact import write_text
+from training.job import Gate, Job, Outcome, RefusedInput, RunSettings, Work
+from training.order.batches import (
+    Plan,
+    Shards,
+    held_out_bytes,
+    held_out_samples,
+    index,
+    open_shards,
+    read_plan,
+    shapes,
+)
+from training.order.ledger import LEDGER_FILE, Ledger, write_ledger
+from training.order.sidecars import Sidecars
+from training.pretrain.checkpoint import Store, checkpoints
+from training.pretrain.degrees import Degrees, check_degrees
+from training.pretrain.distill import read_teacher, teacher_folder
+from training.pretrain.fp8 import check_fp8, check_gpu
+from training.pretrain.loop import HELD_OUT_BITS, Trainer, Watch, continued, keep_freed_memory, train
+from training.pretrain.memory import check_memory, needed_to_train
+from training.pretrain.models import export
+from training.pretrain.models.decoder import Decoder, initialise
+from training.pretrain.models.shape import ModelConfig, ModelRecipe
+from training.pretrain.objectives import Objective
+from training.pretrain.parallel import World, joined_world
+from training.pretrain.settings import PretrainRecipe
+from training.pretrain.usage import memory_of
+from training.pretrain.watchdog import watched
+from training.records import RecipeError
+
+log = logging.getLogger(__name__)
+
+MODEL_FOLDER = "model"
+PLANS = ("training_plan", "ladder_plan", "reference_plan", "long_context_plan")  # a job has one of them
+CHECKPOINTS_FOLDER = "checkpoints"
+BUNDLE_FOLDER = "stopped"
+SKIPPED_FILE = "skipped_documents.jsonl"
+PROMPT_TOKENS = 16
+SAMPLE_TOKENS = 48
+
+
+def run(job: Job, work: Work) -> Outcome:
+    """Train a base model; see `trained`."""
+    return trained(job, work)
+
+
+def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
+    """Train, export and check. Every process of a distributed job comes here; only the first one writes.
+
+    `start` is the folder of a model to go on from; None: begin with the recipe's seed.
+    """
+    recipe = job.settings_as(PretrainRecipe, "pretrain")
+    plan, shards, sidecars = open_inputs(job, recipe)
+    set_up_torch(job)
+    numerics.note(job, work, any_processes=job.run.audit)
+    check_devices(job.run)
+    degrees = Degrees.of(job.run)
+    with joined_world(degrees, hang_seconds=job.run.hang_seconds) as world:
+        shape = model_shape(job.settings_as(ModelRecipe, "model"), _tokenizer_folder(job))
+        if not own_layout(shape, recipe):
+            export.require_transformers()
+        check_degrees(
+            degrees,
+            shape,
+            phases=plan.phases,
+            optimizer=recipe.optimizer,
+            processes=world.size,
+            audited_tokens=job.run.micro_batch_tokens if job.run.audit else None,
+        )
+        if recipe.precision == "fp8":
+            require_fp8(shape, plan, job.run, world)
+        taught_by = teacher_folder(job, recipe, _tokenizer_folder(job), world)
+        check_room(shape, recipe, plan, job, world, export.read_shape(taught_by) if taught_by else None)
+        store = Store(work.scratch / CHECKPOINTS_FOLDER, world)
+        store.tidy()
+        model = build_model(shape, recipe, start, is_read=bool(checkpoints(store.folder)))
+        trainer = Trainer(
+            model,
+            recipe,
+            plan,
+            shards,
+            world,
+            micro_batch_tokens=job.run.micro_batch_tokens,
+            objective=make_objective(recipe, plan, _tokenizer_folder(job)),
+            is_audited=job.run.audit,
+        )
+        trainer.teacher = read_teacher(taught_by, recipe, world) if taught_by else None
+        model.set_recompute(job.run.recompute)
+        compile_model(trainer, job.run.compile)
+        broken = trainer.resume(store)
+        for line in broken:
+            work.progress.message(f"a checkpoint is damaged: {line}", level="WARNING")
+        resumed_at = trainer.position.step
+        sample = _sampler(_tokenizer_folder(job), trainer) if world.is_first else None
+        if world.is_first and sample is None:
+            work.progress.message(
+                "no text samples: the objective continues no text, the package tokenizers is not installed, or nothing"
+                " is held out"
+            )
+        watch = Watch(
+            progress=work.progress,
+            checkpoint_seconds=job.run.checkpoint_seconds,
+            bundle=work.path / BUNDLE_FOLDER,
+            describe=sidecars.describe,
+            sample=sample,
+            sample_steps=job.run.sample_steps,
+            evaluation_steps=job.run.evaluation_steps,
+        )
+        with watched(rank=world.rank, size=world.size, seconds=job.run.hang_seconds) as trainer.alive:
+            train(trainer, watch)
+            trainer.use_average()
+            held_out, whole = trainer.held_out(), trainer.whole_model()
+        if whole is None:
+            return Outcome(files=())
+        notes = _notes(trainer, broken, resumed_at)
+        return _finish(job, work, trainer, whole, held_out, notes, sidecars)
+
+
+def compile_model(trainer: Trainer, what: bool | str) -> None:
+    """Let torch compile the whole model, or each of its blocks as it comes; the first passes take longer."""
+    if what == "blocks":
+        for block in trainer.model.blocks:
+            block.compile()
+    elif what and trainer.world.is_split:
+        raise RecipeError("compile=true: a model that is spread over processes is no one graph; blocks is right")
+    elif what:
+        trainer.hidden = torch.compile(trainer.model)
+
+
+def model_shape(recipe: ModelRecipe, tokenizer: Path) -> ModelConfig:
+    """The recipe's shape over the tokenizer's vocabulary."""
+    return recipe.shape(vocab_size=max(export.token_ids(tokenizer).values()) + 1)
+
+
+def own_layout(shape: ModelConfig, recipe: PretrainRecipe) -> tuple[str, ...]:
+    """Why a model is kept in the package's own layout; empty where one of transformers' classes is the model."""
+    return (*shape.inexpressible(), *recipe.objective.inexpressible())
+
+
+def build_model(
+    shape: ModelConfig, pretrain: PretrainRecipe, start: Path | None = None, *, is_read: bool = False
+) -> Decoder:
+    """A model with the weights in `start`, else freshly initialised: on the CPU from the seed, so the same on every
+    process and device. With numbers that mean nothing where all of them `is_read` from a checkpoint afterwards.
+
+    The seed's generator is the model's own, so torch's random state is the same either way.
+    """
+    model = Decoder(shape)
+    if is_read:
+        return model
+    if start is not None:
+        model.load_state_dict(export.read_model(start).state_dict())
+        return model
+    initialise(model, zero_outputs=pretrain.zero_init_outputs, generator=torch.Generator().manual_seed(pretrain.seed))
+    return model
+
+
+def make_objective(recipe: PretrainRecipe, plan: Plan, tokenizer: Path) -> Objective:
+    """The recipe's objective over the tokenizer's tokens."""
+    ids = export.token_ids(tokenizer)
+    return Objective(
+        recipe.objective,
+        seed=recipe.seed,
+        token_ids=ids,
+        eos_id=plan.record.eos_id,
+        vocab_size=max(ids.values()) + 1,
+    )
+
+
+def open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards, Sidecars]:
+    """Plan, shards and sidecars, checked against each other, the tokenizer and the recipe."""
+    item, tokenizer = job.input_of(*PLANS), job.input_of("tokenizer").digest
+    plan = read_plan(Path(item.path), digest=item.digest)
+    record = plan.record
+    if record.tokenizer_digest != tokenizer:
+        raise RefusedInput(
+            f"training_plan was made with tokenizer {record.tokenizer_digest[:12]}, the job gives {tokenizer[:12]};"
+            " materialize token_shards and training_plan again"
+        )
+    asked, planned = (
+        (one.seed, one.packing, *shapes(phases)) for one, phases in ((recipe, recipe.phases), (record, plan.phases))
+    )
+    if asked != planned:
+        raise RecipeError(
+            f"pretrain: seed, packing and (sequence_length, global_batch_tokens, steps) are {asked}, the plan was made"
+            f" for {planned}; materialize training_plan again"
+        )
+    # Every process maps the same files; one reading of every byte a node is enough.
+    is_first_here = os.environ.get("LOCAL_RANK", "0") == "0"
+    inputs = {one.fingerprint: one for one in job.inputs_of("token_shards")}
+    shards = open_shards(plan, inputs, verify=is_first_here)
+    return plan, shards, Sidecars(plan, inputs)
+
+
+def set_up_torch(job: Job) -> None:
+    """Memory and threads as the job says."""
+    keep_freed_memory()
+    numerics.use_threads(job.run)
+
+
+def check_devices(run: RunSettings) -> None:
+    """RecipeError when this node has fewer GPUs than the profile says: on the CPU it would only seem to work."""
+    found = torch.cuda.device_count()
+    if found >= run.gpus_per_node:
+        return
+    is_blind = torch.version.cuda is None and torch.version.hip is None
+    here = f" (torch {torch.__version__}, built for CPUs alone, sees none of any node's)" if is_blind else ""
+    raise RecipeError(
+        f"the profile says gpus_per_node={run.gpus_per_node}, this node has {found}{here}; choose another profile"
+        " (gpus_per_node: 0 trains on the CPU) or ask the scheduler for a node that has them"
+    )
+
+
+def require_fp8(config: ModelConfig, plan: Plan, run: RunSettings, world: World) -> None:
+    """RecipeError when this process's device has no products in fp8, or they gain nothing on it."""
+    check_gpu(world.device)
+    check_fp8(
+        config,
+        phases=plan.phases,
+        degrees=world.degrees,
+        processes=world.size,
+        micro_batch_tokens=run.micro_batch_tokens,
+        compiled=bool(run.compile),
+        gpus_per_node=torch.cuda.device_count(),
+        device=torch.cuda.get_device_name(world.device),
+    )
+
+
+def check_room(
+    config: ModelConfig, recipe: PretrainRecipe, plan: Plan, job: Job, world: World, teacher: ModelConfig | None
+) -> None:
+    """RecipeError, with the sum, when the processes of a node certainly need more memory than it has."""
+    needed = needed_to_train(
+        config,
+        recipe,
+        plan.phases,
+        job.run,
+        processes=world.size,
+        probabilities=world.device.type == "cpu",
+        teacher=teacher,
+    )
+    total, where = memory_of(world.device)
+    together = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world.device.type == "cpu" else 1
+    check_memory("pretrain", needed, together=together, total=total, where=where)
+
+
+def _tokenizer_folder(job: Job) -> Path:
+    return Path(job.input_of("tokenizer").path)
+
+
+def _sampler(tokenizer: Path, trainer: Trainer) -> Callable[[Decoder], str] | None:
+    """A function that continues the beginning of a held-out document, taking the likeliest token each time.
+
+    None when the model does not learn to, the package tokenizers is not there, or nothing is held out.
+    """
+    plan, shards = trainer.plan, trainer.shards
+    if not trainer.recipe.objective.continues_text:
+        return None
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        return None
+    samples = [sample for number in range(len(plan.record.sources)) for sample in held_out_samples(plan, number)[:1]]
+    if not samples:
+        return None
+    encoding = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
+    tokens, _, _ = shards.rows(samples[:1], length=plan.record.sequence_length)
+    prompt = tokens[0, : min(PROMPT_TOKENS, samples[0][0].length - 1)].tolist()
+
+    def sample(model: Decoder) -> str:
+        text = continued(model, prompt, new_tokens=SAMPLE_TOKENS, eos_id=plan.record.eos_id, dtype=trainer.dtype)
+        return f"{encoding.decode(prompt)} ⟶ {encoding.decode(text[len(prompt) :])}"
+
+    return sample
+
+
+def _notes(trainer: Trainer, broken: tuple[str, ...], resumed_at: int) -> dict[str, Any]:
+    """Everything that did not go the plain way, and the number formats that were used."""
+    notes: dict[str, Any] = {
+        "dtypes": trainer.formats(),
+        "device": trainer.world.device.type,
+        "attention": trainer.attention,
+        "processes": trainer.world.size,
+        "threads": torch.get_num_threads(),
+        "passes_per_step": len(trainer.passes[-1]),
+        "torch": torch.__version__,
+    }
+    if trainer.recipe.precision == "fp8":
+        notes["fp8"] = "layers float8_e4m3fn, gradients float8_e5m2, a scale a tensor; head bfloat16"
+        notes["torchao"] = version("torchao")
+    if trainer.world.is_split:
+        notes["mesh"] = trainer.world.degrees.sizes(trainer.world.size)
+    if trainer.teacher is not None:
+        notes["teacher_parameters"] = trainer.teacher.model.config.parameter_count
+    if resumed_at:
+        notes["resumed_at_step"] = resumed_at
+    if broken:
+        notes["broken_checkpoints"] = list(broken)
+    if trainer.ledger.entries:
+        notes["skipped_steps"] = trainer.ledger.steps
+    if trainer.position.rerun_steps:
+        notes["rerun_steps"] = trainer.position.rerun_steps
+    return notes
+
+
+def _finish(
+    job: Job,
+    work: Work,
+    trainer: Trainer,
+    model: Decoder,
+    held_out: dict[str, float],
+    notes: dict[str, Any],
+    sidecars: Sidecars,
+) -> Outcome:
+    """Export, judge and sum up."""
+    position, record, ledger = trainer.position, trainer.plan.record, trainer.ledger
+    folder = work.path / MODEL_FOLDER
+    reasons = own_layout(trainer.model.config, trainer.recipe)
+    if reasons:
+        notes["own_layout"] = list(reasons)
+    names = export.write_model(
+        model, folder, tokenizer=_tokenizer_folder(job), eos_id=record.eos_id, own_layout=bool(reasons)
+    )
+    rows = trainer.shards.rows(index(trainer.plan, 0)[:2], length=trainer.plan.phase_at(0).sequence_length)
+    comparison = export.compare(model, folder, torch.from_numpy(rows[0]).to(trainer.world.device))
+    start = position.first_loss if position.first_loss is not None else math.nan
+    end = sum(position.last_losses) / max(1, len(position.last_losses)) if position.last_losses else math.nan
+    trained = trainer.plan.tokens_before(position.step) - sum(
+        trainer.plan.phase_at(step).global_batch_tokens for step in ledger.steps
+    )
+    metrics = {
+        "parameters": trainer.model.config.parameter_count,
+        "steps": position.step,
+        "tokens": trained,
+        "loss_start": start,
+        "loss_end": end,
+        "tokens_per_second": trained / max(position.seconds, 1e-9),
+        "training_seconds": position.seconds,
+        "skipped_steps": len(ledger.steps),
+        "rollbacks": ledger.rollbacks,
+        **held_out,
+    }
+    if any(name.startswith(HELD_OUT_BITS) for name in held_out):
+        metrics[HELD_OUT_BITS] = _overall_bits_per_byte(trainer.plan, held_out)
+    work.progress.log(
+        step=position.step, **{name: value for name, value in metrics.items() if name.startswith("held_out")}
+    )
+    return Outcome(
+        files=(*(f"{MODEL_FOLDER}/{name}" for name in names), *_write_ledger(work, ledger, sidecars)),
+        metrics=metrics,
+        gates=(_loss_gate(start, end, trainer.recipe.min_loss_fall, ledger), _export_gate(comparison)),
+        notes=notes,
+    )
+
+
+def _write_ledger(work: Work, ledger: Ledger, sidecars: Sidecars) -> tuple[str, ...]:
+    """The ledger and the documents of the steps in it; no files when the run passed over nothing."""
+    if not ledger.entries:
+        return ()
+    write_ledger(work.path, ledger)
+    rows = (json.dumps(row, sort_keys=True, ensure_ascii=False, default=str) for row in sidecars.skipped(ledger))
+    write_text(work.path / SKIPPED_FILE, "".join(f"{row}\n" for row in rows))
+    return LEDGER_FILE, SKIPPED_FILE
+
+
+def _overall_bits_per_byte(plan: Plan, held_out: dict[str, float]) -> float:
+    """Over all held-out bytes together."""
+    sizes = {
+        f"{HELD_OUT_BITS}_{source.name}": held_out_bytes(plan, number)
+        for number, source in enumerate(plan.record.sources)
+    }
+    bits = {name: value for name, value in held_out.items() if name in sizes}
+    return sum(value * sizes[name] for name, value in bits.items()) / sum(sizes[name] for name in bits)
+
+
+def _loss_gate(start: float, end: float, min_fall: float, ledger: Ledger) -> Gate:
+    """The loss is a number and fell by at least `min_fall` nats, from the first step to the mean of the last ones.
+
+    Its evidence says how many steps that took out of the run.
+    """
+    is_finite = math.isfinite(start) and math.isfinite(end)
+    evidence = {
+        "loss_start": start if is_finite else None,
+        "loss_end": end if is_finite else None,
+        "min_loss_fall": min_fall,
+        "skipped_steps": len(ledger.steps),
+        "rollbacks": ledger.rollbacks,
+    }
+    return Gate(name="loss_finite_and_falling", passed=is_finite and start - end >= min_fall, evidence=evidence)
+
+
+def _export_gate(comparison: export.Comparison) -> Gate:
+    evidence = {
+        "largest_difference": comparison.largest_difference,
+        "tolerance": export.TOLERANCE,
+        "differing_argmax": comparison.differing_argmax,
+        "positions": comparison.positions,
+    }
+    return Gate(name="export_equals_trainer", passed=comparison.is_equal, evidence=evidence)
