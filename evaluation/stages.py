@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from training.automation_settings import AutomationRecipe
+from training.data.sections import sections, with_data
 from training.evaluation_settings import EvaluationRecipe
 from training.ladder_settings import LadderRecipe
-from training.sections import sections, with_data
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:

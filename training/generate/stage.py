@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from training.sections import sections
+from training.data.sections import sections
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training.artifact import model_digest
+from training.data.sections import sections
 from training.pretrain.long_context_settings import LongContextRecipe
-from training.sections import sections
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from training.data.sections import generated
 from training.generated_sources import SOURCES
-from training.sections import generated
 from training.stage import Asset, Stage
 
 if TYPE_CHECKING:

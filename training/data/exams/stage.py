@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from training.data.exams.decontaminate_settings import DecontaminateRecipe
-from training.sections import sections, with_data
+from training.data.sections import sections, with_data
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from datatrove.utils.text import TERMINAL_PUNCTUATION
 
-from training.data.filter.repetition import DUPLICATE_SIZES, TOP_SIZES
+from training.data.words.repetition import DUPLICATE_SIZES, TOP_SIZES
 from training.data.words.table import Words
 
 _CITATION = re.compile(r"\[\d*]|\[edit]|\[citation needed]")

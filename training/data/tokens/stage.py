@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training.sections import sections
+from training.data.sections import sections
 from training.stage import Asset, Input, Stage
 
 TOKENIZER = Stage(

@@ -17,10 +17,10 @@ from functools import cached_property
 import numpy as np
 from datatrove.utils.text import PUNCTUATION_SET
 
-from training.data.filter.repetition import repeated_native, repeated_words
 from training.data.words import segment
 from training.data.words.chunks import ChunkIndex, code_points, extended, is_space
 from training.data.words.native import native
+from training.data.words.repetition import repeated_native, repeated_words
 from training.data.words.segment import Rules
 
 MAX_CHUNKS = 500_000  # about 220 MB, measured over made chunks of 10 characters
@@ -66,7 +66,7 @@ class Words:
 
     @cached_property
     def repeated(self) -> list[int]:
-        """`training.data.filter.repetition.repeated` of the words."""
+        """`training.data.words.repetition.repeated` of the words."""
         if self._chunks is None:
             return repeated_words(self._plain)
         return self._table.repeated(self._chunks, self._codes)

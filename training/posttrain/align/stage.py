@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from training.data.sections import sections
 from training.posttrain.align.method import start_gates
-from training.sections import sections
 from training.stage import Asset, Input, Stage
 
 ALIGN = Stage(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from training.sections import with_data
+from training.data.sections import with_data
 from training.stage import Asset, Stage
 
 if TYPE_CHECKING:

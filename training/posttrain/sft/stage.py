@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from training.sections import sections
+from training.data.sections import sections
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:

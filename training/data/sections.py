@@ -1,10 +1,11 @@
-"""What assets read of a recipe: its sections, with what the files that they name hold. Standard library only."""
+"""What assets read of a recipe: its sections, with what the files that they name hold."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from training.data.generated import is_generated, source_of, versions
 from training.records import uris_in
 from training.stage import Settings
 
@@ -26,8 +27,7 @@ def sections(*names: str) -> Settings:
 def with_data(recipe: Recipe, asked: dict[str, Any]) -> dict[str, Any]:
     """`asked` with the sections of the generated sources whose URIs occur in it, and `data` (URI: sha256) when files
     are named."""
-    from training.data.generated import is_generated, source_of
-    from training.data.sources import checksum_of
+    from training.data.sources import checksum_of  # it reads parquet: a second, which declarations need not wait for
 
     uris = sorted(set(uris_in(asked)))
     files = {uri: checksum_of(uri) for uri in uris if not is_generated(uri)}
@@ -42,7 +42,5 @@ def generated(recipe: Recipe, sources: Iterable[str]) -> dict[str, Any]:
 
     So a source that writes something else marks what reads it, and nothing of a recipe that does not.
     """
-    from training.data.generated import versions
-
     newer = versions(sources)
     return {name: getattr(recipe, name) for name in sorted(sources)} | ({"sources": newer} if newer else {})

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.data.filter.repetition import _count, repeated, repeated_native, repeated_words
+from training.data.words.repetition import _count, repeated, repeated_native, repeated_words
 
 # Words that are each other's parts, so that equal characters often come from different words.
 WORDS = st.lists(st.sampled_from(["a", "aa", "b", "ab", "ba", "é", "\U0001f35e"]), max_size=80)
