@@ -35,6 +35,10 @@ from training.posttrain.preferences.pairs import EncodedPair
 
 START_PAIRS = 32
 
+StartGate = Callable[[float, int, float], Gate]
+"""The gate on a method's start: from the loss before the first step, the number of pairs that it was measured on, and
+beta."""
+
 
 class _TokenizedDPOTrainer(DPOTrainer):
     """DPOTrainer for rows that are already tokens; it has no setting for that."""
@@ -43,12 +47,8 @@ class _TokenizedDPOTrainer(DPOTrainer):
         return dataset
 
 
-def train_on_pairs(given: Alignment, *, loss: Mapping[str, Any], start_gate: Callable[[float, int], Gate]) -> Trained:
-    """The SFT model after training on the pairs.
-
-    `loss` are the fields of DPOConfig that make the method's loss. `start_gate` gets the loss before the first step
-    and the number of pairs that it was measured on.
-    """
+def train_on_pairs(given: Alignment, *, loss: Mapping[str, Any], start_gate: StartGate) -> Trained:
+    """The SFT model after training on the pairs. `loss` are the fields of DPOConfig that make the method's loss."""
     trainer, pairs = pairs_trainer(given, loss), given.pairs
     reporter = Reporter(given.work, checkpoint_seconds=given.job.run.checkpoint_seconds)
     start_loss, measured = loss_at_start(trainer)
@@ -71,7 +71,7 @@ def train_on_pairs(given: Alignment, *, loss: Mapping[str, Any], start_gate: Cal
             "implicit_reward_accuracy_last": last_accuracy,
             "steps": trainer.state.global_step,
         },
-        gates=(start_gate(start_loss, measured), finite_gate(reporter.losses), *merge_gates),
+        gates=(start_gate(start_loss, measured, given.recipe.beta), finite_gate(reporter.losses), *merge_gates),
         notes={},
     )
 

@@ -28,8 +28,8 @@ def train(given: Alignment) -> Trained:
     return train_on_pairs(given, loss=METHOD.decides, start_gate=start_gate)
 
 
-def start_gate(loss: float, pairs: int) -> Gate:
-    """Whether the loss on the first pairs is ln 2 before the first step."""
+def start_gate(loss: float, pairs: int, beta: float) -> Gate:
+    """Whether the loss on the first pairs is ln 2 before the first step, as it is for every beta."""
     return Gate(
         name="dpo_starts_at_ln2",
         passed=abs(loss - math.log(2)) <= TOLERANCE,

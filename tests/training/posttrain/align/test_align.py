@@ -85,10 +85,10 @@ def test_another_reference_fails_the_gate_on_the_start(chain, tmp_path):
 
     given = alignment(chain, tmp_path, DPO)
     trainer = pairs_trainer(given, dpo.METHOD.decides)
-    assert dpo.start_gate(*loss_at_start(trainer)).passed
+    assert dpo.start_gate(*loss_at_start(trainer), 0.1).passed
     with torch.no_grad():
         trainer.model.model.layers[0].mlp.down_proj.weight.mul_(2.0)
-    assert not dpo.start_gate(*loss_at_start(trainer)).passed
+    assert not dpo.start_gate(*loss_at_start(trainer), 0.1).passed
 
 
 def test_dpo_with_adapters_starts_at_ln_2_and_merges(chain, tmp_path):

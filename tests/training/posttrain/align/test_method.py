@@ -18,8 +18,8 @@ def test_a_method_says_of_itself_what_it_does(name):
     assert declared.decides.keys() <= fields_of(declared.config).keys()
     assert (declared.learns_from == "pairs") == (declared.start_gate is not None)
     if declared.start_gate:
-        assert module.start_gate(1e9, 1).name == declared.start_gate
-        assert declared.start_gate in start_gates() and not module.start_gate(1e9, 1).passed
+        gate = module.start_gate(1e9, 1, 0.1)
+        assert gate.name == declared.start_gate in start_gates() and not gate.passed
 
 
 def test_a_method_without_a_module_is_refused_with_the_methods_that_there_are():
