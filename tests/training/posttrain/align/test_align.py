@@ -1,4 +1,4 @@
-"""Alignment by DPO, GRPO and RLOO on toy data."""
+"""Alignment by DPO, IPO, GRPO and RLOO on toy data."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 
 from tests.training.posttrain import tiny
 from training.job import Work
+from training.parts import load_part
 from training.posttrain.align.rewards import contains_answer, right_answer
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.models import load_model
@@ -79,16 +80,29 @@ def test_dpo_starts_at_ln_2_and_moves_towards_the_preferred(chain, tmp_path):
     assert {Path(entry["path"]).suffix for entry in record["files"]} == {".safetensors", ".json", ".jinja"}
 
 
-def test_another_reference_fails_the_gate_on_the_start(chain, tmp_path):
-    from training.posttrain.align.paired import loss_at_start, pairs_trainer
-    from training.posttrain.methods import dpo
+def test_ipo_starts_at_its_own_loss_and_draws_the_margin_to_its_target(chain, tmp_path):
+    record = align(chain, tmp_path / "aligned", {**DPO, "method": "ipo", "beta": 0.5})
+    gate = tiny.gate(record, "ipo_starts_at_1_over_4_beta_squared")
+    assert gate["passed"] and gate["evidence"]["loss"] == pytest.approx(1.0, abs=1e-4)
+    logged = read_metrics(tmp_path / "aligned" / "metrics.jsonl")
+    assert logged[0]["loss"] == pytest.approx(1.0, abs=1e-3)
+    metrics = record["metrics"]
+    assert metrics["loss_last"] < 0.2 and metrics["implicit_reward_accuracy_last"] > 0.8
+    assert metrics["learned_reward_aligned"] > metrics["learned_reward_sft"]
+    assert record["notes"]["method"] == "ipo"
 
-    given = alignment(chain, tmp_path, DPO)
-    trainer = pairs_trainer(given, dpo.METHOD.decides)
-    assert dpo.start_gate(*loss_at_start(trainer), 0.1).passed
+
+@pytest.mark.parametrize("method", ["dpo", "ipo"])
+def test_another_reference_fails_the_gate_on_the_start(chain, tmp_path, method):
+    from training.posttrain.align.paired import loss_at_start, pairs_trainer
+
+    given = alignment(chain, tmp_path, {**DPO, "method": method, "beta": 0.1})
+    module = load_part("training.posttrain.methods.*", method)
+    trainer = pairs_trainer(given, module.METHOD.decides)
+    assert module.start_gate(*loss_at_start(trainer), 0.1).passed
     with torch.no_grad():
         trainer.model.model.layers[0].mlp.down_proj.weight.mul_(2.0)
-    assert not dpo.start_gate(*loss_at_start(trainer), 0.1).passed
+    assert not module.start_gate(*loss_at_start(trainer), 0.1).passed
 
 
 def test_dpo_with_adapters_starts_at_ln_2_and_merges(chain, tmp_path):
@@ -170,7 +184,11 @@ def test_rows_without_an_answer_have_no_verifiable_reward():
     assert right_answer(completions, ["red", ""]) == [1.0, None]
 
 
-@pytest.mark.parametrize("settings", [{**DPO, "epochs": 1}, {**RL, "max_steps": 4}], ids=["dpo", "grpo"])
+@pytest.mark.parametrize(
+    "settings",
+    [{**DPO, "epochs": 1}, {**DPO, "method": "ipo", "epochs": 1}, {**RL, "max_steps": 4}],
+    ids=["dpo", "ipo", "grpo"],
+)
 def test_a_killed_job_gives_the_bytes_of_one_that_was_not(chain, tmp_path, killed_at, settings):
     whole = align(chain, tmp_path / "whole", settings)
     with killed_at(3):

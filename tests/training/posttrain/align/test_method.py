@@ -38,3 +38,9 @@ def test_pairs_need_a_beta_above_zero(beta):
     with pytest.raises(RecipeError, match=f"align.beta={beta}; method dpo needs one above 0"):
         AlignRecipe(beta=beta)
     assert AlignRecipe(method="grpo", beta=0.0)
+
+
+def test_the_losses_on_pairs_are_methods_of_their_own():
+    assert AlignRecipe(method="ipo", trl={"loss_type": "ipo"})
+    with pytest.raises(RecipeError, match=r"align\.trl: loss_type and use_weighting stay as they are; .* 1/\(4β²\)"):
+        AlignRecipe(method="ipo", trl={"loss_type": ["sigmoid"]})
