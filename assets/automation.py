@@ -26,9 +26,9 @@ from dagster._core.storage.tags import PARTITION_NAME_TAG, SCHEDULE_NAME_TAG, SE
 from assets.budget import AUTOMATION_TAG, RECIPE_TAG, is_asked_for, spent
 from assets.partitions import known_recipes
 from assets.recipe_folders import recipe_folders
+from assets.running.watchers import watchers_of
 from assets.settings import unobserved
 from assets.status import Cell, Comparison, compare
-from assets.watchers import watchers_of
 from resources.profile import Profile, load_profile
 from training import artifact
 from training.recipe import Recipe

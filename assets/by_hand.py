@@ -11,8 +11,9 @@ from typing import Any
 from assets.standing import DECISION, MODEL, REPAIR, damage, lineage_of, registered, tags_of, with_digest
 from assets.status import compare
 from assets.witnesses import contradictions
-from resources.registry import CHAMPION, PREVIOUS, Action, Move, Registry, Version, explained, now, somebody
-from resources.tracking import Tracking, TrackingError
+from resources.tracking.errors import TrackingError
+from resources.tracking.registry import CHAMPION, PREVIOUS, Action, Move, Registry, Version, explained, now, somebody
+from resources.tracking.reports import Tracking
 from training.artifact import damaged_files
 from training.job import DataError
 from training.recipe import Recipe

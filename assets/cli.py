@@ -27,7 +27,7 @@ from training.records import RecipeError
 from training.secrets import masked_output
 
 if TYPE_CHECKING:
-    from resources.tracking import Tracking
+    from resources.tracking.reports import Tracking
 
 app = typer.Typer(
     add_completion=False,
@@ -193,7 +193,7 @@ def status(
     """What is made, missing or outdated, and by which field."""
     from assets.standing import with_stale_noted
     from resources.profile import load_profile
-    from resources.tracking import Tracking
+    from resources.tracking.reports import Tracking
 
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
     comparison = with_stale_noted(comparison, Tracking(load_profile(profile).tracking_uri, root.resolve()))
@@ -265,7 +265,7 @@ def verify(
     nothing is made."""
     from assets.verify import verified
     from resources.profile import load_profile
-    from resources.tracking import Tracking
+    from resources.tracking.reports import Tracking
 
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
     tracking = Tracking(load_profile(profile).tracking_uri, root.resolve())
@@ -309,8 +309,9 @@ def _registered(comparison: Comparison, root: Path, profile: str) -> dict[str, A
     it could know of, or where it does not answer, which is said."""
     from assets.standing import MODEL, standing
     from resources.profile import load_profile
-    from resources.registry import Registry, explained
-    from resources.tracking import Tracking, TrackingError
+    from resources.tracking.errors import TrackingError
+    from resources.tracking.registry import Registry, explained
+    from resources.tracking.reports import Tracking
 
     if comparison.cells[MODEL, comparison.recipe.name].artifact is None:
         return {}
@@ -356,7 +357,8 @@ def rollback(
 
 def _by_hand(act: Callable[[Tracking], dict[str, Any]], root: Path, profile: str, json_: bool) -> None:
     from resources.profile import load_profile
-    from resources.tracking import Tracking, TrackingError
+    from resources.tracking.errors import TrackingError
+    from resources.tracking.reports import Tracking
 
     try:
         said = act(Tracking(load_profile(profile).tracking_uri, root.resolve()))

@@ -7,8 +7,9 @@ import dagster as dg
 from assets.chain import CHAIN
 from assets.partitions import Partitions
 from assets.promotion import materialize_and_promote
+from assets.running.materialize import materialize
+from assets.running.pipeline import Pipeline
 from assets.settings import settings_key
-from assets.stage import Pipeline, materialize
 from training.secrets import masked_errors
 from training.stage import Asset
 

@@ -16,8 +16,8 @@ from assets.declare import build
 from assets.notices import failed_runs
 from assets.partitions import Partitions, known_recipes
 from assets.recipe_folders import recipe_folders
+from assets.running.pipeline import Pipeline
 from assets.settings import build_settings
-from assets.stage import Pipeline
 
 
 def definitions(root: Path, profile: str) -> dg.Definitions:

@@ -24,7 +24,7 @@ from assets.run import FAILED, OK
 from assets.sentences import make_writable
 from assets.stores import dagster_home, make_stores
 from resources.profile import load_profile
-from resources.tracking import default_uri, server_command
+from resources.tracking.store import default_uri, server_command
 from training.recipes import RecipeFiles
 
 LOOPBACK = "127.0.0.1"

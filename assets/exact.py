@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from assets.status import Cell, Comparison, compare
-from resources.registry import explained, registered_digests
-from resources.tracking import Tracking, TrackingError
+from resources.tracking.errors import TrackingError
+from resources.tracking.registry import explained, registered_digests
+from resources.tracking.reports import Tracking
 from training.job import DataError
 from training.recipe import Recipe
 

@@ -14,12 +14,17 @@ from typing import Any
 import dagster as dg
 
 from assets.chain import CHAIN
-from assets.stage import Made, Pipeline, StageFailed, Watch, asked_of, make, result_of, unless_rewritten
+from assets.running.causes import StageFailed
+from assets.running.made import Made, result_of
+from assets.running.make import make, unless_rewritten
+from assets.running.materialize import asked_of
+from assets.running.pipeline import Pipeline
+from assets.running.watch import Watch
 from assets.standing import MODEL, REPAIR, champion_asked, is_stale, lineage_of, registered, superseded, tags_of, unfit
 from assets.status import Cell, Comparison
 from assets.witnesses import contradictions
-from resources.registry import CHAMPION, ChampionMoved, Move, Registry, Version, explained, now, somebody
-from resources.tracking import TrackingError
+from resources.tracking.errors import TrackingError
+from resources.tracking.registry import CHAMPION, ChampionMoved, Move, Registry, Version, explained, now, somebody
 from training import artifact
 from training.artifact import Damaged
 

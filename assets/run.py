@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from assets.chain import CHAIN
+from assets.running.events import Listener, heard_by
+from assets.running.watchers import tidy
 from assets.standing import DECISION, MODEL, Standing, standing
 from assets.status import START_ANEW, Cell, Comparison, check_begun, compare
 from assets.stores import dagster_home, opened_instance
-from assets.watchers import tidy
 from training import artifact
 from training.recipe import Recipe, recipe_as_data
 from training.secrets import masked
@@ -54,9 +55,6 @@ class Report:
         }
 
 
-Announce = Callable[[str, Cell, dict[str, Any]], None]
-
-
 def run_recipe(
     recipe: Recipe,
     root: Path,
@@ -64,7 +62,7 @@ def run_recipe(
     profile: str,
     until: str | None,
     snapshots: tuple[str, ...],
-    announce: Announce,
+    announce: Listener,
     starts_anew: bool = False,
     exact: bool = False,
 ) -> Report:
@@ -102,10 +100,10 @@ def run_recipe(
     return report
 
 
-def _exactly(recipe: Recipe, root: Path, profile: str, announce: Announce) -> Comparison:
+def _exactly(recipe: Recipe, root: Path, profile: str, announce: Listener) -> Comparison:
     from assets.exact import compare_exactly, kept
     from resources.profile import load_profile
-    from resources.tracking import Tracking
+    from resources.tracking.reports import Tracking
 
     comparison = compare_exactly(recipe, root, Tracking(load_profile(profile).tracking_uri, root))
     kept(comparison, lambda cell, text: announce("told", cell, {"text": text}))
@@ -163,7 +161,7 @@ def _materialize_all(
     profile: str,
     until: str | None,
     snapshots: tuple[str, ...],
-    announce: Announce,
+    announce: Listener,
     report: Report,
     *,
     starts_anew: bool,
@@ -173,15 +171,15 @@ def _materialize_all(
     # Dagster costs 2 s to import: a run that finds everything made does without it.
     import dagster as dg
 
-    from assets import stage
     from assets.declare import build
     from assets.notices import tell_of_steps
     from assets.partitions import Partitions
+    from assets.running.pipeline import Pipeline
     from assets.settings import observe
 
     recipe, root = comparison.recipe, comparison.root
     assets = {definition.key.path[-1]: definition for definition in build(Partitions({recipe.name: recipe}))}
-    pipeline = stage.Pipeline(
+    pipeline = Pipeline(
         root=str(root),
         profile=profile,
         cancels_on_interrupt=True,
@@ -193,9 +191,8 @@ def _materialize_all(
     tags = {"pedigree/launch": launch, "pedigree/recipe": recipe.name}
     tags |= {START_ANEW: "true"} if starts_anew else {}
     os.environ.setdefault("DAGSTER_HOME", str(dagster_home(root)))
-    stage.announce = announce
     try:
-        with opened_instance(root) as instance:
+        with heard_by(announce), opened_instance(root) as instance:
             observe(instance, comparison.cells.values())
             for group in _groups(lambda: pipeline.compared(recipe), until, snapshots, report, again):
                 result = dg.materialize(
@@ -212,7 +209,6 @@ def _materialize_all(
                     notify, where = pipeline.loaded_profile().notify, group[0].partition
                     tell_of_steps(notify, result.all_events, partition=where, run_id=result.run_id)
     finally:
-        stage.announce = stage.silent
         pipeline.tracking().finish_launch(launch, "FINISHED" if report.exit_code == OK else "FAILED")
 
 
@@ -312,8 +308,9 @@ def _fill(report: Report, comparison: Comparison, made_here: set[tuple[str, str]
 def ask_registry(comparison: Comparison, profile: str) -> Standing | None:
     """What the registry says of the recipe's model; None while there is no model that it could know of."""
     from resources.profile import load_profile
-    from resources.registry import Registry, explained
-    from resources.tracking import Tracking, TrackingError
+    from resources.tracking.errors import TrackingError
+    from resources.tracking.registry import Registry, explained
+    from resources.tracking.reports import Tracking
 
     recipe = comparison.recipe
     if comparison.cells[MODEL, recipe.name].artifact is None:

@@ -51,7 +51,7 @@ def make_writable(root: Path) -> None:
 
 def sentence_of(error: BaseException, root: Path | None = None) -> str:
     """One sentence about an error that a person can mend; empty for any other."""
-    from resources.tracking import TrackingError
+    from resources.tracking.errors import TrackingError
 
     said = masked("".join(traceback.format_exception(error)))
     place = root or Path.cwd()

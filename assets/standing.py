@@ -15,8 +15,8 @@ from typing import Any
 
 from assets.chain import CHAIN
 from assets.status import Cell, Comparison
-from resources.registry import CANDIDATE, CHAMPION, Registry, Version, champion_in_file
-from resources.tracking import Tracking, artifact_key
+from resources.tracking.registry import CANDIDATE, CHAMPION, Registry, Version, champion_in_file
+from resources.tracking.reports import Tracking, artifact_key
 from training import artifact
 from training.artifact import Artifact, Damaged
 
@@ -278,7 +278,7 @@ def registered(comparison: Comparison, registry: Registry, champion: Version | N
     found = registry.version_of(model.digest)
     if found is None:
         run_key = artifact_key(MODEL, model.fingerprint)
-        number = registry.tracking.register(registry.name, str(model.path / "model"), run_key=run_key, tags=tags)
+        number = registry.register(str(model.path / "model"), run_key=run_key, tags=tags)
     else:
         number = found.version
         registry.remember(found, champion)

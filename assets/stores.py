@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resources.tracking import make_client, reason_of, shown
+from resources.tracking.errors import reason_of
+from resources.tracking.store import make_client, shown
 from training import artifact
 from training.secrets import remember_address
 

@@ -8,7 +8,7 @@ from typing import Any
 from assets.found import aside, write_reference
 from assets.status import Cell, Comparison
 from assets.witnesses import Said, asked, home_of, told_dagster, told_tracker, told_version
-from resources.tracking import Tracking
+from resources.tracking.reports import Tracking
 from training import artifact
 from training.artifact import Damaged, damaged_files
 

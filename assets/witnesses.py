@@ -13,8 +13,9 @@ from typing import Any
 
 from assets.standing import DECISION, MODEL, lineage_of
 from assets.status import Cell, Comparison
-from resources.registry import Registry, explained
-from resources.tracking import FLUSH_SECONDS, Tracking, TrackingError
+from resources.tracking.errors import TrackingError
+from resources.tracking.registry import Registry, explained
+from resources.tracking.reports import FLUSH_SECONDS, Tracking
 from training.artifact import Artifact
 
 RECENT = 200  # materializations of one partition that are looked through for the fingerprint

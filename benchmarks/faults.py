@@ -139,7 +139,7 @@ def kill_often(folder: Path, options: argparse.Namespace) -> list[Cycle]:
 
 def note(ledger: Path, cycle: Cycle) -> None:
     """Add a line to the ledger."""
-    from assets.stage import code_revision
+    from assets.running.jobs import code_revision
 
     ledger.parent.mkdir(parents=True, exist_ok=True)
     line = {"time": round(time.time()), "revision": code_revision()[:12], **asdict(cycle)}

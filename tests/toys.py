@@ -8,8 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from assets import stage as bridge
-from assets.watchers import Watching
+from assets.running.causes import StageFailed
+from assets.running.follow import Following
+from assets.running.watchers import Watching
 from resources.compute.base import Backend, Task
 from resources.profile import Size
 from training.artifact import Artifact
@@ -90,14 +91,15 @@ def toy_task(
     )
 
 
-def made_of(task: Task, backend: Backend) -> tuple[Artifact | bridge.StageFailed, list[str]]:
+def made_of(task: Task, backend: Backend) -> tuple[Artifact | StageFailed, list[str]]:
     """What comes of a task and all its attempts, as an asset is told, and what the run says meanwhile."""
     said: list[str] = []
     watch: Any = SimpleNamespace(say=said.append, is_canceling=lambda: False, observe=lambda _: None)
-    run = SimpleNamespace(log_metrics=lambda _: None, set_tags=lambda _: None)
+    run: Any = SimpleNamespace(log_metrics=lambda _: None, set_tags=lambda _: None)
     cell: Any = SimpleNamespace(asset="toys", partition="r")
     try:
         with Watching(Path(task.folder), run_id="toy", launch="toy") as watching:
-            return bridge._attempts(backend, task, run, watch, cell, watching), said
-    except bridge.StageFailed as failure:
+            job = Following(backend=backend, task=task, run=run, watch=watch, cell=cell, watching=watching)
+            return job.made(), said
+    except StageFailed as failure:
         return failure, said

@@ -9,7 +9,7 @@ from typing import Any
 
 from assets.chain import CHAIN
 from assets.status import Cell, Comparison, compare, write_reference
-from resources.tracking import Tracking
+from resources.tracking.reports import Tracking
 from training import artifact
 from training.made_by import own_code
 from training.progress import METRICS_FILE

@@ -12,10 +12,11 @@ from typing import Any
 from assets.promotion import decide_and_promote
 from assets.recipe_folders import SHIPPED, load_recipe
 from assets.run import Report, run_recipe
-from assets.stage import Pipeline, Watch
+from assets.running.pipeline import Pipeline
+from assets.running.watch import Watch
 from assets.status import Cell, Comparison, compare, write_reference
-from resources.registry import Registry
-from resources.tracking import Tracking
+from resources.tracking.registry import Registry
+from resources.tracking.reports import Tracking
 from tests.assets.fabricate import make_one
 from training.artifact import write_text
 from training.data.documents import write_lines

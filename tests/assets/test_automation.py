@@ -12,8 +12,8 @@ from assets.automation import add_backfills
 from assets.chain import CHAIN
 from assets.definitions import definitions
 from assets.recipe_folders import SHIPPED, load_recipe
+from assets.running.watchers import Watching
 from assets.status import compare
-from assets.watchers import Watching
 from resources.profile import load_profile
 from tests.assets.fabricate import make_one
 from training import artifact

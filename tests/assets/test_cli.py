@@ -9,10 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from assets import dev, stage
+from assets import dev
 from assets.cli import main
 from assets.recipe_folders import load_recipe
-from assets.stage import Pipeline, StageFailed, job_of
+from assets.running import make as making
+from assets.running.causes import StageFailed
+from assets.running.jobs import job_of
+from assets.running.make import make
+from assets.running.pipeline import Pipeline
 from assets.status import compare
 from resources.profile import Size
 from tests.assets.fabricate import make_all
@@ -105,7 +109,7 @@ def test_a_training_that_stands_at_a_step_under_other_settings_is_no_restart_fro
     anybody = {"run_id": "run", "launch": "launch", "stands_in_the_way": lambda recipe, asset: ""}
     watch = SimpleNamespace(starts_anew=False, **anybody)
     with pytest.raises(StageFailed, match="at step 120") as failed:
-        stage.make(cell, comparison, Pipeline(root=str(root)), watch)
+        make(cell, comparison, Pipeline(root=str(root)), watch)
     assert failed.value.exit_code == 2 and not (root / "base_model" / cell.fingerprint).exists()
 
     class Started(Exception):
@@ -114,15 +118,15 @@ def test_a_training_that_stands_at_a_step_under_other_settings_is_no_restart_fro
     def start(*_):
         raise Started
 
-    monkeypatch.setattr(stage, "_run", start)
+    monkeypatch.setattr(making, "run_job", start)
     watch.starts_anew = True
     with pytest.raises(Started):
-        stage.make(cell, comparison, Pipeline(root=str(root)), watch)
+        make(cell, comparison, Pipeline(root=str(root)), watch)
     # From here on this is what is under way, whether or not it came to a checkpoint; the other one can still go on.
     watch.starts_anew = False
     recipe.write_text("extends: kitchen\nname: own\npretrain: {learning_rate: 0.001}\n")
     older = compare(load_recipe(str(recipe)), root)
     for one in (comparison, older):
         with pytest.raises(Started):
-            stage.make(one.cells["base_model", "own"], one, Pipeline(root=str(root)), watch)
+            make(one.cells["base_model", "own"], one, Pipeline(root=str(root)), watch)
     assert checkpoint_step(root / "base_model" / older.cells["base_model", "own"].fingerprint) == 120

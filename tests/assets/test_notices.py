@@ -8,7 +8,8 @@ import yaml
 
 from assets.definitions import definitions
 from assets.recipe_folders import load_recipe
-from assets.stage import Pipeline, Watch
+from assets.running.pipeline import Pipeline
+from assets.running.watch import Watch
 from assets.status import compare
 from resources import notify
 from tests.hook import webhook

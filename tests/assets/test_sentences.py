@@ -9,7 +9,7 @@ import pytest
 
 from assets.recipe_folders import load_recipe
 from assets.sentences import sentence_of
-from resources.tracking import reason_of
+from resources.tracking.errors import reason_of
 from tests.assets.fabricate import make_all
 from tests.end_to_end.conftest import RECIPES, pedigree
 

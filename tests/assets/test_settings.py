@@ -15,8 +15,8 @@ from assets.chain import CHAIN, descendants, partitions_of
 from assets.definitions import definitions
 from assets.recipe_folders import find_recipe, load_recipe
 from assets.run import keep_recipe
+from assets.running.pipeline import Pipeline
 from assets.settings import observe, settings_key, unobserved
-from assets.stage import Pipeline
 from assets.status import compare
 from tests.assets.fabricate import make_all, make_one
 from training.recipe import recipe_as_data

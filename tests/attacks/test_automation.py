@@ -20,7 +20,7 @@ from assets.chain import CHAIN
 from assets.definitions import definitions
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.run import dagster_home
-from assets.stage import Pipeline
+from assets.running.pipeline import Pipeline
 from assets.status import compare
 from resources.profile import load_profile
 from tests.assets.fabricate import make_one

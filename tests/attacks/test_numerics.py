@@ -15,7 +15,7 @@ import pytest
 from assets.chain import CHAIN
 from assets.recipe_folders import SHIPPED, load_recipe
 from assets.remade import class_lines
-from assets.stage import job_of
+from assets.running.jobs import job_of
 from assets.status import compare
 from assets.why import explain
 from evaluation.stages import STAGES as EVALUATION_STAGES

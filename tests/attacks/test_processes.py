@@ -14,8 +14,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from assets import stage as bridge
-from assets.watchers import Watching
+from assets.running.causes import BAD_INPUT_EXIT_CODE, BUSY_EXIT_CODE
+from assets.running.follow import Following
+from assets.running.watchers import Watching
 from resources.compute.base import Task
 from resources.compute.local import LocalBackend
 from resources.profile import Size
@@ -98,19 +99,20 @@ def followed(task: Task):
     """How a task ended, as Dagster's side is told."""
     watch = SimpleNamespace(say=lambda _: None, is_canceling=lambda: False, observe=lambda _: None)
     run = SimpleNamespace(log_metrics=lambda _: None, set_tags=lambda _: None)
+    backend = LocalBackend(poll_seconds=0.02)
     with Watching(Path(task.folder), run_id="test", launch="test") as watching:
-        return bridge._follow(LocalBackend(poll_seconds=0.02), task, Path(task.folder), run, watch, None, watching)
+        return Following(backend=backend, task=task, run=run, watch=watch, cell=None, watching=watching).attempt()
 
 
 def test_that_another_process_makes_it_is_told_through_torchrun(tmp_path):
     task = toy_task(tmp_path, "together", processes=2)
     with Lease(Path(task.folder)):
-        assert followed(task).exit_code == bridge.BUSY_EXIT_CODE
+        assert followed(task).exit_code == BUSY_EXIT_CODE
 
 
 def test_bad_input_is_told_through_torchrun(tmp_path):
     task = toy_task(tmp_path, "together", processes=2, bad="no text in it")
-    assert followed(task).exit_code == bridge.BAD_INPUT_EXIT_CODE
+    assert followed(task).exit_code == BAD_INPUT_EXIT_CODE
     assert verdict(Path(task.folder), LocalBackend().find(task.key, task.folder).id)["error"] == "no text in it"
 
 

@@ -18,20 +18,24 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from assets import cli, stage
+from assets import cli
 from assets.by_hand import promote_by_hand, roll_back
 from assets.declare import build
 from assets.exact import compare_exactly
 from assets.found import write_reference
 from assets.partitions import Partitions
 from assets.run import run_recipe
-from assets.stage import Pipeline, StageFailed
+from assets.running import pipeline
+from assets.running.causes import StageFailed
+from assets.running.pipeline import Pipeline
 from assets.standing import lineage_of, unfit
 from assets.status import compare
 from assets.stores import opened_instance
 from resources.profile import SHIPPED
-from resources.registry import ChampionMoved, Move, now, somebody
-from resources.tracking import Tracking, TrackingError, default_uri, make_client
+from resources.tracking.errors import TrackingError
+from resources.tracking.registry import ChampionMoved, Move, now, somebody
+from resources.tracking.reports import Tracking
+from resources.tracking.store import default_uri, make_client
 from tests.assets.fabricate import make_one
 from tests.assets.promotable import Kitchen, WithoutWriter
 from training import artifact, closure, made_by
@@ -67,7 +71,7 @@ def shared_by_all(store, tmp_path_factory) -> Path:
 @pytest.fixture
 def kitchen(store, shared_by_all, tmp_path, request, monkeypatch) -> Kitchen:
     root = shutil.copytree(shared_by_all, tmp_path / "root")
-    monkeypatch.setitem(stage._TRACKING, (root, store[0]), WithoutWriter(store[0], root, in_background=False))
+    monkeypatch.setitem(pipeline._TRACKING, (root, store[0]), WithoutWriter(store[0], root, in_background=False))
     return Kitchen(root=root, uri=store[0], profile=store[1], model_name=f"m-{abs(hash(request.node.nodeid)):x}")
 
 

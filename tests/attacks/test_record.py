@@ -18,13 +18,13 @@ from assets.automation import cells_due
 from assets.found import reference_path, write_reference
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.run import run_recipe
-from assets.stage import job_of
+from assets.running.jobs import job_of
 from assets.standing import unfit
 from assets.status import check_begun, compare
 from assets.verify import verified
 from evaluation.stages import STAGES as EVALUATION_STAGES
 from resources.profile import load_profile
-from resources.tracking import Tracking
+from resources.tracking.reports import Tracking
 from tests.end_to_end.conftest import RECIPES
 from training import artifact, runner
 from training.files import write_json, write_sealed

@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from assets.by_hand import promote_by_hand, roll_back
-from assets.stage import StageFailed
+from assets.running.causes import StageFailed
 from resources.profile import SHIPPED
-from resources.registry import ChampionMoved, Move, now
-from resources.tracking import Tracking, TrackingError, server_command
+from resources.tracking.errors import TrackingError
+from resources.tracking.registry import ChampionMoved, Move, now
+from resources.tracking.reports import Tracking
+from resources.tracking.store import server_command
 from tests.assets.promotable import Kitchen
 from tests.attacks.test_automation import said, start, stopped_job
 from tests.attacks.test_promotion import command, pass_gates, rewritten

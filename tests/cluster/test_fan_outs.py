@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.stage import StageFailed
+from assets.running.causes import StageFailed
 from resources.compute.base import Task
 from resources.compute.slurm import SlurmBackend, array_name, job_name
 from resources.profile import Size, SlurmSettings

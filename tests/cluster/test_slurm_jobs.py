@@ -12,11 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from assets import stage
-from assets.causes import as_told, explain
-from assets.patience import Patience
-from assets.stage import StageFailed
-from assets.watchers import Watching
+from assets.running.causes import StageFailed, as_told, explain
+from assets.running.follow import Following
+from assets.running.patience import Patience
+from assets.running.watchers import Watching
 from resources.compute.base import Handle, Status, Task
 from resources.compute.slurm import JOB_FILE, SlurmBackend, SlurmError, job_name
 from resources.profile import Size, SlurmSettings
@@ -244,7 +243,8 @@ def test_a_job_that_waits_too_long_is_cancelled_and_says_what_it_waited_for(slur
         say=said.append, is_canceling=lambda: False, tell_waiting=lambda cell, cause: told.append(cause)
     )
     with Watching(tmp_path, run_id="toy", launch="toy") as watching:
-        status = stage._follow(backend, task, tmp_path, None, watch, None, watching)
+        job = Following(backend=backend, task=task, run=None, watch=watch, cell=None, watching=watching)
+        status = job.attempt()
     assert "PartitionConfig: the partition cannot run such a job" in said[1]  # after "submitted", and not half a minute
     assert len(told) == 1 and "PartitionConfig" in told[0]  # the webhook, once
     assert (status.state, "PartitionConfig: the partition cannot run such a job" in status.reason) == (

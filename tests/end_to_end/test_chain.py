@@ -77,11 +77,12 @@ def test_a_leak_is_refused_with_item_url_file_and_offset(leaking, root):
 
 
 def test_the_champion_is_still_the_clean_model(leaking, first, root):
-    from resources.tracking import Tracking
+    from resources.tracking.registry import Registry
+    from resources.tracking.reports import Tracking
 
-    champion = Tracking("", root).champion("kitchen-small")
+    champion = Registry(Tracking("", root), "kitchen-small").holder("champion")
     assert champion is not None
-    assert champion["tags"]["digest"] == first.answer["assets"]["aligned_model"]["kitchen-small"]["digest"]
+    assert champion.digest == first.answer["assets"]["aligned_model"]["kitchen-small"]["digest"]
 
 
 def test_without_the_gate_the_leaking_model_would_be_promoted(leaking, root, tmp_path):

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from resources.tracking import Tracking, make_client
+from resources.tracking.reports import Tracking
+from resources.tracking.store import make_client
 from tests.end_to_end.conftest import RECIPES, pedigree
 from tests.end_to_end.dagster_dev import wait_for
 

@@ -18,8 +18,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from assets import stage as bridge
-from assets.watchers import Watching
+from assets.running.events import heard_by
+from assets.running.follow import Following
+from assets.running.watchers import Watching
 from resources.compute.base import Task
 from resources.compute.local import LocalBackend
 from resources.profile import Size
@@ -429,7 +430,9 @@ class Disturbed:
         self.strike, self.began = strike, time.time()
         run = SimpleNamespace(log_metrics=lambda _: None, set_tags=lambda _: None)
         with Watching(self.folder, run_id="test", launch="test") as watching:
-            status = bridge._follow(LocalBackend(), task, self.folder, run, self, None, watching)
+            with heard_by(self.hear):
+                job = Following(backend=LocalBackend(), task=task, run=run, watch=self, cell=None, watching=watching)
+                status = job.attempt()
         assert not self.strike, (self.folder / "log.txt").read_text()
         return status
 
@@ -438,7 +441,7 @@ def children(pid):
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_two_processes_that_are_killed_or_warned_leave_what_one_goes_on_from(tmp_path, monkeypatch):
+def test_two_processes_that_are_killed_or_warned_leave_what_one_goes_on_from(tmp_path):
     mixture = tiny.MixtureRecipe(max_epochs=100, held_out_fraction=0.1)
     recipe = dataclasses.replace(tiny.PRETRAIN, precision="fp32", optimizer="adamw", tokens=100 * 256)
     chain = tiny.TinyChain(tmp_path, pretrain=recipe, mixture=mixture)
@@ -448,7 +451,6 @@ def test_two_processes_that_are_killed_or_warned_leave_what_one_goes_on_from(tmp
     )
     write_job(together, Path(together.output) / "job.json")
     watch = Disturbed(Path(together.output))
-    monkeypatch.setattr(bridge, "announce", watch.hear)
     argv = ("-m", "training", f"{together.output}/job.json")
     size = Size(processes=2, threads=1)
     task = Task(key="two", argv=argv, size=size, folder=together.output, environment={"HF_HUB_OFFLINE": "1"})

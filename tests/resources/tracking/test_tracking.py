@@ -13,20 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from resources.tracking import (
-    APPLIED_FILE,
-    KEY_TAG,
-    KIND_TAG,
-    REJECTED_FILE,
-    SPOOL_FILE,
-    Tracking,
-    TrackingError,
-    append_line,
-    default_uri,
-    make_client,
-    server_command,
-    shown,
-)
+from resources.tracking.errors import TrackingError
+from resources.tracking.registry import Registry
+from resources.tracking.reports import Tracking
+from resources.tracking.spool import APPLIED_FILE, SPOOL_FILE, append_line
+from resources.tracking.store import KEY_TAG, KIND_TAG, default_uri, make_client, server_command, shown
+from resources.tracking.writer import REJECTED_FILE
 
 FINGERPRINT = "0123456789abcdef" * 4
 
@@ -205,11 +197,12 @@ def test_an_outage_costs_no_report(store, client, launch, tmp_path):
 REPORT_AND_KILL = """
 import os, signal, sys, time
 from pathlib import Path
-from resources import tracking as t
+from resources.tracking import process
+from resources.tracking.reports import Tracking
 
-t.RETRY_SECONDS = 0.0
+process.RETRY_SECONDS = 0.0
 uri, root, launch = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
-tracking = t.Tracking(uri, root)
+tracking = Tracking(uri, root)
 tracking.launch(launch, "toy", "digest")
 run = tracking.stage_run(launch, asset="a", partition="toy", fingerprint="f" * 64, tags={})
 while tracking.pending():
@@ -218,7 +211,7 @@ for step in range(300):
     run.log_metrics([{"time": 1000.0 + step, "step": step, "loss": float(step)}])
     if step == 200:
         time.sleep(0.35)  # a writer looks every 0.3 s: it is sending now
-        writer = t._WRITERS[tracking.uri, root][0]
+        writer = process._WRITERS[tracking.uri, root][0]
         writer.kill()
         writer.wait()
 os.kill(os.getpid(), signal.SIGKILL)
@@ -244,15 +237,17 @@ def test_a_version_is_registered_once_and_found_by_its_digest(tracking, client, 
     (model / "config.json").write_text("{}")
     stage = stage_run(tracking, launch, asset="aligned_model")
     tracking.replay()
-    assert tracking.find_version(name, "d1") is None
-    assert tracking.champion(name) is None
+    registry = Registry(tracking, name)
+    assert registry.version_of("d1") is None
+    assert registry.holder("champion") is None
     key = f"aligned_model-{FINGERPRINT[:16]}"
-    version = tracking.register(name, str(model), run_key=key, tags={"digest": "d1", "recipe": "toy"})
-    assert tracking.find_version(name, "d1") == version
-    assert tracking.find_version(name, "d2") is None
-    assert tracking.champion(name) is None
-    tracking.set_alias(name, "champion", version)
-    assert tracking.champion(name) == {"version": version, "tags": {"digest": "d1", "recipe": "toy"}}
+    version = registry.register(str(model), run_key=key, tags={"digest": "d1", "recipe": "toy"})
+    assert registry.version_of("d1").version == version
+    assert registry.version_of("d2") is None
+    assert registry.holder("champion") is None
+    registry.set_alias("champion", version)
+    champion = registry.holder("champion")
+    assert (champion.version, champion.tags) == (version, {"digest": "d1", "recipe": "toy"})
     registered = client.get_model_version_by_alias(name, "champion")
     assert registered.source == str(model)
     run = run_of(client, stage.key)
@@ -263,14 +258,15 @@ def test_a_version_is_registered_once_and_found_by_its_digest(tracking, client, 
 @pytest.mark.parametrize("name", ["", "a/b", "a:b", "it's"])
 def test_a_model_name_that_mlflow_cannot_search_is_refused(tracking, name):
     with pytest.raises(TrackingError, match="must not be empty or hold"):
-        tracking.find_version(name, "d")
+        Registry(tracking, name)
 
 
 def test_nothing_is_started_or_imported_when_nothing_is_reported(tmp_path):
     check = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from resources.tracking import Tracking, _WRITERS\n"
+        "from resources.tracking.process import _WRITERS\n"
+        "from resources.tracking.reports import Tracking\n"
         "tracking = Tracking('', Path(sys.argv[1]))\n"
         "assert tracking.pending() == 0\n"
         "tracking.flush(1.0)\n"
@@ -327,8 +323,9 @@ def test_through_a_server_reports_arrive_and_models_are_uploaded(tmp_path, store
         assert tracking.run_url("not-yet").startswith(f"{link}?workflowType=machine_learning&searchFilter=")
         assert client.get_experiment(run.info.experiment_id).tags[KIND_TAG] == "custom_model_development"
         key = f"aligned_model-{FINGERPRINT[:16]}"
-        version = tracking.register("toy-served", str(model), run_key=key, tags={"digest": "d1"})
-        assert tracking.find_version("toy-served", "d1") == version
+        registry = Registry(tracking, "toy-served")
+        version = registry.register(str(model), run_key=key, tags={"digest": "d1"})
+        assert registry.version_of("d1").version == version
         served = client.download_artifacts(run.info.run_id, "model/config.json", str(tmp_path))
         assert json.loads(Path(served).read_text()) == {"width": 1}
     finally:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.causes import explain
-from assets.stage import StageFailed
+from assets.running.causes import StageFailed, explain
 from resources.compute.base import Status
 from resources.compute.local import LocalBackend
 from resources.profile import Size

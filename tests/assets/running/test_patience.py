@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from assets.patience import Retries
-from assets.stage import StageFailed
+from assets.running.causes import StageFailed
+from assets.running.patience import Retries
 from resources.compute.local import LocalBackend
 from resources.profile import Size
 from tests.toys import made_of, toy_task

@@ -10,7 +10,7 @@ import os, sys
 from pathlib import Path
 from mlflow import MlflowClient  # seconds, which each process would need anew
 from mlflow.store.tracking import sqlalchemy_store
-from resources.tracking import make_client
+from resources.tracking.store import make_client
 
 uri, folder = sys.argv[1], Path(sys.argv[2])
 begin, began = os.pipe()

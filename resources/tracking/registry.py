@@ -24,7 +24,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from resources.tracking import Tracking, TrackingError, reason_of, shown, sqlite_file
+from resources.tracking.errors import TrackingError, reason_of
+from resources.tracking.reports import FLUSH_SECONDS, Tracking
+from resources.tracking.store import EXPERIMENT, KEY_TAG, shown, sqlite_file
 
 CHAMPION, PREVIOUS, CANDIDATE = "champion", "previous", "candidate"
 UNDER_WAY, DONE = "pedigree.move", "promotion."
@@ -105,14 +107,15 @@ class Registry:
     """The registered model called `name`."""
 
     def __init__(self, tracking: Tracking, name: str) -> None:
-        tracking._require_name(name)
+        if not name or "'" in name or "/" in name or ":" in name:
+            raise TrackingError(f"model name {name!r}: must not be empty or hold ' / or :")
         self.tracking, self.name = tracking, name
 
     # Reading
 
     @property
     def _client(self) -> Any:
-        return self.tracking._client()
+        return self.tracking.client()
 
     def _model(self) -> Any | None:
         found = self._client.search_registered_models(f"name = '{self.name}'")
@@ -132,7 +135,8 @@ class Registry:
 
     def version_of(self, digest: str) -> Version | None:
         """The version made from the model with this digest; None when there is none."""
-        number = self.tracking.find_version(self.name, digest)
+        found = self._client.search_model_versions(f"name = '{self.name}'")
+        number = next((str(version.version) for version in found if version.tags.get("digest") == digest), None)
         return None if number is None else self.version(number)
 
     def history(self) -> list[Move]:
@@ -160,6 +164,40 @@ class Registry:
         return champion is not None and is_early and int(version.version) < int(champion.version)
 
     # Writing
+
+    def register(self, source_dir: str, *, run_key: str, tags: dict[str, str]) -> str:
+        """The number of a new version, whose files are those of `source_dir`. Links version and run both ways.
+
+        The files are referenced where they lie when MLflow's database is used directly, and uploaded when a server
+        stands between, which refuses paths of its clients.
+        """
+        self.tracking.flush(FLUSH_SECONDS)
+        client = self._client
+        run_id = self._run_with_prefix(run_key)
+        source = source_dir
+        if self.tracking.uri.startswith("http"):
+            client.log_artifacts(run_id, source_dir, "model")
+            source = f"{client.get_run(run_id).info.artifact_uri}/model"
+        if not client.search_registered_models(f"name = '{self.name}'"):
+            client.create_registered_model(self.name)
+        number = str(client.create_model_version(self.name, source=source, run_id=run_id, tags=tags).version)
+        client.set_tag(run_id, "registered_model", f"{self.name}/{number}")
+        return number
+
+    def _run_with_prefix(self, run_key: str) -> str:
+        client, where = self._client, f"MLflow at {shown(self.tracking.uri)}"
+        experiment = client.get_experiment_by_name(EXPERIMENT)
+        if experiment is None:
+            raise TrackingError(f"{where} has no experiment {EXPERIMENT}: nothing was reported yet")
+        found = client.search_runs(
+            [experiment.experiment_id],
+            f"tags.`{KEY_TAG}` LIKE '{run_key}%'",
+            max_results=1,
+            order_by=["start_time DESC"],
+        )
+        if not found:
+            raise TrackingError(f"{where} has no run whose key begins with {run_key}")
+        return found[0].info.run_id
 
     def set_alias(self, alias: str, version: str) -> None:
         """Let an alias point to a version, where it does not already."""
@@ -281,7 +319,7 @@ def _wait_for(stream: Any, say: Callable[[str], None]) -> None:
 
 def registered_digests(tracking: Tracking) -> set[str]:
     """The digests of all that any version, of any registered model, says that it was made from or decided by."""
-    client, found, token = tracking._client(), set[str](), None
+    client, found, token = tracking.client(), set[str](), None
     while True:
         page = client.search_model_versions(max_results=1000, page_token=token)
         for version in page:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from assets import watchers
 from assets.recipe_folders import load_recipe
 from assets.run import run_recipe
+from assets.running import watchers
+from assets.running.watchers import Watching, watchers_of
 from assets.status import compare
-from assets.watchers import Watching, watchers_of
 from tests.assets.fabricate import make_one
 from tests.end_to_end.conftest import RECIPES
 from tests.end_to_end.dagster_dev import wait_for
@@ -24,7 +24,7 @@ from tests.end_to_end.dagster_dev import wait_for
 JOIN = """
 import sys
 from pathlib import Path
-from assets.watchers import Watching
+from assets.running.watchers import Watching
 with Watching(Path(sys.argv[1]), run_id="another-run", launch="l") as watching:
     print("in", watching.has_ended("job-1"), flush=True)
     sys.stdin.readline()

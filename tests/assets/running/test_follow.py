@@ -8,11 +8,17 @@ from types import SimpleNamespace
 import dagster as dg
 import pytest
 
-from assets import patience, stage
-from assets.causes import explain
-from assets.patience import Patience
-from assets.stage import Made, Observed, Pipeline, Watch, metadata_of, run_settings
-from assets.watchers import Watching
+from assets.running import patience, reports
+from assets.running.causes import explain
+from assets.running.events import heard_by
+from assets.running.follow import Following, _unless_ended
+from assets.running.jobs import run_settings
+from assets.running.made import Made, metadata_of
+from assets.running.patience import Patience
+from assets.running.pipeline import Pipeline
+from assets.running.reports import Observed, Tail, forward
+from assets.running.watch import Watch
+from assets.running.watchers import Watching
 from resources.compute.base import Handle, Status, Task
 from resources.compute.slurm import status_of
 from resources.profile import Size
@@ -44,17 +50,18 @@ OVER = Status(state="succeeded", exit_code=0)
 
 
 @pytest.fixture
-def followed(tmp_path, monkeypatch):
+def followed(tmp_path):
     """What a run says, and what is announced, while it follows a job through the given statuses."""
 
     def follow(*statuses):
         said, heard = [], []
-        monkeypatch.setattr(stage, "announce", lambda kind, cell, values: heard.append((kind, values.get("reason"))))
+        hear = lambda kind, cell, values: heard.append((kind, values.get("reason")))  # noqa: E731
         tell_waiting = lambda cell, cause: heard.append(("told", cause.rpartition(": ")[2]))  # noqa: E731
         watch = SimpleNamespace(say=said.append, is_canceling=lambda: False, tell_waiting=tell_waiting)
         task = Task(key="toys-1", argv=(), size=Size(), folder=str(tmp_path))
-        with Watching(tmp_path, run_id="a", launch="b") as watching:
-            stage._follow(Backend(*statuses), task, tmp_path, None, watch, None, watching)
+        with Watching(tmp_path, run_id="a", launch="b") as watching, heard_by(hear):
+            seams = {"run": None, "watch": watch, "cell": None, "watching": watching}
+            Following(backend=Backend(*statuses), task=task, **seams).attempt()
         return [line for line in said if "pending" in line], heard
 
     return follow
@@ -75,9 +82,9 @@ def test_a_job_that_a_cancelled_run_ended_is_submitted_again_for_the_one_that_ca
     ended = Status(state="cancelled", reason="ended by SIGTERM", exit_code=75)
     handle = Handle(backend="fake", id="7", key="toys-1", folder=str(tmp_path))
     with Watching(tmp_path, run_id="a", launch="b") as watching:
-        assert stage._unless_ended(ended, handle, watching) == ended  # somebody else ended it, with scancel
+        assert _unless_ended(ended, handle, watching) == ended  # somebody else ended it, with scancel
         watching.note_end("7")
-        seen = stage._unless_ended(ended, handle, watching)
+        seen = _unless_ended(ended, handle, watching)
         assert (seen.state, seen.exit_code) == ("failed", 75)
 
 
@@ -98,22 +105,21 @@ def test_somebody_is_reminded_of_a_job_that_goes_on_waiting(monkeypatch):
     assert told == [40, 650, 1260]
 
 
-def test_numbers_and_texts_of_a_running_job_reach_the_tracked_run(tmp_path, monkeypatch):
+def test_numbers_and_texts_of_a_running_job_reach_the_tracked_run(tmp_path):
     (tmp_path / "metrics.jsonl").write_text(
         '{"step": 1, "loss": 2.5}\n{"step": 1, "sample": "stir the ⟶ soup"}\n{"step": 2, "loss": 2.4}\n'
     )
-    monkeypatch.setattr(stage, "announce", lambda *_: None)
     rows, tags = [], {}
     run = SimpleNamespace(log_metrics=rows.extend, set_tags=tags.update)
-    tails = stage.Tail(tmp_path / "metrics.jsonl"), stage.Tail(tmp_path / "messages.jsonl")
-    new, is_saved = stage._forward(*tails, run, SimpleNamespace(say=lambda line: None), None)
+    tails = Tail(tmp_path / "metrics.jsonl"), Tail(tmp_path / "messages.jsonl")
+    new, is_saved = forward(*tails, run, SimpleNamespace(say=lambda line: None), None)
     assert new == rows and not is_saved
     assert [row["loss"] for row in rows] == [2.5, 2.4] and tags == {"sample/step 1": "stir the ⟶ soup"}
 
 
 def test_numbers_of_a_training_become_observations_of_its_asset_now_and_then_and_at_the_end(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr(stage.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(reports.time, "monotonic", lambda: clock[0])
     written = {"loss": 2.5, "gradient_norm": 0.7, "tokens_per_second": 12_345.678, "data_wait_seconds": 1e-4}
 
     @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["kitchen"]))

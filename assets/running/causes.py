@@ -22,6 +22,14 @@ TAIL_LINES = 40
 NAMED_LOGS = 5  # in a sentence
 
 
+class StageFailed(RuntimeError):
+    """A stage ended without its artifact. `exit_code` is the job's, or None when the backend lost it."""
+
+    def __init__(self, message: str, exit_code: int | None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
 def as_told(status: Status, folder: Path, *, is_saved: bool) -> Status:
     """The job's status with the exit code that its own processes recorded, because torchrun turns every code into 1."""
     if status.state == "succeeded":

@@ -1,0 +1,221 @@
+"""A job from its submission to its artifact: attempts, waiting, and what becomes of it when the run is cancelled."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from assets.running.causes import (
+    BUSY_EXIT_CODE,
+    FINAL_EXIT_CODES,
+    REQUEUE_EXIT_CODE,
+    StageFailed,
+    as_told,
+    explain,
+    saved,
+)
+from assets.running.events import announce
+from assets.running.jobs import task_of
+from assets.running.patience import Patience, Retries
+from assets.running.pipeline import Pipeline
+from assets.running.reports import Observed, Tail, forward
+from assets.running.watch import Watch
+from assets.running.watchers import Watcher, Watching
+from assets.status import Cell
+from resources.compute.base import Backend, Handle, Status, Task
+from resources.tracking.reports import StageRun
+from training import artifact
+from training.artifact import Artifact
+from training.job import Job
+from training.progress import MESSAGES_FILE, METRICS_FILE
+
+HANDLE_FILE = "handle.json"
+BUSY_SECONDS = 2.0
+
+
+def run_job(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch, watching: Watching) -> tuple[Artifact, str]:
+    """Submit the job, or find the one that is already on its way, and follow it to its artifact; also returns the
+    address of the run in MLflow."""
+    profile = pipeline.loaded_profile()
+    backend = profile.backend_for(cell.asset)
+    run = _tracked(job, pipeline, watch)
+    following = Following(
+        backend=backend,
+        task=task_of(job, profile.size_for(cell.asset)),
+        run=run,
+        watch=watch,
+        cell=cell,
+        watching=watching,
+    )
+    try:
+        made = following.made()
+    except StageFailed:
+        run.finish("FAILED")
+        raise
+    except BaseException:
+        # An orchestrator that is stopped or dies leaves the job running, to be found again.
+        if watch.is_canceling():
+            following.leave()
+        run.finish("KILLED")
+        raise
+    run.set_tags({"digest": made.digest, "record_digest": made.record_digest})
+    run.finish("FINISHED")
+    return made, run.url
+
+
+def _tracked(job: Job, pipeline: Pipeline, watch: Watch) -> StageRun:
+    """The job's run in MLflow, with its inputs."""
+    recipe = json.loads((Path(job.output) / "recipe.json").read_text("utf-8"))
+    run = pipeline.tracking().stage_run(
+        watch.launch,
+        asset=job.asset,
+        partition=job.partition,
+        fingerprint=job.fingerprint,
+        tags={
+            "dagster/run_id": watch.run_id,
+            "dagster/asset_key": job.asset,
+            "dagster/partition": job.partition,
+            "recipe": job.recipe,
+            "recipe_digest": artifact.digest_of(recipe),
+        },
+    )
+    names = ("asset", "partition", "fingerprint", "digest", "path")
+    run.log_inputs([{name: getattr(item, name) for name in names} for item in job.inputs])
+    return run
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Following:
+    """A task that a run submits, or finds on its way, and watches until there is an artifact or no hope of one."""
+
+    backend: Backend
+    task: Task
+    run: StageRun
+    watch: Watch
+    cell: Cell
+    watching: Watching
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the artifact."""
+        return Path(self.task.folder)
+
+    def made(self) -> Artifact:
+        """The artifact, from as many attempts as the profile's `retries` allow. StageFailed says how the last one
+        ended."""
+        retries = Retries(self.task.size.retries, self.folder)
+        while True:
+            status = self.attempt()
+            made = artifact.find(self.folder)
+            if made is not None:
+                return made
+            if status.exit_code == REQUEUE_EXIT_CODE and status.state != "cancelled":
+                ended = f"ended ({status.reason})" if status.was_ended else f"{saved(self.folder)} and stopped"
+                self.watch.say(f"{self.task.key} {ended}; submitting it again")
+            elif status.exit_code == BUSY_EXIT_CODE:
+                self.watch.say(f"{self.task.key} is being made by another run; waiting for it")
+                time.sleep(BUSY_SECONDS)
+            elif status.state == "cancelled" or status.exit_code in FINAL_EXIT_CODES or not retries.take():
+                why = explain(self.backend, self.task, status)
+                raise StageFailed(f"{self.cell.asset} [{self.cell.partition}]: {why}", status.exit_code)
+            else:
+                self.watch.say(
+                    f"{self.task.key} ended without its artifact ({status.reason}){retries.why}; trying again, "
+                    f"{retries.left} tries left after it"
+                )
+
+    def attempt(self) -> Status:
+        """How one attempt ended: submitted now, or found on its way, and watched to its end."""
+        handle = self._submitted()
+        # Metrics from the first line: MLflow counts equal rows once, and those written while nobody watched are not
+        # lost.
+        metrics, messages = Tail(self.folder / METRICS_FILE), Tail(self.folder / MESSAGES_FILE, from_end=True)
+        patience, told, is_saved, training = Patience(), set[str](), False, Observed(self.watch)
+        while True:
+            status = self.backend.poll(handle)
+            for left in self.watching.renew():
+                tell(f"{left} has left; the job goes on", self.cell, self.watch)
+            if patience.is_due(status):
+                self._say_waiting(status, patience.seconds, told)
+            given_up = patience.given_up(status, self.task.size.max_pending_hours)
+            if given_up is not None:
+                self.watching.leave(lambda: self.backend.cancel(handle))
+                return given_up
+            rows, saved_now = forward(metrics, messages, self.run, self.watch, self.cell)
+            training.see(rows, is_last=status.is_over)
+            is_saved |= saved_now
+            if status.is_over:
+                return _unless_ended(as_told(status, self.folder, is_saved=is_saved), handle, self.watching)
+            time.sleep(self.backend.poll_seconds)
+
+    def _submitted(self) -> Handle:
+        """The job with the task's key: one that still runs, or one that is submitted now."""
+        handle = self._running()
+        if handle is not None:
+            self.watch.say(f"found {self.task.key} on {self.backend.name} as {handle.id}; going on watching it")
+            others = self.watching.others
+            tell(f"its job is watched by {_names(others)} too", self.cell, self.watch, bool(others))
+            return handle
+        handle = self.backend.submit(self.task)
+        artifact.write_json(self.folder / HANDLE_FILE, handle.as_json())
+        self.watch.say(
+            f"submitted {self.task.key} to {self.backend.name} as {handle.id}; log: {self.folder / 'log.txt'}"
+        )
+        return handle
+
+    def _running(self) -> Handle | None:
+        """The job with this key that still runs, so that a restarted orchestrator never starts it twice."""
+        handle = self.backend.find(self.task.key, self.task.folder)
+        if handle is None or self.backend.poll(handle).is_over:
+            return None
+        return handle
+
+    def _say_waiting(self, status: Status, seconds: float, told: set[str]) -> None:
+        """Say why the job waits, and through the webhook too where that reason is none of those `told` before: a
+        message a reminder would be noise."""
+        self.watch.say(f"{self.task.key} is {status.state} for {seconds:.0f} s: {status.reason}")
+        announce("waiting", self.cell, {"state": status.state, "reason": status.reason, "seconds": seconds})
+        if status.reason not in told:
+            told.add(status.reason)
+            self.watch.tell_waiting(self.cell, f"pending for {seconds:.0f} s: {status.reason}")
+
+    def leave(self) -> None:
+        """Leave the job because this run is cancelled; the last one that leaves ends it."""
+
+        def end() -> None:
+            handle = self._running()
+            if handle is not None:
+                self.watching.note_end(handle.id)  # first: a kill may come in between
+                self.backend.cancel(handle)
+
+        others = self.watching.leave(end)
+        has_step = artifact.checkpoint_step(self.folder) is not None
+        kept = f"it {saved(self.folder)}" if has_step else "finished ranks are kept"
+        tell(
+            f"this run was cancelled; the job goes on, watched by {_names(others)}"
+            if others
+            else f"this run was cancelled and no other one watches the job, which was ended; {kept}",
+            self.cell,
+            self.watch,
+        )
+
+
+def _unless_ended(status: Status, handle: Handle, watching: Watching) -> Status:
+    """The job's status. A job that a cancelled run ended before this run came to watch it counts as saved, so that this
+    run submits it again."""
+    if status.state == "cancelled" and watching.has_ended(handle.id):
+        return replace(status, state="failed", exit_code=REQUEUE_EXIT_CODE)
+    return status
+
+
+def tell(text: str, cell: Cell, watch: Watch, is_news: bool = True) -> None:
+    """Say something in Dagster's log and in the terminal."""
+    if is_news:
+        watch.say(text)
+        announce("told", cell, {"text": text})
+
+
+def _names(watchers: list[Watcher]) -> str:
+    return ", ".join(map(str, watchers))

@@ -1,0 +1,128 @@
+"""A cell as a job that makes it, and the job as a task of a compute backend."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from assets.chain import CHAIN
+from assets.running.causes import BAD_INPUT_EXIT_CODE, StageFailed
+from assets.status import Cell, Comparison, held_digests, seed_of
+from resources.compute.base import Task
+from resources.profile import Size
+from resources.tracking.reports import artifact_key
+from training import artifact
+from training.job import InputArtifact, Job, RunSettings
+
+# Of the orchestrator's environment; a proxy's address may hold a password, which no job file is to hold.
+PASSED_VARIABLES = ("PEDIGREE_DATA", "OMP_WAIT_POLICY", "PEDIGREE_FETCH_ALLOW", "PEDIGREE_FETCH_MAX_GB")
+PROJECT = Path(__file__).parents[2]
+
+
+def job_of(cell: Cell, comparison: Comparison, size: Size) -> Job:
+    """The job that makes a cell. StageFailed names the first input that is not made."""
+    stage = CHAIN[cell.asset].stage
+    return Job(
+        stage=stage.name,
+        asset=cell.asset,
+        partition=cell.partition,
+        recipe=comparison.recipe.name,
+        fingerprint=cell.fingerprint,
+        stage_version=stage.version,
+        settings=cell.settings,
+        inputs=tuple(_input(key, comparison) for key in cell.inputs),
+        output=str(artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)),
+        run=run_settings(size),
+        seed=seed_of(cell.settings),
+        libraries=stage.library_versions(),
+        code_revision=code_revision(),
+        replaces=held_digests(comparison, cell),
+    )
+
+
+def _input(key: tuple[str, str], comparison: Comparison) -> InputArtifact:
+    """An input as the job names it. StageFailed when it is not made."""
+    made = comparison.cells[key].artifact
+    if made is None:
+        raise StageFailed(f"{key[0]} [{key[1]}] is not made; materialize it first", BAD_INPUT_EXIT_CODE)
+    return InputArtifact(
+        asset=key[0],
+        partition=key[1],
+        fingerprint=made.fingerprint,
+        digest=made.digest,
+        record_digest=made.record_digest,
+        path=str(made.path),
+        numerics=made.record.get("numerics"),
+    )
+
+
+def run_settings(size: Size) -> RunSettings:
+    """The settings of the profile's size that a stage gets with its job."""
+    return RunSettings(
+        workers=size.workers,
+        threads=size.threads,
+        processes=size.processes,
+        nodes=size.nodes,
+        gpus_per_node=size.gpus_per_node,
+        micro_batch_tokens=size.micro_batch_tokens,
+        checkpoint_seconds=size.checkpoint_seconds,
+        shard=size.shard,
+        tensor=size.tensor,
+        context=size.context,
+        expert=size.expert,
+        pipeline=size.pipeline,
+        pipeline_chunks=size.pipeline_chunks,
+        audit=size.audit,
+        hang_seconds=size.hang_seconds,
+        compile=size.compile,
+        recompute=size.recompute,
+        memory_gb=size.memory_gb,
+        sample_steps=size.sample_steps,
+        evaluation_steps=size.evaluation_steps,
+        price_per_hour=size.price_per_hour,
+    )
+
+
+def code_revision() -> str:
+    """The project's git commit, or "" outside a checkout. For the record only; no part of an identity."""
+    if not (PROJECT / ".git").exists():
+        return ""  # installed; a repository around it would be somebody else's
+    try:
+        asked = subprocess.run(
+            ["git", "-C", str(PROJECT), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        return ""
+    return asked.stdout.strip()
+
+
+def task_of(job: Job, size: Size) -> Task:
+    """The job as a task. A fan-out has one task a node where the stage works in ranks; other stages use their nodes
+    together."""
+    stage = CHAIN[job.asset].stage
+    return Task(
+        key=artifact_key(job.asset, job.fingerprint),
+        argv=("-m", stage.package, str(Path(job.output) / "job.json")),
+        size=size,
+        folder=job.output,
+        environment=_environment(),
+        num_tasks=size.nodes if stage.in_ranks else 1,
+    )
+
+
+def _environment() -> dict[str, str]:
+    """Variables a job needs, by name: nothing else of the orchestrator's environment is promised to it."""
+    fixed = {
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONHASHSEED": "0",
+        # Threads wait some microseconds before they sleep: the loops of a small model follow each other that closely,
+        # while threads that go on spinning take the cores from other jobs (docs/benchmark-log.md).
+        "GOMP_SPINCOUNT": "1000",
+    }
+    passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
+    if "OMP_WAIT_POLICY" in passed:
+        del fixed["GOMP_SPINCOUNT"]  # it would win
+    return {**fixed, **passed}

@@ -1,0 +1,103 @@
+"""What came out of a materialization, and what Dagster shows of it: metadata, data version and checks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import dagster as dg
+
+from assets.settings import OTHER_CODE
+from assets.status import Cell
+from training.artifact import Artifact
+from training.stage import Asset
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A cell's artifact, and how it came about in this materialization."""
+
+    cell: Cell
+    artifact: Artifact
+    reused: bool
+    seconds: float
+    mlflow_url: str
+    other_code: tuple[str, ...] = ()  # of what is reused: the modules that made it and are not as they are now
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """The artifact's `artifact.json`."""
+        return self.artifact.record
+
+
+def result_of(declared: Asset, made: Made) -> dg.MaterializeResult:
+    """Metadata, data version and checks of one materialization."""
+    return dg.MaterializeResult(
+        metadata=metadata_of(made),
+        data_version=dg.DataVersion(made.artifact.digest),
+        check_results=[_check(declared, made, name) for name in declared.stage.gates],
+    )
+
+
+def _check(declared: Asset, made: Made, name: str) -> dg.AssetCheckResult:
+    verdict = next((gate for gate in made.record["gates"] if gate["name"] == name), None)
+    if verdict is None:
+        return dg.AssetCheckResult(check_name=name, passed=True, metadata={"verdict": "not asked for by this recipe"})
+    evidence = {key: _metadata_value(value) for key, value in verdict["evidence"].items()}
+    return dg.AssetCheckResult(
+        check_name=name, passed=verdict["passed"], metadata=evidence, severity=dg.AssetCheckSeverity.ERROR
+    )
+
+
+def metadata_of(made: Made) -> dict[str, Any]:
+    """Numbers first (Dagster plots them over time), then links, then identities."""
+    record = made.record
+    values: dict[str, Any] = _count_metadata(record["counts"]) if record["counts"] else {}
+    values |= {"reused": made.reused, "seconds": float(record["seconds"])}
+    values |= {name: float(record["cost"][name]) for name in ("node_hours", "price") if name in record.get("cost", {})}
+    values["bytes"] = sum(entry["bytes"] for entry in record["files"])
+    values |= {name: readable(value) for name, value in record["metrics"].items() if name not in values}
+    values["mlflow_run"] = dg.MetadataValue.url(made.mlflow_url)
+    report = made.artifact.path / "report.html"
+    if report.exists():
+        values["report"] = dg.MetadataValue.path(str(report))
+    values["folder"] = dg.MetadataValue.path(str(made.artifact.path))
+    values["log"] = dg.MetadataValue.path(str(made.artifact.path / "log.txt"))
+    found = made.artifact
+    values |= {"code": found.record["code"]["digest"]} if "code" in found.record else {}
+    values |= {OTHER_CODE: ", ".join(made.other_code)} if made.other_code else {}
+    return values | {
+        "fingerprint": found.fingerprint,
+        "digest": found.digest,
+        "record_digest": found.record_digest,
+    }
+
+
+def readable(value: float) -> dg.FloatMetadataValue:
+    """A metric with six digits, for people and plots; the record has all of them."""
+    return dg.MetadataValue.float(value if value.is_integer() else float(f"{value:.6g}"))
+
+
+def _count_metadata(counts: dict[str, Any]) -> dict[str, Any]:
+    dropped, quarantined = sum(counts["dropped"].values()), sum(counts["quarantined"].values())
+    rows = [("in", counts["in"]), ("kept", counts["kept"])]
+    rows += [
+        (f"dropped: {reason}", number) for reason, number in sorted(counts["dropped"].items(), key=lambda kv: -kv[1])
+    ]
+    rows += [(f"quarantined: {reason}", number) for reason, number in sorted(counts["quarantined"].items())]
+    table = "| records | number |\n|---|---|\n" + "\n".join(f"| {name} | {number} |" for name, number in rows)
+    return {
+        "dagster/row_count": counts["kept"],
+        "records_in": counts["in"],
+        "dropped": dropped,
+        "quarantined": quarantined,
+        "kept_fraction": round(counts["kept"] / counts["in"], 4) if counts["in"] else 0.0,
+        "funnel": dg.MetadataValue.md(table),
+    }
+
+
+def _metadata_value(value: Any) -> Any:
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    return dg.MetadataValue.json(value)

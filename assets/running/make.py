@@ -1,0 +1,127 @@
+"""A cell's artifact: reused when it is there, otherwise made by a job."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from assets.chain import CHAIN
+from assets.found import aside, write_reference
+from assets.running.causes import BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, StageFailed
+from assets.running.events import announce
+from assets.running.follow import run_job, tell
+from assets.running.jobs import job_of
+from assets.running.made import Made
+from assets.running.pipeline import Pipeline
+from assets.running.watch import Watch
+from assets.running.watchers import Watching, tidy
+from assets.status import Cell, Comparison, check_begun, mend
+from assets.witnesses import contradiction
+from resources.tracking.reports import artifact_key
+from training import artifact
+from training.artifact import Artifact
+from training.job import DataError, Job, write_job
+from training.leftovers import remove_state
+from training.recipe import recipe_as_data
+
+WAY_OUT = "put it back from a backup, or have `pedigree verify RECIPE --mend` set it aside to be made again"
+
+
+def make(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -> Made:
+    """The cell's artifact: reused when it is there, otherwise from a job. StageFailed says what stood in the way."""
+    started = time.monotonic()
+    _check_inputs(cell, comparison)
+    cell = unless_rewritten(cell, watch)
+    if cell.artifact is not None:
+        made, reused, url = cell.artifact, True, _reuse(cell, cell.artifact, pipeline, watch)
+    else:
+        _check_start(cell, comparison, watch)
+        reused = False
+        made, url = _make_anew(cell, comparison, pipeline, watch)
+    return Made(
+        cell=cell,
+        artifact=made,
+        reused=reused,
+        seconds=time.monotonic() - started,
+        mlflow_url=url,
+        other_code=cell.other_code if reused else (),
+    )
+
+
+def _check_inputs(cell: Cell, comparison: Comparison) -> None:
+    """StageFailed when a gate refused an input."""
+    refused = comparison.refused_by(cell)
+    if refused is not None:
+        gate = refused.artifact.failed_gates[0]  # type: ignore[union-attr]
+        raise StageFailed(
+            f"{refused.asset} [{refused.partition}] was refused by its gate {gate['name']}: "
+            f"{artifact.canonical_json(gate['evidence'])}",
+            REFUSED_EXIT_CODE,
+        )
+
+
+def _check_start(cell: Cell, comparison: Comparison, watch: Watch) -> None:
+    """StageFailed when a training was begun under other settings, or automation may not make the cell."""
+    if not watch.starts_anew:
+        try:
+            check_begun(cell, comparison)
+        except DataError as error:
+            raise StageFailed(str(error), BAD_INPUT_EXIT_CODE) from None
+    if reason := watch.stands_in_the_way(comparison.recipe, cell.asset):
+        raise StageFailed(f"{cell.asset} [{cell.partition}]: {reason}", BAD_INPUT_EXIT_CODE)
+
+
+def _reuse(cell: Cell, made: Artifact, pipeline: Pipeline, watch: Watch) -> str:
+    """Let the partition point to an artifact that is there; returns the address of the run that made it."""
+    for line in mend(cell, pipeline.root_path) if cell.state == "damaged" else ():
+        tell(line, cell, watch)
+    tidy(made.path)
+    write_reference(pipeline.root_path, made, cell.partition)
+    announce("reused", cell, {})
+    return pipeline.tracking().run_url(artifact_key(cell.asset, cell.fingerprint))
+
+
+def _make_anew(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -> tuple[Artifact, str]:
+    """The artifact from a job, and the address of the run that made it."""
+    job = job_of(cell, comparison, pipeline.loaded_profile().size_for(cell.asset))
+    _write_job(job, cell, comparison, watch)
+    announce("started", cell, {})
+    with Watching(Path(job.output), run_id=watch.run_id, launch=watch.launch) as watching:
+        made, url = run_job(job, cell, pipeline, watch, watching)
+    remove_state(made.path)
+    write_reference(pipeline.root_path, made, cell.partition)
+    announce("made", cell, made.record)
+    return made, url
+
+
+def _write_job(job: Job, cell: Cell, comparison: Comparison, watch: Watch) -> None:
+    folder = Path(job.output)
+    _set_aside(cell, folder, watch)
+    write_job(job, folder / "job.json")
+    artifact.write_json(folder / "recipe.json", recipe_as_data(comparison.recipe))
+
+
+def _set_aside(cell: Cell, folder: Path, watch: Watch) -> None:
+    """Rename the folder of this fingerprint when it holds a damaged artifact, or one whose inputs were made again with
+    another result."""
+    if (folder / artifact.ARTIFACT_FILE).exists():
+        kept = aside(folder, "damaged" if cell.state == "damaged" else "replaced")
+        if cell.state == "damaged":
+            tell(f"is damaged ({cell.reasons[0]}); set aside as {kept.name} and made again", cell, watch)
+
+
+def unless_rewritten(cell: Cell, watch: Watch) -> Cell:
+    """The cell, where Dagster was told of its record last, or of none: a reuse is told too, and what was told before
+    would be lost. StageFailed when it was told of another one.
+
+    One that says it was made in place of that one may be true, where a run was killed before it could tell. It is made
+    again, which costs less than to believe it; a training is left to a person.
+    """
+    if cell.artifact is None or not (told := watch.told_otherwise(cell)):
+        return cell
+    said = contradiction(cell.artifact, "Dagster", {told})
+    if told not in cell.artifact.stands_for or CHAIN[cell.asset].stage.distributed:
+        raise StageFailed(f"{cell.asset} [{cell.partition}]: {said}; {WAY_OUT}", REFUSED_EXIT_CODE)
+    tell(f"{said}; it is made again", cell, watch)
+    return replace(cell, artifact=None)

@@ -1,0 +1,37 @@
+"""What Dagster calls for an asset and partition."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from assets.chain import CHAIN
+from assets.running.causes import StageFailed
+from assets.running.made import result_of
+from assets.running.make import make
+from assets.running.pipeline import Pipeline
+from assets.running.watch import Watch
+from assets.settings import observe_used
+from assets.status import Cell, Comparison
+
+
+def materialize(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+    """Make what one asset and partition lack, and report it to Dagster."""
+    declared = CHAIN[context.asset_key.path[-1]]
+    cell, comparison = asked_of(context, pipeline)
+    try:
+        made = make(cell, comparison, pipeline, Watch.of(context, pipeline))
+    except StageFailed as failure:
+        raise dg.Failure(
+            description=str(failure),
+            allow_retries=failure.exit_code in (None, 1),
+            metadata={"exit_code": failure.exit_code or 1},
+        ) from None
+    return result_of(declared, made)
+
+
+def asked_of(context: dg.AssetExecutionContext, pipeline: Pipeline) -> tuple[Cell, Comparison]:
+    """The cell that a materialization is to make, among the recipe's others; Dagster is told what it asks for."""
+    comparison = pipeline.compared(pipeline.recipe(context.partition_key))
+    cell = comparison.cells[context.asset_key.path[-1], context.partition_key]
+    observe_used(context, cell)
+    return cell, comparison

@@ -1,0 +1,64 @@
+"""The resource that assets ask for: the root, the profile, and how this run asks for recipes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import dagster as dg
+
+from assets.exact import compare_exactly
+from assets.recipe_folders import load_recipe, recipe_folders
+from assets.status import Comparison, compare
+from resources.profile import Profile, load_profile
+from resources.tracking.reports import Tracking
+from training.recipe import Recipe
+from training.records import read_record
+
+
+class Pipeline(dg.ConfigurableResource):
+    """Where artifacts live and which profile runs them. `cancels_on_interrupt`: Ctrl-C in a terminal ends the jobs
+    too."""
+
+    root: str
+    profile: str = "local"
+    cancels_on_interrupt: bool = False
+    resolved_recipe: str = ""
+    exact: bool = False  # what other code of the same version made is made again
+
+    @property
+    def root_path(self) -> Path:
+        """The folder of artifacts and references, absolute: a job may run in another working directory."""
+        return Path(self.root).resolve()
+
+    def recipe(self, partition: str) -> Recipe:
+        """The recipe of a partition key."""
+        name = partition.partition("@")[0]
+        if self.resolved_recipe and (data := json.loads(self.resolved_recipe))["name"] == name:
+            return read_record(Recipe, data)
+        return load_recipe(name, recipe_folders(self.root_path))
+
+    def compared(self, recipe: Recipe) -> Comparison:
+        """The recipe against the artifacts, as this run asks for them."""
+        if self.exact:
+            return compare_exactly(recipe, self.root_path, self.tracking())
+        return compare(recipe, self.root_path)
+
+    def loaded_profile(self) -> Profile:
+        """The profile record."""
+        return load_profile(self.profile)
+
+    def tracking(self) -> Tracking:
+        """The MLflow side of this root."""
+        return tracking_of(self.root_path, self.loaded_profile())
+
+
+def tracking_of(root: Path, profile: Profile) -> Tracking:
+    """One tracking client a root and process: opening one costs seconds."""
+    key = (root, profile.tracking_uri)
+    if key not in _TRACKING:
+        _TRACKING[key] = Tracking(profile.tracking_uri, root)
+    return _TRACKING[key]
+
+
+_TRACKING: dict[tuple[Path, str], Tracking] = {}

@@ -1,0 +1,76 @@
+"""What a job writes while it runs, passed on: metrics and texts to MLflow, lines to Dagster's log."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from assets.running.events import announce
+from assets.running.watch import Watch
+from assets.status import Cell
+from training.progress import SAVED
+
+SAMPLE_CHARACTERS = 2000  # of a text in a tag of a tracked run
+OBSERVED_SECONDS = 60.0  # between two observations of a training
+
+
+class Observed:
+    """A training's numbers for Dagster: the newest ones every OBSERVED_SECONDS, and the last ones."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch, self._row = watch, {}
+        self._observed_at = time.monotonic() - OBSERVED_SECONDS
+
+    def see(self, rows: list[dict[str, Any]], *, is_last: bool) -> None:
+        """Take note of new rows of metrics; those without a loss are no training's."""
+        self._row = next((row for row in reversed(rows) if "loss" in row), self._row)
+        if self._row and (is_last or time.monotonic() - self._observed_at > OBSERVED_SECONDS):
+            self._watch.observe({name: value for name, value in self._row.items() if name != "time"})
+            self._row, self._observed_at = {}, time.monotonic()
+
+
+def forward(metrics: Tail, messages: Tail, run: Any, watch: Watch, cell: Cell) -> tuple[list[dict[str, Any]], bool]:
+    """Pass on what the job has written since the last call. Returns the new rows, and whether the job said that it
+    saved its state and stops."""
+    new = metrics.new_rows()
+    rows = [row for row in new if "sample" not in row]
+    if rows:
+        run.log_metrics(rows)
+        announce("progress", cell, rows[-1])
+    samples = {f"sample/step {row['step']}": row["sample"][:SAMPLE_CHARACTERS] for row in new if "sample" in row}
+    if samples:
+        run.set_tags(samples)
+    is_saved = False
+    for message in messages.new_rows():
+        if message.get("method") == "log":
+            watch.say(message["params"]["message"])
+        is_saved |= message.get("method") == "report_custom_message" and SAVED in message["params"]["payload"]
+    return rows, is_saved
+
+
+class Tail:
+    """New whole lines of a growing JSON-lines file, from its beginning or from its present end."""
+
+    def __init__(self, path: Path, *, from_end: bool = False) -> None:
+        self._path = path
+        self._offset = path.stat().st_size if from_end and path.exists() else 0
+
+    def new_rows(self) -> list[dict[str, Any]]:
+        """The rows written since the last call; a torn last line waits for the next one."""
+        if not self._path.exists():
+            return []
+        with open(self._path, "rb") as stream:
+            stream.seek(self._offset)
+            data = stream.read()
+        whole, newline, _ = data.rpartition(b"\n")
+        self._offset += len(whole) + len(newline)
+        return [row for line in whole.splitlines() if (row := _row(line)) is not None]
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None  # a line torn by a kill; Progress closes it before it writes on

@@ -1,0 +1,48 @@
+"""What MLflow, its database drivers and its server say, as sentences with nothing secret in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from resources.tracking.store import shown
+from training.secrets import masked
+
+
+class TrackingError(RuntimeError):
+    """MLflow did not do what was asked, or could not be reached."""
+
+
+# What MLflow, requests and database drivers say, as a person would. The first that is found counts.
+REASONS = {
+    r"database is locked": "another process holds its database locked; end that process, or try again when it is done",
+    r"unable to open database file|readonly database": "its database cannot be opened; see the rights of its folder",
+    r"\b40[13]\b|unauthori[sz]ed|authentication failed|access denied": "it refuses this user and password",
+    r"timed out|timeout": "it does not answer in time",
+    r"refused|max retries|connection|resolve|unreachable|could not connect|can't connect": "it does not answer",
+    r"No module named '(\w+)'": "the driver of its database is not installed",
+}
+
+
+def reason_of(error: Exception) -> str:
+    """Why MLflow did not do what was asked, with nothing secret in it."""
+    said = " ".join(masked(f"{error}").split())
+    known = next((reason for words, reason in REASONS.items() if re.search(words, said, re.IGNORECASE)), "")
+    return f"{known} ({said[:300]})" if known else said[:300]
+
+
+class Asked:
+    """An MLflow client whose errors are sentences, with nothing secret in them or behind them."""
+
+    def __init__(self, uri: str, make: Callable[[], Any]) -> None:
+        self._uri, self._make = uri, make
+
+    def __getattr__(self, name: str) -> Any:
+        def asked(*arguments: Any, **options: Any) -> Any:
+            try:
+                return getattr(self._make(), name)(*arguments, **options)
+            except Exception as error:  # whatever MLflow and its database drivers raise
+                raise TrackingError(f"MLflow at {shown(self._uri)} could not be asked: {reason_of(error)}") from None
+
+        return asked

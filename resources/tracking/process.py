@@ -1,0 +1,134 @@
+"""The writer process: how a process that reports starts it, and what it does until its parent is gone."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from resources.tracking.errors import reason_of
+from resources.tracking.spool import append_line, read_applied, spool_bytes
+from resources.tracking.store import shown
+from resources.tracking.writer import Writer
+from training.secrets import masked_errors, masked_output, remember_address
+
+PROJECT = Path(__file__).parents[2]
+LOCK_FILE, LOG_FILE = "writer.lock", "writer.log"
+RETRY_SECONDS = 5.0
+LINGER_SECONDS = 60.0  # how long a writer whose parent is gone goes on asking an MLflow that does not answer
+
+# Names this process in the spool, so that runs it left open are closed when it is gone.
+OWNER = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
+
+# One writer process a store and root. Its input is a pipe from here: the kernel closes it when this process ends.
+_WRITERS: dict[tuple[str, Path], tuple[subprocess.Popen[bytes], float]] = {}
+
+
+def start_writer(uri: str, root: Path) -> None:
+    """Start the writer process unless it runs. It ends by itself: when this process does, its input ends."""
+    started = _WRITERS.get((uri, root))
+    if started is not None:
+        process, since = started
+        if process.poll() is None or time.monotonic() - since < RETRY_SECONDS:
+            return
+        _close_pipe(process)
+    with open(root / "tracking" / LOG_FILE, "ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "resources.tracking", str(root), OWNER],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            cwd=PROJECT,
+            start_new_session=True,
+        )
+    _WRITERS[uri, root] = (process, time.monotonic())
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):
+        # Not on the command line, which every user of the machine can read: a URI may hold a password.
+        process.stdin.write(f"{uri}\n".encode())
+        process.stdin.flush()
+
+
+def _close_pipe(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):
+        process.stdin.close()
+
+
+@contextmanager
+def writer_lock(folder: Path) -> Iterator[bool]:
+    """Whether this process is the one writer of the folder. The kernel lets go when the process ends, however."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOCK_FILE, "w", encoding="utf-8") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+def follow(uri: str, root: Path, owner: str, parent_lives: Callable[[], bool]) -> None:
+    """Send the spool as it grows until the parent is gone and nothing is left, or MLflow stays away after that."""
+    folder = root / "tracking"
+    closed = False
+    while True:
+        with writer_lock(folder) as owned:
+            if owned:
+                _send_while(uri, root, parent_lives)
+        # The parent is gone, or another writer is at work and will see what both parents report.
+        if parent_lives():
+            time.sleep(0.3)
+            continue
+        applied = read_applied(folder, uri)
+        if closed or (not applied["open"] and applied["offset"] == spool_bytes(folder)):
+            return
+        append_line(folder, {"do": "gone", "owner": owner})
+        closed = True
+
+
+def _send_while(uri: str, root: Path, parent_lives: Callable[[], bool]) -> None:
+    """Send what the spool holds until the parent is gone and all is sent, or MLflow stayed away for LINGER_SECONDS."""
+    writer: Writer | None = None
+    silent_since: float | None = None
+    while True:
+        alive = parent_lives()  # asked before the spool is read: what the parent wrote last is read then
+        try:
+            writer = writer or Writer(uri, root)
+            sent = writer.apply_pending()
+            silent_since = None
+        except Exception as error:  # whatever MLflow raises: the report waits in the spool
+            said = f"MLflow at {shown(uri)} is not taking reports: {reason_of(error)}"
+            print(f"{time.strftime('%F %T')} {said}", flush=True)
+            writer = None
+            silent_since = silent_since or time.monotonic()
+            if not alive and time.monotonic() - silent_since > LINGER_SECONDS:
+                return
+            time.sleep(RETRY_SECONDS)
+            continue
+        if not sent:
+            if not alive:
+                return
+            time.sleep(0.3)
+
+
+def _input_is_open() -> bool:
+    """Whether whoever holds the other end of standard input still lives."""
+    readable, _, _ = select.select([0], [], [], 0)
+    return not readable or os.read(0, 1) != b""
+
+
+def main(root: Path, owner: str) -> None:
+    """The writer process: the first line of its input is the URI, and the end of its input is its parent's."""
+    os.nice(10)  # a stage's work goes first
+    uri = sys.stdin.buffer.raw.readline().decode().strip()  # type: ignore[attr-defined]
+    remember_address(uri)
+    with masked_output(), masked_errors():
+        follow(uri, root, owner, _input_is_open)

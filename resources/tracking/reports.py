@@ -1,0 +1,177 @@
+"""What stages report to MLflow, and what they reported before. Every report returns at once."""
+
+from __future__ import annotations
+
+import time
+import urllib.parse
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from resources.tracking.errors import Asked, TrackingError
+from resources.tracking.process import OWNER, start_writer, writer_lock
+from resources.tracking.spool import append_line, read_applied, spool_bytes
+from resources.tracking.store import EXPERIMENT, KEY_TAG, SERVER_PORT, default_uri, make_client, shown, sqlite_file
+from resources.tracking.writer import Writer
+from training.secrets import remember_address
+
+PARAM_CHARACTERS = 500
+FLUSH_SECONDS = 180.0  # the first use of a store makes its tables
+
+RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
+
+
+class Tracking:
+    """The MLflow side of one root. With `in_background=False` reports wait in the spool until `replay`."""
+
+    def __init__(self, uri: str, root: Path, *, in_background: bool = True) -> None:
+        self.uri = uri or default_uri(root)
+        remember_address(self.uri)
+        self.root = root
+        self._folder = root / "tracking"
+        self._in_background = in_background
+
+    # What stages report
+
+    def launch(self, launch_id: str, recipe_name: str, recipe_digest: str) -> None:
+        """Open the parent run of one launch, which `finish_launch` will close; again for the same changes nothing."""
+        tags = {"recipe": recipe_name, "recipe_digest": recipe_digest}
+        self._spool({"do": "run", "run": _launch_key(launch_id), "name": recipe_name, "tags": tags})
+
+    def finish_launch(self, launch_id: str, status: RunStatus) -> None:
+        """Close the parent run of a launch."""
+        self._spool({"do": "finish", "run": _launch_key(launch_id), "status": status})
+
+    def stage_run(
+        self, launch_id: str, *, asset: str, partition: str, fingerprint: str, tags: dict[str, str]
+    ) -> StageRun:
+        """The run of one materialization, under its launch.
+
+        A launch that nobody opened (one from the Dagster UI, or a backfill) begins with its first stage and ends with
+        its last; its parent run takes the tag `recipe_digest` from the stage's tags.
+        """
+        key = f"{artifact_key(asset, fingerprint)}-{launch_id[:12]}"
+        own = {"asset": asset, "partition": partition, "fingerprint": fingerprint, "recipe": partition.split("@")[0]}
+        line = {"do": "run", "run": key, "name": f"{asset} [{partition}]", "parent": _launch_key(launch_id)}
+        self._spool({**line, "tags": {**tags, **own}})
+        return StageRun(self, key)
+
+    def _spool(self, line: dict[str, Any]) -> None:
+        append_line(self._folder, {**line, "owner": OWNER})
+        if self._in_background:
+            start_writer(self.uri, self.root)
+
+    def pending(self) -> int:
+        """Bytes of the spool that MLflow has not taken yet; 0 when all is there."""
+        return spool_bytes(self._folder) - read_applied(self._folder, self.uri)["offset"]
+
+    def flush(self, timeout_seconds: float) -> None:
+        """Wait until MLflow has everything. TrackingError when it has not in time."""
+        deadline = time.monotonic() + timeout_seconds
+        while self.pending() > 0:
+            if time.monotonic() > deadline:
+                raise TrackingError(
+                    f"MLflow at {shown(self.uri)} has not taken {self.pending()} bytes of reports in "
+                    f"{timeout_seconds:.0f} s; they stay in {self._folder} and are sent when it answers"
+                )
+            if self._in_background:
+                start_writer(self.uri, self.root)
+            time.sleep(0.1)
+
+    def replay(self) -> bool:
+        """Send what is pending, in this process. False when another process is at it."""
+        with writer_lock(self._folder) as owned:
+            if owned:
+                writer = Writer(self.uri, self.root)
+                while writer.apply_pending():
+                    pass
+            return owned
+
+    def run_url(self, key: str) -> str:
+        """A link to the last run whose key begins with `key`, in the MLflow UI; to a search for it before it exists.
+
+        A key without its launch (asset and fingerprint) is that of every run which made the artifact.
+        """
+        base = shown(self.uri).rstrip("/") if self.uri.startswith("http") else f"http://127.0.0.1:{SERVER_PORT}"
+        applied = read_applied(self._folder, self.uri)
+        runs = f"{base}/#/experiments/{applied['experiment'] or '1'}/runs"
+        known = [run for name, run in applied["runs"].items() if name.startswith(key)]
+        if known:
+            return f"{runs}/{known[-1]}"
+        query = urllib.parse.quote(f"tags.`{KEY_TAG}` LIKE '{key}%'")
+        return f"{runs}?workflowType=machine_learning&searchFilter={query}"
+
+    # What it was told
+
+    @property
+    def store(self) -> Path | None:
+        """Path of MLflow's sqlite file; None when the tracking address is a server or another database."""
+        path = sqlite_file(self.uri)
+        return None if path is None else Path(path)
+
+    def told_of(self, fingerprint: str) -> list[dict[str, str]]:
+        """The tags of every run that made an artifact with this fingerprint and said so; the newest first."""
+        client = self.client()
+        experiment = client.get_experiment_by_name(EXPERIMENT)
+        if experiment is None:
+            return []
+        order = ["start_time DESC"]
+        found = client.search_runs([experiment.experiment_id], f"tags.fingerprint = '{fingerprint}'", order_by=order)
+        return [dict(run.data.tags) for run in found if "digest" in run.data.tags]
+
+    def client(self) -> Any:
+        """An MLflow client whose errors are sentences."""
+        return Asked(self.uri, lambda: make_client(self.uri, self.root))
+
+
+class StageRun:
+    """One materialization's run. Every call returns at once."""
+
+    def __init__(self, tracking: Tracking, key: str) -> None:
+        self._tracking = tracking
+        self.key = key
+
+    @property
+    def url(self) -> str:
+        """The address of the run in the MLflow UI."""
+        return self._tracking.run_url(self.key)
+
+    def log_metrics(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Rows of `step`, `time` (seconds since 1970) and named numbers."""
+        self._tracking._spool({"do": "metrics", "run": self.key, "rows": list(rows)})
+
+    def log_inputs(self, datasets: list[dict[str, str]]) -> None:
+        """Upstream artifacts as inputs: `asset, partition, fingerprint, digest, path`."""
+        if datasets:
+            self._tracking._spool({"do": "inputs", "run": self.key, "datasets": datasets})
+
+    def log_params(self, params: dict[str, Any]) -> None:
+        """Settings, as text."""
+        self._tracking._spool(
+            {
+                "do": "params",
+                "run": self.key,
+                "params": {name: str(value)[:PARAM_CHARACTERS] for name, value in params.items()},
+            }
+        )
+
+    def set_tags(self, tags: dict[str, str]) -> None:
+        """Tags on the run."""
+        self._tracking._spool({"do": "tags", "run": self.key, "tags": tags})
+
+    def log_artifact(self, path: str) -> None:
+        """A file, copied to MLflow's artifact store."""
+        self._tracking._spool({"do": "artifact", "run": self.key, "path": path})
+
+    def finish(self, status: RunStatus) -> None:
+        """Close the run with its status."""
+        self._tracking._spool({"do": "finish", "run": self.key, "status": status})
+
+
+def artifact_key(asset: str, fingerprint: str) -> str:
+    """What the keys of all runs that made, or tried to make, one artifact begin with."""
+    return f"{asset}-{fingerprint[:16]}"
+
+
+def _launch_key(launch_id: str) -> str:
+    return f"launch-{launch_id}"

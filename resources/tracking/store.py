@@ -1,0 +1,83 @@
+"""The store in which MLflow keeps runs and models: its address, a client for it, and the server over it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from training.secrets import without_secrets
+
+EXPERIMENT = "pedigree"
+KEY_TAG, PARENT_TAG, KIND_TAG = "pedigree/key", "mlflow.parentRunId", "mlflow.experimentKind"
+SERVER_PORT = 5000
+
+
+def default_uri(root: Path) -> str:
+    """A sqlite database under the root."""
+    return f"sqlite:///{root / 'mlflow.db'}"
+
+
+def shown(uri: str) -> str:
+    """A URI without user, password and what is behind `?`, for logs and links."""
+    return without_secrets(uri)
+
+
+def sqlite_file(uri: str) -> str | None:
+    """The file of a sqlite store; None for any other."""
+    path = uri.removeprefix("sqlite:///")
+    return None if path == uri else path.partition("?")[0]
+
+
+def make_client(uri: str, root: Path) -> Any:
+    """An MLflow client. Importing MLflow costs seconds, so this is called only where something is sent or asked."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    # The spool does the waiting; a client that does it too would hold up whoever asks.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+    root.mkdir(parents=True, exist_ok=True)
+    key = (uri, os.getpid())
+    if key not in _CLIENTS:
+        from mlflow import MlflowClient
+
+        with _making_tables(uri) as is_file:
+            client = _CLIENTS[key] = MlflowClient(tracking_uri=uri, registry_uri=uri)
+            if is_file:  # the first question to each half makes its tables
+                client.search_experiments(max_results=1)
+                client.search_registered_models(max_results=1)
+    return _CLIENTS[key]
+
+
+@contextmanager
+def _making_tables(uri: str) -> Iterator[bool]:
+    """Whether the store is a sqlite file; then one process at a time is here, of whatever root.
+
+    Two that make its tables at once leave a file that neither can use.
+    """
+    path = sqlite_file(uri)
+    if path is None:
+        yield False
+        return
+    with open(f"{path}.lock", "w", encoding="utf-8") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield True
+
+
+_CLIENTS: dict[tuple[str, int], Any] = {}
+
+
+def server_command(uri: str, root: Path, port: int) -> tuple[list[str], dict[str, str]]:
+    """The MLflow server on loopback over the same store, and its environment, which may hold a password."""
+    argv = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    argv += ["--allowed-hosts", f"127.0.0.1:{port},localhost:{port}"]
+    argv += ["--serve-artifacts", "--artifacts-destination", (root / "mlflow-artifacts").as_uri()]
+    return argv, {
+        "MLFLOW_BACKEND_STORE_URI": uri or default_uri(root),
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "1",
+    }

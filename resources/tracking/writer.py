@@ -1,0 +1,234 @@
+"""Replays the spool to MLflow, line by line; every line can be applied twice with the result of once."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from resources.tracking.spool import nothing_applied, read_applied, read_spool, write_applied
+from resources.tracking.store import EXPERIMENT, KEY_TAG, KIND_TAG, PARENT_TAG, make_client
+from training.secrets import masked
+
+REJECTED_FILE = "rejected.jsonl"
+BATCH_METRICS = 500  # MLflow takes at most 1,000 metrics and 1 MB in one call
+
+# Answers that say the same tomorrow: the line is set aside, and the others go on.
+FINAL_ERRORS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS")
+
+_WORST_FIRST = ("FAILED", "KILLED", "FINISHED")
+
+
+class Writer:
+    """Replays the spool to MLflow. Only the process that holds the writer's lock may have one."""
+
+    def __init__(self, uri: str, root: Path) -> None:
+        self._folder = root / "tracking"
+        self._client = make_client(uri, root)
+        self._state = read_applied(self._folder, uri)
+        experiment = self._experiment(uri, root)
+        made = f"{experiment.experiment_id}@{experiment.creation_time}"
+        if self._state["made"] not in ("", made):
+            # The store was thrown away and made anew under the same name: it gets everything again.
+            self._state = nothing_applied(uri)
+        self._state |= {"experiment": experiment.experiment_id, "made": made}
+        self._runs: dict[str, str] = self._state["runs"]
+        self._may_repeat = True  # a writer before this one may have sent lines and died before it noted them
+
+    def apply_pending(self) -> bool:
+        """Send whole lines after the last one applied, up to 1 MB; returns whether there was one."""
+        lines, end = read_spool(self._folder, self._state["offset"])
+        if end == self._state["offset"]:
+            return False
+        waiting: dict[str, list[dict[str, Any]]] = {}
+        for raw in lines:
+            line = self._parsed(raw)
+            if line is None:
+                continue
+            if line["do"] == "metrics":
+                waiting.setdefault(line["run"], []).append(line)
+                continue
+            for run in [line["run"]] if "run" in line else list(waiting):
+                self._send_metrics(run, waiting.pop(run, []))
+            self._apply(line)
+        for run, rows in waiting.items():
+            self._send_metrics(run, rows)
+        self._state["offset"] = end
+        write_applied(self._folder, self._state)
+        self._may_repeat = False
+        return True
+
+    def _parsed(self, raw: bytes) -> dict[str, Any] | None:
+        """The line; None, and a note why, for one that was torn or whose run is not known."""
+        try:
+            line = json.loads(raw)
+        except ValueError:
+            self._reject(raw.decode("utf-8", "replace"), "torn by a process that was killed while it wrote")
+            return None
+        if line["do"] not in ("run", "gone") and line["run"] not in self._runs:
+            self._reject(line, "the run was never opened")
+            return None
+        return line
+
+    def _reject(self, line: Any, reason: str) -> None:
+        reason = masked(reason)
+        print(f"{time.strftime('%F %T')} set aside in {REJECTED_FILE}: {reason}", flush=True)
+        with open(self._folder / REJECTED_FILE, "a", encoding="utf-8") as stream:
+            stream.write(json.dumps({"reason": reason, "line": line}, ensure_ascii=False) + "\n")
+
+    def _apply(self, line: dict[str, Any]) -> None:
+        actions = {
+            "run": self._open,
+            "finish": self._finish,
+            "gone": self._close_all,
+            "inputs": self._log_inputs,
+            "params": self._log_params,
+            "tags": self._log_tags,
+            "artifact": self._log_artifact,
+        }
+        with self._set_aside(line):
+            actions[line["do"]](line)
+
+    @contextmanager
+    def _set_aside(self, line: Any) -> Iterator[None]:
+        """Set the line aside when MLflow will never take it; other errors go on: MLflow may be back later."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            yield
+        except MlflowException as error:
+            if error.error_code not in FINAL_ERRORS:
+                raise
+            self._reject(line, f"{error.error_code}: {error.message}")
+
+    # One method for each kind of line
+
+    def _open(self, line: dict[str, Any]) -> None:
+        key, parent = line["run"], line.get("parent")
+        tags = dict(line["tags"])
+        if parent is None:
+            self._state["launches"].pop(key, None)  # somebody will close it
+        else:
+            tags[PARENT_TAG] = self._parent(parent, line)
+        self._runs[key] = self._opened(key, line, tags)
+        self._state["open"][key] = {"owner": line["owner"], "parent": parent}
+
+    def _parent(self, key: str, child: dict[str, Any]) -> str:
+        """The id of a launch's run. One that nobody opened is opened, and is open while a stage of it is."""
+        if key not in self._runs:
+            tags = {name: child["tags"][name] for name in ("recipe", "recipe_digest") if name in child["tags"]}
+            self._runs[key] = self._opened(key, {**child, "name": child["tags"]["recipe"]}, tags)
+            self._state["launches"][key] = {}
+        elif key in self._state["launches"]:
+            self._client.update_run(self._runs[key], "RUNNING")
+        return self._runs[key]
+
+    def _opened(self, key: str, line: dict[str, Any], tags: dict[str, str]) -> str:
+        """The id of the run with this key, which is running now; made when it is not there."""
+        known = self._runs.get(key) or self._find_run(key)
+        if known is not None:
+            self._client.update_run(known, "RUNNING")
+            return known
+        start = int(line["time"] * 1000)
+        run = self._client.create_run(
+            self._state["experiment"], start_time=start, tags={**tags, KEY_TAG: key}, run_name=line["name"]
+        )
+        return run.info.run_id
+
+    def _find_run(self, key: str) -> str | None:
+        if not self._may_repeat:
+            return None
+        found = self._client.search_runs([self._state["experiment"]], f"tags.`{KEY_TAG}` = '{key}'", max_results=1)
+        return found[0].info.run_id if found else None
+
+    def _finish(self, line: dict[str, Any]) -> None:
+        self._close(line["run"], line["status"], line["time"])
+
+    def _close_all(self, line: dict[str, Any]) -> None:
+        """End the runs that a dead process left open as `KILLED`, stages before their launch."""
+        for key in [key for key, run in self._state["open"].items() if run["owner"] == line["owner"]][::-1]:
+            self._close(key, "KILLED", line["time"])
+
+    def _close(self, key: str, status: str, seconds: float) -> None:
+        self._client.set_terminated(self._runs[key], status, int(seconds * 1000))
+        parent = self._state["open"].pop(key, {}).get("parent")
+        if parent not in self._state["launches"]:
+            return
+        ended = self._state["launches"][parent]
+        ended[key] = status
+        if not any(run["parent"] == parent for run in self._state["open"].values()):
+            worst = min(ended.values(), key=_WORST_FIRST.index)
+            self._client.set_terminated(self._runs[parent], worst, int(seconds * 1000))
+
+    def _log_inputs(self, line: dict[str, Any]) -> None:
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        inputs = [
+            DatasetInput(
+                dataset=Dataset(
+                    name=f"{item['asset']} {item['partition']}",
+                    digest=item["digest"][:36],  # MLflow keeps 36 characters; the source has all of it
+                    source_type="local",
+                    source=json.dumps(
+                        {"uri": item["path"], "fingerprint": item["fingerprint"], "digest": item["digest"]}
+                    ),
+                ),
+                tags=[InputTag(key="mlflow.data.context", value=item["asset"])],
+            )
+            for item in line["datasets"]
+        ]
+        self._client.log_inputs(self._runs[line["run"]], inputs)
+
+    def _log_params(self, line: dict[str, Any]) -> None:
+        from mlflow.entities import Param
+
+        self._log_pairs(line["run"], "params", [Param(name, value) for name, value in line["params"].items()])
+
+    def _log_tags(self, line: dict[str, Any]) -> None:
+        from mlflow.entities import RunTag
+
+        self._log_pairs(line["run"], "tags", [RunTag(name, str(value)) for name, value in line["tags"].items()])
+
+    def _log_pairs(self, run: str, what: str, pairs: list[Any]) -> None:
+        for start in range(0, len(pairs), 100):  # MLflow takes 100 of them in one call
+            self._client.log_batch(self._runs[run], **{what: pairs[start : start + 100]})
+
+    def _log_artifact(self, line: dict[str, Any]) -> None:
+        if Path(line["path"]).exists():
+            self._client.log_artifact(self._runs[line["run"]], line["path"])
+        else:
+            self._reject(line, "the file is gone")
+
+    def _send_metrics(self, run: str, lines: list[dict[str, Any]]) -> None:
+        metrics = [metric for line in lines for metric in _metrics_of(line["rows"])]
+        for start in range(0, len(metrics), BATCH_METRICS):
+            batch = metrics[start : start + BATCH_METRICS]
+            with self._set_aside({"run": run, "metrics": [dict(metric) for metric in batch]}):
+                self._client.log_batch(self._runs[run], metrics=batch)
+
+    def _experiment(self, uri: str, root: Path) -> Any:
+        found = self._client.get_experiment_by_name(EXPERIMENT)
+        if found is None:
+            # A server knows where it keeps files; a database that is used directly has them beside it.
+            place = None if uri.startswith("http") else (root / "mlflow-artifacts").as_uri()
+            found = self._client.get_experiment(self._client.create_experiment(EXPERIMENT, artifact_location=place))
+        if KIND_TAG not in found.tags:
+            # Otherwise MLflow's UI shows the experiment as one about prompts and traces, without its runs.
+            self._client.set_experiment_tag(found.experiment_id, KIND_TAG, "custom_model_development")
+        return found
+
+
+def _metrics_of(rows: list[dict[str, Any]]) -> list[Any]:
+    """Every number of the rows. Characters that MLflow's names may not have become underscores."""
+    from mlflow.entities import Metric
+
+    return [
+        Metric(re.sub(r"[^\w.\- :/]", "_", name), float(value), int(row["time"] * 1000), int(row["step"]))
+        for row in rows
+        for name, value in row.items()
+        if name not in ("time", "step") and isinstance(value, (int, float)) and not isinstance(value, bool)
+    ]
