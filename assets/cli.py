@@ -191,7 +191,7 @@ def status(
     json_: JsonOption = False,
 ) -> None:
     """What is made, missing or outdated, and by which field."""
-    from assets.standing import with_stale_noted
+    from assets.promotion.champion import with_stale_noted
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
@@ -307,7 +307,8 @@ def report(
 def _registered(comparison: Comparison, root: Path, profile: str) -> dict[str, Any]:
     """What the registry says of the recipe's model and of every move of its champion; empty where nothing is made that
     it could know of, or where it does not answer, which is said."""
-    from assets.standing import MODEL, standing
+    from assets.lineage import MODEL
+    from assets.promotion.standing import standing
     from resources.profile import load_profile
     from resources.tracking.errors import TrackingError
     from resources.tracking.registry import Registry, explained
@@ -336,7 +337,7 @@ def promote(
     json_: JsonOption = False,
 ) -> None:
     """Make a recipe's model champion by hand: one that a gate refused, or an older one. Damage is not overridden."""
-    from assets.by_hand import promote_by_hand
+    from assets.promotion.by_hand import promote_by_hand
 
     _by_hand(lambda tracking: promote_by_hand(read(recipe, root), tracking, reason), root, profile, json_)
 
@@ -350,7 +351,7 @@ def rollback(
     json_: JsonOption = False,
 ) -> None:
     """Make the version before the champion the champion again."""
-    from assets.by_hand import roll_back
+    from assets.promotion.by_hand import roll_back
 
     _by_hand(lambda tracking: roll_back(model, tracking, reason), root, profile, json_)
 

@@ -6,7 +6,7 @@ import dagster as dg
 
 from assets.chain import CHAIN
 from assets.partitions import Partitions
-from assets.promotion import materialize_and_promote
+from assets.promotion.promote import materialize_and_promote
 from assets.running.materialize import materialize
 from assets.running.pipeline import Pipeline
 from assets.settings import settings_key

@@ -5,27 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assets.chain import CHAIN
 from training.artifact import ARTIFACT_FILE, Artifact
 from training.numerics import change, in_words
 
-if TYPE_CHECKING:
-    from assets.status import Cell
-
 RESULT = "with another result"
 
 
-def remade_inputs(
-    record: Mapping[str, Any], inputs: tuple[tuple[str, str], ...], cells: Mapping[tuple[str, str], Cell]
-) -> tuple[str, ...]:
-    """One line for each input with the recorded fingerprint and another digest than the recorded one."""
+def remade_inputs(record: Mapping[str, Any], inputs: Mapping[tuple[str, str], Artifact | None]) -> tuple[str, ...]:
+    """One line for each input with the recorded fingerprint and another digest than the recorded one. `inputs` are the
+    artifacts as they are now, by asset and partition."""
     recorded = {(item["asset"], item["partition"].partition("@")[2]): item for item in record["inputs"]}
     lines = []
-    for asset, key in inputs:
+    for (asset, key), made in inputs.items():
         part = key.partition("@")[2]
-        item, made = recorded.get((asset, part)), cells[asset, key].artifact
+        item = recorded.get((asset, part))
         name = f"input {asset}{f' of {part}' if part else ''}"
         if item is None or made is None:
             lines.append(f"{name} is to be made again")

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from assets.chain import CHAIN
+from assets.lineage import DECISION, MODEL
+from assets.promotion.standing import Standing, standing
 from assets.running.events import Listener, heard_by
 from assets.running.watchers import tidy
-from assets.standing import DECISION, MODEL, Standing, standing
 from assets.status import START_ANEW, Cell, Comparison, check_begun, compare
 from assets.stores import dagster_home, opened_instance
 from training import artifact

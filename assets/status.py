@@ -369,7 +369,7 @@ def _reasons(
     for asset, snapshot, _ in before:
         if (asset, snapshot) not in {(name, of) for name, of, _ in now}:
             lines.append(f"input {asset}{f' of {snapshot}' if snapshot else ''} is no longer read")
-    lines += () if lines else remade_inputs(record, inputs, cells)
+    lines += () if lines else remade_inputs(record, {key: cells[key].artifact for key in inputs})
     return tuple(lines) or ("its fingerprint is another one, and no field on record says why",)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from assets.standing import DECISION, MODEL, lineage_of
+from assets.lineage import DECISION, MODEL, lineage_of
 from assets.status import Cell, Comparison
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import Registry, explained

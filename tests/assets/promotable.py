@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from assets.promotion import decide_and_promote
+from assets.promotion.promote import decide_and_promote
 from assets.recipe_folders import SHIPPED, load_recipe
 from assets.run import Report, run_recipe
 from assets.running.pipeline import Pipeline

@@ -19,16 +19,17 @@ import yaml
 from typer.testing import CliRunner
 
 from assets import cli
-from assets.by_hand import promote_by_hand, roll_back
 from assets.declare import build
 from assets.exact import compare_exactly
 from assets.found import write_reference
+from assets.lineage import lineage_of
 from assets.partitions import Partitions
+from assets.promotion.by_hand import promote_by_hand, roll_back
+from assets.promotion.standing import unfit
 from assets.run import run_recipe
 from assets.running import pipeline
 from assets.running.causes import StageFailed
 from assets.running.pipeline import Pipeline
-from assets.standing import lineage_of, unfit
 from assets.status import compare
 from assets.stores import opened_instance
 from resources.profile import SHIPPED

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from assets import cli
 from assets.automation import cells_due
 from assets.found import reference_path, write_reference
+from assets.promotion.standing import unfit
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.run import run_recipe
 from assets.running.jobs import job_of
-from assets.standing import unfit
 from assets.status import check_begun, compare
 from assets.verify import verified
 from evaluation.stages import STAGES as EVALUATION_STAGES

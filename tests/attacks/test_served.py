@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.by_hand import promote_by_hand, roll_back
+from assets.promotion.by_hand import promote_by_hand, roll_back
 from assets.running.causes import StageFailed
 from resources.profile import SHIPPED
 from resources.tracking.errors import TrackingError

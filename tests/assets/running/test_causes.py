@@ -76,7 +76,7 @@ def test_what_the_kernel_ended_for_want_of_memory_is_told_so(tmp_path, small_gro
     failed(tmp_path, (1, "bad"), (1, "memory"))
     script = (
         "import os, pathlib, sys\n"
-        "from tests.assets.test_causes import failed\n"
+        "from tests.assets.running.test_causes import failed\n"
         "pathlib.Path(sys.argv[2], 'cgroup.procs').write_text(str(os.getpid()))\n"
         "print(failed(pathlib.Path(sys.argv[1]), (1, 'bad'), (1, 'memory')))"
     )

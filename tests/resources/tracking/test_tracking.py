@@ -279,12 +279,12 @@ def test_nothing_is_started_or_imported_when_nothing_is_reported(tmp_path):
 
 
 def test_no_password_leaves_the_process(tmp_path):
-    uri = "postgresql+psycopg2://user:secret@db:5432/mlflow"
+    uri = "postgresql+psycopg2://user:hunter2@db:5432/mlflow"
     argv, environment = server_command(uri, tmp_path, 5000)
-    assert "secret" not in " ".join(argv)
+    assert "hunter2" not in " ".join(argv)
     assert environment["MLFLOW_BACKEND_STORE_URI"] == uri
     assert shown(uri) == "postgresql+psycopg2://db:5432/mlflow"
-    assert "secret" not in Tracking("https://user:secret@mlflow", tmp_path).run_url("key")
+    assert "hunter2" not in Tracking("https://user:hunter2@mlflow", tmp_path).run_url("key")
 
 
 @pytest.mark.slow

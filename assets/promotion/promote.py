@@ -14,13 +14,16 @@ from typing import Any
 import dagster as dg
 
 from assets.chain import CHAIN
+from assets.lineage import MODEL, lineage_of
+from assets.promotion.champion import champion_asked, is_stale
+from assets.promotion.standing import REPAIR, superseded, unfit
+from assets.promotion.versions import registered, tags_of
 from assets.running.causes import StageFailed
 from assets.running.made import Made, result_of
 from assets.running.make import make, unless_rewritten
 from assets.running.materialize import asked_of
 from assets.running.pipeline import Pipeline
 from assets.running.watch import Watch
-from assets.standing import MODEL, REPAIR, champion_asked, is_stale, lineage_of, registered, superseded, tags_of, unfit
 from assets.status import Cell, Comparison
 from assets.witnesses import contradictions
 from resources.tracking.errors import TrackingError

@@ -8,7 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from assets.standing import DECISION, MODEL, REPAIR, damage, lineage_of, registered, tags_of, with_digest
+from assets.lineage import DECISION, MODEL, lineage_of
+from assets.promotion.champion import with_digest
+from assets.promotion.standing import REPAIR, damage
+from assets.promotion.versions import registered, tags_of
 from assets.status import compare
 from assets.witnesses import contradictions
 from resources.tracking.errors import TrackingError

@@ -1,0 +1,19 @@
+"""The cells that a recipe's decision is made from, and the names of the assets that matter to it."""
+
+from __future__ import annotations
+
+from assets.status import Cell, Comparison
+
+DECISION, MODEL, SCORES, REPORT = "promoted_model", "aligned_model", "model_scores", "contamination_report"
+
+
+def lineage_of(comparison: Comparison) -> list[Cell]:
+    """Every cell that the recipe's decision is made from, near and far, in the order of the chain."""
+    wanted: set[tuple[str, str]] = set()
+    waiting = [(DECISION, comparison.recipe.name)]
+    while waiting:
+        for key in comparison.cells[waiting.pop()].inputs:
+            if key not in wanted:
+                wanted.add(key)
+                waiting.append(key)
+    return [cell for key, cell in comparison.cells.items() if key in wanted]

@@ -1,0 +1,115 @@
+"""The champion that a decision is made against.
+
+A decision is *stale* when another version is champion than the one that it compared with. A stale decision is made, so
+nothing is missing, and it is not acted upon: whoever materializes `promoted_model` decides again. No Dagster in here.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from assets.lineage import DECISION, MODEL, SCORES
+from assets.status import Comparison
+from resources.tracking.registry import Version, champion_in_file
+from resources.tracking.reports import Tracking
+from training import artifact
+from training.artifact import Artifact, Damaged
+
+
+def champion_asked(champion: Version | None, root: Path) -> dict[str, Any]:
+    """The champion as the job that decides has it: `{}`, or version, digest, and the artifact of its scores.
+
+    The scores are found by the digest that its tags hold. Where they are not under this root, `problem` says so.
+    """
+    if champion is None:
+        return {}
+    who = {"version": champion.version, "digest": champion.digest}
+    digest, record_digest = (champion.tags.get(f"{kind}.{SCORES}", "") for kind in ("digest", "record_digest"))
+    if not champion.digest or not digest:
+        return {**who, "problem": f"version {champion.version} has no tags with its digest and that of its scores"}
+    found = with_digest(root, SCORES, digest, record_digest)
+    if found is None:
+        return {
+            **who,
+            "problem": f"its {SCORES} {digest[:12]} (recipe {champion.tags.get('recipe')}) are not under {root}",
+        }
+    return {
+        **who,
+        "scores": {
+            "folder": str(found.path.relative_to(root)),
+            "partition": found.record["partition"],
+            "fingerprint": found.fingerprint,
+            "digest": digest,
+            "record_digest": record_digest,
+        },
+    }
+
+
+def with_digest(root: Path, asset: str, digest: str, record_digest: str) -> Artifact | None:
+    """The artifact with this digest, the one with this record digest first; also one that another took the place of."""
+    made = (_whole(path.parent) for path in sorted((root / asset).glob(f"*/{artifact.ARTIFACT_FILE}")))
+    same = [found for found in made if found is not None and found.digest == digest]
+    return next((found for found in same if found.record_digest == record_digest), same[0] if same else None)
+
+
+def _whole(folder: Path) -> Artifact | None:
+    try:
+        return artifact.find(folder)
+    except Damaged:
+        return None
+
+
+def is_stale(decision: Artifact, champion: Mapping[str, Any], model: Artifact, root: Path) -> bool:
+    """Whether a decision was made against another champion than this one, or could not read what can be read now.
+
+    The model that is champion itself is not decided again: there is nobody else to compare it with.
+    """
+    if champion and champion["digest"] == model.digest:
+        return False
+    recorded = decision.record["settings"].get("champion") or {}
+    if _identity(recorded) != _identity(champion):
+        return True
+    could_not_compare = any("champion" in gate["evidence"].get("failed", {}) for gate in decision.failed_gates)
+    return could_not_compare and _is_readable(champion, root)
+
+
+def _is_readable(champion: Mapping[str, Any], root: Path) -> bool:
+    from evaluation.gate import read_champion  # costs half a second, and is rarely asked
+
+    return not read_champion(champion, root).problem
+
+
+def _identity(champion: Mapping[str, Any]) -> tuple[Any, ...]:
+    scores = champion.get("scores", {})
+    return champion.get("version"), champion.get("digest"), scores.get("digest"), scores.get("record_digest")
+
+
+def with_stale_noted(comparison: Comparison, tracking: Tracking) -> Comparison:
+    """The comparison, where a stale decision has a note that says so. Only of a store that is a file: it can be asked
+    without MLflow."""
+    cell = comparison.cells[DECISION, comparison.recipe.name]
+    model = comparison.cells[MODEL, comparison.recipe.name].artifact
+    if cell.artifact is None or model is None or tracking.store is None or not tracking.store.exists():
+        return comparison
+    try:
+        champion = champion_in_file(tracking.store, comparison.recipe.promote.model_name)
+    except sqlite3.Error:
+        return comparison
+    asked = champion_asked(champion, comparison.root)
+    if not is_stale(cell.artifact, asked, model, comparison.root):
+        return comparison
+    before = (cell.artifact.record["settings"].get("champion") or {}).get("version")
+    note = (
+        f"stale: it was compared with {f'version {before}' if before else 'no champion'}, and the champion is"
+        f" {named(champion)} now; whoever materializes it decides again"
+    )
+    return replace(comparison, cells={**comparison.cells, cell.key: replace(cell, note=note)})
+
+
+def named(champion: Version | None) -> str:
+    """The champion as sentences name it."""
+    return f"version {champion.version}" if champion else "none"

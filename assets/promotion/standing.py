@@ -1,0 +1,115 @@
+"""Where a recipe's model stands: whether all that it is made from is whole, and what the registry says of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from assets.chain import CHAIN
+from assets.lineage import DECISION, MODEL, lineage_of
+from assets.promotion.champion import champion_asked, is_stale, named
+from assets.status import Comparison
+from resources.tracking.registry import CHAMPION, Registry, Version
+from training import artifact
+
+REPAIR = "`pedigree verify RECIPE --mend` sets aside what has a damaged file, and a run puts right what is damaged"
+BY_HAND = ("override", "rollback")
+
+
+def unfit(comparison: Comparison) -> list[str]:
+    """Why the registry must not be touched for this model, whatever was decided; one line each, empty when all is well.
+
+    Everything that it is made from must be there, passed by its gates, and whole.
+    """
+    lines = []
+    for cell in lineage_of(comparison):
+        if cell.artifact is None:
+            lines.append(f"{cell.asset} [{cell.partition}] is not made as the recipe asks for it")
+        elif cell.artifact.failed_gates:
+            lines.append(f"{cell.asset} [{cell.partition}] was refused by {cell.artifact.failed_gates[0]['name']}")
+    return lines + damage(comparison, before_promotion=True)
+
+
+def damage(comparison: Comparison, *, before_promotion: bool = False) -> list[str]:
+    """One line for everything damaged: records of all artifacts, and files of the model and of the artifacts that its
+    decision was made from.
+
+    `before_promotion` reads the files of every other model on the way too, and of all the rest, which may be terabytes,
+    it asks whether they are there with their sizes. (`pedigree verify` reads every file.)
+    """
+    decision = comparison.cells[DECISION, comparison.recipe.name]
+    cells = (*lineage_of(comparison), decision)
+    lines = [f"{cell.asset} [{cell.partition}]: {line}" for cell in cells if cell.is_damaged for line in cell.reasons]
+    for cell in cells:
+        is_near = cell is decision or cell.key in decision.inputs
+        if cell.artifact is not None and (is_near or before_promotion):
+            reads = is_near or CHAIN[cell.asset].stage.by_a_model
+            lines += artifact.damaged_files(cell.artifact, reads=reads)
+    return lines
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """Where a recipe's model stands in the registry. `version` and `champion` are None where there is none.
+
+    `sentence` says why it is not promoted; `undecided` that materializing `promoted_model` again would do something.
+    """
+
+    model_name: str
+    version: str | None = None
+    champion: str | None = None
+    promoted: bool = False
+    by_hand: bool = False  # promoted by a person, whatever the gate said
+    undecided: bool = False
+    is_damaged: bool = False
+    is_known: bool = True  # the registry answered
+    superseded_by: str = ""  # the champion, where this version was it before
+    sentence: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The form in a command's JSON answer."""
+        return {
+            "model_name": self.model_name,
+            "version": self.version,
+            "champion": self.champion,
+            "sentence": self.sentence,
+        }
+
+
+def standing(comparison: Comparison, registry: Registry) -> Standing:
+    """The truth about the recipe's model now, from the registry and the files."""
+    decision, model = (comparison.cells[asset, comparison.recipe.name].artifact for asset in (DECISION, MODEL))
+    champion = registry.holder(CHAMPION)
+    version = registry.version_of(model.digest) if model is not None else None
+    known = Standing(
+        model_name=registry.name,
+        version=version.version if version else None,
+        champion=champion.version if champion else None,
+    )
+    if model is None:
+        return replace(known, sentence="aligned_model is not made as the recipe asks for it")
+    lines = damage(comparison)
+    if lines:
+        return replace(known, is_damaged=True, sentence=f"{lines[0]}; {REPAIR}")
+    if version and champion and version.version == champion.version:
+        return replace(known, promoted=True, by_hand=version.tags.get("champion.how") in BY_HAND)
+    if decision is None:
+        return replace(known, sentence="it was not decided whether to promote it")
+    asked = champion_asked(champion, comparison.root)
+    if is_stale(decision, asked, model, comparison.root):
+        return replace(known, undecided=True, sentence=f"it was compared with another champion than {named(champion)}")
+    if decision.failed_gates:
+        return replace(known, sentence="it was refused by the gate promotion")
+    if version is not None and registry.was_champion(version, champion):
+        by = champion.version if champion else "none"
+        return replace(known, superseded_by=by, sentence=superseded(registry.name, version, champion))
+    return replace(known, undecided=True, sentence="it may be promoted, and nobody has done so yet")
+
+
+def superseded(name: str, version: Version, champion: Version | None) -> str:
+    """Why a version that was champion does not come back by itself, and how it does."""
+    recipe = version.tags.get("recipe", "RECIPE")
+    return (
+        f"version {version.version} was champion of {name} before {named(champion)}, and does not come back by"
+        f" itself; `pedigree rollback {name}` or `pedigree promote {recipe} --reason TEXT` brings it back"
+    )

@@ -1,0 +1,58 @@
+"""A registered version of a recipe's model, and the tags by which it says what it was made from and decided by."""
+
+from __future__ import annotations
+
+import json
+
+from assets.lineage import MODEL, REPORT, SCORES, lineage_of
+from assets.status import Comparison
+from resources.tracking.registry import CANDIDATE, Registry, Version
+from resources.tracking.reports import artifact_key
+from training.artifact import Artifact
+
+
+def tags_of(comparison: Comparison, decision: Artifact | None) -> dict[str, str]:
+    """The tags of a version: its latest decision, its scores, and both digests of everything that it was made from."""
+    recipe = comparison.recipe
+    cells = {asset: comparison.cells[asset, recipe.name].artifact for asset in (MODEL, SCORES, REPORT)}
+    model, scores, report = cells.values()
+    assert model is not None
+    tags = {
+        "recipe": recipe.name,
+        "digest": model.digest,
+        "record_digest": model.record_digest,
+        "code_revision": model.record["code_revision"],
+        "contamination": "unknown" if report is None else "fail" if report.failed_gates else "pass",
+        "decision": decision.digest if decision else "",
+        "decision_record": decision.record_digest if decision else "",
+        "verdict": "none" if decision is None else "refused" if decision.failed_gates else "passed",
+    }
+    if decision is not None:
+        tags["compared_with"] = (decision.record["settings"].get("champion") or {}).get("version", "none")
+    for cell in lineage_of(comparison):
+        if cell.artifact is not None:
+            tags[f"digest.{cell.place}"] = cell.artifact.digest
+            tags[f"record_digest.{cell.place}"] = cell.artifact.record_digest
+    if scores is not None:
+        said = json.loads((scores.path / "scores.json").read_text("utf-8"))["aligned"]
+        tags |= {f"eval.{suite}": str(entry["score"]) for suite, entry in said.items()}
+    return tags
+
+
+def registered(comparison: Comparison, registry: Registry, champion: Version | None, tags: dict[str, str]) -> Version:
+    """The registered version of the recipe's model, registered now if it is new, and given these tags. The newest
+    version becomes `candidate`."""
+    model = comparison.cells[MODEL, comparison.recipe.name].artifact
+    assert model is not None
+    found = registry.version_of(model.digest)
+    if found is None:
+        run_key = artifact_key(MODEL, model.fingerprint)
+        number = registry.register(str(model.path / "model"), run_key=run_key, tags=tags)
+    else:
+        number = found.version
+        registry.remember(found, champion)
+        registry.describe(number, tags)
+    candidate = registry.holder(CANDIDATE)
+    if candidate is None or int(candidate.version) < int(number):
+        registry.set_alias(CANDIDATE, number)
+    return registry.version(number)
