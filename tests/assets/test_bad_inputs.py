@@ -28,7 +28,7 @@ RECIPES = {
     "list for a section": (KITCHEN + "pretrain: [1]\n", r"pretrain: expected a mapping, got \[1\]"),
     "nothing for a section": (KITCHEN + "pretrain:\n", "pretrain: expected a mapping, got None"),
     "unknown extractor": (KITCHEN + "extract: {extractor: lynx}\n", "'lynx' is not one of 'resiliparse'"),
-    "unknown rule": (KITCHEN + "filter: {rules: [goofer]}\n", r"filter.rules\[0\]: 'goofer' is not one of 'url'"),
+    "unknown rule": (KITCHEN + "filter: {rules: [goofer]}\n", r"filter.rules\[0\]: 'goofer' is not one of 'c4', "),
     "unknown optimizer": (KITCHEN + "pretrain: {optimizer: sgdx}\n", "'sgdx' is not one of 'adafactor', 'adamw'"),
     "unknown preset": (KITCHEN + "model: {preset: gpt9}\n", "model.preset: 'gpt9' is not one of 1m"),
     "heads that do not divide": (KITCHEN + "model: {heads: 7}\n", "width=192 must be a multiple of heads=7"),

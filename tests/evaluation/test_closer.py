@@ -11,7 +11,7 @@ from evaluation.report import looked_at, records_of
 from tests.evaluation.conftest import commit
 from tests.evaluation.test_report import counts, document, documents
 from tests.training.data import chain
-from tests.training.data.filter.test_filter import no_models
+from tests.training.data.filter.pages import no_models
 from training.data.dedup.settings import DedupRecipe
 from training.data.filter.settings import FilterRecipe
 

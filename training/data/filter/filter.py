@@ -10,13 +10,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from training.data.documents import DocumentWriter, count_documents, document_files, extra_columns, read_documents
+from training.data.documents import (
+    SCHEMA,
+    DocumentWriter,
+    count_documents,
+    document_files,
+    extra_columns,
+    read_documents,
+)
 from training.data.filter import personal_data
-from training.data.filter.limits import COLUMNS_OF_RULE, KEPT, Page, make_decisions, page_of
+from training.data.filter.decide import make_decisions
+from training.data.filter.rule import KEPT, Answer, Page, page_of
+from training.data.filter.rules import RULES
 from training.data.filter.settings import FilterRecipe
 from training.job import Counts, DataError, Gate, Job, Outcome, Work
 from training.runner import total_counts
@@ -38,8 +47,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     source = document_files(job.input_of("extracted_documents"))[rank]
     scores = read_documents(document_files(job.input_of("document_scores"), "scores")[rank])
     files = [f"documents/{rank:05d}.parquet", f"dropped/{rank:05d}.parquet"]
-    added = [column for name in recipe.rules for column in COLUMNS_OF_RULE.get(name, ())]
-    columns = tuple(dict.fromkeys([*extra_columns(source), *added]))
+    columns = tuple(dict.fromkeys([*extra_columns(source), *_added_columns(recipe)]))
     tally = Tally()
     with (
         DocumentWriter(work.path / files[0], extra=columns) as kept,
@@ -61,6 +69,12 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     return {"files": files, "counts": counts.as_json(), "tally": tally.as_json()}
 
 
+def _added_columns(recipe: FilterRecipe) -> list[str]:
+    """Columns that the rules add to a document beside those that every document has."""
+    columns = [column for name in recipe.rules for column in RULES[name].columns if column.on_document]
+    return [column.name for column in columns if column.name not in SCHEMA.names]
+
+
 def _scored(row: Mapping[str, Any], scored: Mapping[str, Any]) -> Page:
     """The page as the rules left it, from the document and its scores."""
     if row["id"] != scored["id"]:
@@ -74,7 +88,7 @@ def _scored(row: Mapping[str, Any], scored: Mapping[str, Any]) -> Page:
     return page
 
 
-def decided(page: Page, stopped: str | None, decisions: Mapping[str, Callable[[Page], str]]) -> str:
+def decided(page: Page, stopped: str | None, decisions: Mapping[str, Answer]) -> str:
     """`rule:why` of the first rule that says no to a measured page; "" when all let it pass."""
     for name, decide in decisions.items():
         if stopped is not None and stopped.startswith(f"{name}:"):

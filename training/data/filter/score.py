@@ -1,7 +1,7 @@
 """Stage `score`: what the recipe's rules measure on each extracted document, stored beside the documents.
 
 One rank a document file, one row a document in the same order, in `scores/00000.parquet`: `id`, what every rule
-measured (`training.data.filter.rules.MEASURED_BY_RULE`), `stopped` (`rule:why` where a rule ends the page whatever the
+measured (its `columns`), `stopped` (`rule:why` where a rule ends the page whatever the
 limits, and nothing behind it was measured), `text` (as the rules left it) and `shown` (as extracted, with personal data
 replaced where the recipe asks for it); both are null where they are the extracted text. Nothing here depends on a
 limit: `training.data.filter.filter` compares, so that a changed limit measures nothing again.
@@ -19,15 +19,15 @@ import pyarrow.parquet as pq
 from training.artifact import written
 from training.data.documents import count_documents, document_files, read_documents
 from training.data.filter import personal_data
-from training.data.filter.limits import Page, page_of
-from training.data.filter.rules import MEASURED_BY_RULE, Rule, make_rules
+from training.data.filter.judge import ReadyRule, make_rules
+from training.data.filter.rule import Column, Page, page_of
+from training.data.filter.rules import RULES
 from training.data.filter.settings import FilterRecipe
 from training.data.quality.quality import load_models
 from training.job import Counts, InputArtifact, Job, Outcome, Work
 from training.runner import total_counts
 
 ROWS_PER_GROUP = 1000
-_TEXT_COLUMNS = ("language", "perplexity_bucket", "redactions")
 
 
 def num_ranks(job: Job) -> int:
@@ -66,19 +66,18 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
 
 
 @lru_cache(maxsize=1)
-def _rules_of(recipe: FilterRecipe, models: InputArtifact) -> tuple[Rule, ...]:
+def _rules_of(recipe: FilterRecipe, models: InputArtifact) -> tuple[ReadyRule, ...]:
     """The rules, made once a process: the models take longer to load than a small file to measure."""
     return make_rules(recipe, load_models(models))
 
 
 def schema_of(recipe: FilterRecipe) -> pa.Schema:
     """The columns of the scores of this recipe's rules."""
-    measured = dict.fromkeys(column for rule in recipe.rules for column in MEASURED_BY_RULE.get(rule, ()))
-    fields = [pa.field(name, pa.string() if name in _TEXT_COLUMNS else pa.float64()) for name in measured]
+    columns = _columns_of(recipe)
     return pa.schema(
         [
             pa.field("id", pa.string(), nullable=False),
-            *fields,
+            *(pa.field(column.name, pa.string() if column.is_text else pa.float64()) for column in columns),
             pa.field("stopped", pa.string()),
             pa.field("text", pa.string()),
             pa.field("shown", pa.string()),
@@ -86,14 +85,18 @@ def schema_of(recipe: FilterRecipe) -> pa.Schema:
     )
 
 
-def score(row: Mapping[str, Any], rules: tuple[Rule, ...], recipe: FilterRecipe) -> dict[str, Any]:
+def _columns_of(recipe: FilterRecipe) -> list[Column]:
+    return [column for rule in recipe.rules for column in RULES[rule].columns]
+
+
+def score(row: Mapping[str, Any], rules: tuple[ReadyRule, ...], recipe: FilterRecipe) -> dict[str, Any]:
     """One row of the scores."""
     page, stopped = page_of(row), None
     for rule in rules:
         if reason := rule.measure(page):
             stopped = f"{rule.name}:{reason}"
             break
-    names = {column for rule in recipe.rules for column in MEASURED_BY_RULE.get(rule, ())}
+    names = {column.name for column in _columns_of(recipe)}
     measured = {name: value for name, value in page.columns.items() if name in names}
     text = row["text"]
     shown = _shown(text, page, recipe)

@@ -71,6 +71,11 @@ class Words:
             return repeated_words(self._plain)
         return self._table.repeated(self._chunks, self._codes)
 
+    @property
+    def has_stop_words(self) -> bool:
+        """Whether the table knows stop words of the text's language."""
+        return self._table.has_stop_words
+
     def sentences(self, lines: Sequence[str]) -> int:
         """Sentences of the text's lines, each for itself; at least one a line. `lines` have no line ends in them."""
         if self._chunks is None:
@@ -96,6 +101,11 @@ class WordTable:
         self._num_cut = 0
         self._firsts: list[str] = []  # of every chunk: see `segment.Cut`
         self._lasts: list[str] = []
+
+    @property
+    def has_stop_words(self) -> bool:
+        """Whether it was given any."""
+        return bool(self._stop_words)
 
     @property
     def is_full(self) -> bool:

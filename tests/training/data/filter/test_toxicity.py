@@ -1,5 +1,7 @@
 import pytest
 
+from tests.training.data.filter.pages import GOOD, reason_of
+from training.data.filter.settings import FilterRecipe
 from training.data.filter.toxicity import LANGUAGES, LISTS, is_toxic_url, read_list, toxic_fraction
 
 
@@ -37,3 +39,7 @@ def test_list_entries_are_lower_case_and_single(name):
     entries = read_list(LISTS / name)
     assert entries and entries == [entry.lower() for entry in entries]
     assert len(set(entries)) == len(entries)
+
+
+def test_an_address_may_be_toxic_where_the_text_is_not():
+    assert reason_of(GOOD, FilterRecipe(rules=("toxicity",)), url="http://xxx.example/") == "toxicity:url"

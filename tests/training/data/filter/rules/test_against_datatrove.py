@@ -1,4 +1,4 @@
-"""The heuristic rules against datatrove's own blocks: the same reason and the same text left, page by page."""
+"""Gopher, C4 and FineWeb against datatrove's own blocks: the same reason and the same text left, page by page."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from benchmarks.datatrove_filters import RULES, judged
 from tests.training.data import chain
-from training.data.filter.rules import judge, make_rules
+from training.data.filter.judge import judge, make_rules
 from training.data.filter.settings import FilterRecipe
 from training.data.sources import read_rows
 from training.data.words import table as wordtable

@@ -1,0 +1,23 @@
+from tests.training.data.filter.pages import GERMAN, reason_of, row
+from training.data.filter.judge import judge, make_rules
+from training.data.filter.rule import KEPT
+from training.data.filter.settings import FilterRecipe
+
+
+def test_language_and_score_are_written_on_the_page():
+    page, _ = judge(row(GERMAN), make_rules(FilterRecipe(rules=("language",)), None))
+    assert page.columns["language"] == "de" and page.columns["language_score"] > 0.9
+
+
+def test_another_language_is_judged_with_its_own_stop_words():
+    text = (
+        "Der Bäcker steht lange vor der Sonne auf und heizt den Ofen. Mehl, Wasser und Salz sind alles, was er hat.\n"
+        "Wenn der Teig sich verdoppelt hat, formt er ihn mit nassen Händen und lässt ihn unter einem Tuch ruhen.\n"
+        "Niemand weiß, warum die Kruste dieses Brotes dunkler ist als die aller anderen, und er verrät es nicht.\n"
+        "Kinder bekommen auf dem Weg zur Schule ein warmes Stück und laufen weiter. Im Winter dampft das Fenster."
+    )
+    rules = ("language", "gopher_quality")
+    assert reason_of(text, FilterRecipe(rules=rules, languages=("en", "de"))) == KEPT
+    without = text.replace("der ", "").replace("die ", "").replace("und ", "").replace("den ", "").replace("von ", "")
+    strict = FilterRecipe(rules=rules, languages=("de",), gopher_min_stop_words=4)
+    assert reason_of(without, strict) == "gopher_quality:too_few_stop_words"

@@ -1,0 +1,10 @@
+"""The filter's rules by name, one a file: a new file that offers a `RULE` is a new rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from training.data.filter.rule import Rule
+from training.parts import parts_in
+
+RULES: dict[str, Rule[Any]] = {name: module.RULE for name, module in parts_in(__name__).items()}

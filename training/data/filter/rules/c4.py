@@ -1,0 +1,177 @@
+"""C4's rules (arXiv 1910.10683): takes lines out of a page and drops pages for what they say.
+
+What is measured is what datatrove's block computes. The list rule is of the paper too: one listed word is enough,
+whatever it is used for; `training.data.filter.toxicity` measures a share instead and says why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from training.data.filter.rule import KEPT, Answer, Column, CommonSettings, Limit, Page, Rule, Tools
+from training.records import RecipeError, Uri, formerly
+
+_CITATION = re.compile(r"\[\d*]|\[edit]|\[citation needed]")
+_SENTENCE_ENDS = (".", "?", "!", '"', "'")
+_POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
+UNSPACED = ("ja", "th", "zh")
+"""Languages written without spaces: an entry of the list is looked for anywhere, as in C4's own code, elsewhere as a
+whole word."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(CommonSettings):
+    """Which lines go, which pages go, and the fewest sentences of a page that stays."""
+
+    c4_min_sentences: int = 5  # as datatrove and FineWeb; the code that made C4 has 3
+    # a line with fewer words is dropped; None: none is; FineWeb has 3, the code that made C4 5
+    c4_min_words_per_line: int | None = formerly(-1)
+    c4_lines_end_with_punctuation: bool = False  # C4 drops all other lines; FineWeb does not
+    c4_drop_javascript_lines: bool = True
+    c4_drop_policy_lines: bool = True  # "terms of use", "uses cookies" …
+    c4_drop_curly_brackets: bool = True  # the whole page: false where code is wanted
+    c4_drop_lorem_ipsum: bool = True  # the whole page; references of template languages name it too
+    c4_drop_citations: bool = True  # "[1]", "[edit]", out of their line; in code r[1] is no citation
+    c4_max_word_length: int = 1000  # characters; a line with a longer word goes; 0: no limit
+    c4_bad_words: Uri = ""  # a list; a page with one of its words goes; "": no list
+    c4_strip_lines: bool = True  # false keeps the indentation of code
+
+
+def check(settings: Settings) -> None:
+    """RecipeError for a list without the rule."""
+    if settings.c4_bad_words and "c4" not in settings.rules:
+        raise RecipeError("filter.c4_bad_words: without effect; add 'c4' to filter.rules")
+
+
+def measure(settings: Settings, tools: Tools) -> Answer:
+    """Takes lines out of the page and counts the sentences left; drops the page for what it says."""
+    bad_words = read_patterns(settings.c4_bad_words) if settings.c4_bad_words else {}
+
+    def measured(page: Page) -> str:
+        if not page.text.strip():
+            return "empty"
+        kept, reason = c4_lines(page.text, settings)
+        if reason:
+            return reason
+        text = "\n".join(kept).strip()
+        if has_bad_word(text, page.language, bad_words):
+            return "bad_word"
+        page.text = page.text if page.text == text else text  # the same object, so that its words are known
+        page.columns["c4.sentences"] = tools.words(page).sentences(kept)
+        return KEPT
+
+    return measured
+
+
+def edit(settings: Settings) -> Callable[[str], str]:
+    """What is left of a text."""
+    return lambda text: "\n".join(c4_lines(text, settings)[0]).strip()
+
+
+def limits(settings: Settings) -> tuple[Limit, ...]:
+    """One on the sentences."""
+    return (Limit("too_few_sentences", "c4.sentences", least=settings.c4_min_sentences),)
+
+
+# Lines
+
+
+def c4_lines(text: str, settings: Settings) -> tuple[list[str], str]:
+    """The lines that stay, stripped and without citation marks if so asked; or none and why the whole page goes."""
+    kept = []
+    longest, fewest = settings.c4_max_word_length, settings.c4_min_words_per_line or 0
+    lowered = text.lower()
+    # Looked for in the whole text first: most pages have none of it. A citation mark may stand inside a word.
+    has_phrase = "[" in text or any(word in lowered for word in ("lorem ipsum", "javascript", *_POLICY))
+    for line in map(str.strip if settings.c4_strip_lines else str.rstrip, text.splitlines()):
+        if longest and len(line) > longest and max(map(len, line.split())) > longest:
+            continue
+        bare = _CITATION.sub("", line) if settings.c4_drop_citations and "[" in line else line
+        if settings.c4_lines_end_with_punctuation and (not bare.endswith(_SENTENCE_ENDS) or bare.endswith("...")):
+            continue
+        if fewest > 0 and len(line.split()) < fewest:
+            continue
+        if has_phrase or "{" in bare:
+            said = _objection(bare, settings)
+            if said in ("lorem_ipsum", "curly_bracket"):
+                return [], said
+            if said:
+                continue
+        kept.append(bare)
+    return kept, ""
+
+
+def _objection(line: str, settings: Settings) -> str:
+    """What C4 says against a line, "" for nothing; in the order in which datatrove asks."""
+    lowered = line.lower()
+    if settings.c4_drop_lorem_ipsum and "lorem ipsum" in lowered:
+        return "lorem_ipsum"
+    if settings.c4_drop_javascript_lines and "javascript" in lowered:
+        return "javascript"
+    if settings.c4_drop_curly_brackets and "{" in line:
+        return "curly_bracket"
+    return "policy" if settings.c4_drop_policy_lines and any(phrase in lowered for phrase in _POLICY) else ""
+
+
+# Listed words
+
+
+@lru_cache(maxsize=2)
+def read_patterns(uri: str) -> Mapping[str, re.Pattern[str]]:
+    """Per language what finds an entry of the list in lower-cased text.
+
+    Rows have `word` and `lang`; a text file is one entry a line, in a list for every language, under "". DataError for
+    other rows and for a list without entries.
+    """
+    from training.data.sources import read_rows
+    from training.job import DataError
+
+    entries: defaultdict[str, set[str]] = defaultdict(set)
+    for number, row in enumerate(read_rows(uri)):
+        words = row["text"].splitlines() if "name" in row and "text" in row else [row.get("word")]
+        if not all(isinstance(word, str) for word in words):
+            raise DataError(f"{uri}: row {number} has no text in 'word'; its fields are {', '.join(sorted(row))}")
+        entries[row.get("lang") or ""].update(filter(None, (word.strip().lower() for word in words)))
+    found = {code: _pattern(code, words) for code, words in entries.items() if words}
+    if not found:
+        raise DataError(f"{uri}: no words in it")
+    return found
+
+
+def _pattern(code: str, words: set[str]) -> re.Pattern[str]:
+    any_word = "|".join(map(re.escape, sorted(words)))
+    return re.compile(any_word if code in UNSPACED else rf"(?<!\w)(?:{any_word})(?!\w)")
+
+
+def has_bad_word(text: str, language: str, patterns: Mapping[str, re.Pattern[str]]) -> bool:
+    """Whether an entry for the text's language, or for every language, stands in it. Without a list it holds none."""
+    chosen = [patterns[code] for code in ("", language) if code in patterns]
+    lowered = text.lower() if chosen else ""
+    return any(pattern.search(lowered) for pattern in chosen)
+
+
+RULE = Rule(
+    settings=Settings,
+    check=check,
+    # the sentences alone are compared afterwards
+    measured_by=(
+        "c4_min_words_per_line",
+        "c4_lines_end_with_punctuation",
+        "c4_drop_javascript_lines",
+        "c4_drop_policy_lines",
+        "c4_drop_curly_brackets",
+        "c4_drop_lorem_ipsum",
+        "c4_drop_citations",
+        "c4_max_word_length",
+        "c4_bad_words",
+        "c4_strip_lines",
+    ),
+    columns=(Column("c4.sentences"),),
+    measure=measure,
+    limits=limits,
+    edit=edit,
+)

@@ -1,0 +1,43 @@
+"""Records how surprising a page is to an n-gram model of the reference texts, and drops what is above a limit.
+
+CCNet (arXiv 1911.00359).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from training.data.filter.rule import KEPT, Answer, Column, CommonSettings, Limit, Page, Rule, Tools
+from training.records import formerly
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(CommonSettings):
+    """The highest perplexity of a page that stays."""
+
+    max_perplexity: float | None = formerly(0.0)  # None: buckets are recorded, nothing is dropped
+
+
+def measure(settings: Settings, tools: Tools) -> Answer:
+    """Writes perplexity and bucket."""
+    models = tools.reference_models("perplexity")
+
+    def measured(page: Page) -> str:
+        value, bucket = models.perplexity(page.text, page.language)
+        page.columns["perplexity"], page.columns["perplexity_bucket"] = value, bucket
+        return KEPT
+
+    return measured
+
+
+def limits(settings: Settings) -> tuple[Limit, ...]:
+    """One where the recipe has one."""
+    return (Limit("too_high", "perplexity", most=settings.max_perplexity),) if settings.max_perplexity else ()
+
+
+RULE = Rule(
+    settings=Settings,
+    columns=(Column("perplexity", on_document=True), Column("perplexity_bucket", is_text=True, on_document=True)),
+    measure=measure,
+    limits=limits,
+)

@@ -1,0 +1,43 @@
+"""Drops pages with too many words of the project's lists of abuse and sex, and pages whose address says as much."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from training.data.filter.rule import KEPT, Answer, Column, CommonSettings, Limit, Page, Rule, Tools, first_broken
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(CommonSettings):
+    """The largest fraction of listed words."""
+
+    max_toxic_word_fraction: float = 0.02
+
+
+def measure(settings: Settings, tools: Tools) -> Answer:
+    """Writes the fraction of listed words."""
+    from training.data.filter.toxicity import toxic_fraction
+
+    def measured(page: Page) -> str:
+        page.columns["toxicity"] = toxic_fraction(page.text, page.language)
+        return KEPT
+
+    return measured
+
+
+def limits(settings: Settings) -> tuple[Limit, ...]:
+    """One on the fraction."""
+    return (Limit("toxic_words", "toxicity", most=settings.max_toxic_word_fraction),)
+
+
+def decide(settings: Settings) -> Answer:
+    """Asks the address first."""
+    from training.data.filter.toxicity import is_toxic_url
+
+    most = limits(settings)
+    return lambda page: "url" if is_toxic_url(page.url) else first_broken(most, page)
+
+
+RULE = Rule(
+    settings=Settings, columns=(Column("toxicity", on_document=True),), measure=measure, limits=limits, decide=decide
+)

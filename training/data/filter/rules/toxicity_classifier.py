@@ -1,0 +1,39 @@
+"""Drops pages that a classifier trained on the texts of `quality.toxicity` scores high."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from training.data.filter.rule import KEPT, Answer, Column, CommonSettings, Limit, Page, Rule, Tools
+from training.records import RecipeError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(CommonSettings):
+    """The highest score of a page that stays."""
+
+    max_toxicity_score: float = 0.5  # of the classifier that `quality.toxicity` trains
+
+
+def measure(settings: Settings, tools: Tools) -> Answer:
+    """Writes the score. RecipeError when there is no classifier."""
+    model = tools.models and tools.models.toxicity
+    if model is None:
+        raise RecipeError(
+            "filter.rules: 'toxicity_classifier' needs a model, but quality.toxicity.positive is empty; name texts"
+            " there and in quality.toxicity.negative, or leave the rule out"
+        )
+
+    def measured(page: Page) -> str:
+        page.columns["toxicity_score"] = model.score(page.text)
+        return KEPT
+
+    return measured
+
+
+def limits(settings: Settings) -> tuple[Limit, ...]:
+    """One on the score."""
+    return (Limit("too_high", "toxicity_score", most=settings.max_toxicity_score),)
+
+
+RULE = Rule(settings=Settings, columns=(Column("toxicity_score", on_document=True),), measure=measure, limits=limits)
