@@ -23,11 +23,11 @@ import torch
 from benchmarks.parallel import ALONE, Data, in_processes
 from training.order.settings import MixtureRecipe
 from training.pretrain import checkpoint
-from training.pretrain.loop import Trainer
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.parallel import World
 from training.pretrain.settings import PretrainRecipe
+from training.pretrain.step import Trainer
 
 MODEL = ModelConfig(vocab_size=2048, width=192, layers=4, heads=6, kv_heads=3, mlp_width=512, max_length=256)
 LENGTH, ROWS = 256, 16

@@ -21,12 +21,14 @@ import torch
 from benchmarks.rows import BYTES_VOCABULARY, made_plan
 from training.artifact import sha256_of, write_json
 from training.pretrain import checkpoint
-from training.pretrain.loop import Told, Trainer, keep_freed_memory
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.presets import PRESETS
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
 from training.pretrain.parallel import World
+from training.pretrain.report import Told
 from training.pretrain.settings import PretrainRecipe
+from training.pretrain.step import Trainer
+from training.pretrain.usage import keep_freed_memory
 from training.records import read_record, write_record
 
 
@@ -107,14 +109,14 @@ def trainer_of(folder: Path, shape: ModelConfig, *, rows: int, length: int, devi
     initialise(model, zero_outputs=True, generator=torch.Generator().manual_seed(0))
     world = World(rank=0, size=1, device=torch.device(device))
     trainer = Trainer(model, recipe, plan, shards, world)
-    trainer.store = checkpoint.Store(folder / "checkpoints", world)
+    trainer.state.store = checkpoint.Store(folder / "checkpoints", world)
     trainer.run_step()
     return trainer
 
 
 def one_round(trainer: Trainer, way: Callable[[Trainer], None], steps: int) -> Spent:
     """Steps, with a checkpoint after the first, until the steps are made and the checkpoint counts."""
-    store = trainer.store
+    store = trainer.state.store
     assert store is not None
     shutil.rmtree(store.folder, ignore_errors=True)
     store.folder.mkdir()
@@ -139,17 +141,17 @@ def nothing(trainer: Trainer) -> None:
 
 def beside(trainer: Trainer) -> None:
     """The trainer's own way."""
-    trainer.save()
+    trainer.state.save()
 
 
 def at_once(trainer: Trainer) -> None:
     """The plain way, with the same promises: on the disk, with checksums, whole or not there."""
-    store = trainer.store
+    store = trainer.state.store
     assert store is not None
     folder = store.folder / "at-once"
     folder.mkdir()
     checkpoint.save_tensors(checkpoint.pack(trainer.model, trainer.optimizers), folder / "tensors.safetensors")
-    write_json(folder / "state.json", write_record(trainer.position))
+    write_json(folder / "state.json", write_record(trainer.state.position))
     files = {name: sha256_of(folder / name) for name in ("tensors.safetensors", "state.json")}
     write_json(folder / "manifest.json", files)
 

@@ -33,7 +33,6 @@ from benchmarks.rows import BYTES_VOCABULARY, plan_over, plan_over_texts
 from training.order.batches import Plan, Shards, held_out_samples, index
 from training.order.loss_mask import IGNORED
 from training.pretrain.checkpoint import Store
-from training.pretrain.loop import Trainer, keep_freed_memory
 from training.pretrain.loss import token_losses
 from training.pretrain.models.attention import document_mask
 from training.pretrain.models.decoder import Decoder, initialise
@@ -42,6 +41,8 @@ from training.pretrain.models.shape import ModelConfig
 from training.pretrain.optim.schedule import scheduled_factor
 from training.pretrain.parallel import World
 from training.pretrain.settings import PretrainRecipe
+from training.pretrain.step import Trainer
+from training.pretrain.usage import keep_freed_memory
 
 TOLERANCE = 0.01  # nats
 WINDOW = 10  # steps over which losses are averaged before they are compared
@@ -89,7 +90,7 @@ def own_run(config: ModelConfig, recipe: PretrainRecipe, plan: Plan, shards: Sha
     """All steps with this trainer."""
     trainer, losses = own_trainer(config, recipe, plan, shards), []
     began = time.process_time()
-    while trainer.position.step < plan.record.steps:
+    while trainer.state.position.step < plan.record.steps:
         losses.append(trainer.run_step().loss)
     processor = time.process_time() - began
 
@@ -368,17 +369,17 @@ def shakespeare(options: argparse.Namespace) -> int:
     trainer = _shakespeare_trainer(setting, tokens[:cut], vocabulary, options)
     folder.mkdir(parents=True, exist_ok=True)
     with Store(folder / "checkpoints", trainer.world) as store:
-        trainer.resume(store)
-        curve = [one for one in _read_curve(folder) if one["step"] <= trainer.position.step]
+        trainer.state.resume(store)
+        curve = [one for one in _read_curve(folder) if one["step"] <= trainer.state.position.step]
         processor = curve[-1]["processor"] if curve else 0.0
         until = time.monotonic() + 60 * options.minutes
-        while trainer.position.step < setting.steps:
+        while trainer.state.position.step < setting.steps:
             began, losses = time.process_time(), []
-            for _ in range(min(options.every, setting.steps - trainer.position.step)):
+            for _ in range(min(options.every, setting.steps - trainer.state.position.step)):
                 losses.append(trainer.run_step().loss)
             processor += time.process_time() - began
             found = validation_loss(trainer, tokens[cut:], length=setting.length)
-            step = trainer.position.step
+            step = trainer.state.position.step
             curve.append(
                 {
                     "step": step,
@@ -389,7 +390,7 @@ def shakespeare(options: argparse.Namespace) -> int:
                 }
             )
             (folder / "curve.jsonl").write_text("".join(json.dumps(one) + "\n" for one in curve), "utf-8")
-            trainer.save()
+            trainer.state.save()
             store.settle()
             print(row_of(curve[-1]), flush=True)
             if time.monotonic() >= until:

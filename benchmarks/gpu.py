@@ -326,11 +326,12 @@ def train(part: Part) -> None:
 
     from benchmarks.rows import made_plan
     from training.pretrain import checkpoint as checkpoints
-    from training.pretrain.loop import Trainer, Watch
-    from training.pretrain.loop import train as run
     from training.pretrain.models.decoder import Decoder, initialise
     from training.pretrain.parallel import World
+    from training.pretrain.run import Watch
+    from training.pretrain.run import train as run
     from training.pretrain.settings import PretrainRecipe
+    from training.pretrain.step import Trainer
     from training.progress import Progress
 
     size = part.size
@@ -343,7 +344,8 @@ def train(part: Part) -> None:
     initialise(model, zero_outputs=True, generator=torch.Generator().manual_seed(0))
     world = World(rank=0, size=1, device=torch.device(part.device))
     trainer = Trainer(model, recipe, plan, shards, world)
-    trainer.resume(checkpoints.Store(part.out / "checkpoints", world, kept=1))  # two of these are thirty gigabytes
+    store = checkpoints.Store(part.out / "checkpoints", world, kept=1)  # two of these are thirty gigabytes
+    trainer.state.resume(store)
     watch = Watch(
         progress=Progress(part.out),
         checkpoint_seconds=size.checkpoint_seconds,

@@ -230,9 +230,9 @@ def train_as(path: Path) -> None:
     from training.job import read_job
     from training.pretrain import checkpoint
     from training.pretrain import pretrain as stage
-    from training.pretrain.loop import Watch, train
     from training.pretrain.models.shape import ModelRecipe
     from training.pretrain.parallel import joined_world
+    from training.pretrain.run import Watch, train
     from training.pretrain.settings import PretrainRecipe
     from training.progress import Progress
 
@@ -246,7 +246,7 @@ def train_as(path: Path) -> None:
         shape = stage.model_shape(job.settings_as(ModelRecipe, "model"), Path(job.input_of("tokenizer").path))
         model = stage.build_model(shape, recipe)
         trainer = noisy_trainer()(model, recipe, plan, shards, world, micro_batch_tokens=job.run.micro_batch_tokens)
-        trainer.resume(checkpoint.Store(folder / "checkpoints", world))
+        trainer.state.resume(checkpoint.Store(folder / "checkpoints", world))
         progress = Progress(folder, enabled=world.is_first)
         train(
             trainer,
@@ -268,10 +268,10 @@ def train_as(path: Path) -> None:
         folder / DONE_FILE,
         {
             "weights_and_optimizer": digest.hexdigest(),
-            "last_loss": trainer.position.last_losses[-1],
-            "ledger": [[entry.first, entry.last] for entry in trainer.ledger.entries],
+            "last_loss": trainer.state.position.last_losses[-1],
+            "ledger": [[entry.first, entry.last] for entry in trainer.state.ledger.entries],
             "epochs": source.samples * recipe.sequence_length / source.tokens,
-            "seconds": trainer.position.seconds,
+            "seconds": trainer.state.position.seconds,
         },
     )
 
@@ -280,7 +280,7 @@ def noisy_trainer() -> type:
     """A trainer whose rows are noise at some steps, so that the run has something to go back from."""
     import numpy as np
 
-    from training.pretrain.loop import Trainer
+    from training.pretrain.step import Trainer
 
     class Noisy(Trainer):
         def batch(self, samples, *, step, numbers):  # type: ignore[no-untyped-def]

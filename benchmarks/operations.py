@@ -24,10 +24,11 @@ from torch.utils._pytree import tree_leaves
 
 from benchmarks.rows import made_plan
 from benchmarks.speed import SHAPES
-from training.pretrain.loop import Trainer, keep_freed_memory
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.parallel import World
 from training.pretrain.settings import PretrainRecipe
+from training.pretrain.step import Trainer
+from training.pretrain.usage import keep_freed_memory
 
 PARTS = {
     "products of weights": ("mm", "addmm"),

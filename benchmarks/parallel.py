@@ -27,13 +27,13 @@ import torch.distributed as dist
 from training.job import InputArtifact
 from training.order.batches import Plan, Shards, open_shards, read_plan
 from training.pretrain.degrees import CHOSEN, Degrees, check_degrees
-from training.pretrain.loop import Trainer
 from training.pretrain.mesh import from_stages
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.shape import ExpertLayers, ModelConfig
 from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.parallel import World, make_world
 from training.pretrain.settings import PretrainRecipe
+from training.pretrain.step import Trainer
 from training.records import RecipeError, write_record
 
 LIMIT = 1e-4
@@ -233,7 +233,7 @@ def in_processes(
     """The results of tasks, which one set of processes does: those of one size after each other, in order."""
     # The server imports torch once for all of them.
     context = get_context("forkserver")
-    context.set_forkserver_preload(["training.pretrain.loop"])
+    context.set_forkserver_preload(["training.pretrain.step"])
     results = context.SimpleQueue()
     workers = [
         context.Process(target=_worker, args=(rank, list(tasks), folder, results), daemon=True)

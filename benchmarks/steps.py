@@ -31,11 +31,12 @@ import numpy as np
 import torch
 
 from benchmarks.rows import made_tokens, plan_over
-from training.pretrain.loop import Trainer, keep_freed_memory
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.parallel import World
 from training.pretrain.settings import PretrainRecipe
+from training.pretrain.step import Trainer
+from training.pretrain.usage import keep_freed_memory
 from training.progress import read_metrics
 
 TIMES = (1, 2, 4, 8, 16)

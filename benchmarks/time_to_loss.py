@@ -23,8 +23,8 @@ from benchmarks.convergence import SMALL, Run, articles, hugging_face_run, own_r
 from benchmarks.rows import plan_over_texts
 from training.artifact import write_json
 from training.order.batches import Plan, Shards
-from training.pretrain.loop import keep_freed_memory
 from training.pretrain.settings import PretrainRecipe
+from training.pretrain.usage import keep_freed_memory
 
 SHARES = (1 / 8, 1 / 6, 1 / 5, 1 / 4, 1 / 3, 1 / 2, 1.0)  # of the peer's steps
 

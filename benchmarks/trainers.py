@@ -278,10 +278,11 @@ def own(task: Task, turns: Turns) -> None:
     """This project's trainer: the class that the stage uses, fed from a plan."""
     import torch
 
-    from training.pretrain.loop import Trainer, keep_freed_memory
     from training.pretrain.models.decoder import Decoder, initialise
     from training.pretrain.parallel import World
     from training.pretrain.settings import PretrainRecipe
+    from training.pretrain.step import Trainer
+    from training.pretrain.usage import keep_freed_memory
 
     keep_freed_memory()
     recipe = PretrainRecipe(

@@ -9,16 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from training.artifact import write_json
 from training.order.batches import Sample, index, sample_ids
 from training.pretrain.checkpoint import save_tensors
-
-if TYPE_CHECKING:
-    from training.pretrain.loop import Trainer
+from training.pretrain.parallel import PARTS_OF_A_ROW
+from training.pretrain.step import Trainer
 
 BUNDLE_FILE = "bundle.json"
 BATCH_FILE = "batch.safetensors"
@@ -32,9 +31,9 @@ def write(folder: Path, trainer: Trainer, why: str, *, describe: Describe) -> No
 
     The gradients must still be that step's; those of a step that was taken are clipped.
     """
-    step = trainer.recent[-1].step
+    step = trainer.state.recent[-1].step
     samples = index(trainer.plan, step)
-    losses = [trainer.row_loss(sample, step=step, number=number) for number, sample in enumerate(samples)]
+    losses = [_row_loss(trainer, sample, step=step, number=number) for number, sample in enumerate(samples)]
     weights = _weights(trainer)
     if not trainer.world.is_first:
         return
@@ -59,12 +58,20 @@ def write(folder: Path, trainer: Trainer, why: str, *, describe: Describe) -> No
                     "learning_rate": one.learning_rate,
                     "is_skipped": one.is_skipped,
                 }
-                for one in trainer.recent
+                for one in trainer.state.recent
             ],
             "rows": _rows(trainer, samples, losses, describe=describe),
             "weights": weights,
         },
     )
+
+
+@torch.no_grad()
+def _row_loss(trainer: Trainer, sample: Sample, *, step: int, number: int) -> float:
+    """Nats a target of one row of a step's batch; all processes of a spread model must come here."""
+    batch = trainer.batch([sample], step=step, numbers=[number])
+    nats = torch.tensor(trainer.nats(batch), dtype=torch.float64, device=trainer.world.device)
+    return trainer.world.sum(nats, *PARTS_OF_A_ROW).item() / max(1, batch.trained_tokens)
 
 
 def _weights(trainer: Trainer) -> list[dict[str, Any]]:
@@ -77,7 +84,7 @@ def _weights(trainer: Trainer) -> list[dict[str, Any]]:
 
 def _rows(trainer: Trainer, samples: list[Sample], losses: list[float], *, describe: Describe) -> list[dict[str, Any]]:
     """Each row of the global batch: which sample it is, its loss in nats a target, and its documents."""
-    rows, step = [], trainer.recent[-1].step
+    rows, step = [], trainer.state.recent[-1].step
     for number, (sample, (source, place)) in enumerate(zip(samples, sample_ids(trainer.plan, step), strict=True)):
         known = describe([(segment.shard, segment.document) for segment in sample])
         documents = [

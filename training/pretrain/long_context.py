@@ -17,14 +17,15 @@ from typing import Any
 from training.artifact import write_json
 from training.job import Gate, Job, Outcome, Work
 from training.order.batches import Plan, Shards, held_out_bytes, open_shards, read_plan
+from training.pretrain import held_out
 from training.pretrain.long_context_settings import LongContextRecipe
-from training.pretrain.loop import Trainer
 from training.pretrain.models import export
 from training.pretrain.models.decoder import DTYPES, Decoder
 from training.pretrain.needles import Needle, found_needles, haystack, haystack_sources, needles, scorer
 from training.pretrain.parallel import World, own_device
 from training.pretrain.pretrain import MODEL_FOLDER, PLANS, trained
 from training.pretrain.settings import PretrainRecipe
+from training.pretrain.step import Trainer
 from training.records import RecipeError
 
 FILE = "long_context.json"
@@ -104,7 +105,7 @@ def bits_per_byte(model: Decoder, pretrain: PretrainRecipe, plan: Plan, shards: 
     cut = Plan(record, plan.documents, plan.held_out, digest=plan.digest)
     alone = World(rank=0, size=1, device=own_device())
     sizes = {source.name: held_out_bytes(cut, number) for number, source in enumerate(cut.record.sources)}
-    by_source = Trainer(model, pretrain, cut, shards, alone).held_out_bits_per_byte()
+    by_source = held_out.bits_per_byte(Trainer(model, pretrain, cut, shards, alone))
     total = sum(sizes[name] for name in by_source)
     return sum(bits * sizes[name] for name, bits in by_source.items()) / total if total else None
 

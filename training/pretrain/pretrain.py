@@ -6,7 +6,6 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from training.order.batches import (
     Plan,
     Shards,
     held_out_bytes,
-    held_out_samples,
     index,
     open_shards,
     read_plan,
@@ -32,15 +30,20 @@ from training.pretrain.checkpoint import Store, checkpoints
 from training.pretrain.degrees import Degrees, check_degrees
 from training.pretrain.distill import read_teacher, teacher_folder
 from training.pretrain.fp8 import check_fp8, check_gpu
-from training.pretrain.loop import HELD_OUT_BITS, Trainer, Watch, continued, keep_freed_memory, train
+from training.pretrain.held_out import HELD_OUT_BITS, held_out
 from training.pretrain.memory import check_memory, needed_to_train
+from training.pretrain.mesh import gathered
 from training.pretrain.models import export
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
 from training.pretrain.objectives import Objective
+from training.pretrain.optim.averages import use_average
 from training.pretrain.parallel import World, joined_world
+from training.pretrain.run import Watch, train
+from training.pretrain.samples import sampler
 from training.pretrain.settings import PretrainRecipe
-from training.pretrain.usage import memory_of
+from training.pretrain.step import Trainer
+from training.pretrain.usage import keep_freed_memory, memory_of
 from training.pretrain.watchdog import watched
 from training.records import RecipeError
 
@@ -51,8 +54,6 @@ PLANS = ("training_plan", "ladder_plan", "reference_plan", "long_context_plan") 
 CHECKPOINTS_FOLDER = "checkpoints"
 BUNDLE_FOLDER = "stopped"
 SKIPPED_FILE = "skipped_documents.jsonl"
-PROMPT_TOKENS = 16
-SAMPLE_TOKENS = 48
 
 
 def run(job: Job, work: Work) -> Outcome:
@@ -103,11 +104,11 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         trainer.teacher = read_teacher(taught_by, recipe, world) if taught_by else None
         model.set_recompute(job.run.recompute)
         compile_model(trainer, job.run.compile)
-        broken = trainer.resume(store)
+        broken = trainer.state.resume(store)
         for line in broken:
             work.progress.message(f"a checkpoint is damaged: {line}", level="WARNING")
-        resumed_at = trainer.position.step
-        sample = _sampler(_tokenizer_folder(job), trainer) if world.is_first else None
+        resumed_at = trainer.state.position.step
+        sample = sampler(_tokenizer_folder(job), trainer) if world.is_first else None
         if world.is_first and sample is None:
             work.progress.message(
                 "no text samples: the objective continues no text, the package tokenizers is not installed, or nothing"
@@ -124,12 +125,12 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         )
         with watched(rank=world.rank, size=world.size, seconds=job.run.hang_seconds) as trainer.alive:
             train(trainer, watch)
-            trainer.use_average()
-            held_out, whole = trainer.held_out(), trainer.whole_model()
+            use_average(trainer.optimizers)
+            measured, whole = held_out(trainer), gathered(trainer.model, trainer.pieces)
         if whole is None:
             return Outcome(files=())
         notes = _notes(trainer, broken, resumed_at)
-        return _finish(job, work, trainer, whole, held_out, notes, sidecars)
+        return _finish(job, work, trainer, whole, measured, notes, sidecars)
 
 
 def compile_model(trainer: Trainer, what: bool | str) -> None:
@@ -264,32 +265,6 @@ def _tokenizer_folder(job: Job) -> Path:
     return Path(job.input_of("tokenizer").path)
 
 
-def _sampler(tokenizer: Path, trainer: Trainer) -> Callable[[Decoder], str] | None:
-    """A function that continues the beginning of a held-out document, taking the likeliest token each time.
-
-    None when the model does not learn to, the package tokenizers is not there, or nothing is held out.
-    """
-    plan, shards = trainer.plan, trainer.shards
-    if not trainer.recipe.objective.continues_text:
-        return None
-    try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        return None
-    samples = [sample for number in range(len(plan.record.sources)) for sample in held_out_samples(plan, number)[:1]]
-    if not samples:
-        return None
-    encoding = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
-    tokens, _, _ = shards.rows(samples[:1], length=plan.record.sequence_length)
-    prompt = tokens[0, : min(PROMPT_TOKENS, samples[0][0].length - 1)].tolist()
-
-    def sample(model: Decoder) -> str:
-        text = continued(model, prompt, new_tokens=SAMPLE_TOKENS, eos_id=plan.record.eos_id, dtype=trainer.dtype)
-        return f"{encoding.decode(prompt)} ⟶ {encoding.decode(text[len(prompt) :])}"
-
-    return sample
-
-
 def _notes(trainer: Trainer, broken: tuple[str, ...], resumed_at: int) -> dict[str, Any]:
     """Everything that did not go the plain way, and the number formats that were used."""
     notes: dict[str, Any] = {
@@ -312,10 +287,10 @@ def _notes(trainer: Trainer, broken: tuple[str, ...], resumed_at: int) -> dict[s
         notes["resumed_at_step"] = resumed_at
     if broken:
         notes["broken_checkpoints"] = list(broken)
-    if trainer.ledger.entries:
-        notes["skipped_steps"] = trainer.ledger.steps
-    if trainer.position.rerun_steps:
-        notes["rerun_steps"] = trainer.position.rerun_steps
+    if trainer.state.ledger.entries:
+        notes["skipped_steps"] = trainer.state.ledger.steps
+    if trainer.state.position.rerun_steps:
+        notes["rerun_steps"] = trainer.state.position.rerun_steps
     return notes
 
 
@@ -329,7 +304,7 @@ def _finish(
     sidecars: Sidecars,
 ) -> Outcome:
     """Export, judge and sum up."""
-    position, record, ledger = trainer.position, trainer.plan.record, trainer.ledger
+    position, record, ledger = trainer.state.position, trainer.plan.record, trainer.state.ledger
     folder = work.path / MODEL_FOLDER
     reasons = own_layout(trainer.model.config, trainer.recipe)
     if reasons:

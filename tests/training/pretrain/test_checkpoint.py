@@ -17,8 +17,8 @@ from training.order.ledger import Ledger
 from training.pretrain import checkpoint
 from training.pretrain import pretrain as stage
 from training.pretrain.checkpoint import Store, share_of
-from training.pretrain.loop import Trainer
 from training.pretrain.parallel import World
+from training.pretrain.step import Trainer
 
 SIZES = {"a": 300, "b": 7, "c": 50, "d": 90, "e": 1, "f": 64}
 TENSORS = {f"model.{name}": torch.arange(size, dtype=torch.float32) for name, size in SIZES.items()}
@@ -70,10 +70,10 @@ def test_a_flip_or_a_cut_of_a_trainers_own_checkpoint_is_always_noticed(tmp_path
     chain = tiny.TinyChain(tmp_path / "chain", pretrain=recipe)
     model = stage.build_model(stage.model_shape(shape, Path(chain.tokenizer.path)), recipe)
     trainer = Trainer(model, recipe, chain.plan, chain.open_shards(), world())
-    trainer.resume(Store(tmp_path / "kept", world()))
+    trainer.state.resume(Store(tmp_path / "kept", world()))
     trainer.run_step()
-    trainer.save()
-    trainer.store.settle()
+    trainer.state.save()
+    trainer.state.store.settle()
     (newest,) = checkpoint.checkpoints(tmp_path / "kept")
     assert checkpoint._problem(newest) is None
     tried = 0

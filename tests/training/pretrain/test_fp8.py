@@ -20,13 +20,13 @@ from training.pretrain import fp8
 from training.pretrain import pretrain as stage
 from training.pretrain.degrees import Degrees
 from training.pretrain.fp8 import balance, check_fp8, check_gpu, fp8_product
-from training.pretrain.loop import Trainer
 from training.pretrain.models.account import preset_shape
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.layers import linear
 from training.pretrain.models.shape import ExpertLayers, ModelConfig
 from training.pretrain.parallel import World, make_world
+from training.pretrain.step import Trainer
 from training.records import RecipeError
 
 needs_torchao = pytest.mark.skipif(

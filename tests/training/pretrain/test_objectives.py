@@ -15,7 +15,6 @@ from tests.training.pretrain import tiny
 from training.order.loss_mask import IGNORED
 from training.pretrain import objectives
 from training.pretrain import pretrain as stage
-from training.pretrain.loop import Trainer
 from training.pretrain.loss import next_token_loss
 from training.pretrain.models.attention import DocumentMask, Visibility, document_mask
 from training.pretrain.models.decoder import Decoder, initialise
@@ -23,6 +22,7 @@ from training.pretrain.models.shape import ModelConfig
 from training.pretrain.objectives import Batch, Draws, Objective, corrupted, noise_mask, rearranged
 from training.pretrain.parallel import World
 from training.pretrain.settings import FILL_TOKENS, MASK_TOKEN, ObjectiveRecipe, sentinel_token
+from training.pretrain.step import Trainer
 from training.records import RecipeError
 
 EOS, VOCABULARY = 0, 40

@@ -26,10 +26,11 @@ from training.pretrain import audit, checkpoint
 from training.pretrain import pretrain as stage
 from training.pretrain.checkpoint import Store
 from training.pretrain.degrees import Degrees, check_degrees
-from training.pretrain.loop import Trainer
+from training.pretrain.mesh import gathered
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.parallel import World, make_world, micro_batches
 from training.pretrain.pipeline import schedule
+from training.pretrain.step import Trainer
 from training.pretrain.watchdog import Watchdog
 from training.progress import read_metrics
 from training.records import RecipeError
@@ -62,8 +63,8 @@ def saved_and_trained_on(data, folder, degrees, rank, size):
     world = world_of(degrees, rank, size)
     trainer = trainer_in(data, world)
     trainer.run_step()
-    with Store(folder, world) as trainer.store:
-        trainer.save()
+    with Store(folder, world) as trainer.state.store:
+        trainer.state.save()
     return ended(trainer)
 
 
@@ -71,13 +72,13 @@ def resumed(data, folder, degrees, rank, size):
     """The same from the checkpoint."""
     world = world_of(degrees, rank, size)
     trainer = trainer_in(data, world)
-    assert trainer.resume(Store(folder, world)) == () and trainer.position.step == 1
+    assert trainer.state.resume(Store(folder, world)) == () and trainer.state.position.step == 1
     return ended(trainer)
 
 
 def ended(trainer):
     loss = trainer.run_step().loss
-    whole = trainer.whole_model()
+    whole = gathered(trainer.model, trainer.pieces)
     return loss, {} if whole is None else {name: p.detach().clone() for name, p in whole.named_parameters()}
 
 
@@ -117,7 +118,7 @@ def skipping(data, degrees, rank, size):
     trainer._backward = healthy
     skips.append(trainer.run_step().is_skipped)
     told = [None] * size
-    dist.all_gather_object(told, (skips, is_same, list(trainer.ledger.steps)))
+    dist.all_gather_object(told, (skips, is_same, list(trainer.state.ledger.steps)))
     return told
 
 

@@ -21,10 +21,12 @@ from training.order.sidecars import Sidecars
 from training.pretrain import checkpoint
 from training.pretrain import pretrain as stage
 from training.pretrain.bundle import BATCH_FILE, BUNDLE_FILE
-from training.pretrain.loop import Diverged, Trainer, Watch, train
 from training.pretrain.parallel import World
+from training.pretrain.run import Watch, train
 from training.pretrain.settings import SpikeRecipe
 from training.pretrain.spikes import Watched, deviation
+from training.pretrain.state import Diverged
+from training.pretrain.step import Trainer
 from training.records import RecipeError
 
 ALONE = World(rank=0, size=1, device=torch.device("cpu"))
@@ -70,7 +72,7 @@ def trainer_of(chain, folder=None, *, kind=Trainer, **changes):
     model = stage.build_model(stage.model_shape(tiny.MODEL, Path(chain.tokenizer.path)), recipe)
     trainer = kind(model, recipe, chain.plan, chain.open_shards(), ALONE, micro_batch_tokens=128)
     if folder is not None:
-        trainer.resume(checkpoint.Store(folder / "checkpoints", ALONE))
+        trainer.state.resume(checkpoint.Store(folder / "checkpoints", ALONE))
     return trainer
 
 
@@ -178,22 +180,22 @@ def poisoned(chain, tmp_path_factory):
 
 def test_a_run_that_went_back_never_trained_on_what_its_ledger_holds(chain, poisoned):
     folder, trainer = poisoned
-    assert trainer.ledger.rollbacks == len(trainer.ledger.entries) >= 1
-    assert set(POISONED) <= set(trainer.ledger.steps) < set(range(20, 36))
-    assert read_ledger(folder / "checkpoints") == trainer.ledger
+    assert trainer.state.ledger.rollbacks == len(trainer.state.ledger.entries) >= 1
+    assert set(POISONED) <= set(trainer.state.ledger.steps) < set(range(20, 36))
+    assert read_ledger(folder / "checkpoints") == trainer.state.ledger
     # The same ledger from the start, and not a poisoned row in sight.
     clean = trainer_of(chain)
-    clean.ledger = trainer.ledger
-    while clean.position.step < 48:
+    clean.state.ledger = trainer.state.ledger
+    while clean.state.position.step < 48:
         clean.run_step()
     assert_same_bits(trainer, clean)
-    assert trainer.position.last_losses == clean.position.last_losses
+    assert trainer.state.position.last_losses == clean.state.position.last_losses
 
 
 def test_a_run_without_a_detector_trains_on_the_spike(chain, tmp_path):
     trainer = run(chain, tmp_path, kind=Poisoned, spikes=SpikeRecipe())
-    assert trainer.ledger == Ledger()
-    assert [report.step for report in trainer.recent if report.loss > 5] == list(POISONED)
+    assert trainer.state.ledger == Ledger()
+    assert [report.step for report in trainer.state.recent if report.loss > 5] == list(POISONED)
 
 
 @pytest.mark.parametrize("lives", [(22, 3, 9, 4), (31, 1, 1, 1, 12), (33,)])
@@ -204,9 +206,9 @@ def test_a_run_that_was_stopped_around_a_rollback_ends_with_the_same_bits(chain,
         with pytest.raises(Stopped):
             train(trainer, watch_in(chain, tmp_path))
     last = run(chain, tmp_path, kind=Poisoned)
-    assert last.ledger == poisoned[1].ledger
+    assert last.state.ledger == poisoned[1].state.ledger
     assert_same_bits(last, poisoned[1])
-    assert last.position.last_losses == poisoned[1].position.last_losses
+    assert last.state.position.last_losses == poisoned[1].state.position.last_losses
 
 
 def test_one_spike_too_many_stops_the_run_and_leaves_a_bundle(chain, tmp_path):
@@ -219,22 +221,23 @@ def test_one_spike_too_many_stops_the_run_and_leaves_a_bundle(chain, tmp_path):
 def test_a_run_may_go_back_to_its_start(chain, tmp_path):
     spikes = dataclasses.replace(SPIKES, rollback_steps=40)
     trainer = run(chain, tmp_path, kind=Poisoned, spikes=spikes)
-    assert trainer.ledger.entries[0].first == 0
-    assert trainer.position.first_loss > 5  # of step 32 or later, by the weights of step 0
+    assert trainer.state.ledger.entries[0].first == 0
+    assert trainer.state.position.first_loss > 5  # of step 32 or later, by the weights of step 0
 
 
 def test_what_follows_a_spike_is_left_out_too_up_to_the_end_of_the_run(chain, tmp_path):
     trainer = trainer_of(chain, tmp_path, kind=Poisoned, spikes=dataclasses.replace(SPIKES, skipped_after=15))
     trainer.poison = range(30, 45)
     train(trainer, watch_in(chain, tmp_path))
-    assert [(entry.onset, entry.first, entry.last) for entry in trainer.ledger.entries] == [(30, 20, 46)]
-    assert trainer.position.step == 48 and trainer.recent[-1].step == 47
+    assert [(entry.onset, entry.first, entry.last) for entry in trainer.state.ledger.entries] == [(30, 20, 46)]
+    assert trainer.state.position.step == 48 and trainer.state.recent[-1].step == 47
     trainer = trainer_of(chain, tmp_path / "end", kind=Poisoned, spikes=dataclasses.replace(SPIKES, skipped_after=15))
     trainer.poison = range(40, 48)
     train(trainer, watch_in(chain, tmp_path / "end"))
-    assert [(entry.first, entry.last) for entry in trainer.ledger.entries] == [(30, 47)]
+    assert [(entry.first, entry.last) for entry in trainer.state.ledger.entries] == [(30, 47)]
     # Whichever checkpoint it went back to, nothing from step 30 on was trained on after the spike was seen.
-    assert trainer.position.step == 48 and trainer.recent[-1].step in (29, trainer.ledger.entries[0].seen_at)
+    state = trainer.state
+    assert state.position.step == 48 and state.recent[-1].step in (29, state.ledger.entries[0].seen_at)
 
 
 # Not finite
@@ -245,7 +248,7 @@ def broken_at(trainer, steps, *, times):
     healthy, left = trainer._backward, dict.fromkeys(steps, times * len(trainer.passes[0]))
 
     def backward(batch, *, scale):
-        step = trainer.position.step
+        step = trainer.state.position.step
         if left.get(step, 0):
             left[step] -= 1
             scale = float("nan")
@@ -260,7 +263,7 @@ def test_a_step_that_is_finite_when_made_once_more_changes_nothing(chain):
     reports = [[trainer.run_step() for _ in range(8)] for trainer in (healthy, faulty)]
     assert [one.loss for one in reports[0]] == [one.loss for one in reports[1]]
     assert_same_bits(healthy, faulty)
-    assert faulty.position.rerun_steps == [3, 5] and faulty.ledger == Ledger()
+    assert faulty.state.position.rerun_steps == [3, 5] and faulty.state.ledger == Ledger()
 
 
 def test_a_skipped_step_is_entered_and_the_weights_are_those_of_a_run_without_it(chain):
@@ -268,11 +271,12 @@ def test_a_skipped_step_is_entered_and_the_weights_are_those_of_a_run_without_it
     broken_at(faulty, [3, 5, 6], times=2)
     for _ in range(10):
         faulty.run_step()
-    assert faulty.ledger.steps == [3, 5, 6] and {one.reason for one in faulty.ledger.entries} == {"not_finite"}
-    other.ledger = faulty.ledger
+    ledger = faulty.state.ledger
+    assert ledger.steps == [3, 5, 6] and {one.reason for one in ledger.entries} == {"not_finite"}
+    other.state.ledger = faulty.state.ledger
     for _ in range(7):
         other.run_step()
-    assert other.position.step == faulty.position.step == 10
+    assert other.state.position.step == faulty.state.position.step == 10
     assert_same_bits(faulty, other)
 
 
@@ -313,11 +317,11 @@ def test_a_lost_ledger_comes_back_from_a_checkpoint(chain, poisoned, tmp_path):
     shutil.copytree(poisoned[0] / "checkpoints", tmp_path / "checkpoints")
     path = tmp_path / "checkpoints" / "ledger.json"
     path.unlink()
-    assert trainer_of(chain, tmp_path, kind=Poisoned).ledger == poisoned[1].ledger
+    assert trainer_of(chain, tmp_path, kind=Poisoned).state.ledger == poisoned[1].state.ledger
     path.write_text(path.read_text().replace('"first": ', '"first": 1', 1))  # still a ledger, of another run
     trainer = trainer_of(chain, tmp_path, kind=Poisoned)
-    assert trainer.ledger == poisoned[1].ledger
-    (line,) = trainer.store.lost
+    assert trainer.state.ledger == poisoned[1].state.ledger
+    (line,) = trainer.state.store.lost
     assert line.startswith("ledger.json") and len(list(path.parent.glob("damaged-ledger.json-*"))) == 1
 
 

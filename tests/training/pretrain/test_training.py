@@ -27,14 +27,17 @@ from resources.profile import Size
 from tests.training.pretrain import tiny
 from training.job import RefusedInput, write_job
 from training.order.batches import held_out_bytes
-from training.pretrain import checkpoint
+from training.pretrain import checkpoint, held_out
 from training.pretrain import pretrain as stage
-from training.pretrain.loop import Diverged, Trainer, Watch, _utilization, train
 from training.pretrain.models import export
 from training.pretrain.models.shape import ExpertLayers
+from training.pretrain.optim.averages import use_average
 from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.parallel import World
+from training.pretrain.run import Watch, _utilization, train
 from training.pretrain.settings import AverageRecipe
+from training.pretrain.state import Diverged
+from training.pretrain.step import Trainer
 from training.progress import read_metrics
 from training.records import RecipeError
 from training.runner import REQUEUE_EXIT_CODE, StopRequested, run_job
@@ -61,14 +64,14 @@ def run_steps(trainer, count):
 
 def save(trainer, folder):
     """A whole checkpoint of the present step in `folder`."""
-    if trainer.store is None:
-        trainer.store = checkpoint.Store(folder, ALONE)
-    trainer.save()
-    trainer.store.settle()
+    if trainer.state.store is None:
+        trainer.state.store = checkpoint.Store(folder, ALONE)
+    trainer.state.save()
+    trainer.state.store.settle()
 
 
 def resume(trainer, folder):
-    return trainer.resume(checkpoint.Store(folder, ALONE))
+    return trainer.state.resume(checkpoint.Store(folder, ALONE))
 
 
 def state_of(trainer):
@@ -104,7 +107,7 @@ def test_the_model_that_is_made_is_the_mean_when_the_recipe_wants_one(chain, tmp
     for _ in range(12):
         trainer.run_step()
         seen.append(trainer.model.embedding.detach().clone())
-    trainer.use_average()
+    use_average(trainer.optimizers)
     assert torch.allclose(trainer.model.embedding, torch.stack(seen[-3:]).mean(0), atol=1e-6)
     assert not torch.equal(trainer.model.embedding, seen[-1])
 
@@ -208,7 +211,7 @@ def test_the_formats_in_the_notes_are_read_off_what_is_there(chain):
 def saved(chain, folder, steps=(2, 4)):
     trainer = trainer_of(chain)
     for step in steps:
-        run_steps(trainer, step - trainer.position.step)
+        run_steps(trainer, step - trainer.state.position.step)
         save(trainer, folder)
     return trainer
 
@@ -223,7 +226,7 @@ def test_a_broken_checkpoint_is_passed_over_and_named(chain, tmp_path, name, len
         path.unlink()
     trainer = trainer_of(chain)
     (line,) = resume(trainer, tmp_path)
-    assert line.startswith("step-00000004") and trainer.position.step == 2
+    assert line.startswith("step-00000004") and trainer.state.position.step == 2
 
 
 def test_when_every_checkpoint_is_damaged_they_are_set_aside_and_training_starts_again(chain, tmp_path):
@@ -233,7 +236,7 @@ def test_when_every_checkpoint_is_damaged_they_are_set_aside_and_training_starts
     trainer = trainer_of(chain)
     newest, older, said = resume(trainer, tmp_path)
     assert newest.startswith("step-00000004: ") and older.startswith("step-00000002: ") and "step 0" in said
-    assert trainer.position.step == 0 and not checkpoint.checkpoints(tmp_path)
+    assert trainer.state.position.step == 0 and not checkpoint.checkpoints(tmp_path)
     assert len(list(tmp_path.glob("damaged-step-*"))) == 2
 
 
@@ -277,7 +280,7 @@ def test_a_signal_saves_at_the_step_boundary_and_asks_to_be_requeued(chain, tmp_
     healthy = trainer.run_step
 
     def signalled(told):
-        if trainer.position.step == 3:
+        if trainer.state.position.step == 3:
             os.kill(os.getpid(), signal.SIGUSR1)
         return healthy(told)
 
@@ -286,7 +289,7 @@ def test_a_signal_saves_at_the_step_boundary_and_asks_to_be_requeued(chain, tmp_
         train(trainer, watch_in(tmp_path))
     resumed = trainer_of(chain)
     resume(resumed, tmp_path / "checkpoints")
-    assert resumed.position.step == 5
+    assert resumed.state.position.step == 5
 
 
 # The stage
@@ -317,7 +320,7 @@ def test_a_resumed_stage_fills_no_weights_and_ends_in_the_same_bytes(made, chain
     healthy = Trainer.run_step
 
     def killed(trainer, told):
-        if trainer.position.step == 7:
+        if trainer.state.position.step == 7:
             raise KeyboardInterrupt
         return healthy(trainer, told)
 
@@ -350,7 +353,7 @@ def test_utilization_is_the_share_of_all_devices_peak(monkeypatch):
 
 def test_held_out_bits_per_byte_count_the_whole_text(chain):
     trainer = trainer_of(chain, precision="fp32")
-    bits = trainer.held_out_bits_per_byte()
+    bits = held_out.bits_per_byte(trainer)
     # Before training every token is about equally likely. The first tokens are 1.5 % of all, more than the tolerance.
     for number, source in enumerate(chain.plan.record.sources):
         size = held_out_bytes(chain.plan, number)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -49,3 +49,10 @@ def set_average_share(optimizers: dict[str, torch.optim.Optimizer], share: float
     """Tell the optimizer that averages, if there is one, how far to go at this step."""
     if "average" in optimizers:
         optimizers["average"].param_groups[0]["share"] = share
+
+
+def use_average(optimizers: Mapping[str, torch.optim.Optimizer]) -> None:
+    """Put the mean of the weights, if one is kept, in their place; training does not go on from there."""
+    average = optimizers.get("average")
+    if isinstance(average, Average):
+        average.apply()

@@ -1,0 +1,150 @@
+"""A run: its steps, and when to log, evaluate, sample, save, go back and stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from training.order.ledger import Entry
+from training.pretrain import bundle, checkpoint
+from training.pretrain.held_out import held_out
+from training.pretrain.mesh import gathered
+from training.pretrain.models.account import peak_teraflops
+from training.pretrain.models.decoder import Decoder
+from training.pretrain.report import StepReport, Told
+from training.pretrain.state import Diverged
+from training.pretrain.step import Trainer
+from training.pretrain.usage import peak_memory_bytes, said
+from training.progress import Progress
+from training.runner import StopRequested, stop_requests
+
+# How often a run is looked at. None of it changes the weights.
+LOGGED_STEPS = 200
+EVALUATIONS = 4
+TEXT_SAMPLES = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Watch:
+    """Who is told what while a run goes on."""
+
+    progress: Progress
+    checkpoint_seconds: float
+    bundle: Path  # a folder, made when the run stops itself
+    describe: bundle.Describe
+    sample: Callable[[Decoder], str] | None = None  # a text of the model at a step
+    sample_steps: int = 0  # between two texts; 0: TEXT_SAMPLES in a run
+    evaluation_steps: int = 0  # between two looks at held-out text; 0: EVALUATIONS in a run
+
+
+def train(trainer: Trainer, watch: Watch) -> None:
+    """Run the plan's remaining steps, keeping checkpoints where `resume` said.
+
+    StopRequested, with the state saved, when a signal asked for it.
+    """
+    assert trainer.state.store is not None, "resume(store) says where checkpoints are kept"
+    try:
+        with stop_requests() as asked, trainer.state.store as store:
+            if trainer.recipe.spikes.deviations and not checkpoint.checkpoints(store.folder):
+                trainer.state.save()  # a spike may come before the first one that is due
+            _run_steps(trainer, watch, store, asked)
+    except Diverged as error:
+        bundle.write(watch.bundle, trainer, str(error), describe=watch.describe)
+        trainer.world.wait()  # the first process that ends in an error ends the others
+        raise Diverged(f"{error}. {watch.bundle} has the batch, its documents and the norms") from error
+
+
+def _run_steps(trainer: Trainer, watch: Watch, store: checkpoint.Store, asked: list[int]) -> None:
+    """The steps that are left. What happens at a step's end is what all processes told each other along with it."""
+    steps, saved = trainer.plan.record.steps, time.monotonic()
+    while trainer.state.position.step < steps:
+        started = time.monotonic()
+        is_due = trainer.world.is_first and not store.is_pending and started - saved > watch.checkpoint_seconds
+        report = trainer.run_step(Told(stop=bool(asked), save=is_due, writing=store.is_writing))
+        trainer.state.position.seconds += time.monotonic() - started
+        _report(trainer, watch, report, seconds=time.monotonic() - started)
+        if report.spike is not None:
+            _roll_back(trainer, watch, report.spike)
+            continue
+        if not report.told.writing:
+            store.commit()
+        if trainer.state.position.step < steps and (report.told.save or report.told.stop):
+            store.settle()
+            trainer.state.save()
+            saved = time.monotonic()
+            if report.told.stop:
+                store.settle()
+                step = trainer.state.position.step
+                text = f"checkpoint of step {step} of {steps} saved; the same command goes on from there"
+                watch.progress.saved(text)
+                trainer.world.wait()  # the first process that ends in an error ends the others
+                raise StopRequested(text)
+
+
+def _roll_back(trainer: Trainer, watch: Watch, spike: Entry) -> None:
+    broken = trainer.state.roll_back(spike)
+    for line in broken:
+        watch.progress.message(f"a checkpoint is damaged: {line}", level="WARNING")
+    watch.progress.message(
+        f"a spike at steps {spike.onset} to {spike.seen_at} (loss {spike.loss:.4g}, gradient norm"
+        f" {spike.gradient_norm:.4g}): back to step {trainer.state.position.step}; steps {spike.first} to {spike.last}"
+        " will not be trained on",
+        level="WARNING",
+    )
+
+
+def _report(trainer: Trainer, watch: Watch, report: StepReport, *, seconds: float) -> None:
+    """Write the step's numbers, when it is one of those that are written."""
+    steps, step = trainer.plan.record.steps, report.step + 1
+    if _is_one_of(step, steps, EVALUATIONS, every=watch.evaluation_steps) and step < steps:
+        measured = held_out(trainer)
+        for name, value in measured.items():
+            watch.progress.log(step=step, **{name: value})
+        numbers = _numbers(trainer, report, seconds=seconds) | measured
+        watch.progress.message(f"step {step} of {steps}: {said(numbers)}")
+    is_sampled = _is_one_of(step, steps, TEXT_SAMPLES, every=watch.sample_steps)
+    model = gathered(trainer.model, trainer.pieces) if is_sampled else None
+    if not trainer.world.is_first:
+        return
+    if report.was_rerun:
+        numbers = f"loss {report.loss}, gradient norm {report.gradient_norm}"
+        outcome = f"skipped: {numbers}" if report.is_skipped else f"was not finite at first, then {numbers}"
+        watch.progress.message(f"step {report.step} {outcome}", level="WARNING")
+    if not report.is_skipped and (step == 1 or _is_one_of(step, steps, LOGGED_STEPS)):
+        watch.progress.log(step=step, **_numbers(trainer, report, seconds=seconds))
+    if watch.sample is not None and model is not None:
+        watch.progress.sample(step=step, text=watch.sample(model))
+
+
+def _numbers(trainer: Trainer, report: StepReport, *, seconds: float) -> dict[str, float]:
+    """What is told of a step that took so many `seconds`."""
+    phase = trainer.plan.phase_at(report.step)
+    tokens = phase.global_batch_tokens
+    flops = trainer.model.config.training_flops_per_token(phase.sequence_length)
+    return {
+        "loss": report.loss,
+        "gradient_norm": report.gradient_norm,
+        "learning_rate": report.learning_rate,
+        "tokens": trainer.plan.tokens_before(report.step + 1),
+        "tokens_per_second": tokens / seconds,
+        "teraflops_per_second": flops * tokens / seconds / 1e12,
+        **_utilization(trainer, flops * tokens / seconds / 1e12),
+        "data_wait_seconds": trainer.data_seconds,
+        "peak_memory_bytes": peak_memory_bytes(trainer.world.device),
+    }
+
+
+def _utilization(trainer: Trainer, teraflops: float) -> dict[str, float]:
+    """Model FLOPs utilization (MFU): the model's own operations over the devices' peak, where that is known."""
+    device = trainer.world.device
+    peak = peak_teraflops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+    return {} if peak is None else {"model_flops_utilization": teraflops / (peak * trainer.world.size)}
+
+
+def _is_one_of(step: int, steps: int, wanted: int, *, every: int = 0) -> bool:
+    """Whether `step` is one of those `every` so many, or of about `wanted` evenly spaced ones; the last always is."""
+    return step == steps or step % (every or max(1, steps // wanted)) == 0

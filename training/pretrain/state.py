@@ -1,0 +1,184 @@
+"""Where a run stands, and how it is kept: position, ledger, checkpoints."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.optim import Optimizer
+
+from training.job import RefusedInput
+from training.order.batches import Plan
+from training.order.ledger import Entry, Ledger, keep_ledger
+from training.pretrain import checkpoint
+from training.pretrain.models.decoder import Decoder
+from training.pretrain.parallel import World
+from training.pretrain.report import StepReport
+from training.pretrain.settings import PretrainRecipe
+from training.pretrain.spikes import Watched
+from training.records import differing_from_defaults, read_record, write_record
+
+log = logging.getLogger(__name__)
+
+LOSS_WINDOW = 10  # steps over which the loss at the end is averaged
+RECENT_STEPS = 32  # whose numbers are at hand when a run stops
+
+
+class Diverged(RuntimeError):
+    """Too many steps in a row were not finite, or the loss rose more often than the recipe goes back."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Position:
+    """Where a run stands: all that is neither a tensor nor the ledger. Saved with every checkpoint."""
+
+    step: int = 0
+    skipped_in_a_row: int = 0
+    rerun_steps: list[int] = field(default_factory=list)  # not finite at first, and finite when made once more
+    first_loss: float | None = None  # None before the first step
+    last_losses: list[float] = field(default_factory=list)
+    watched: Watched = field(default_factory=Watched)
+    seconds: float = 0.0
+
+
+class State:
+    """Where the training of a model by a plan stands. `store` says where checkpoints are kept; None: nowhere."""
+
+    def __init__(
+        self, model: Decoder, optimizers: dict[str, Optimizer], recipe: PretrainRecipe, plan: Plan, world: World
+    ) -> None:
+        self.model, self.optimizers = model, optimizers
+        self.recipe, self.plan, self.world = recipe, plan, world
+        self.position, self.ledger = Position(), Ledger()
+        self.store: checkpoint.Store | None = None
+        self.recent: list[StepReport] = []
+
+    def advance(self, report: StepReport) -> None:
+        """Enter what a step did and move to the next that the ledger does not hold.
+
+        Diverged when too many steps in a row were not finite.
+        """
+        self.recent = [*self.recent, report][-RECENT_STEPS:]
+        position = self.position
+        if report.is_skipped:
+            self._skip(report)
+        else:
+            position.skipped_in_a_row = 0
+            position.rerun_steps += [report.step] if report.was_rerun else []
+            position.first_loss = report.loss if position.first_loss is None else position.first_loss
+            position.last_losses = [*position.last_losses, report.loss][-LOSS_WINDOW:]
+        position.step = report.step + 1
+        self._pass_over()
+
+    def spike(self, step: int, *, loss: float, norm: float) -> Entry | None:
+        """What the detector says of a finite step. Losses of one phase are not compared with those of another."""
+        phase = self.plan.phase_at(step).number
+        if self.position.watched.phase != phase:
+            self.position.watched = Watched(phase=phase)
+        return self.position.watched.see(
+            step,
+            loss=loss,
+            norm=norm,
+            recipe=self.recipe.spikes,
+            last_step=self.plan.record.steps - 1,
+        )
+
+    def _skip(self, report: StepReport) -> None:
+        """Enter a step that is not finite; Diverged, with nothing entered, when it is one too many."""
+        self.position.skipped_in_a_row += 1
+        if self.position.skipped_in_a_row > self.recipe.max_skipped_steps:
+            skipped = [*self.ledger.steps, report.step][-self.position.skipped_in_a_row :]
+            raise Diverged(
+                f"steps {skipped} had a loss or gradient that is not finite, more in a row than"
+                f" max_skipped_steps={self.recipe.max_skipped_steps}; lower the learning rate or look at the data"
+            )
+        loss, norm = (number if math.isfinite(number) else None for number in (report.loss, report.gradient_norm))
+        step = report.step
+        self._enter(
+            Entry(first=step, last=step, reason="not_finite", onset=step, seen_at=step, loss=loss, gradient_norm=norm)
+        )
+
+    def _pass_over(self) -> None:
+        """Move to the next step that the ledger does not hold; a run that comes here again counts as it did before."""
+        while reasons := self.ledger.reasons(self.position.step):
+            self.position.skipped_in_a_row += reasons == {"not_finite"}
+            self.position.step += 1
+
+    def _enter(self, entry: Entry) -> None:
+        self.ledger = self.ledger.with_entry(entry)
+        if self.store is not None and self.world.is_first:
+            keep_ledger(self.store.folder, self.ledger)
+
+    # Saving and resuming
+
+    def save(self) -> None:
+        """Begin a checkpoint of the present step."""
+        spikes, step = self.recipe.spikes, self.position.step
+        self._kept.begin(
+            step=step,
+            tensors=checkpoint.pack(self.model, self.optimizers),
+            own=checkpoint.pack_own(self.world),
+            state={
+                "position": write_record(self.position),
+                "ledger": write_record(self.ledger.entries),
+                **self._identity(),
+            },
+            needed_step=max(0, step - spikes.patience - spikes.rollback_steps) if spikes.deviations else None,
+            places=checkpoint.places(self.model, self.optimizers),
+        )
+
+    def resume(self, store: checkpoint.Store) -> tuple[str, ...]:
+        """Keep checkpoints in `store` and go on from its newest whole one, if there is one.
+
+        Returns a line for each newer one that is broken, and for what was set aside. RefusedInput when it belongs to
+        another plan, recipe or model.
+        """
+        self.store = store
+        self.ledger = store.tidy()
+        found = store.newest()
+        if found is None:
+            if self.position.step:
+                raise RefusedInput(f"{store.folder}: there is no checkpoint to go back to; someone removed it")
+            self._pass_over()
+            return store.lost
+        checkpoint.check_identity(found.state, self._identity(), store.folder)
+        checkpoint.unpack(found.tensors, self.model, self.optimizers, self.world)
+        self.position = read_record(Position, found.state["position"], where="position")
+        self._pass_over()
+        log.info("resumed at step %d", self.position.step)
+        return (*store.lost, *found.broken)
+
+    def roll_back(self, spike: Entry) -> tuple[str, ...]:
+        """Enter a spike into the ledger and go back to before its first step; steps up to it are made again.
+
+        Returns what `resume` returns. Diverged when the recipe does not go back any more.
+        """
+        limit = self.recipe.spikes.max_rollbacks
+        if self.ledger.rollbacks >= limit:
+            raise Diverged(
+                f"steps {spike.onset} to {spike.seen_at}: a spike (loss {spike.loss:.4g}, gradient norm"
+                f" {spike.gradient_norm:.4g}) after {limit} rollbacks, and max_rollbacks={limit}; lower the learning"
+                " rate or look at the data"
+            )
+        self._kept.settle()
+        self._enter(spike)  # from here on a killed run comes out the same
+        self.world.wait()
+        seconds = self.position.seconds
+        broken = self.resume(self._kept)
+        self.position.seconds = seconds
+        return broken
+
+    @property
+    def _kept(self) -> checkpoint.Store:
+        assert self.store is not None, "resume(store) says where checkpoints are kept"
+        return self.store
+
+    def _identity(self) -> dict[str, Any]:
+        """What a checkpoint belongs to."""
+        settings = {
+            "model": differing_from_defaults(self.model.config),
+            "pretrain": differing_from_defaults(self.recipe),
+        }
+        return {"data": checkpoint.data_identity(self.plan), "settings": settings}

@@ -1,0 +1,344 @@
+"""One step: a batch by the plan, its gradients summed over micro-batches and processes, one update.
+
+The loss is the mean over all trained tokens of the global batch, whatever the world size and micro-batch. Weights,
+gradients and optimizer state are fp32; the passes run in the recipe's precision.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from training.order.batches import Plan, Sample, Shards, index, trained_tokens
+from training.order.loss_mask import IGNORED
+from training.pretrain import audit
+from training.pretrain.distill import Teacher
+from training.pretrain.dtypes import formats_of, products_in, states_of
+from training.pretrain.fp8 import fp8_product
+from training.pretrain.loss import next_token_loss, token_losses
+from training.pretrain.mesh import spread
+from training.pretrain.models.attention import DocumentMask, attention_kind, document_mask
+from training.pretrain.models.decoder import DTYPES, Decoder, Hidden
+from training.pretrain.objectives import Batch, Objective
+from training.pretrain.optim.averages import average_share, set_average_share
+from training.pretrain.optim.clipping import clip_gradients
+from training.pretrain.optim.make import make_optimizers
+from training.pretrain.optim.schedule import scheduled_factor, set_learning_rates
+from training.pretrain.parallel import POSITIONS, ROWS, World, micro_batches
+from training.pretrain.pipeline import Pipeline
+from training.pretrain.report import StepReport, Told
+from training.pretrain.settings import PretrainRecipe
+from training.pretrain.state import State
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Pass:
+    """Forward and backward over the global batch. The same bits on every process, so all of them skip or none does."""
+
+    loss: float
+    norm: float
+    loads: Tensor
+    told: Told
+
+    @property
+    def is_finite(self) -> bool:
+        return math.isfinite(self.loss) and math.isfinite(self.norm)
+
+
+class Trainer:
+    """A model with its optimizers at a position in a plan; of a spread model, this process's part."""
+
+    def __init__(
+        self,
+        model: Decoder,
+        recipe: PretrainRecipe,
+        plan: Plan,
+        shards: Shards,
+        world: World,
+        *,
+        micro_batch_tokens: int = 0,
+        objective: Objective | None = None,
+        is_audited: bool = False,
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.model, self.pieces = model, spread(model, world)
+        self.recipe, self.plan, self.shards, self.world = recipe, plan, shards, world
+        self.dtype = DTYPES[recipe.precision]
+        self.attention = attention_kind(
+            world.device, head_width=model.config.head_width, is_cut=world.length("context") > 1
+        )
+        if recipe.precision == "fp8":
+            model.set_product(fp8_product(emulated=world.device.type == "cpu"))
+        self.optimizers = make_optimizers(model, recipe, self.pieces)
+        self.state = State(model, self.optimizers, recipe, plan, world)
+        self.data_seconds = 0.0  # that the last step waited for its rows
+        self.products: dict[str, int] = {}  # of this process's first pass, by their format
+        self.states_format = ""  # what the layers of that pass gave to each other
+        self.passes = [  # of each phase
+            micro_batches(
+                phase.rows,
+                sequence_length=phase.sequence_length,
+                micro_batch_tokens=micro_batch_tokens,
+                world=world,
+                chosen=(lambda count: audit.leaves(count, world)) if is_audited else None,
+            )
+            for phase in plan.phases
+        ]
+        self.micro_batch_tokens = micro_batch_tokens
+        self.pipeline = Pipeline(world, layers=model.config.layers) if world.length("pipeline") > 1 else None
+        self.is_audited = is_audited  # gradients are added in one order whatever the number of processes
+        self.alive = alive  # called at every sign of progress
+        self.objective = objective  # None: the next token
+        self.teacher: Teacher | None = None  # None: the text alone teaches
+        self.hidden: Callable[..., Hidden] = model  # a compiled form may stand in
+
+    def run_step(self, told: Told = Told()) -> StepReport:  # noqa: B008 - immutable
+        """Train on the global batch of the present step and move to the next that the ledger does not hold.
+
+        A loss or gradient that is not finite is made once more: a fault of the machine does not come twice, one of the
+        data or the weights does, and then the step is skipped. Diverged when too many in a row were.
+        """
+        step, started = self.state.position.step, time.monotonic()
+        samples = index(self.plan, step)
+        passes = self.passes[self.plan.phase_at(step).number]
+        batches = [self.batch([samples[row] for row in rows], step=step, numbers=rows) for rows in passes]
+        self.data_seconds = time.monotonic() - started
+        scale = 1.0 / max(1, self._trained_tokens(samples, batches))
+        batches += [idle(batches[0]) for _ in range(len(batches), self.common(len(batches)))]
+        made = self._pass(batches, scale=scale, told=told)
+        was_rerun = not made.is_finite
+        if was_rerun:
+            made = self._pass(batches, scale=scale, told=told)
+        factor = scheduled_factor(step, steps=self.plan.record.steps, recipe=self.recipe)
+        if made.is_finite:
+            self._update(step, made.norm, factor)
+            self.model.rebalance(made.loads)
+        report = StepReport(
+            step=step,
+            loss=made.loss,
+            gradient_norm=made.norm,
+            learning_rate=factor * self.recipe.learning_rate,
+            is_skipped=not made.is_finite,
+            was_rerun=was_rerun,
+            told=made.told,
+            loads=made.loads,
+            spike=self.state.spike(step, loss=made.loss, norm=made.norm) if made.is_finite else None,
+        )
+        self.state.advance(report)
+        return report
+
+    def _pass(self, batches: list[Batch], *, scale: float, told: Told) -> _Pass:
+        """Leave the gradients of the whole global batch in the parameters."""
+        flags = torch.tensor([float(flag) for flag in told], device=self.world.device)
+        if self.is_audited:
+            flags, sums = self.world.sum(flags), self._audited(batches, scale=scale)
+        else:
+            self.pieces.forget_gradients()
+            sums = self._passes(batches, scale=scale)
+            flags, sums = self.pieces.sum_gradients(torch.cat([flags, sums])).tensor_split([len(told)])
+        return _Pass(
+            loss=sums[0].item(),
+            norm=self.pieces.gradient_norm().item(),
+            loads=sums[1:].view(-1, max(1, self.model.config.experts.count)),
+            told=Told(*(flag > 0 for flag in flags.tolist())),
+        )
+
+    def _audited(self, batches: list[Batch], *, scale: float) -> Tensor:
+        """The gradients, and what `_backward` gives summed over all micro-batches, in the order that never changes."""
+        phase = self.plan.phase_at(self.state.position.step)
+        count = phase.global_batch_tokens // self.micro_batch_tokens
+        own, config = audit.leaves(count, self.world), self.model.config
+        return audit.sum_gradients(
+            self.pieces.tensors,
+            lambda number: self._backward(batches[number - own.start], scale=scale),
+            own=own,
+            count=count,
+            extras=1 + config.expert_layers * config.experts.count,
+            world=self.world,
+        )
+
+    def batch(self, samples: list[Sample], *, step: int, numbers: Sequence[int]) -> Batch:
+        """Rows of a step's `samples` under the objective; step -1 is that of held-out text."""
+        rows = self.rows(samples, length=None if step < 0 else self.plan.phase_at(step).sequence_length)
+        return Batch(*rows) if self.objective is None else self.objective.batch(rows, step=step, numbers=numbers)
+
+    def _trained_tokens(self, samples: list[Sample], batches: list[Batch]) -> int:
+        """Positions with a target in the whole global batch, of which `batches` are this process's."""
+        if self.objective is None or self.objective.recipe.kind == "causal":
+            return trained_tokens(samples)
+        own = torch.tensor(sum(batch.trained_tokens for batch in batches), device=self.world.device)
+        return int(self.world.sum(own, *ROWS))
+
+    def common(self, count: int) -> int:
+        """Passes that this process makes with others: as many as any of those that it shares weights with.
+
+        Every process of a spread model must come to every message, so one with fewer rows makes empty passes.
+        """
+        if not self.world.is_split:
+            return count
+        counts = torch.tensor(count, device=self.world.device)
+        dist.all_reduce(counts, dist.ReduceOp.MAX)
+        return int(counts)
+
+    def _passes(self, batches: list[Batch], *, scale: float) -> Tensor:
+        """Add the gradients of all passes; their share of the loss and, after it, of the experts' loads."""
+        if self.pipeline is None:
+            return sum(self._backward(batch, scale=scale) for batch in batches)
+        return self._through_stages(self.pipeline, batches, scale=scale)
+
+    def _backward(self, batch: Batch, *, scale: float) -> Tensor:
+        """`_passes` of one batch through a whole model."""
+        self.alive()
+        tokens, targets, mask = self._tensors(batch)
+        hidden = self.hidden(tokens, mask, dtype=self.dtype)
+        if self.teacher is None:
+            objective, likelihood = self._loss(hidden.states, targets, scale=scale)
+        else:
+            head, softcap = self.model.head_weight.to(self.dtype), self.model.config.logit_softcap
+            given = (hidden.states.flatten(0, 1), head, targets.flatten())
+            objective, likelihood = self.teacher.loss(tokens, mask, *given, scale=scale, softcap=softcap)
+        if (balance := self._balance(batch, hidden)) is not None:
+            objective = objective + balance
+        self._see(objective, hidden)
+        objective.backward()
+        return torch.cat((likelihood.detach()[None], _counted(batch) * hidden.loads.flatten()))
+
+    def _see(self, result: Tensor, hidden: Hidden) -> None:
+        """Note the formats of the first pass, while the graph that led to its `result` is there."""
+        if not self.states_format:
+            self.products, self.states_format = products_in(result), formats_of([hidden.states])
+
+    def _loss(self, states: Tensor, targets: Tensor, *, scale: float) -> tuple[Tensor, Tensor]:
+        """What is minimized of the last states, and the likelihood part of it."""
+        return next_token_loss(
+            states.flatten(0, 1),
+            self.model.head_weight.to(self.dtype),
+            targets.flatten(),
+            scale=scale,
+            softcap=self.model.config.logit_softcap,
+            z_loss=self.recipe.z_loss,
+        )
+
+    def _balance(self, batch: Batch, hidden: Hidden) -> Tensor | None:
+        """What is minimized of the experts' balance; None when nothing is."""
+        experts = self.model.config.experts
+        if not experts.count or experts.balancing != "auxiliary":
+            return None
+        rows = self.plan.phase_at(self.state.position.step).rows
+        return _counted(batch) * experts.balance_weight / rows * hidden.balance
+
+    def _through_stages(self, pipeline: Pipeline, batches: list[Batch], *, scale: float) -> Tensor:
+        """`_passes` through the layers of which this process has some."""
+        batches = [*batches, *(idle(batches[0]) for _ in range(len(batches), pipeline.padded(len(batches))))]
+        config = self.model.config
+        likelihoods = torch.zeros(1, device=self.world.device)
+        loads = torch.zeros(config.layers, max(1, config.experts.count), device=self.world.device)
+
+        def forward(number: int, chunk: int, given: Tensor | None) -> tuple[Tensor, Tensor | None]:
+            self.alive()
+            batch, layers = batches[number], pipeline.layers[chunk]
+            tokens, targets, mask = self._tensors(batch)
+            hidden = self.hidden(tokens, mask, dtype=self.dtype, given_BLD=given, layers=layers)
+            routed = [layer for layer in layers if config.has_experts(layer)]
+            loads[routed] += _counted(batch) * hidden.loads if routed else 0.0
+            balance = self._balance(batch, hidden) if routed else None
+            if not pipeline.is_last(chunk):
+                self._see(hidden.states, hidden)
+                return hidden.states, balance
+            objective, likelihood = self._loss(hidden.states, targets, scale=scale)
+            likelihoods.add_(likelihood.detach())
+            self._see(objective, hidden)
+            return objective, balance
+
+        pipeline.train(len(batches), forward, lambda number: self._states_like(batches[number]))
+        routed = [layer for layer in range(config.layers) if config.has_experts(layer)]
+        return torch.cat((likelihoods, loads[routed].flatten()))
+
+    def _states_like(self, batch: Batch) -> Tensor:
+        """A tensor in the form of this process's states between two layers."""
+        rows, length = batch.tokens.shape
+        shape = (rows, length // self.world.length(*POSITIONS), self.model.config.width)
+        return torch.empty(shape, dtype=self.dtype, device=self.world.device)
+
+    def _tensors(self, batch: Batch) -> tuple[Tensor, Tensor, DocumentMask]:
+        """Tokens, targets and mask on the device: this process's positions of the rows."""
+        tokens, targets, documents, prefix = (
+            None if array is None else torch.from_numpy(array).to(self.world.device, non_blocking=True)
+            for array in batch
+        )
+        world, length = self.world, tokens.shape[1]
+        mask = document_mask(
+            documents,
+            dtype=self.dtype,
+            window=self.model.config.window,
+            prefix=prefix,
+            own=world.positions(length, "context") if world.length("context") > 1 else None,
+            kind=self.attention,
+        )
+        own = world.positions(length, *POSITIONS)
+        return tokens[:, own], targets[:, own], mask
+
+    def _update(self, step: int, norm: float, factor: float) -> None:
+        clip_gradients(self.pieces.tensors, norm=norm, limit=self.recipe.gradient_clip)
+        set_learning_rates(self.optimizers, factor)
+        share = average_share(step, steps=self.plan.record.steps, recipe=self.recipe.average)
+        set_average_share(self.optimizers, share)
+        for optimizer in self.optimizers.values():
+            optimizer.step()
+
+    # Looking at it
+
+    def formats(self) -> dict[str, Any]:
+        """The number formats in this process: what is there now, and what its first pass was made of."""
+        weights = [*self.model.parameters(), *self.model.buffers()]
+        gradients = [weight.grad for weight in self.pieces.tensors if weight.grad is not None]
+        named = {"weights": weights, "gradients": gradients, "optimizer": states_of(self.optimizers)}
+        found = {name: formats_of(tensors) for name, tensors in named.items()}
+        return found | {"passes": self.states_format, "products": self.products}
+
+    def rows(self, samples: list[Sample], *, length: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows of `length` positions; None: as in the last phase."""
+        return self.shards.rows(samples, length=length or self.plan.record.sequence_length)
+
+    def nats(self, batch: Batch) -> float:
+        """Nats of the targets at this process's positions of a batch; 0 in one that has not got the last layer."""
+        self.alive()
+        tokens, targets, mask = self._tensors(batch)
+        states = self._last_states(tokens, mask, like=self._states_like(batch))
+        if states is None:
+            return 0.0
+        head = self.model.head_weight.to(self.dtype)
+        losses = token_losses(states.flatten(0, 1), head, targets.flatten(), softcap=self.model.config.logit_softcap)
+        return losses.double().sum().item()
+
+    def _last_states(self, tokens: Tensor, mask: DocumentMask, *, like: Tensor) -> Tensor | None:
+        """What the last layer makes of rows; None in a process that has not got it."""
+        if self.pipeline is None:
+            return self.model(tokens, mask, dtype=self.dtype).states
+        layers = self.pipeline.layers
+
+        def forward(chunk: int, given: Tensor | None) -> Tensor:
+            return self.model(tokens, mask, dtype=self.dtype, given_BLD=given, layers=layers[chunk]).states
+
+        return next(iter(list(self.pipeline.evaluate(forward, like))), None)
+
+
+class Idle(Batch):
+    """A batch of which nothing is learned and nothing counted, for a process that goes along with others."""
+
+
+def _counted(batch: Batch) -> bool:
+    return not isinstance(batch, Idle)
+
+
+def idle(batch: Batch) -> Idle:
+    """Rows like the batch's, without targets."""
+    return Idle(*batch._replace(targets=np.full_like(batch.targets, IGNORED)))
