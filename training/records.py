@@ -21,12 +21,13 @@ class RecipeError(ValueError):
     """What a person wrote in a recipe, profile or job is not usable; the message says where and what would be."""
 
 
-def formerly(value: Any) -> Any:
-    """A field with the default None, for which recipes and records of earlier editions have `value`.
+def formerly(value: Any, *, default: Any = None) -> Any:
+    """A field that may be None, for which recipes and records of earlier editions have `value`.
 
-    `read_record` reads that value as None, so they keep their meaning and their fingerprint.
+    `read_record` reads that value as None and `differing_from_defaults` writes it, so they keep their meaning and their
+    fingerprint.
     """
-    return dataclasses.field(default=None, metadata={"formerly": value})
+    return dataclasses.field(default=default, metadata={"formerly": value})
 
 
 def read_record(cls: type[T], data: Any, *, where: str = "") -> T:
@@ -112,7 +113,8 @@ def differing_from_defaults(record: Any) -> Any:
         for field in dataclasses.fields(record):
             value = getattr(record, field.name)
             if _is_required(field) or value != _default(field):
-                kept[field.name] = differing_from_defaults(value)
+                known = field.metadata.get("formerly") if value is None else value
+                kept[field.name] = differing_from_defaults(known)
         return kept
     if isinstance(record, dict):
         return {key: differing_from_defaults(value) for key, value in record.items()}

@@ -101,12 +101,15 @@ class Named:
     more: tuple[Inner, ...] = ()
     limit: int | None = formerly(0)
     rate: float | None = formerly(0.0)
+    most: int | None = formerly(0, default=9)
 
 
 def test_what_none_was_formerly_is_read_as_none_and_so_is_no_difference():
     assert read_record(Named, {"limit": 0, "rate": "0e0"}) == read_record(Named, {"limit": None}) == Named()
     assert differing_from_defaults(read_record(Named, {"limit": 0, "rate": 0})) == {}
     assert write_record(read_record(Named, {"limit": 0}))["limit"] is None
+    assert differing_from_defaults(Named(most=None)) == {"most": 0}
+    assert read_record(Named, {"most": 0}) == Named(most=None) != Named()
     assert read_record(Named, {"limit": 5, "rate": 1}) == Named(limit=5, rate=1.0)
     with pytest.raises(RecipeError, match="limit: expected int, got False"):
         read_record(Named, {"limit": False})

@@ -36,7 +36,7 @@ class Settings(CommonSettings):
     c4_drop_curly_brackets: bool = True  # the whole page: false where code is wanted
     c4_drop_lorem_ipsum: bool = True  # the whole page; references of template languages name it too
     c4_drop_citations: bool = True  # "[1]", "[edit]", out of their line; in code r[1] is no citation
-    c4_max_word_length: int = 1000  # characters; a line with a longer word goes; 0: no limit
+    c4_max_word_length: int | None = formerly(0, default=1000)  # characters; a line with a longer word goes; None: none
     c4_bad_words: Uri = ""  # a list; a page with one of its words goes; "": no list
     c4_strip_lines: bool = True  # false keeps the indentation of code
 

@@ -8,7 +8,7 @@ from training.data.filter.judge import judge, make_rules
 from training.data.filter.rule import KEPT
 from training.data.filter.settings import FilterRecipe
 from training.job import DataError
-from training.records import RecipeError
+from training.records import RecipeError, read_record
 
 
 def test_a_listed_word_of_the_pages_language_takes_the_page(tmp_path):
@@ -33,6 +33,15 @@ def test_c4_takes_lines_out_and_the_edited_text_goes_on():
     assert reason == KEPT and page.text == GOOD
     loose = FilterRecipe(rules=("c4",), c4_drop_javascript_lines=False, c4_drop_policy_lines=False)
     assert judge(row(text), make_rules(loose, None))[0].text == text
+
+
+def test_a_line_with_a_word_that_is_too_long_goes_if_there_is_a_limit():
+    text = GOOD + "\nA word of " + 1001 * "x" + "."
+    page, reason = judge(row(text), make_rules(FilterRecipe(rules=("c4",)), None))
+    assert reason == KEPT and page.text == GOOD
+    without = read_record(FilterRecipe, {"rules": ["c4"], "c4_max_word_length": 0})
+    assert without == FilterRecipe(rules=("c4",), c4_max_word_length=None)
+    assert judge(row(text), make_rules(without, None))[0].text == text
 
 
 def test_curly_brackets_may_stay():
