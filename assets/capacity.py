@@ -57,7 +57,7 @@ def checks(recipe: Recipe) -> Iterator[tuple[str, Callable[[Size], None]]]:
     policy, judge = whole.parameter_count, whole.parameter_count - head
     # Sampling needs the reward model beside the policy and, where a weight of it is trained, the policy as it was.
     samples = method_of(align.method).learns_from == "samples"
-    beside = judge + (policy if align.beta and not align.lora.rank else 0) if samples else 0
+    beside = judge + (policy if align.beta and align.lora.rank is None else 0) if samples else 0
     yield "sft_model", partial(_check_tuning, recipe.sft, policy)
     yield "reward_model", partial(_check_tuning, recipe.reward, judge)
     yield "aligned_model", partial(_check_tuning, align, policy, beside=beside)
@@ -124,7 +124,7 @@ def _check_tuning(
     if section.batch_size % processes:
         raise RecipeError(f"batch_size={section.batch_size} is not a multiple of processes * nodes = {processes}")
     lora, trl = getattr(section, "lora", LoraRecipe()), getattr(section, "trl", {})
-    needed = needed_to_tune(parameters, adapters=lora.rank > 0, own_optimizer="optim" in trl, beside=beside)
+    needed = needed_to_tune(parameters, adapters=lora.rank is not None, own_optimizer="optim" in trl, beside=beside)
     _check_node("post-training", needed, size, together=size.processes)
 
 

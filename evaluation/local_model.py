@@ -17,8 +17,8 @@ import torch
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 
-from training.generate.sampler import Sampler, by_length, load_tokenizer
-from training.posttrain.models import check_folder, open_model, padded
+from training.generate.model_folder import check_folder, load_tokenizer, open_model, padded
+from training.generate.sampler import Sampler, by_length
 
 Conversation = Sequence[dict[str, str]]
 

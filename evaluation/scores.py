@@ -34,7 +34,7 @@ Exams = Sequence[tuple[BenchmarkRecipe, "Sequence[ExamItem]"]]
 def run(job: Job, work: Work) -> Outcome:
     """Every suite on every model; see the module."""
     # This module keeps everything imported after it offline and quiet.
-    import training.posttrain.models  # noqa: F401 - for its effect
+    import training.generate.model_folder  # noqa: F401 - for its effect
     from evaluation.alignment import read_prompts
     from evaluation.exams import read_exam
 

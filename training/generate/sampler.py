@@ -14,18 +14,10 @@ from typing import Any
 
 import torch
 
+from training.generate.model_folder import check_folder, load_tokenizer, open_model, padded
 from training.job import DataError
 
-# Before transformers: it keeps everything imported after it offline and quiet.
-from training.posttrain.models import check_folder, open_model, padded  # isort: skip
-from transformers import AutoTokenizer  # isort: skip
-
 Draw = Callable[[torch.Tensor], torch.Tensor]
-
-
-def load_tokenizer(folder: Path) -> Any:
-    """The folder's tokenizer. Nothing is fetched."""
-    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
 class Sampler:

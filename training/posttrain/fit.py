@@ -32,6 +32,7 @@ from training.runner import StopRequested, stop_requests
 
 # Rows are sorted by length within this many batches: little padding, and the order stays random at any scale above.
 BATCHES_SORTED_TOGETHER = 32
+BF16 = {"bf16": True, "fp32": False}  # by the recipe's precision: whether products are computed in bf16
 COMPLETE_MARK = "complete.json"  # the checksums of a checkpoint's files, written last
 EARLIER_MARK = "complete"  # by an edition that kept no checksums
 MERGE_TOLERANCE = 1e-3  # largest difference of a logit, fp32; the two ways add in another order
@@ -90,7 +91,7 @@ def trainer_config(cls: type, job: Job, work: Work, *, where: str, recipe: Any, 
         "num_train_epochs": 1,
         "lr_scheduler_type": "cosine",
         "warmup_steps": getattr(recipe, "warmup_fraction", 0.05),
-        "bf16": recipe.precision == "bf16",
+        "bf16": BF16[recipe.precision],
         "use_cpu": not torch.cuda.is_available(),
         "seed": recipe.seed,
         "data_seed": recipe.seed,
@@ -121,7 +122,7 @@ def _renamed(cls: type, settings: dict[str, Any]) -> dict[str, Any]:
 def load_for_training(folder: Path, *, precision: str, reward: bool = False) -> Any:
     """The model with the attention that is fastest where it runs; the result is the same up to rounding."""
     model = load_model(folder, reward=reward)
-    if precision == "bf16" and not torch.cuda.is_available():
+    if BF16[precision] and not torch.cuda.is_available():
         # On CPUs flash attention in bf16 takes four times as long as in fp32 (measured, torch 2.13).
         model.set_attn_implementation("eager")
     return model
@@ -249,7 +250,7 @@ def is_main_process() -> bool:
 
 def adapter_config(lora: LoraRecipe, *, task: str) -> Any:
     """peft's config for low-rank adapters on every linear layer but the head; None where every weight is trained."""
-    if not lora.rank:
+    if lora.rank is None:
         return None
     from peft import LoraConfig
 

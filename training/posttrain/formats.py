@@ -102,6 +102,12 @@ def label(uri: str) -> str:
     return uri if uri.startswith("data://") or is_generated(uri) else uri.rpartition("/")[2]
 
 
+def generator_of(row: Row, source: TextSourceRecipe) -> str:
+    """Who wrote the row's answers: what the row says, else what the recipe says, else empty."""
+    said = row.get("generator")
+    return said if isinstance(said, str) and said else source.generator
+
+
 def check_unchanged(uri: str, job: Job) -> None:
     """DataError when the file behind a URI is not the one that the job was written for."""
     expected = job.settings.get("data", {}).get(uri)

@@ -9,9 +9,10 @@ from collections import Counter
 import pytest
 
 from tests.training.posttrain import tiny
-from training.posttrain.fit import last_checkpoint, row_order, rows_per_pass, seal, window_means
+from training.posttrain.fit import adapter_config, last_checkpoint, row_order, rows_per_pass, seal, window_means
+from training.posttrain.lora_settings import LoraRecipe
 from training.posttrain.passed_through import check_passed_through, fields_of
-from training.records import RecipeError
+from training.records import RecipeError, read_record
 
 LENGTHS = random.Random(7).choices(range(5, 121), k=333)
 
@@ -98,3 +99,11 @@ def test_a_damaged_checkpoint_is_set_aside_and_said(tmp_path):
 def test_windows():
     assert window_means([4.0, 3.0, 1.0]) == (4.0, 1.0)
     assert window_means([2.0] * 10 + [1.0] * 10) == (2.0, 1.0)
+
+
+def test_a_rank_of_zero_in_an_old_recipe_is_no_adapters():
+    assert read_record(LoraRecipe, {"rank": 0}) == read_record(LoraRecipe, {"rank": None}) == LoraRecipe()
+    assert adapter_config(LoraRecipe(), task="CAUSAL_LM") is None
+    assert adapter_config(LoraRecipe(rank=4), task="CAUSAL_LM").r == 4
+    with pytest.raises(RecipeError, match=r"align\.lora.*rank=-1 must be at least 1; null trains every weight"):
+        read_record(LoraRecipe, {"rank": -1}, where="align.lora")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from training.accounts import Counted
 from training.job import DataError, Job, Outcome, Work
-from training.posttrain.formats import CONVERSATION_READERS, PAIR_READERS, Row, label, records
+from training.posttrain.formats import CONVERSATION_READERS, PAIR_READERS, Row, generator_of, label, records
 from training.posttrain.sorting import Sorter
 from training.posttrain.source_settings import SourcesRecipe, TextSourceRecipe
 
@@ -38,12 +38,6 @@ def run(job: Job, work: Work) -> Outcome:
     return Outcome(
         files=sorter.files, counts=sorter.counts(rows.number), metrics={"conversations": sorter.kept, "turns": turns}
     )
-
-
-def generator_of(row: Row, source: TextSourceRecipe) -> str:
-    """Who wrote the row's answers: what the row says, else what the recipe says, else empty."""
-    said = row.get("generator")
-    return said if isinstance(said, str) and said else source.generator
 
 
 def _chosen_answer(name: str):

@@ -12,8 +12,7 @@ from typing import Any
 from training.accounts import Counted
 from training.artifact import digest_of
 from training.job import DataError, Job, Outcome, Work
-from training.posttrain.formats import PAIR_READERS, Pair, label, records
-from training.posttrain.instructions.instructions import generator_of
+from training.posttrain.formats import PAIR_READERS, Pair, generator_of, label, records
 from training.posttrain.preferences.settings import PreferencesRecipe
 from training.posttrain.sorting import Sorter
 
