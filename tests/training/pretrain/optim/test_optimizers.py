@@ -173,6 +173,44 @@ def adamw_reference(rate: float, decay: float, beta1: float = 0.8, beta2: float 
     return reference
 
 
+@pytest.mark.parametrize("warmup", [None, 3])
+@pytest.mark.parametrize("shape", [(6, 4), (5,)])
+def test_ademamix_equals_its_paper(shape, warmup):
+    """arXiv 2409.03137, algorithm 1 and the two schedulers of section 3."""
+    decay, first, last = (0.1 if len(shape) > 1 else 0.0), np.log(0.8), np.log(0.999)
+
+    def reference(weight, gradient, state, step):
+        share = min(1.0, step / warmup) if warmup else 1.0
+        alpha, beta3 = 5 * share, np.exp(first * last / ((1 - share) * last + share * first))
+        state["m1"] = 0.8 * state.get("m1", 0) + 0.2 * gradient
+        state["m2"] = beta3 * state.get("m2", 0) + (1 - beta3) * gradient
+        state["v"] = 0.98 * state.get("v", 0) + 0.02 * gradient**2
+        size = (state["v"] / (1 - 0.98**step)).sqrt() + 1e-8
+        means = state["m1"] / (1 - 0.8**step) + alpha * state["m2"]
+        return weight - 0.05 * (means / size + decay * weight)
+
+    settings = {"alpha": 5, "beta3": 0.999, "warmup_steps": warmup}
+    steps_of("ademamix", shape, reference, beta1=0.8, beta2=0.98, optimizer_settings=settings, steps=6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"beta3": 1.0}, r"pretrain\.optimizer_settings: beta3=1\.0"),
+        ({"warmup_steps": 0}, r"warmup_steps=0; at least 1"),
+        ({"alhpa": 3}, r"pretrain\.optimizer_settings\.alhpa: unknown field; known fields here: alpha, beta3, warmup"),
+    ],
+)
+def test_settings_of_ademamix_that_cannot_be_are_refused(settings, why):
+    with pytest.raises(RecipeError, match=why):
+        dataclasses.replace(tiny.PRETRAIN, optimizer="ademamix", optimizer_settings=settings)
+
+
+def test_settings_that_say_the_default_are_no_other_recipe():
+    recipe = dataclasses.replace(tiny.PRETRAIN, optimizer="ademamix", optimizer_settings={"alpha": 8, "beta3": 0.999})
+    assert recipe.optimizer_settings == {"beta3": 0.999}
+
+
 def muon_reference(rate: float, decay: float):
     """Keller Jordan's Muon for one matrix: Nesterov momentum of 0.95, five steps of the quintic iteration."""
 

@@ -1,0 +1,83 @@
+"""AdEMAMix: AdamW with a second, slow mean of the gradients (arXiv 2409.03137, algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp, log
+from typing import TYPE_CHECKING, Any
+
+from training.pretrain.optim.optimizer import Optimizer, UpdateRecipe, for_each_number
+from training.records import RecipeError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from training.pretrain.optim.stepped import States, Stepped
+    from training.pretrain.optim.weights import Weights
+
+EPSILON = 1e-8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """The slow mean: how slow it is, how much it weighs, and over how many steps both grow to that."""
+
+    beta3: float = 0.9999  # what a step leaves of the slow mean
+    alpha: float = 8.0  # weight of the slow mean; the fast one has 1
+    warmup_steps: int | None = None  # the paper takes those of the whole run; None: both are in full from the first on
+
+    def __post_init__(self) -> None:
+        if not 0 < self.beta3 < 1 or self.alpha < 0:
+            raise RecipeError(f"beta3={self.beta3} (between 0 and 1), alpha={self.alpha} (not negative)")
+        if self.warmup_steps is not None and self.warmup_steps < 1:
+            raise RecipeError(f"warmup_steps={self.warmup_steps}; at least 1, or null for none")
+
+
+def make(weights: Weights, recipe: UpdateRecipe, settings: Settings) -> Mapping[str, Stepped]:
+    """AdEMAMix over all weights."""
+    from training.pretrain.optim.stepped import Stepped
+
+    made = Stepped(
+        weights.groups(recipe),
+        update,
+        lr=recipe.learning_rate,
+        betas=(recipe.beta1, recipe.beta2),
+        slow=settings,
+    )
+    return {"ademamix": made}
+
+
+def update(weights: list[Tensor], states: States, group: dict[str, Any]) -> None:
+    """One step of the weights of a group."""
+    beta1, beta2 = group["betas"]
+    for weight in weights:
+        state = states[weight]
+        if not state:
+            state |= {name: weight.new_zeros(weight.shape) for name in ("fast", "slow", "square")}
+            state["step"] = weight.new_zeros((), device="cpu")
+        fast, slow, square = state["fast"], state["slow"], state["square"]
+        step = int(state["step"].add_(1))
+        alpha, beta3 = slow_mean(step, beta1=beta1, settings=group["slow"])
+        fast.lerp_(weight.grad, 1 - beta1)
+        slow.lerp_(weight.grad, 1 - beta3)
+        square.mul_(beta2).addcmul_(weight.grad, weight.grad, value=1 - beta2)
+        means = (fast / (1 - beta1**step)).add_(slow, alpha=alpha)
+        size = (square / (1 - beta2**step)).sqrt_().add_(EPSILON)
+        weight.mul_(1 - group["lr"] * group["weight_decay"]).addcdiv_(means, size, value=-group["lr"])
+
+
+def slow_mean(step: int, *, beta1: float, settings: Settings) -> tuple[float, float]:
+    """The slow mean's weight and beta at `step` (from 1).
+
+    The weight grows linearly. The beta goes from `beta1` so that the mean's half-life grows linearly.
+    """
+    if settings.warmup_steps is None or step >= settings.warmup_steps:
+        return settings.alpha, settings.beta3
+    share = step / settings.warmup_steps
+    first, last = log(max(beta1, 1e-8)), log(settings.beta3)  # without a fast mean, nearly none
+    beta = exp(first * last / ((1 - share) * last + share * first))
+    return share * settings.alpha, min(beta, settings.beta3)
+
+
+OPTIMIZER = Optimizer(make=make, numbers=for_each_number(3), settings=Settings)
