@@ -53,6 +53,11 @@ _ITEM_SCHEMA = pa.schema(
 _LEADING_LABEL = re.compile(r"^\s*(?:question|q|problem|passage|context)\s*:\s*", re.IGNORECASE)
 _TRAILING_LABEL = re.compile(r"\s*(?:answer|a)\s*:\s*$", re.IGNORECASE)
 
+_LABELLED_PASSAGE = re.compile(
+    r"^\s*(?:passage|context)\s*:\s*(.*)\n\s*(?:question|q)\s*:(.*)$", re.IGNORECASE | re.DOTALL
+)
+_OPTIONS = re.compile(r"\n\s*(?:choices|options)\s*:.*$", re.IGNORECASE | re.DOTALL)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BenchmarkItem:
@@ -284,6 +289,16 @@ def build_index(benchmarks: Sequence[BenchmarkRecipe], items: Sequence[Sequence[
 def bare_question(question: str) -> str:
     """The question without the labels around it (`Question: … Answer:`)."""
     return _TRAILING_LABEL.sub("", _LEADING_LABEL.sub("", question))
+
+
+def without_passage(question: str) -> tuple[str, str]:
+    """The passage and the bare question of a text that may hold both (`Passage: … Question: …`), without its options.
+
+    A passage that a question is asked about is public text, and the options are its answers.
+    """
+    split = _LABELLED_PASSAGE.match(question)
+    passage, asked = split.groups() if split else ("", question)
+    return passage, bare_question(_OPTIONS.sub("", asked)).strip()
 
 
 def part_name(parts: int) -> str:

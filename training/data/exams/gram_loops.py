@@ -30,6 +30,11 @@ def scan(data: Bytes, offsets: Offsets, tables: Sequence[GramTable]) -> Iterator
         yield text, hashes[starts[text] : starts[text + 1]], some
 
 
+def looked_up(hashes: Hashes, starts: Offsets, table: GramTable) -> Occurrences:
+    """[:, (text, position, row)] of the n-grams of a table, by text, then position."""
+    return _found(hashes, starts, 0, table)[:, (0, 2, 3)]
+
+
 def _found(hashes: Hashes, starts: Offsets, number: int, table: GramTable) -> Occurrences:
     """[occurrences, 4] of one table: text, number of the table, position, row."""
     shift = np.uint64(65 - len(table.begins).bit_length())  # leaves the leading bits that `begins` counts by

@@ -9,6 +9,8 @@ here for up to 128 bytes.
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -23,46 +25,73 @@ Offsets = npt.NDArray[np.int64]
 
 # A table entry: the folded character in the low 21 bits, its kind, and what it forbids.
 _KIND_SHIFT: Final = 24
-_RUN, _SINGLE, _SINGLE_MARK, _APOSTROPHE = 1, 2, 3, 4
+_RUN, _SINGLE, _SINGLE_MARK, _APOSTROPHE, _IGNORED = 1, 2, 3, 4, 5
 _ODD: Final = 1 << 31  # its word goes to Python
 _MARK: Final = 1 << 30  # two of these in a row may be reordered: their word goes to Python
 _LONGEST: Final = 128  # bytes of a word
 
 
-def hash_words(data: Bytes, offsets: Offsets) -> tuple[ngrams.Hashes, Offsets]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Folding:
+    """How characters are folded before words are compared: the table of the loop, and `word_hash` for words in which it
+    meets a character that the table leaves to Python."""
+
+    table: npt.NDArray[np.uint32]
+    word_hash: Callable[[str], int]
+
+
+def hash_words(data: Bytes, offsets: Offsets, folding: Folding | None = None) -> tuple[ngrams.Hashes, Offsets]:
     """One uint64 a word of all texts end to end, and [texts + 1] where each text's words begin.
 
-    `data` is valid UTF-8 and `offsets` [texts + 1] says where each text begins.
+    `data` is valid UTF-8 and `offsets` [texts + 1] says where each text begins. Without a `folding` words are those of
+    training.data.words.ngrams.
     """
+    folding = folding or _as_ngrams()
     size = int(offsets[-1] - offsets[0])
     most = (size + 1) // 2 + len(offsets)  # a word and what parts it from the next are two bytes at least
     hashes, odd = np.empty(most, np.uint64), np.empty((most, 3), np.int64)
     starts = np.zeros(len(offsets), np.int64)
-    num_words, num_odd = _scan(data, offsets, _table(), _secret(), hashes, starts, odd)
+    num_words, num_odd = _scan(data, offsets, folding.table, _secret(), hashes, starts, odd)
     for place, start, end in odd[:num_odd].tolist():
-        hashes[place] = ngrams.word_hash(data[start:end].tobytes().decode("utf-8"))
+        hashes[place] = folding.word_hash(data[start:end].tobytes().decode("utf-8"))
     return hashes[:num_words], starts
 
 
 @lru_cache(maxsize=1)
-def _table() -> npt.NDArray[np.uint32]:
-    """A table with an entry for each code point: how it is folded, or zero for a character that separates words."""
+def _as_ngrams() -> Folding:
+    """The words of training.data.words.ngrams."""
+
+    def folded(character: str) -> str:
+        # A capital sigma becomes one of two letters by its place.
+        return "" if character == "Σ" else unicodedata.normalize("NFKC", character.lower())
+
+    return Folding(table=fold_table(ngrams.letters(), folded, "'’"), word_hash=ngrams.word_hash)
+
+
+def fold_table(
+    letters: Iterable[tuple[str, bool]], folded: Callable[[str], str], apostrophes: str, ignored: str = ""
+) -> npt.NDArray[np.uint32]:
+    """An entry for each code point: how it is folded, or zero for a character that separates words.
+
+    `letters` are the characters of words, each with whether it is a word of its own; `folded` gives a character's form,
+    which the loop can use if it is one character. Words with other characters go to Python.
+    """
     table = np.zeros(0x110000, np.uint32)
     joining = _joins_the_one_before()
-    for character, single in ngrams.letters():
+    for character, single in letters:
         code = ord(character)
         mark = unicodedata.category(character)[0] == "M"
         kind = (_SINGLE_MARK if mark and code < 0x10000 else _SINGLE) if single else _RUN
-        table[code] = kind << _KIND_SHIFT | _folded(character, joining)
-    table[ord("'")] = table[ord("’")] = _APOSTROPHE << _KIND_SHIFT
+        table[code] = kind << _KIND_SHIFT | _entry(character, folded(character), joining)
+    for characters, kind in ((apostrophes, _APOSTROPHE), (ignored, _IGNORED)):
+        table[[ord(character) for character in characters]] = kind << _KIND_SHIFT
     return table
 
 
-def _folded(character: str, joining: frozenset[str]) -> int:
-    normal = unicodedata.normalize("NFKC", character.lower())
-    if len(normal) != 1 or len(character.lower()) != 1 or normal in joining or character == "Σ":
+def _entry(character: str, folded: str, joining: frozenset[str]) -> int:
+    if len(folded) != 1 or len(character.lower()) != 1 or folded in joining:
         return _ODD
-    return ord(normal) | (_MARK if unicodedata.combining(normal) else 0)
+    return ord(folded) | (_MARK if unicodedata.combining(folded) else 0)
 
 
 def _joins_the_one_before() -> frozenset[str]:
@@ -94,7 +123,7 @@ def _scan(data, offsets, table, secret, hashes, starts, odd):  # type: ignore[no
     num_words = num_odd = 0
     for text in range(len(offsets) - 1):
         position, end = offsets[text], offsets[text + 1]
-        begin = position
+        begin = last = position
         length = 0  # bytes of the folded word so far; with `inside`, a word is open
         inside = strange = mark = apostrophe = False
         while position <= end:
@@ -109,6 +138,9 @@ def _scan(data, offsets, table, secret, hashes, starts, odd):  # type: ignore[no
             entry = table[code] if position < end else np.uint32(0)
             kind = entry >> np.uint32(24) & np.uint32(0x3F)
             if inside:
+                if kind == _IGNORED:
+                    position += width
+                    continue
                 if kind in (_RUN, _SINGLE_MARK):
                     apostrophe = False
                 elif kind == _APOSTROPHE and not apostrophe:
@@ -117,9 +149,6 @@ def _scan(data, offsets, table, secret, hashes, starts, odd):  # type: ignore[no
                     position += width
                     continue
                 else:
-                    last = position
-                    if apostrophe:  # of one byte or of three
-                        last -= 1 if data[position - 1] == 0x27 else 3
                     if strange:
                         odd[num_odd, 0], odd[num_odd, 1], odd[num_odd, 2] = num_words, begin, last
                         num_odd += 1
@@ -127,7 +156,7 @@ def _scan(data, offsets, table, secret, hashes, starts, odd):  # type: ignore[no
                         hashes[num_words] = _xxh3(word, length, secret)
                     num_words += 1
                     inside = apostrophe = False
-            if kind == 0 or kind == _APOSTROPHE:
+            if kind in (0, _APOSTROPHE, _IGNORED):
                 position += width
                 continue
             if not inside:
@@ -141,6 +170,7 @@ def _scan(data, offsets, table, secret, hashes, starts, odd):  # type: ignore[no
                 length = _encoded(word, length, np.int64(entry & np.uint32(0x1FFFFF)))
             mark = both
             position += width
+            last = position
             if kind == _SINGLE or (kind == _SINGLE_MARK and begin == position - width):
                 if strange:
                     odd[num_odd, 0], odd[num_odd, 1], odd[num_odd, 2] = num_words, begin, position

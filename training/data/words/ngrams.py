@@ -25,9 +25,11 @@ _UNSPACED: Final = (
 )
 _MARKS: Final = "".join(chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
 # Marks of the unspaced scripts come first, as words of their own; the order of the alternatives sees to it.
-_RUN: Final = f"(?:[^\\W_{_UNSPACED}]|[{_MARKS}])+"
-_WORD: Final = re.compile(f"[{_UNSPACED}]|{_RUN}(?:['’]{_RUN})*")
-_SINGLE: Final = re.compile(f"[{_UNSPACED}]")
+LETTER: Final = f"(?:[^\\W_{_UNSPACED}]|[{_MARKS}])"  # of a word of several characters, as a pattern
+SINGLE: Final = f"[{_UNSPACED}]"  # a character that is a word
+_RUN: Final = f"{LETTER}+"
+_WORD: Final = re.compile(f"{SINGLE}|{_RUN}(?:['’]{_RUN})*")
+_SINGLE: Final = re.compile(SINGLE)
 _ASCII_WORD: Final = re.compile("[A-Za-z0-9]+(?:'[A-Za-z0-9]+)*")
 
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -70,7 +72,7 @@ def word_hash(word: str) -> int:
 def letters() -> Iterator[tuple[str, bool]]:
     """Every character that words are made of, and whether it stands at a word's begin for a word of its own."""
     text = "".join(chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000)
-    for character in re.findall(f"[{_UNSPACED}]|{_RUN[:-1]}", text):
+    for character in re.findall(f"{SINGLE}|{LETTER}", text):
         yield character, bool(_SINGLE.match(character))
 
 

@@ -1,0 +1,325 @@
+"""What the rule of training.data.exams.item_rule finds of real exams, and what it marks wrongly.
+
+    PEDIGREE_DATA=… python -m benchmarks.contamination_recall [recall] [wrong] [copies] [--half chosen|reported|both]
+
+`recall` plants items of each benchmark, changed in the ways of VARIANTS, into real text, and prints the share found
+with its exact 95 % interval. An item counts as found in either class; behind the slash stands the share found as an
+item, that is with its answer. `wrong` scans real pages for all items, and the training rows of GSM8K for the items of
+its test; it prints every mark with the item beside it, to be read. `copies` plants each item up to 10,000 times.
+
+The thresholds of the rule were chosen on one half of the benchmarks; the figures of docs/decontamination.md are those
+of the other half. Only items that can be looked for are planted; the others are counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from scipy.stats import beta
+from warcio.archiveiterator import ArchiveIterator
+
+from training.data.exams.benchmarks import read_items
+from training.data.exams.item_rule import Finder, Found, ItemIndex, ItemText, build_items, item_text
+from training.data.exams.settings import BenchmarkRecipe
+from training.data.extract.html import extract_html
+from training.data.extract.settings import ExtractRecipe
+from training.data.sources import read_rows, resolve
+
+Fields = dict[str, str]
+CHOICES: Final = {"kind": "multiple_choice", "question_field": "query"}
+MMLU: Final = {"kind": "multiple_choice", "gold_field": "answer"}
+CHOSEN_ON: Final[dict[str, Fields]] = {
+    "arc_challenge": CHOICES,
+    "boolq": CHOICES,
+    "commonsense_qa": CHOICES,
+    "lambada_openai": {"kind": "generate", "question_field": "context", "answer_field": "continuation"},
+    "mmlu_val": MMLU,
+    "piqa": CHOICES,
+}
+REPORTED_ON: Final[dict[str, Fields]] = {
+    "arc_easy": CHOICES,
+    "hellaswag_val": CHOICES,
+    "mmlu_test": MMLU,
+    "gsm8k_test": {"kind": "generate"},
+    "triviaqa_sm_sub": {"kind": "generate", "question_field": "context"},
+    "truthfulqa": {"kind": "generate", "question_field": "Question", "answer_field": "Best Answer"},
+}
+FILLER: Final = "data://text/c4_demo.jsonl.gz"
+GSM8K_TRAIN: Final = "data://sft/gsm8k_train.jsonl.gz"
+CHANGE: Final = "qqq"
+LOOKALIKE: Final = str.maketrans("aceopxyABCEHKMOPTXijs", "асеорхуАВСЕНКМОРТХіјѕ")
+FULL_WIDTH: Final = str.maketrans({code: chr(code + 0xFEE0) for code in range(0x21, 0x7F)})
+BATCH: Final = 500
+
+
+# Exams and texts
+
+
+def exam(name: str, fields: Fields) -> list[ItemText]:
+    """The items of a benchmark of the shared data."""
+    recipe = BenchmarkRecipe(**{"name": name, "uri": f"data://benchmarks/{name}.jsonl.gz"} | fields)  # type: ignore[arg-type]
+    return [item_text(item) for item in read_items(recipe)]
+
+
+def choices_of(name: str, fields: Fields) -> list[tuple[str, ...]]:
+    """The choices of each item, or none."""
+    recipe = BenchmarkRecipe(**{"name": name, "uri": f"data://benchmarks/{name}.jsonl.gz"} | fields)  # type: ignore[arg-type]
+    return [item.choices for item in read_items(recipe)]
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """(address, text) of every page of both crawl snapshots, as the extractor reads it."""
+    settings = ExtractRecipe()
+    for path in sorted(Path(resolve("data://crawl")).glob("snapshot-*/web-*-00000.warc.gz")):
+        with path.open("rb") as stream:
+            for record in ArchiveIterator(stream):
+                http = record.http_headers
+                kind = (http and http.get_header("content-type")) or ""
+                if record.rec_type != "response" or http.get_statuscode() != "200" or "html" not in kind:
+                    continue
+                page = extract_html(record.content_stream().read(), headers={"content-type": kind}, settings=settings)
+                if page.text:
+                    yield f"{path.parent.name} {record.rec_headers.get_header('WARC-Target-URI')}", page.text
+
+
+# Variants: what becomes of an item's question and answer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plant:
+    """An item to be planted."""
+
+    question: str
+    answer: str
+    choices: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return f"{self.question} {self.answer}"
+
+
+def every(number: int) -> Callable[[Plant], str]:
+    """Every so many words are replaced."""
+
+    def changed(plant: Plant) -> str:
+        return " ".join(
+            CHANGE if place % number == number - 1 else word for place, word in enumerate(plant.text.split())
+        )
+
+    return changed
+
+
+def _middle(plant: Plant, put: Sequence[str], skip: int) -> str:
+    words = plant.question.split()
+    place = len(words) // 2
+    return " ".join([*words[:place], *put, *words[place + skip :], plant.answer])
+
+
+def _within_words(text: str, sign: str) -> str:
+    return re.sub(r"(?<=\w)(?=\w)", sign, text)
+
+
+def _lettered(plant: Plant) -> str:
+    if not plant.choices:
+        return f"Q: {plant.question}\nA) {plant.answer}"
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    options = "\n".join(f"({letter}) {choice}" for letter, choice in zip(letters, plant.choices, strict=False))
+    letter = letters[plant.choices.index(plant.answer)] if plant.answer in plant.choices else "A"
+    return f"{plant.question}\n{options}\nAnswer: {letter}"
+
+
+def _far(plant: Plant) -> str:
+    return f"{plant.question} {' '.join(_FILLER_WORDS[:119])} {plant.answer}"
+
+
+VARIANTS: Final[dict[str, tuple[float, Callable[[Plant], str]]]] = {
+    "verbatim": (0.99, lambda plant: plant.text),
+    "upper case": (0.99, lambda plant: plant.text.upper()),
+    "no punctuation": (0.99, lambda plant: re.sub(r"[^\w\s'’]", " ", plant.text)),
+    "other punctuation": (0.99, lambda plant: "**" + re.sub(r"[^\w\s'’]", " — ", plant.text).replace(" ", " * ")),
+    "spacing": (0.99, lambda plant: plant.text.replace(" ", " \u00a0\n\t")),
+    "full width": (0.99, lambda plant: plant.text.translate(FULL_WIDTH)),
+    "soft hyphens": (0.99, lambda plant: _within_words(plant.text, "\u00ad")),
+    "zero width": (0.99, lambda plant: _within_words(plant.text, "\u200b\u2060")),
+    "look-alikes": (0.99, lambda plant: plant.text.translate(LOOKALIKE)),
+    "lettered options": (0.99, _lettered),
+    "one word replaced": (0.95, lambda plant: _middle(plant, [CHANGE], 1)),
+    "one word inserted": (0.95, lambda plant: _middle(plant, [CHANGE], 0)),
+    "one word deleted": (0.95, lambda plant: _middle(plant, [], 1)),
+    "every 12th replaced": (0.95, every(12)),
+    "every 9th replaced": (0.90, every(9)),
+    "answer 120 words away": (0.90, _far),
+}
+_FILLER_WORDS: list[str] = []
+
+
+# Parts
+
+
+def recall(options: argparse.Namespace) -> bool:
+    """The table of variants by benchmarks; whether every cell reaches its aim."""
+    exams = {name: exam(name, fields) for name, fields in _half(options).items()}
+    index = build_items([item for items in exams.values() for item in items])
+    finder = Finder(index, compiled_from_bytes=0)
+    cells: dict[str, dict[str, str]] = {variant: {} for variant in VARIANTS}
+    reached, first = True, 0
+    for name, items in exams.items():
+        numbers = _sample(index, range(first, first + len(items)), options.items)
+        choices = choices_of(name, _half(options)[name])
+        plants = {
+            number: Plant(
+                question=items[number - first].question,
+                answer=(items[number - first].answers or ("",))[0],
+                choices=choices[number - first],
+            )
+            for number in numbers
+        }
+        for variant, (aim, change) in VARIANTS.items():
+            found = _found(finder, {number: change(plant) for number, plant in plants.items()})
+            as_item = sum(kind == "item" for kind in found.values())
+            low, high = interval(len(found), len(plants))
+            must = as_item if change is _far else len(found)
+            reached &= must >= aim * len(plants)
+            sign = "" if must >= aim * len(plants) else " **below**"
+            cells[variant][name] = (
+                f"{100 * len(found) / len(plants):.1f} [{100 * low:.1f}-{100 * high:.1f}]"
+                f" / {100 * as_item / len(plants):.1f}{sign}"
+            )
+        first += len(items)
+        print(
+            f"{name}: {len(items)} items, {_told(index, first - len(items), first)}, {len(plants)} planted", flush=True
+        )
+    print(f"\n| found, % | {' | '.join(exams)} |\n|---{'|---' * len(exams)}|")
+    for variant, row in cells.items():
+        print(f"| {variant} | {' | '.join(row.values())} |")
+    return reached
+
+
+def _half(options: argparse.Namespace) -> dict[str, Fields]:
+    return {"chosen": CHOSEN_ON, "reported": REPORTED_ON, "both": CHOSEN_ON | REPORTED_ON}[options.half]
+
+
+def _sample(index: ItemIndex, numbers: range, most: int) -> list[int]:
+    """Items that can be looked for, spread over the benchmark."""
+    others = {*index.weak.tolist(), *index.unsearchable.tolist()}
+    able = [number for number in numbers if number not in others]
+    return sorted(random.Random(0).sample(able, min(most, len(able))))
+
+
+def _told(index: ItemIndex, first: int, end: int) -> str:
+    weak = sum(first <= number < end for number in index.weak.tolist())
+    none = sum(first <= number < end for number in index.unsearchable.tolist())
+    return f"{weak} only word for word with their answer, {none} not at all"
+
+
+def _filler() -> list[str]:
+    texts = [row["text"] for row in read_rows(FILLER)]
+    if not _FILLER_WORDS:
+        _FILLER_WORDS.extend(texts[0].split())
+    return texts
+
+
+def _found(finder: Finder, planted: dict[int, str]) -> dict[int, str]:
+    """Item → class, of the items that are found in the text in which they are planted."""
+    filler = _filler()
+    numbers = list(planted)
+    texts = []
+    for number in numbers:
+        words = filler[number % len(filler)].split()[:300]
+        cut = len(words) // 2
+        texts.append(" ".join([*words[:cut], planted[number], *words[cut:]]))
+    return {
+        numbers[place]: found.kind
+        for place, some in finder.find(pa.array(texts))
+        for found in some
+        if found.item == numbers[place]
+    }
+
+
+def interval(hits: int, tried: int) -> tuple[float, float]:
+    """The exact 95 % interval of a share (Clopper and Pearson, 1934)."""
+    low = float(beta.ppf(0.025, hits, tried - hits + 1)) if hits else 0.0
+    high = float(beta.ppf(0.975, hits + 1, tried - hits)) if hits < tried else 1.0
+    return low, high
+
+
+def wrong(options: argparse.Namespace) -> bool:
+    """Every mark on real pages and on GSM8K's training rows."""
+    exams = [item for name, fields in _half(options).items() for item in exam(name, fields)]
+    print(f"{len(exams)} items")
+    _marks("real pages", exams, pages())
+    if options.half != "chosen":
+        rows = enumerate(read_rows(GSM8K_TRAIN))
+        texts = ((f"row {number}", f"{row['question']}\n{row['answer']}") for number, row in rows)
+        _marks("training rows of GSM8K", exam("gsm8k_test", REPORTED_ON["gsm8k_test"]), texts)
+    return True
+
+
+def _marks(what: str, items: Sequence[ItemText], texts: Iterable[tuple[str, str]]) -> None:
+    finder, marked, read = Finder(build_items(items), compiled_from_bytes=0), 0, 0
+    batch: list[tuple[str, str]] = []
+    for source, text in [*texts, ("", "")]:
+        batch.append((source, text))
+        if len(batch) < BATCH and source:
+            continue
+        for place, some in finder.find(pa.array([text for _, text in batch])):
+            marked += 1
+            for found in some:
+                _show(batch[place], found, items[found.item])
+        read += len(batch)
+        batch = []
+    read -= 1
+    print(f"{what}: {marked} of {read} marked; upper bound of the rate {interval(marked, read)[1]:.5f}", flush=True)
+
+
+def _show(source: tuple[str, str], found: Found, item: ItemText) -> None:
+    print(f"- {source[0]}: {item.benchmark}/{item.id}, {found.kind}, share {found.share}")
+    print(f"  text: {' '.join(source[1][found.start : found.end].split())[:400]}")
+    print(f"  item: {' '.join(f'{item.question} | {item.answers[:1]}'.split())[:400]}")
+
+
+def copies(options: argparse.Namespace) -> bool:
+    """The share of the texts with an item that are marked, by the number of copies."""
+    reached = True
+    for name, fields in _half(options).items():
+        items = exam(name, fields)
+        index = build_items(items)
+        finder = Finder(index, compiled_from_bytes=0)
+        numbers = _sample(index, range(len(items)), options.items)
+        for times in (1, 20, 21, 1000, 10_000):
+            missed: Counter[int] = Counter()
+            for number in numbers:
+                text = f"{items[number].question} {(items[number].answers or ('',))[0]}"
+                column = pa.array([text] * times)
+                held = sum(any(found.item == number for found in some) for _, some in finder.find(column))
+                missed[number] = times - held
+            share = 1 - sum(missed.values()) / times / len(numbers)
+            reached &= share >= 0.99
+            print(f"{name}: {times} copies of each of {len(numbers)} items: {100 * share:.2f} % marked", flush=True)
+    return reached
+
+
+PARTS: Final[dict[str, Callable[[argparse.Namespace], bool]]] = {"recall": recall, "wrong": wrong, "copies": copies}
+
+
+def main() -> int:
+    """Run the parts that are named, or `recall` and `wrong`; 1 when a cell is below its aim."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("parts", nargs="*", choices=sorted(PARTS))
+    parser.add_argument("--half", choices=("chosen", "reported", "both"), default="reported")
+    parser.add_argument("--items", type=int, default=400, help="planted of each benchmark")
+    options = parser.parse_args()
+    reached = [PARTS[part](options) for part in options.parts or ("recall", "wrong")]
+    return 0 if all(reached) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,36 @@
+"""The table of what the rule for items finds, at toy size, and that it notices a rule that finds less."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from benchmarks import contamination_recall
+from training.data.exams import item_rule
+
+EXAM = {"arc_easy": contamination_recall.REPORTED_ON["arc_easy"]}
+
+
+@pytest.fixture
+def options(monkeypatch) -> argparse.Namespace:
+    monkeypatch.setattr(contamination_recall, "REPORTED_ON", EXAM)
+    return argparse.Namespace(half="reported", items=20)
+
+
+@pytest.mark.data
+def test_every_cell_of_the_table_reaches_its_aim(options, capsys):
+    assert contamination_recall.recall(options)
+    assert "| every 9th replaced | 100.0 [83.2-100.0]" in capsys.readouterr().out
+
+
+@pytest.mark.data
+def test_a_rule_that_wants_every_word_falls_below_the_aims(options, capsys, monkeypatch):
+    monkeypatch.setattr(item_rule, "MIN_SHARE", 1.0)
+    assert not contamination_recall.recall(options)
+    assert "**below**" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("hits", "tried", "low", "high"), [(0, 3737, 0, 0.00099), (300, 300, 0.98778, 1)])
+def test_intervals_are_exact(hits, tried, low, high):
+    assert contamination_recall.interval(hits, tried) == (pytest.approx(low, abs=1e-5), pytest.approx(high, abs=1e-5))

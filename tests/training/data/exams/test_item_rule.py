@@ -1,0 +1,187 @@
+"""Which texts hold an exam's item, and which only look like it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from training.data.exams.benchmarks import without_passage
+from training.data.exams.item_rule import Finder, ItemIndex, ItemText, build_items
+
+RIVERS = ItemText(
+    benchmark="town",
+    id="rivers",
+    question="Which of the rivers that cross the old town of Bremholt is the one with nine bridges?",
+    answers=("The Alder",),
+)
+GUILD = ItemText(
+    benchmark="town",
+    id="guild",
+    question="In which year did the guild of the millers burn down the mint of Castavia?",
+    answers=("1431",),
+)
+KETTLE = ItemText(
+    benchmark="town", id="kettle", question="Who invented the whistling kettle?", answers=("Harry Bramson",)
+)
+ITEMS = [RIVERS, GUILD, KETTLE, ItemText(benchmark="town", id="sum", question="2 + 2 =", answers=("4",))]
+FILLER = "The kitchen was warm, and nobody spoke of anything in particular on that day. "
+BEFORE, BEHIND = FILLER * 9, FILLER * 9
+
+
+def held(text: str, items: list[ItemText] = ITEMS) -> list[tuple[str, str]]:
+    """(item, class) of what a text holds, which both paths must give alike."""
+    finders = [Finder(build_items(items), compiled_from_bytes=size) for size in (0, 1 << 40)]
+    plain, compiled = ([found for _, some in finder.find(pa.array([text])) for found in some] for finder in finders)
+    assert plain == compiled
+    return [(items[found.item].id, found.kind) for found in plain]
+
+
+def planted(question: str, answer: str = "The Alder.") -> str:
+    return f"{BEFORE}{question} {answer} {BEHIND}"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        str.upper,
+        lambda text: text.replace(" ", " \u00a0\n* "),
+        lambda text: re.sub(r"(?<=\w)(?=\w)", "\u00ad", text),
+        lambda text: re.sub(r"(?<=\w)(?=\w)", "\u200b", text),
+        lambda text: text.translate(str.maketrans("aceopxyBH", "асеорхуВН")),
+        lambda text: text.translate({code: chr(code + 0xFEE0) for code in range(0x21, 0x7F)}),
+        lambda text: text.replace("cross", "touch"),
+        lambda text: text.replace("old town", "old and quiet town"),
+        lambda text: text.replace("Bremholt ", ""),
+        lambda text: text.replace("Which of", "qqq of").replace("of Bremholt", "qqq Bremholt"),
+    ],
+)
+def test_a_changed_item_is_still_the_item(change):
+    assert held(planted(change(RIVERS.question))) == [("rivers", "item")]
+
+
+@pytest.mark.parametrize("words", [0, 1, 40, 110])
+def test_the_answer_may_come_later(words):
+    assert held(planted(RIVERS.question, "word " * words + "the alder")) == [("rivers", "item")]
+
+
+def test_a_question_without_its_answer_is_a_class_of_its_own():
+    assert held(planted(RIVERS.question, "It was another.")) == [("rivers", "question")]
+    assert held(planted(RIVERS.question, "word " * 140 + "the alder")) == [("rivers", "question")]
+
+
+def test_an_item_without_an_answer_is_found_by_its_question():
+    item = ItemText(benchmark="town", id="open", question=RIVERS.question)
+    assert held(planted(item.question, ""), [item]) == [("open", "item")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Which of the rivers that cross the old city is the longest? The Alder.",
+        "The Alder is one of the rivers with bridges. Nine of these are in Bremholt, which is old.",
+        "Who invented the whistling kettle? Nobody knows.",
+        "In which year did the guild of the bakers rebuild the hall of Ulm? In 1431.",
+        FILLER * 30,
+        "",
+    ],
+)
+def test_what_only_shares_words_holds_nothing(text):
+    assert held(text) == []
+
+
+def test_a_question_with_other_numbers_is_another_question():
+    trip = "A plane travels 1200 miles in 3 hours. At the same rate, how many hours would it take to travel {} miles?"
+    item = ItemText(benchmark="sums", id="plane", question=trip.format(2000), answers=("5",))
+    assert held(trip.format(2000).replace("plane", "jet"), [item]) == [("plane", "question")]
+    assert held(trip.replace("1200", "270").format(180), [item]) == []
+
+
+def test_the_frame_of_many_questions_tells_none_of_them():
+    frame = "My notes from that long evening in the inn say about the famous {} that the heat of the oven was"
+    dishes = ("bake", "pie", "stew", "tart", "roast", "broth")
+    items = [
+        ItemText(benchmark="dishes", id=dish, question=frame.format(f"{dish} of {dish}land"), answers=("180 degrees",))
+        for dish in dishes
+    ]
+    assert held(frame.format("soup of Soupland") + " 180 degrees", items) == []
+    assert held(frame.format("pie of Pieland") + " 180 degrees", items) == [("pie", "item")]
+
+
+def test_a_short_question_is_found_only_word_for_word_with_its_answer_close_behind():
+    question = KETTLE.question
+    assert held(f"{BEFORE}{question} It was Harry Bramson.") == [("kettle", "item")]
+    assert held(f"{BEFORE}{question.replace('whistling', 'electric')} It was Harry Bramson.") == []
+    assert held(f"{BEFORE}{question} {FILLER * 2} Harry Bramson.") == []
+
+
+def test_items_that_cannot_be_cleared_are_listed():
+    index = build_items(ITEMS)
+    assert (index.weak.tolist(), index.unsearchable.tolist()) == ([2], [3])
+
+
+def test_a_question_that_many_items_share_cannot_be_cleared():
+    items = [
+        ItemText(
+            benchmark="b", id=str(n), question="Which of the following is the best explanation of this?", answers=(a,)
+        )
+        for n, a in enumerate(("wind", "rain", "snow", "hail"))
+    ]
+    twins = [
+        ItemText(benchmark="b", id=f"{item.id}b", question=f"{item.question} Choose {item.id}.", answers=item.answers)
+        for item in items
+    ]
+    assert set(build_items(items + twins).weak.tolist()) >= set(range(4))
+
+
+def test_a_solution_with_a_reworded_question_is_the_item():
+    solution = (
+        "Maud bakes 16 loaves and sells 3 of them to the mill and 4 of them to the abbey, so 9 loaves are left over."
+    )
+    question = "Maud bakes loaves, of which the mill takes some. How many are left over?"
+    item = ItemText(benchmark="sums", id="maud", question=question, answers=(solution,))
+    assert held(f"{BEFORE}Maud bakes loaves and the mill takes some: how many? {solution}", [item]) == [
+        ("maud", "item")
+    ]
+    assert held(f"{BEFORE}{solution.replace('Maud', 'Anna')}", [item]) == []
+
+
+def test_the_page_that_an_exam_quotes_is_no_leak_and_with_the_question_behind_it_is_one():
+    passage = "The Alder runs past the mill and the abbey and through nine quiet villages."
+    item = ItemText(benchmark="b", id="sea", question="Where does it meet the sea?", answers=("no",), passage=passage)
+    assert held(f"{BEFORE}{passage} {BEHIND}", [item]) == []
+    assert held(f"{BEFORE}{passage} {item.question}", [item]) == [("sea", "item")]
+
+
+def test_passage_and_options_are_told_from_the_question():
+    assert without_passage("Passage: A long text.\nQuestion: is it long") == ("A long text.", "is it long")
+    assert without_passage("Question: Where?\nChoices:\nA. here\nB. there\nAnswer:") == ("", "Where?")
+    assert without_passage("Where?") == ("", "Where?")
+
+
+def test_the_span_is_where_the_item_stands_in_the_text_as_it_is_written():
+    text = planted(RIVERS.question.replace("bridges", "brid\u00adges"))
+    ((_, (found,)),) = Finder(build_items(ITEMS)).find(pa.array([text]))
+    assert text[found.start : found.end] == RIVERS.question.replace("bridges", "brid\u00adges").rstrip("?")
+    assert (found.share, found.words) == (1.0, 17)
+
+
+def test_copies_and_neighbours_change_nothing():
+    texts = [FILLER, planted(RIVERS.question)] * 50
+    for size in (0, 1 << 40):
+        found = dict(Finder(build_items(ITEMS), compiled_from_bytes=size).find(pa.array(texts)))
+        assert sorted(found) == list(range(1, 100, 2)) and len({repr(some) for some in found.values()}) == 1
+
+
+def test_an_index_is_read_as_it_was_stored():
+    index = build_items(ITEMS)
+    again = ItemIndex(**index.arrays())
+    assert all(
+        np.array_equal(one, other) for one, other in zip(index.arrays().values(), again.arrays().values(), strict=True)
+    )
+
+
+def test_an_index_of_nothing_finds_nothing():
+    assert held(planted(RIVERS.question), []) == []

@@ -1,0 +1,128 @@
+"""The words in which a text is compared with exams: spellings that a person reads as the same word are the same word.
+
+Beyond training.data.words.ngrams a word loses what hides it: format characters (soft hyphens, zero width, direction),
+variation selectors and diacritics are left out, also inside a word; compatibility forms (full width, mathematical,
+enclosed letters) and digits of every script become plain ones; letters that look like an ASCII letter become that
+letter (training.data.exams.lookalikes). The order is that of the text: decompose, leave out, compose, look alike, fold
+case. Words are still parted by everything else, so words that are glued together or cut into letters are other words.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from training.data.exams.lookalikes import lookalikes
+from training.data.words import ngrams
+from training.data.words.ngrams import Hashes
+
+if TYPE_CHECKING:
+    from training.data.words.hashes import Folding
+
+_CODES: Final = (*range(0x80, 0xD800), *range(0xE000, 0x110000))
+# Combining marks for letters of any script, and the selectors of a letter's form. Marks of one script are its letters.
+_DIACRITICS: Final = (
+    "\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f\U000e0100-\U000e01ef"
+)
+_FORMATS: Final = "".join(chr(code) for code in _CODES if unicodedata.category(chr(code)) == "Cf")
+_FILLERS: Final = "\u115f\u1160\u3164\uffa0"  # letters of Hangul that nobody sees
+_IGNORED: Final = f"{_DIACRITICS}{re.escape(_FORMATS)}{_FILLERS}"
+_IS_IGNORED: Final = re.compile(f"[{_IGNORED}]+")
+# Letters in circles and squares are symbols to Unicode.
+_ENCLOSED: Final = "".join(
+    chr(code)
+    for code in (*range(0x2460, 0x2500), *range(0x1F130, 0x1F170))
+    if len(plain := unicodedata.normalize("NFKC", chr(code))) == 1 and plain.isalnum()
+)
+_APOSTROPHES: Final = "'’‘ʼ＇´′"
+_LETTER: Final = f"(?:(?![{_IGNORED}{_APOSTROPHES}])(?:{ngrams.LETTER}|[{_ENCLOSED}]))"
+_RUN: Final = f"{_LETTER}(?:[{_IGNORED}]*{_LETTER})*"
+_WORD: Final = re.compile(f"{ngrams.SINGLE}|{_RUN}(?:[{_IGNORED}]*[{_APOSTROPHES}][{_IGNORED}]*{_RUN})*")
+_ASCII_WORD: Final = re.compile("[A-Za-z0-9]+(?:'[A-Za-z0-9]+)*")
+
+
+def _plain_letters() -> dict[int, str]:
+    """What a character becomes after decomposition: its look-alike, or the digit that it is."""
+    digits = {
+        code: str(unicodedata.decimal(chr(code))) for code in _CODES if unicodedata.decimal(chr(code), None) is not None
+    }
+    return digits | {ord(letter): plain for letter, plain in lookalikes().items()}
+
+
+_PLAIN: Final = _plain_letters()
+_WITHOUT_APOSTROPHES: Final = str.maketrans("", "", _APOSTROPHES)
+
+
+def folded_word(word: str) -> str:
+    """The form in which a word is compared."""
+    if word.isascii():
+        return word.lower().translate(_WITHOUT_APOSTROPHES)
+    seen = _IS_IGNORED.sub("", unicodedata.normalize("NFKD", word.translate(_WITHOUT_APOSTROPHES)))
+    return unicodedata.normalize("NFC", seen).translate(_PLAIN).casefold()
+
+
+class _FoldedHashes(dict[str, int]):
+    """Spelling → hash of the folded word. Emptied when full: a crawl has no end of distinct words."""
+
+    LIMIT: Final = 1_000_000
+
+    def __missing__(self, word: str) -> int:
+        if len(self) >= self.LIMIT:
+            self.clear()
+        value = self[word] = xxhash.xxh3_64_intdigest(folded_word(word))
+        return value
+
+
+_HASHES: Final = _FoldedHashes()
+
+
+def folded_hash(word: str) -> int:
+    """The hash of one word as it is spelled in a text."""
+    return _HASHES[word]
+
+
+def folded_words(text: str) -> list[str]:
+    """The folded words of a text, in order."""
+    return [folded_word(word) for word in _pattern(text).findall(text)]
+
+
+def folded_hashes(text: str) -> Hashes:
+    """The hash (uint64) of each folded word, in order."""
+    found = _pattern(text).findall(text)
+    return np.fromiter(map(_HASHES.__getitem__, found), np.uint64, len(found))
+
+
+def word_spans(text: str) -> npt.NDArray[np.int64]:
+    """[words, 2] character offsets (start, end) of each word in the text."""
+    return np.array([match.span() for match in _pattern(text).finditer(text)], np.int64).reshape(-1, 2)
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    # Equal on ASCII text and three times as fast.
+    return _ASCII_WORD if text.isascii() else _WORD
+
+
+# Compiled
+
+
+@lru_cache(maxsize=1)
+def folding() -> Folding:
+    """The same words for training.data.words.hashes.hash_words."""
+    from training.data.words.hashes import Folding, fold_table
+
+    ignored = _IS_IGNORED.findall("".join(map(chr, _CODES)))
+    table = fold_table(_letters(), folded_word, _APOSTROPHES, "".join(ignored))
+    return Folding(table=table, word_hash=folded_hash)
+
+
+def _letters() -> Iterator[tuple[str, bool]]:
+    single = re.compile(ngrams.SINGLE)
+    for character in re.findall(f"{ngrams.SINGLE}|{_LETTER}", "".join(map(chr, (*range(0x80), *_CODES)))):
+        yield character, bool(single.match(character))

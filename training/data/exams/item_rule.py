@@ -1,0 +1,484 @@
+"""The rule by which a text holds an item of an exam: for removing, for gating and for reporting.
+
+Words are those of training.data.exams.folding. A word of an item weighs what it tells (training.data.exams.rarity),
+divided by the number of questions of the benchmark that have a run of words with it: the frame of many questions tells
+little of one. A text is scanned for runs of SEED_WORDS words of an item. Where these weigh enough, the item is aligned
+with the text, and the share of its weight that stands there in order is its score. Changed, added and missing words
+cost their weight and hide nothing else.
+
+A text holds
+
+- an *item*, when the question's share is at least MIN_SHARE and an accepted answer stands within ANSWER_REACH words of
+  it, or when the share of question and long answer together is at least MIN_SHARE;
+- a *question*, when the question's share is at least MIN_SHARE and no answer stands there. An item without an answer
+  is found by its question.
+
+The number of texts that hold an item changes nothing: a leak that was copied ten thousand times is a leak.
+
+A short question, or one without enough weight of its own, is found only word for word with its answer close behind it
+or its passage before it, and a question of fewer than MIN_WORDS words only together with its answer. Such items are
+`weak`: that they were not found does not say that they are clean. Items with fewer words are not looked for at all. Of
+a passage nothing is looked for: a page that an exam quotes gives no answer away.
+
+Not found: paraphrases, translations, an item whose numbers or names were exchanged, words that are glued together or
+cut into letters, and an item whose pieces are spread over a page.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from training.data.documents import utf8_of
+from training.data.exams import item_loops
+from training.data.exams.benchmarks import BenchmarkItem, without_passage
+from training.data.exams.folding import folded_hash, folded_hashes, folded_words, word_spans
+from training.data.exams.grams import GramTable
+from training.data.exams.rarity import is_number, weight
+from training.data.words.ngrams import Hashes, ngram_hashes
+
+SEED_WORDS: Final = 4
+MIN_SHARE: Final = 0.7
+MIN_SEEDED: Final = 0.2  # of a part's weight in seeds close to each other, to be aligned
+GAP: Final = 0.25  # of the mean weight of an item's words: what a foreign word between them costs
+MIN_WORDS: Final = 5
+STRONG_WORDS: Final = 8
+STRONG_WEIGHT: Final = 25.0
+MIN_WEIGHT: Final = 16.0  # of what is there: how seldom chance repeats it, in nats
+MIN_SHARE_OF_BOTH: Final = 0.5  # of the numbers, and of the other words
+WORD_FOR_WORD: Final = 0.95
+LONG_ANSWER_WORDS: Final = 8
+ANSWER_REACH: Final = 120  # words behind a question within which its answer may begin
+ANSWER_BEFORE: Final = 50
+WEAK_ANSWER_REACH: Final = 20
+MIN_ANSWER_SHARE: Final = 0.6  # of a long answer
+MIN_ASKED: Final = 0.3  # of a question whose long answer stands beside it
+MAX_OWNERS: Final = 64  # parts that have a seed; one with more starts no search, unless a part has no other
+MIN_SEEDS: Final = 3
+MIN_SEED_WEIGHT: Final = 6.0
+
+QUESTION, ANSWER, WHOLE = 0, 1, 2
+
+Kind = Literal["item", "question"]
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ItemText:
+    """What of an exam's item is looked for. `answers` are all that are accepted."""
+
+    benchmark: str
+    id: str
+    question: str
+    answers: tuple[str, ...] = ()
+    passage: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """An item in a text. `share` is of the item's weight; `start` and `end` are characters, `words` those between."""
+
+    item: int
+    kind: Kind
+    share: float
+    start: int
+    end: int
+    words: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ItemIndex:
+    """The parts of items that texts are aligned with, and the seeds by which they are found.
+
+    Flat arrays: part p is of item `items[p]`, of the kind `kinds[p]`, and has the words and weights from
+    `begins[p]` to `begins[p + 1]`. Seed s (in the order of their hashes) stands in `owners` and at `offsets` from
+    `seed_begins[s]` to `seed_begins[s + 1]`. Answer a is of item `answer_items[a]`, likewise.
+    """
+
+    items: Integers
+    kinds: Integers
+    begins: Integers
+    words: Hashes
+    weights: Floats
+    numbers: npt.NDArray[np.bool_]
+    seeds: Hashes
+    seed_begins: Integers
+    owners: Integers
+    offsets: Integers
+    answer_items: Integers
+    answer_begins: Integers
+    answer_words: Hashes
+    answer_weights: Floats
+    passage_items: Integers
+    passage_begins: Integers
+    passage_words: Hashes
+    weak: Integers
+    unsearchable: Integers
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The fields by name, to be stored; `ItemIndex(**arrays)` reads them back."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def item_text(item: BenchmarkItem) -> ItemText:
+    """What of an item of a benchmark is looked for: its question without the labels and the options around it."""
+    passage, question = without_passage(item.question)
+    return ItemText(
+        benchmark=item.benchmark, id=item.id, question=question, answers=item.answers, passage=item.passage or passage
+    )
+
+
+# Building
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Part:
+    item: int
+    kind: int
+    words: Hashes
+    rarities: Floats
+    weights: Floats
+    numbers: npt.NDArray[np.bool_]
+
+
+def build_items(items: Sequence[ItemText]) -> ItemIndex:
+    """The index over items of one or several benchmarks; item numbers are places in `items`."""
+    questions = [folded_words(item.question) for item in items]
+    answers = [[words for words in map(folded_words, item.answers) if words] for item in items]
+    shared = _sharing(items, questions)
+    parts: list[_Part] = []
+    weak, unsearchable = [], []
+    for number, (question, accepted) in enumerate(zip(questions, answers, strict=True)):
+        whole = [*question, *(accepted[0] if accepted else ())]
+        made = _part(number, QUESTION, question, shared[items[number].benchmark])
+        if len(question) >= MIN_WORDS:
+            parts.append(made)
+        elif len(whole) >= MIN_WORDS:
+            parts.append(_part(number, WHOLE, whole, {}))
+        else:
+            unsearchable.append(number)
+            continue
+        if len(question) < STRONG_WORDS or made.weights.sum() < STRONG_WEIGHT:
+            weak.append(number)
+        else:
+            long = (words for words in accepted if len(words) >= LONG_ANSWER_WORDS)
+            parts += (_part(number, ANSWER, words, {}) for words in long)
+    return _indexed(parts, answers, [folded_words(item.passage) for item in items], weak, unsearchable)
+
+
+def _hashed(words: Sequence[str]) -> Hashes:
+    return np.array([folded_hash(word) for word in words], np.uint64)
+
+
+def _sharing(items: Sequence[ItemText], questions: Sequence[list[str]]) -> dict[str, Counter[int]]:
+    """For each benchmark: in how many different questions a run of SEED_WORDS words stands, where in several."""
+    counts: dict[str, Counter[int]] = defaultdict(Counter)
+    for item, words in zip(items, questions, strict=True):
+        counts[item.benchmark].update(set(ngram_hashes(_hashed(words), SEED_WORDS).tolist()))
+    return {name: Counter({run: n for run, n in some.items() if n > 1}) for name, some in counts.items()}
+
+
+def _part(item: int, kind: int, words: Sequence[str], shared: Mapping[int, int]) -> _Part:
+    hashes, rarities = _hashed(words), np.array([weight(word) for word in words])
+    owners = np.ones(len(words))
+    for place, run in enumerate(ngram_hashes(hashes, SEED_WORDS).tolist()):
+        here = slice(place, place + SEED_WORDS)
+        owners[here] = np.maximum(owners[here], shared.get(run, 1))
+    weights = rarities / owners
+    numbers = np.array([is_number(word) for word in words], np.bool_)
+    return _Part(item=item, kind=kind, words=hashes, rarities=rarities, weights=weights, numbers=numbers)
+
+
+def _indexed(
+    parts: Sequence[_Part],
+    answers: Sequence[Sequence[Sequence[str]]],
+    passages: Sequence[Sequence[str]],
+    weak: Sequence[int],
+    unsearchable: Sequence[int],
+) -> ItemIndex:
+    seeds, owners, offsets = _seeds(parts)
+    firsts = np.flatnonzero(np.append(True, seeds[1:] != seeds[:-1])) if len(seeds) else np.empty(0, np.int64)
+    flat = [(item, words) for item, some in enumerate(answers) for words in some]
+    quoted = [(item, words) for item, words in enumerate(passages) if words]
+    return ItemIndex(
+        items=_integers(part.item for part in parts),
+        kinds=_integers(part.kind for part in parts),
+        begins=_begins(part.words for part in parts),
+        words=_joined([part.words for part in parts], np.uint64),
+        weights=_joined([part.weights for part in parts], np.float64),
+        numbers=_joined([part.numbers for part in parts], np.bool_),
+        seeds=seeds[firsts],
+        seed_begins=np.append(firsts, len(seeds)),
+        owners=owners,
+        offsets=offsets,
+        answer_items=_integers(item for item, _ in flat),
+        answer_begins=_begins(words for _, words in flat),
+        answer_words=_joined([_hashed(words) for _, words in flat], np.uint64),
+        answer_weights=_joined([np.array([weight(word) for word in words]) for _, words in flat], np.float64),
+        passage_items=_integers(item for item, _ in quoted),
+        passage_begins=_begins(words for _, words in quoted),
+        passage_words=_joined([_hashed(words) for _, words in quoted], np.uint64),
+        weak=_integers(weak),
+        unsearchable=_integers(unsearchable),
+    )
+
+
+def _integers(values: Iterable[int]) -> Integers:
+    return np.fromiter(values, np.int64)
+
+
+def _begins(sequences: Iterable[Sequence[Any] | Hashes]) -> Integers:
+    return np.cumsum(np.fromiter((0, *(len(one) for one in sequences)), np.int64))
+
+
+def _joined(arrays: Sequence[npt.NDArray[Any]], kind: Any) -> npt.NDArray[Any]:
+    return np.concatenate([np.empty(0, kind), *arrays])
+
+
+def _seeds(parts: Sequence[_Part]) -> tuple[Hashes, Integers, Integers]:
+    """(hash, part, offset) of every seed, sorted. What many parts have, or common words, starts a search only where a
+    part has no better seed."""
+    runs = [ngram_hashes(part.words, SEED_WORDS) for part in parts]
+    hashes = _joined(runs, np.uint64)
+    owners = np.repeat(np.arange(len(parts)), [len(run) for run in runs])
+    offsets = np.concatenate([np.empty(0, np.int64), *(np.arange(len(run)) for run in runs)])
+    weights = _joined([_run_weights(part.rarities) for part in parts], np.float64)
+    _, places, numbers = np.unique(hashes, return_inverse=True, return_counts=True)
+    times = numbers[places]
+    cost = times + np.where(weights < MIN_SEED_WEIGHT, MAX_OWNERS, 0)
+    order = np.lexsort((cost, owners))
+    rank = np.arange(len(order)) - np.searchsorted(owners[order], owners[order])  # of a seed among those of its part
+    kept = np.zeros(len(hashes), np.bool_)
+    kept[order] = (cost[order] <= MAX_OWNERS) | (rank < MIN_SEEDS)
+    hashes, owners, offsets = hashes[kept], owners[kept], offsets[kept]
+    by_hash = np.lexsort((offsets, owners, hashes))
+    return hashes[by_hash], owners[by_hash], offsets[by_hash]
+
+
+def _run_weights(weights: Floats) -> Floats:
+    if len(weights) < SEED_WORDS:
+        return np.empty(0)
+    return np.lib.stride_tricks.sliding_window_view(weights, SEED_WORDS).sum(axis=1)
+
+
+# Finding
+
+
+class Finder:
+    """Finds items in texts, a batch at a time. How the texts are cut into batches changes nothing.
+
+    The loops are compiled once COMPILED_FROM_BYTES of text went by, because to load them takes as long as that; the
+    plain path gives the same.
+    """
+
+    COMPILED_FROM_BYTES = 5_000_000
+
+    def __init__(self, index: ItemIndex, *, compiled_from_bytes: int | None = None) -> None:
+        self.index = index
+        self._table = GramTable.of(SEED_WORDS, index.seeds)
+        self._plain_bytes_left = self.COMPILED_FROM_BYTES if compiled_from_bytes is None else compiled_from_bytes
+        self._lengths = np.diff(index.begins)
+        sums = np.append(0.0, np.cumsum(index.weights))
+        self._sums = sums[index.begins[1:]] - sums[index.begins[:-1]]
+        self._needed = MIN_SEEDED * self._sums
+        places = index.begins[index.owners][:, None] + index.offsets[:, None] + np.arange(SEED_WORDS)
+        self._seed_weights = index.weights[places] if len(places) else np.empty((0, SEED_WORDS))
+        self._answers = _by_item(index.answer_items)
+        self._passages = _by_item(index.passage_items)
+        self._questions = {
+            int(item): part for part, item in enumerate(index.items) if index.kinds[part] in (QUESTION, WHOLE)
+        }
+        self._weak = set(index.weak.tolist())
+
+    def find(self, texts: pa.StringArray) -> Iterator[tuple[int, list[Found]]]:
+        """(place of the text, the items that it holds, by number) for each text that holds one."""
+        data, offsets = utf8_of(texts)
+        compiled = self._plain_bytes_left <= 0
+        self._plain_bytes_left -= int(offsets[-1] - offsets[0])
+        hashes, starts, seeds = self._scanned(texts, data, offsets, compiled)
+        if not len(seeds):
+            return
+        found: dict[int, list[Any]] = {}
+        for text, part, first, last in self._candidates(seeds, len(texts), compiled).tolist():
+            found.setdefault(text, []).append((part, first, last))
+        for text in sorted(found):
+            judged = _Text(self, texts[text].as_py(), hashes[starts[text] : starts[text + 1]], compiled)
+            if held := judged.held(found[text]):
+                yield text, held
+
+    def _scanned(self, texts: pa.StringArray, data: Any, offsets: Any, compiled: bool) -> tuple[Hashes, Any, Integers]:
+        """The words of all texts, where each text's begin, and [:, (text, position, row)] of each seed."""
+        if compiled:
+            from training.data.exams.folding import folding
+            from training.data.exams.gram_loops import looked_up
+            from training.data.words.hashes import hash_words
+
+            hashes, starts = hash_words(data, offsets, folding())
+            return hashes, starts, looked_up(hashes, starts, self._table)
+        words = [folded_hashes(text) for text in texts.to_pylist()]
+        found = [np.empty((0, 3), np.int64)]
+        for place, some in enumerate(words):
+            positions, rows = self._table.first_rows(ngram_hashes(some, SEED_WORDS))
+            found.append(np.stack([np.full(len(positions), place), positions, rows], axis=1))
+        return _joined(words, np.uint64), _begins(words), np.concatenate(found)
+
+    def _candidates(self, seeds: Integers, num_texts: int, compiled: bool) -> Integers:
+        index, room = self.index, 4096
+        loop = item_loops.candidates if compiled else item_loops.candidates.py_func
+        while True:
+            out = np.empty((room, 4), np.int64)
+            total = loop(
+                seeds,
+                index.seed_begins,
+                index.owners,
+                index.offsets,
+                self._seed_weights,
+                self._lengths,
+                self._needed,
+                out,
+            )
+            if total <= room:
+                return out[:total]
+            room = total
+
+
+def _by_item(items: Integers) -> dict[int, range]:
+    """The places of each item in an array that is sorted by item."""
+    firsts = np.flatnonzero(np.append(True, items[1:] != items[:-1])) if len(items) else np.empty(0, np.int64)
+    ends = np.append(firsts, len(items))[1:]
+    return {int(items[a]): range(int(a), int(b)) for a, b in zip(firsts, ends, strict=True)}
+
+
+class _Text:
+    """One text that may hold items."""
+
+    def __init__(self, finder: Finder, text: str, hashes: Hashes, compiled: bool) -> None:
+        self._finder, self._index = finder, finder.index
+        self._text, self._hashes = text, hashes
+        self._aligned = item_loops.aligned if compiled else item_loops.aligned.py_func
+
+    def held(self, candidates: Sequence[tuple[int, int, int]]) -> list[Found]:
+        best: dict[int, tuple[Kind, float, int, int]] = {}
+        for part, first, last in candidates:
+            judged = self._judged(part, first, last)
+            item = int(self._index.items[part])
+            if judged and (item not in best or _strength(judged) > _strength(best[item])):
+                best[item] = judged
+        if not best:
+            return []
+        spans = word_spans(self._text)
+        return [
+            Found(
+                item=item,
+                kind=kind,
+                share=round(share, 4),
+                start=int(spans[first, 0]),
+                end=int(spans[end - 1, 1]),
+                words=end - first,
+            )
+            for item, (kind, share, first, end) in sorted(best.items())
+        ]
+
+    def _judged(self, part: int, first: int, last: int) -> tuple[Kind, float, int, int] | None:
+        item, kind = int(self._index.items[part]), int(self._index.kinds[part])
+        share, start, end = self._share(part, first - item_loops.REACH, last + item_loops.REACH)
+        if kind == ANSWER:
+            return self._with_question(item, part, share, start, end)
+        if item in self._finder._weak:
+            return self._weakly(item, kind, share, start, end)
+        if share < MIN_SHARE or share * self._finder._sums[part] < MIN_WEIGHT or not self._of_both(part, start, end):
+            return None
+        if item not in self._finder._answers:
+            return "item", share, start, end
+        answered = self._has_answer(item, start, end, ANSWER_BEFORE, ANSWER_REACH)
+        return ("item" if answered else "question"), share, start, end
+
+    def _share(self, part: int, first: int, last: int) -> tuple[float, int, int]:
+        """The share of a part that stands between two words of the text, and the words where it does."""
+        index, first = self._index, max(0, first)
+        here = slice(int(index.begins[part]), int(index.begins[part + 1]))
+        weights, total = index.weights[here], float(self._finder._sums[part])
+        gap = GAP * total / len(weights)
+        score, start, end = self._aligned(self._hashes[first : max(0, last)], index.words[here], weights, gap)
+        return score / total, first + start, first + end
+
+    def _of_both(self, part: int, start: int, end: int) -> bool:
+        """Whether at least half of a part's numbers stand there, and half of its other words by weight."""
+        here = slice(int(self._index.begins[part]), int(self._index.begins[part + 1]))
+        words, weights = self._index.words[here], self._index.weights[here]
+        numbers = self._index.numbers[here]
+        there = Counter(self._hashes[start:end].tolist())
+        sums = np.zeros((2, 2))
+        for word, own, number in zip(words.tolist(), weights.tolist(), numbers.tolist(), strict=True):
+            is_there = there[word] > 0
+            there[word] -= is_there
+            sums[int(number)] += is_there * (1 if number else own), 1 if number else own
+        return bool((sums[:, 0] >= MIN_SHARE_OF_BOTH * sums[:, 1]).all())
+
+    def _weakly(self, item: int, kind: int, share: float, start: int, end: int) -> tuple[Kind, float, int, int] | None:
+        if share < WORD_FOR_WORD:
+            return None
+        if kind == WHOLE or item not in self._finder._answers:
+            return "item", share, start, end
+        answered = self._has_answer(item, start, end, 0, WEAK_ANSWER_REACH) or self._has_passage(item, start)
+        return ("item", share, start, end) if answered else None
+
+    def _with_question(
+        self, item: int, part: int, share: float, start: int, end: int
+    ) -> tuple[Kind, float, int, int] | None:
+        """A long answer, with as much of its question as stands before or behind it."""
+        question = self._finder._questions[item]
+        reach = ANSWER_REACH + 2 * int(self._finder._lengths[question])
+        sides = self._share(question, start - reach, start), self._share(question, end, end + reach)
+        asked, first, last = max(sides)
+        weights = self._finder._sums[question], self._finder._sums[part]
+        both = float((asked * weights[0] + share * weights[1]) / sum(weights))
+        if asked < MIN_ASKED or both < MIN_SHARE:
+            return None
+        return "item", both, min(first, start), max(last, end)
+
+    def _has_answer(self, item: int, start: int, end: int, before: int, behind: int) -> bool:
+        """Whether an accepted answer stands near words `start` to `end`, outside of them."""
+        index = self._index
+        for place in self._finder._answers[item]:
+            here = slice(int(index.answer_begins[place]), int(index.answer_begins[place + 1]))
+            words, weights = index.answer_words[here], index.answer_weights[here]
+            sides = (
+                self._hashes[end : end + behind + len(words)],
+                self._hashes[max(0, start - before - len(words)) : start] if before else self._hashes[:0],
+            )
+            if any(self._has_words(side, words, weights) for side in sides):
+                return True
+        return False
+
+    def _has_words(self, side: Hashes, words: Hashes, weights: Floats) -> bool:
+        if len(words) < LONG_ANSWER_WORDS:
+            return has_phrase(side, words)
+        score, _, _ = self._aligned(side, words, weights, GAP * weights.mean())
+        return bool(score >= MIN_ANSWER_SHARE * weights.sum())
+
+    def _has_passage(self, item: int, start: int) -> bool:
+        """Whether the end of the item's passage stands right before a word."""
+        for place in self._finder._passages.get(item, ()):
+            words = self._index.passage_words[self._index.passage_begins[place] : self._index.passage_begins[place + 1]]
+            tail = words[-SEED_WORDS:]
+            return has_phrase(self._hashes[max(0, start - len(tail) - SEED_WORDS) : start], tail)
+        return False
+
+
+def _strength(judged: tuple[Kind, float, int, int]) -> tuple[bool, float]:
+    return judged[0] == "item", judged[1]
+
+
+def has_phrase(hashes: Hashes, phrase: Hashes) -> bool:
+    """Whether the words of a phrase stand in a row."""
+    length = len(phrase)
+    starts = np.flatnonzero(hashes[: max(0, len(hashes) - length + 1)] == phrase[0]) if length else ()
+    return any(np.array_equal(hashes[at : at + length], phrase) for at in starts)
