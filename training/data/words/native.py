@@ -11,6 +11,7 @@ numba itself is imported at the first call too: that takes half a second, and ma
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable, Iterator
 from functools import cache, cached_property, update_wrapper
 from types import CodeType, FunctionType, ModuleType
@@ -93,16 +94,15 @@ def _written(value: Any) -> str:
 def _compiler() -> Any:
     """numba, which now sees in a kernel that another kernel names the function that it compiles.
 
-    It looks whether scipy is there, for products of matrices, and asks other packages for their extensions (awkward's
-    imports awkward). No kernel here needs either: a quarter of a second of each process.
+    It looks whether scipy is there, for products of matrices, and loads the extensions of other packages, of which
+    awkward's imports awkward. No kernel here needs either: a second of processor time of each process.
     """
-    with without("scipy"):
+    with without("scipy", "awkward"), warnings.catch_warnings():
         import numba
-        from numba.core import entrypoints
         from numba.core.registry import cpu_target
         from numba.extending import typeof_impl
 
-        entrypoints._already_initialized = True
+        warnings.filterwarnings("ignore", message="Numba extension module .awkward")
         cpu_target.target_context.refresh()
     typeof_impl.register(Kernel, lambda kernel, context: typeof_impl(kernel.compiled, context))
     return numba
