@@ -17,6 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import training.generate.model_folder  # noqa: F401 - first: it keeps what is imported after it offline and quiet
+
+# isort: split
 import torch
 from transformers import TrainerCallback
 

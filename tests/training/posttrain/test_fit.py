@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import random
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -99,6 +102,14 @@ def test_a_damaged_checkpoint_is_set_aside_and_said(tmp_path):
 def test_windows():
     assert window_means([4.0, 3.0, 1.0]) == (4.0, 1.0)
     assert window_means([2.0] * 10 + [1.0] * 10) == (2.0, 1.0)
+
+
+def test_what_trains_models_never_asks_the_network():
+    """A job that a person runs again by hand has no variables of the orchestrator."""
+    script = "import training.posttrain.fit; from huggingface_hub import constants; print(constants.HF_HUB_OFFLINE)"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
 
 
 def test_a_rank_of_zero_in_an_old_recipe_is_no_adapters():
