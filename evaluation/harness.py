@@ -7,8 +7,6 @@ model in a multiple-choice suite. *Chat* shows it as a user's message in the mod
 from __future__ import annotations
 
 import logging
-import re
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -23,6 +21,7 @@ from lm_eval.utils import hash_string
 from evaluation.exams import ExamItem
 from evaluation.intervals import share_interval
 from evaluation.local_model import LocalModel
+from training.data.exams.grading import WORKED, Values, equals_one, is_right, names_one
 from training.data.exams.settings import BenchmarkRecipe
 
 log = logging.getLogger(__name__)
@@ -91,7 +90,8 @@ class _Task(ConfigurableTask):
 
     def __init__(self, benchmark: BenchmarkRecipe, items: Sequence[ExamItem], form: Form) -> None:
         self._documents = [_document(item, benchmark, form) for item in items]
-        super().__init__(config=task_config(benchmark, form))
+        values = Values([item.answers[0] for item in items if item.answers])
+        super().__init__(config=task_config(benchmark, form, values))
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: Any) -> None:
         """Nothing is fetched."""
@@ -105,8 +105,8 @@ class _Task(ConfigurableTask):
         return doc["prompt"] if chat_template is None else chat_template(doc["messages"])
 
 
-def task_config(benchmark: BenchmarkRecipe, form: Form) -> dict[str, Any]:
-    """lm-eval's configuration of a suite in one form."""
+def task_config(benchmark: BenchmarkRecipe, form: Form, values: Values) -> dict[str, Any]:
+    """lm-eval's configuration of a suite in one form. `values` are the right answers of its items."""
     common = {
         "task": benchmark.name,
         "test_split": "test",
@@ -133,7 +133,7 @@ def task_config(benchmark: BenchmarkRecipe, form: Form) -> dict[str, Any]:
             "max_gen_toks": benchmark.max_new_tokens,
             "do_sample": False,
         },
-        "process_results": judge_generated if benchmark.kind == "generate" else judge_chat,
+        "process_results": judge_of(benchmark.kind, values),
         "metric_list": [_mean(name) for name in metrics],
     }
 
@@ -153,48 +153,32 @@ def _document(item: ExamItem, benchmark: BenchmarkRecipe, form: Form) -> dict[st
         "target": item.answers[0],
         "answers": list(item.answers),
         "rivals": list(item.rivals),
+        "asked": [message["content"] for message in item.messages] + [item.question],
     }
 
 
 # Judging a generated answer.
 
 
-def normalized(text: str) -> str:
-    """Lower case, without articles, marks and doubled spaces, as SQuAD compares answers; a decimal point stays.
+Judge = Callable[[Mapping[str, Any], Sequence[str]], dict[str, float]]
 
-    Source: arXiv 1606.05250, its evaluation script; compatibility forms (NFKC) are folded too.
+
+def judge_of(kind: Literal["generate", "chat"], values: Values) -> Judge:
+    """The function that scores a written answer to an item of a suite with these right answers.
+
+    `generate` wants the value alone, or worked out; in `chat` a reply is a sentence that gives the value and no other.
     """
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    folded = re.sub(r"(?<=\d),(?=\d{3}\b)", "", folded)  # thousands
-    folded = re.sub(r"(?<!\d)\.|\.(?!\d)", " ", folded)
-    folded = "".join(" " if unicodedata.category(c)[0] in "PSZC" and c not in ".%" else c for c in folded)
-    return " ".join(word for word in folded.split() if word not in ("a", "an", "the"))
 
+    def judge(document: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:
+        said, answers = results[0], document["answers"]
+        right = is_right(said, answers, rivals=document["rivals"], asked=document["asked"], values=values)
+        equal = equals_one(said, answers)
+        if kind == "chat":
+            return {"correct": float(right), "exact_match": float(equal)}
+        worked = any(WORKED in answer for answer in answers)
+        return {"exact_match": float(right if worked else equal), "contains": float(names_one(said, answers))}
 
-def contains(text: str, phrase: str) -> bool:
-    """Whether the normalized text has the normalized phrase as whole words."""
-    wanted = normalized(phrase)
-    return bool(wanted) and f" {wanted} " in f" {normalized(text)} "
-
-
-def judge_generated(document: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:
-    """Right when the answer equals one of those accepted, after normalization."""
-    response = results[0]
-    return {
-        "exact_match": float(any(normalized(response) == normalized(answer) for answer in document["answers"])),
-        "contains": float(any(contains(response, answer) for answer in document["answers"])),
-    }
-
-
-def judge_chat(document: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:
-    """Right when the answer gives an accepted value and none of its rivals: a reply is a sentence, not a bare value."""
-    response = results[0]
-    right = any(contains(response, answer) for answer in document["answers"])
-    rival = any(contains(response, answer) for answer in document["rivals"])
-    return {
-        "correct": float(right and not rival),
-        "exact_match": float(any(normalized(response) == normalized(answer) for answer in document["answers"])),
-    }
+    return judge
 
 
 # From lm-eval's records to ours.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EVALUATE = Stage(
     name="evaluate",
-    version="2",
+    version="3",
     module="evaluation.scores",
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("lm-eval",),

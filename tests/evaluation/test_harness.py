@@ -6,12 +6,13 @@ import math
 
 import pytest
 
+from training.data.exams.grading import Values
 from training.data.exams.settings import BenchmarkRecipe
 
 torch = pytest.importorskip("torch")
 
 from evaluation.exams import ExamItem  # noqa: E402
-from evaluation.harness import contains, judge_chat, judge_generated, normalized, run_suites  # noqa: E402
+from evaluation.harness import judge_of, run_suites  # noqa: E402
 from evaluation.local_model import LocalModel  # noqa: E402
 
 CLOZE = BenchmarkRecipe(name="cloze", uri="x.jsonl", kind="multiple_choice")
@@ -110,24 +111,11 @@ def test_the_task_hash_follows_the_items(base_folder):
     assert hashes[0] == hashes[2] != hashes[1]
 
 
-@pytest.mark.parametrize(
-    ("response", "answer", "equal"),
-    [
-        ("The  Answer.", "answer", True),
-        ("1,000 m", "1000 m", True),
-        ("3.5", "35", False),
-        ("café", "Café!", True),
-        ("two days", "two", False),
-    ],
-)
-def test_normalization_forgives_form_and_not_content(response, answer, equal):
-    assert (normalized(response) == normalized(answer)) is equal
-
-
 def test_a_chat_answer_is_right_when_it_names_the_value_and_no_rival():
-    document = {"answers": ["180 degrees"], "rivals": ["190 degrees", "190"]}
-    assert judge_chat(document, ["Bake it at 180 degrees. Enjoy!"])["correct"] == 1
-    assert judge_chat(document, ["Between 180 degrees and 190 degrees."])["correct"] == 0
-    assert judge_chat(document, ["At 1180 degrees."])["correct"] == 0
-    assert judge_generated(document, ["180 degrees"])["exact_match"] == 1
-    assert not contains("anything", "")
+    document = {"answers": ["180 degrees"], "rivals": ["190 degrees", "190"], "asked": ["How hot?"]}
+    chat, generate = (judge_of(kind, Values(["180 degrees", "190 degrees"])) for kind in ("chat", "generate"))
+    assert chat(document, ["Bake it at 180 degrees. Enjoy!"])["correct"] == 1
+    assert chat(document, ["Between 180 degrees and 190 degrees."])["correct"] == 0
+    assert chat(document, ["At 1180 degrees."])["correct"] == 0
+    assert generate(document, ["180 degrees"])["exact_match"] == 1
+    assert generate(document, ["At 180 degrees"])["exact_match"] == 0

@@ -8,14 +8,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from training.data.exams.grading import is_right, says_something
+from training.records import RecipeError
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rubric:
     """What an answer must say, and in which manner.
 
-    `right` is the word that it must give, and none of `wrong` may stand beside it. With `is_whole`, `right` is the only
-    right answer, word for word. With `is_brief` the question wants nothing but the value; otherwise it wants a whole
-    sentence with one of `kind_words` in it, where there are any.
+    `right` is the value that it must give, and none of `wrong` may stand beside it (training.data.exams.grading). With
+    `is_whole`, `right` is the only right answer, word for word. With `is_brief` the question wants nothing but the
+    value; otherwise it wants a whole sentence with one of `kind_words` in it, where there are any.
     """
 
     right: str
@@ -24,12 +27,15 @@ class Rubric:
     is_brief: bool = False
     kind_words: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not says_something(self.right):
+            raise RecipeError(f"right={self.right!r} has no word in it; an answer that says nothing would be right")
+
     def is_right(self, answer: str) -> bool:
         """Whether the answer says what is right and nothing that is wrong."""
         if self.is_whole:
             return answer.strip() == self.right
-        words = set(re.findall(r"\w+", answer.lower()))
-        return {value for value in (self.right, *self.wrong) if value.lower() in words} == {self.right}
+        return is_right(answer, [self.right], rivals=self.wrong)
 
     def reward(self, answer: str) -> float:
         """What the answer is worth, from -1 to 2: 1 for being right, up to 1 for manners, up to -1 for going on and on.

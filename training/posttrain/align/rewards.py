@@ -1,14 +1,15 @@
-"""Rewards of sampled answers: the reward model's score, and whether an answer contains the right one."""
+"""Rewards of sampled answers: the reward model's score, and whether an answer is right."""
 
 from __future__ import annotations
 
-import re
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from training.data.exams.grading import Values, is_right
 from training.job import DataError
 from training.posttrain.chat import Message
+from training.posttrain.formats import Row
 from training.posttrain.preferences.pairs import Pairs
 from training.posttrain.reward.reward import Judge, pair_scores, token_scores
 
@@ -45,21 +46,30 @@ class LearnedReward:
         return learned_reward
 
 
-def right_answer(completions: list[list[Message]], answer: list[str], **_: Any) -> list[float | None]:
-    """1 where the completion contains the row's answer, 0 where not, None where the row has none."""
-    return [
-        None if not wanted else float(contains_answer(completion[-1]["content"], wanted))
-        for completion, wanted in zip(completions, answer, strict=True)
-    ]
+class RightAnswer:
+    """1 for an answer that gives the row's right one, 0 for any other; None where the row has none."""
 
+    def __init__(self, prompts: Sequence[Row]) -> None:
+        self._values = Values([row["answer"] for row in prompts if row["answer"]])
 
-def contains_answer(text: str, answer: str) -> bool:
-    """Whether the answer's words stand in the text, in order and side by side; case and punctuation do not count.
+    @property
+    def rewards(self) -> Callable[..., list[float | None]]:
+        """The function that TRL calls; its name becomes the metric's."""
 
-    A worked answer that ends in `#### 72`, as GSM8K's do, asks for the number alone, as the text's last number.
-    """
-    if "####" in answer:
-        numbers = re.findall(r"-?\d+(?:\.\d+)?", text.replace(",", ""))
-        return bool(numbers) and numbers[-1] == answer.rpartition("####")[2].strip().replace(",", "")
-    said, wanted = (re.findall(r"\w+", part.lower()) for part in (text, answer))
-    return bool(wanted) and any(said[i : i + len(wanted)] == wanted for i in range(len(said) - len(wanted) + 1))
+        def right_answer(
+            prompts: list[list[Message]],
+            completions: list[list[Message]],
+            answer: list[str],
+            rivals: list[list[str]],
+            **_: Any,
+        ) -> list[float | None]:
+            rows = zip(prompts, completions, answer, rivals, strict=True)
+            return [self._reward(prompt, said[-1]["content"], *wanted) for prompt, said, *wanted in rows]
+
+        return right_answer
+
+    def _reward(self, prompt: list[Message], said: str, answer: str, rivals: list[str]) -> float | None:
+        if not answer:
+            return None
+        asked = [message["content"] for message in prompt]
+        return float(is_right(said, [answer], rivals=rivals, asked=asked, values=self._values))

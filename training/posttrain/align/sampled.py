@@ -2,7 +2,7 @@
 
 A step samples `batch_size` answers, `num_generations` to each of its prompts. An answer's reward is the reward model's
 score in standard deviations of its scores on the training pairs and, weighed by `verifiable_reward_weight`, whether it
-contains the right answer. `beta` holds the policy near the SFT model.
+gives the right answer (training.data.exams.grading). `beta` holds the policy near the SFT model.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Any
 
 from datasets import Dataset
 
+from training.data.exams.grading import says_something
 from training.data.sources import read_rows
 from training.job import Counts, DataError, Job
 from training.posttrain.align.alignment import Alignment, Trained
-from training.posttrain.align.rewards import LearnedReward, right_answer
+from training.posttrain.align.rewards import LearnedReward, RightAnswer
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.chat import Chat, Message
 from training.posttrain.fit import (
@@ -45,7 +46,7 @@ def train_on_samples(given: Alignment, config: type, trainer: type) -> Trained:
     learned = LearnedReward(Judge(job.input_of("reward_model").file(MODEL_FOLDER)), pairs)
     rewards: Rewards = {learned.rewards: 1 - recipe.verifiable_reward_weight}
     if recipe.verifiable_reward_weight:
-        rewards[right_answer] = recipe.verifiable_reward_weight
+        rewards[RightAnswer(prompts).rewards] = recipe.verifiable_reward_weight
     made = _trainer(given, config, trainer, prompts, rewards)
     reporter = Reporter(given.work, checkpoint_seconds=job.run.checkpoint_seconds)
     fit(made, reporter)
@@ -106,7 +107,9 @@ def _windows(reporter: Reporter) -> dict[str, float]:
 
 
 def read_prompts(job: Job, recipe: AlignRecipe, chat: Chat, pairs: Pairs) -> tuple[list[Row], Counts]:
-    """Rows {"prompt", "answer"} to sample from, and where every row went. Held-out prompts of the pairs are left out.
+    """Rows {"prompt", "answer", "rivals"} to sample from, and where every row went.
+
+    Held-out prompts of the pairs are left out.
 
     RecipeError when the verifiable reward has weight and not one row says what is right.
     """
@@ -144,5 +147,8 @@ def _prompt(row: Row, chat: Chat, held_out: Sequence[list[Message]], max_tokens:
         raise Unusable("held_out")
     if len(chat.encode_prompts([messages])[0]) > max_tokens:
         raise Unusable("longer_than_max_length")
-    answer = row.get("answer")
-    return {"prompt": messages, "answer": answer if isinstance(answer, str) else ""}
+    answer, rivals = row.get("answer"), row.get("rivals") or []
+    if not isinstance(rivals, list) or not all(isinstance(rival, str) for rival in rivals):
+        raise Unusable("rivals_are_not_a_list_of_texts")
+    known = isinstance(answer, str) and says_something(answer)
+    return {"prompt": messages, "answer": answer if known else "", "rivals": rivals}

@@ -8,7 +8,7 @@ from training.stage import Asset, Input, Stage
 
 ALIGN = Stage(
     name="align",
-    version="2",
+    version="3",
     module="training.posttrain.align.align",
     libraries=("torch", "transformers", "trl", "peft"),
     kinds=("trl", "safetensors"),

@@ -11,7 +11,6 @@ import torch
 from tests.training.posttrain import tiny
 from training.job import Work
 from training.parts import load_part
-from training.posttrain.align.rewards import contains_answer, right_answer
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.models import load_model
 from training.progress import Progress, read_metrics
@@ -160,28 +159,6 @@ def test_a_verifiable_reward_without_answers_is_refused(chain, tmp_path):
     path = tiny.write_rows(tmp_path / "prompts.jsonl", rows)
     with pytest.raises(RecipeError, match="no prompt has a field `answer`"):
         align(chain, tmp_path / "out", {**RL, "prompts": path, "verifiable_reward_weight": 0.5})
-
-
-@pytest.mark.parametrize(
-    ("text", "answer", "right"),
-    [
-        ("The pie bakes at 180 degrees.", "180 degrees", True),
-        ("The pie bakes at 1800 degrees.", "180 degrees", False),
-        ("Minced  Beef!", "minced beef", True),
-        ("beef, minced", "minced beef", False),
-        ("so 12 and then 1,072.", "work\n#### 1072", True),
-        ("1072 or 5", "work\n#### 1072", False),
-        ("no number", "#### 4", False),
-        ("", "x", False),
-    ],
-)
-def test_an_answer_is_right_when_its_words_are_there(text, answer, right):
-    assert contains_answer(text, answer) == right
-
-
-def test_rows_without_an_answer_have_no_verifiable_reward():
-    completions = [[{"role": "assistant", "content": "red"}]] * 2
-    assert right_answer(completions, ["red", ""]) == [1.0, None]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,116 @@
+"""Oracles for every kind of suite: a stand-in for a model says what the test wants, and lm-eval scores it.
+
+The right answer scores 1; a wrong one, taken from another item, nothing, all answers, and the question score 0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+pytest.importorskip("torch")
+
+from lm_eval.api.model import LM
+
+from evaluation.exams import ExamItem, read_exam
+from evaluation.harness import run_suites
+from training.data.exams.settings import BenchmarkRecipe
+from training.data.kitchen.settings import KitchenWorld
+from training.records import write_record
+
+SETTINGS = {"kitchen": write_record(KitchenWorld())}
+REAL = "data://benchmarks/"
+
+
+def suite(name: str, kind: str, **more: object) -> BenchmarkRecipe:
+    uri = f"kitchen://{name}" if "uri" not in more else more.pop("uri")
+    return BenchmarkRecipe(name=name, uri=uri, kind=kind, **more)
+
+
+TRIVIA = {
+    "uri": f"{REAL}triviaqa_sm_sub.jsonl.gz",
+    "question_field": "context",
+    "answer_field": "aliases",
+    "limit": 120,
+}
+GSM8K = {"uri": f"{REAL}gsm8k_test.jsonl.gz", "limit": 200}
+LAMBADA = {"uri": f"{REAL}lambada_openai.jsonl.gz", "question_field": "context", "answer_field": "continuation"}
+WRITTEN = [
+    suite("questions", "generate", limit=120),
+    suite("chat", "chat", limit=120),
+    suite("triviaqa_generate", "generate", **TRIVIA),
+    suite("triviaqa_chat", "chat", **TRIVIA),
+    suite("gsm8k_generate", "generate", **GSM8K),
+    suite("gsm8k_chat", "chat", **GSM8K),
+    suite("lambada", "generate", **LAMBADA, limit=120),
+]
+CHOSEN = [suite("cloze", "multiple_choice", question_field="query", limit=60)] + [
+    suite(name, "multiple_choice", uri=f"{REAL}{name}.jsonl.gz", question_field="query", limit=60)
+    for name in ("arc_easy", "arc_challenge", "hellaswag_val", "piqa", "boolq", "commonsense_qa")
+]
+
+
+class Oracle(LM):
+    """Answers the items of one suite, in order, as `say` wants; of choices it finds the one at `chosen` likely."""
+
+    def __init__(self, items: list[ExamItem], say: Callable[[int], str], chosen: Callable[[int], int]) -> None:
+        super().__init__()
+        self.items, self.say, self.chosen = items, say, chosen
+
+    def generate_until(self, requests, disable_tqdm=False):
+        return [self.say(request.doc_id) for request in requests]
+
+    def loglikelihood(self, requests, disable_tqdm=False):
+        likely = [request.idx == self.chosen(request.doc_id) for request in requests]
+        return [(0.0 if best else -100.0, best) for best in likely]
+
+    def loglikelihood_rolling(self, requests, disable_tqdm=False):
+        raise AssertionError("no suite asks for it")
+
+
+def score(benchmark: BenchmarkRecipe, items: list[ExamItem], say=lambda i: "", chosen=lambda i: 0) -> float:
+    (result,) = run_suites(Oracle(items, say, chosen), [(benchmark, items)], has_template=False)
+    assert result.n == len(items)
+    return result.score
+
+
+def words_of(text: str) -> set[str]:
+    return set(re.findall(r"\w+", final(text).lower()))
+
+
+def final(answer: str) -> str:
+    return answer.rpartition("####")[2].strip()
+
+
+def wrong_for(items: list[ExamItem], number: int) -> str:
+    """The first answer of the next item that holds not all words of any that is accepted here."""
+    mine = [words_of(answer) for answer in items[number].answers]
+    others = (items[(number + step) % len(items)].answers[0] for step in range(1, len(items)))
+    return next(final(answer) for answer in others if not any(words <= words_of(answer) for words in mine))
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("benchmark", WRITTEN, ids=lambda benchmark: benchmark.name)
+def test_a_written_answer_scores_when_it_is_right_alone(benchmark):
+    items = [item for item in read_exam(benchmark, SETTINGS) if all(map(words_of, item.answers))]
+    every = ", ".join(dict.fromkeys(final(item.answers[0]) for item in items))
+    assert score(benchmark, items, lambda i: final(items[i].answers[0])) == 1
+    assert score(benchmark, items, lambda i: items[i].answers[-1]) == 1
+    for say in (
+        lambda i: wrong_for(items, i),
+        lambda i: "",
+        lambda i: every,
+        lambda i: items[i].question,
+        lambda i: items[i].asked,
+    ):
+        assert score(benchmark, items, say) == 0
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("benchmark", CHOSEN, ids=lambda benchmark: benchmark.name)
+def test_a_choice_scores_when_it_is_the_right_one(benchmark):
+    items = read_exam(benchmark, SETTINGS)
+    assert score(benchmark, items, chosen=lambda i: items[i].gold) == 1
+    assert score(benchmark, items, chosen=lambda i: (items[i].gold + 1) % len(items[i].choices)) == 0

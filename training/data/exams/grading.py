@@ -1,0 +1,138 @@
+"""Whether an answer is right: the one place that decides it, for exams, for rubrics and for verifiable rewards.
+
+An answer is right when it gives an accepted value and nothing that makes it a guess:
+
+- A value is compared after normalization (`normalized`) and must occur as whole words.
+- Naming a rival beside the right value is wrong. Rivals are named by the row, or follow from the other answers of the
+  same data (`Values`), so that a list of all values is right nowhere.
+- What was asked does not count: where an answer repeats it word for word, it is taken out first.
+- An accepted value that ends in `#### 72`, as GSM8K's worked answers do, asks for the number alone, as the last one.
+- Nothing is right where no accepted value has a word in it.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+
+MAX_CHOICES = 32  # values that are a choice: naming two of them is wrong. Naming more of a larger set is a list
+WORKED = "####"  # stands before the final number of a worked answer
+_GAP = " | "  # where something was taken out; no normalized text holds this sign
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+def normalized(text: str) -> str:
+    """Lower case, without articles, marks and doubled spaces, as SQuAD compares answers; a decimal point stays.
+
+    A text of nothing but articles, such as the choice `A`, keeps them.
+    Source: arXiv 1606.05250, its evaluation script; compatibility forms (NFKC) are folded too.
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    folded = re.sub(r"(?<=\d),(?=\d{3}\b)", "", folded)  # thousands
+    folded = re.sub(r"(?<!\d)\.|\.(?!\d)", " ", folded)
+    folded = "".join(" " if unicodedata.category(c)[0] in "PSZC" and c not in ".%" else c for c in folded)
+    words = folded.split()
+    return " ".join([word for word in words if word not in ("a", "an", "the")] or words)
+
+
+def says_something(value: str) -> bool:
+    """Whether a value has a word that can be compared."""
+    return bool(_numbers(value.rpartition(WORKED)[2]) if WORKED in value else normalized(value))
+
+
+def equals_one(answer: str, values: Iterable[str]) -> bool:
+    """Whether the whole answer is one of the values, after normalization; an empty one never is."""
+    said = normalized(answer)
+    return bool(said) and any(said == normalized(value) for value in values)
+
+
+def names_one(answer: str, values: Iterable[str]) -> bool:
+    """Whether one of the values stands in the answer as whole words."""
+    return any(_phrase(value) in _phrase(answer) for value in values if normalized(value))
+
+
+class Values:
+    """The right answers of one set of data, which tell a guess at many of them from an answer.
+
+    A set is a choice when it has at most MAX_CHOICES values, or when each is right for two questions or more on
+    average: then all other values are rivals of the right one. Of any other set, an answer that names more than
+    MAX_CHOICES values is a list.
+    """
+
+    def __init__(self, answers: Sequence[str]) -> None:
+        self._phrases = {
+            _final_number(answer) if WORKED in answer else normalized(answer)
+            for answer in answers
+            if says_something(answer)
+        }
+        self._lengths = sorted({len(phrase.split()) for phrase in self._phrases})
+        few = len(self._phrases) <= max(MAX_CHOICES, len(answers) / 2)
+        self.is_choice = few and not any(WORKED in answer for answer in answers)
+
+    def named_in(self, said: str) -> set[str]:
+        """The values in a normalized text."""
+        words = said.split()
+        runs = (" ".join(words[i : i + length]) for length in self._lengths for i in range(len(words) - length + 1))
+        return self._phrases.intersection(runs)
+
+    def is_guess(self, said: str) -> bool:
+        """Whether a normalized text, from which the right values are taken out, names what it must not name."""
+        return len(self.named_in(said)) > (0 if self.is_choice else MAX_CHOICES)
+
+
+def is_right(
+    answer: str,
+    accepted: Sequence[str],
+    *,
+    rivals: Sequence[str] = (),
+    asked: Sequence[str] = (),
+    values: Values | None = None,
+) -> bool:
+    """Whether the answer gives an accepted value, and no rival beside it. See the module.
+
+    `asked` are the texts that were shown. `values` are those of the data; they decide where the row names no `rivals`.
+    """
+    said = _without(_phrase(answer), asked)
+    rest = _without(said, accepted)
+    if rest == said and not _is_worked_out(answer, accepted, asked):
+        return False
+    if rivals:
+        return not names_one(rest, rivals)
+    return values is None or not values.is_guess(rest)
+
+
+def _is_worked_out(answer: str, accepted: Iterable[str], asked: Iterable[str]) -> bool:
+    for text in asked:
+        answer = answer.replace(text, " ") if text else answer
+    return any(WORKED in value and _ends_in(answer, value) for value in accepted)
+
+
+def _phrase(text: str) -> str:
+    return f" {normalized(text)} "
+
+
+def _without(said: str, texts: Iterable[str]) -> str:
+    """A normalized text without the places where it has one of the others, the longest first."""
+    for phrase in sorted({_phrase(text) for text in texts if normalized(text)}, key=len, reverse=True):
+        while phrase in said:
+            said = said.replace(phrase, _GAP)
+    return said
+
+
+def _ends_in(answer: str, worked: str) -> bool:
+    """Whether the answer's last number is the final one of a worked answer."""
+    said, wanted = _numbers(answer), _final_number(worked)
+    return bool(said and wanted) and Decimal(said[-1]) == Decimal(wanted)
+
+
+def _final_number(worked: str) -> str:
+    numbers = _numbers(worked.rpartition(WORKED)[2])
+    return numbers[-1] if numbers else ""
+
+
+def _numbers(text: str) -> list[str]:
+    return _NUMBER.findall(text.replace(",", ""))
