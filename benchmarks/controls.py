@@ -103,7 +103,7 @@ def cloze(base_model: str, seed: int) -> dict[str, Any]:
 
     recipe = load_recipe("kitchen").evaluation
     suite = next(one for one in recipe.suites if one.name == "cloze")
-    exam = read_exam(suite, {"kitchen": {"seed": seed}})
+    exam = read_exam(suite, {"kitchen": {"seed": seed}}).items
     model = LocalModel(Path(base_model, "model"), batch_size=recipe.batch_size)
     (result,) = run_suites(model, [(suite, exam)], has_template=False)
     return result.as_json()

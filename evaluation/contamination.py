@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from evaluation.answers import MODELS, sample_file
-from evaluation.exams import ExamItem, read_exam
+from evaluation.exams import Exam, read_exam
 from evaluation.intervals import share_interval
 from evaluation.overlap import ANSWER_WINDOW_WORDS, MIN_NGRAM_WORDS, MIN_QUESTION_SHARE, ExamIndex, Match
 from training.artifact import canonical_json, write_json
@@ -120,10 +120,10 @@ def _spoken(messages: Iterable[Mapping[str, str]]) -> str:
 @lru_cache(maxsize=2)
 def _indexes(settings: str) -> dict[str, ExamIndex]:
     """The index of each suite that the settings name; made once a process."""
-    return {benchmark.name: ExamIndex(benchmark, items) for benchmark, items in _exams(json.loads(settings))}
+    return {benchmark.name: ExamIndex(benchmark, exam.items) for benchmark, exam in _exams(json.loads(settings))}
 
 
-def _exams(settings: Mapping[str, Any]) -> list[tuple[BenchmarkRecipe, list[ExamItem]]]:
+def _exams(settings: Mapping[str, Any]) -> list[tuple[BenchmarkRecipe, Exam]]:
     from training.records import read_record
 
     recipe = read_record(EvaluationRecipe, settings["evaluation"], where="evaluation")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from training.data.exams.benchmarks import BenchmarkItem, bare_question, read_items
+from training.data.exams.grading import WORKED, says_something
 from training.data.exams.settings import BenchmarkRecipe
 from training.job import DataError
 
@@ -39,12 +41,64 @@ class ExamItem:
         return [{"role": role, "content": text} for role, text in (*self.before, ("user", self.asked))]
 
 
-def read_exam(benchmark: BenchmarkRecipe, settings: Mapping[str, Any]) -> list[ExamItem]:
-    """The suite's items in file order, by the job's settings.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exam:
+    """The items of a suite in file order, and the rows that cannot be scored: {"row", "item", "reason"}."""
 
-    DataError names file, item and field where one cannot be used.
+    items: list[ExamItem]
+    refused: list[dict[str, Any]]
+
+
+def read_exam(benchmark: BenchmarkRecipe, settings: Mapping[str, Any]) -> Exam:
+    """The suite's items by the job's settings. An item whose score would say nothing is refused, with the reason.
+
+    DataError names file, item and field where a row has not the form of an item, and when no item is left.
     """
-    return [_exam_item(benchmark, item) for item in read_items(benchmark, settings)]
+    items = [_exam_item(benchmark, item) for item in read_items(benchmark, settings)]
+    reasons = refusals(items, is_choice=benchmark.kind == "multiple_choice")
+    refused = [{"row": row, "item": items[row].id, "reason": reason} for row, reason in sorted(reasons.items())]
+    if len(refused) == len(items):
+        raise DataError(
+            f"{benchmark.uri}: benchmark {benchmark.name}: no item can be scored; row 0: {refused[0]['reason']}"
+        )
+    return Exam(items=[item for row, item in enumerate(items) if row not in reasons], refused=refused)
+
+
+def refusals(items: Sequence[ExamItem], *, is_choice: bool) -> dict[int, str]:
+    """Why items cannot be scored, by their row: choices or answers that are empty, equal choices, and questions that
+    stand there again with another right answer."""
+    reasons: dict[int, str] = {}
+    asked: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for row, item in enumerate(items):
+        if reason := _flaw(item, is_choice=is_choice):
+            reasons[row] = reason
+        else:
+            asked[item.asked, item.before, frozenset(item.choices)].append(row)
+    for rows in asked.values():
+        for row in rows:
+            others = [other for other in rows if not _right(items[other]) & _right(items[row])]
+            if others:
+                reasons[row] = f"the same question has another answer in row {others[0]}"
+    return reasons
+
+
+def _flaw(item: ExamItem, *, is_choice: bool) -> str:
+    if not is_choice:
+        return "" if any(map(says_something, item.answers)) else f"no answer with a word in it: {list(item.answers)}"
+    seen: set[str] = set()
+    for choice in map(str.strip, item.choices):
+        if not choice:
+            return "an empty choice"
+        if choice in seen:
+            return f"two equal choices: {choice!r}"
+        seen.add(choice)
+    return ""
+
+
+def _right(item: ExamItem) -> set[str]:
+    """What is right for an item, in a form that can be compared with that of another."""
+    answers = [item.choices[item.gold]] if item.choices else item.answers
+    return {answer.rpartition(WORKED)[2].strip().casefold() for answer in answers}
 
 
 def _exam_item(benchmark: BenchmarkRecipe, item: BenchmarkItem) -> ExamItem:

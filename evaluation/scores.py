@@ -42,7 +42,8 @@ def run(job: Job, work: Work) -> Outcome:
     check_names(recipe.suites)
     numerics.use_threads(job.run)
     numerics.note(job, work)
-    exams = [(benchmark, read_exam(benchmark, job.settings)) for benchmark in recipe.suites]
+    read = {benchmark.name: read_exam(benchmark, job.settings) for benchmark in recipe.suites}
+    exams = [(benchmark, read[benchmark.name].items) for benchmark in recipe.suites]
     prompts = read_prompts(recipe.alignment_prompts, job.settings)
     candidates = []
     for step, (name, asset) in enumerate(MODELS.items(), start=1):
@@ -55,7 +56,10 @@ def run(job: Job, work: Work) -> Outcome:
         files=tuple(_write(work.path, candidates, scores, judgement)),
         metrics={**metrics_of(scores), **judgement.metrics()},
         gates=(completeness(scores, {benchmark.name: len(items) for benchmark, items in exams}),),
-        notes={"models": {candidate.name: candidate.identity for candidate in candidates}},
+        notes={
+            "models": {candidate.name: candidate.identity for candidate in candidates},
+            "refused_items": {name: exam.refused for name, exam in read.items() if exam.refused},
+        },
     )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EVALUATE = Stage(
     name="evaluate",
-    version="3",
+    version="4",
     module="evaluation.scores",
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("lm-eval",),
@@ -25,7 +25,7 @@ EVALUATE = Stage(
 )
 CONTAMINATION = Stage(
     name="contamination",
-    version="2",
+    version="3",
     module="evaluation.contamination",
     libraries=("xxhash",),
     kinds=("numpy", "json"),

@@ -23,7 +23,7 @@ def write(folder, *rows):
 
 def test_a_chat_item_of_any_file_names_what_must_not_stand_beside_the_answer(tmp_path):
     uri = write(tmp_path, {"messages": QUESTION, "answer": "180 degrees", "rivals": ["150", "160"]})
-    (item,) = read_exam(BenchmarkRecipe(name="own", uri=uri, kind="chat"), {})
+    (item,) = read_exam(BenchmarkRecipe(name="own", uri=uri, kind="chat"), {}).items
     assert item.rivals == ("150", "160")
     uri = write(tmp_path, {"messages": QUESTION, "answer": "180 degrees", "rivals": "150"})
     with pytest.raises(DataError, match=r"item 0: field 'rivals' is '150'; expected a list of texts"):
@@ -60,3 +60,61 @@ def test_a_rubric_that_cannot_be_read_names_file_and_row(tmp_path):
     uri = write(tmp_path, {"messages": QUESTION}, {"messages": QUESTION, "reward_rubric": {"rigth": "180"}})
     with pytest.raises(DataError, match=r"rows\.jsonl: row 1: reward_rubric\.rigth: unknown field"):
         read_prompts(uri, {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "flaw", "reason"),
+    [
+        ("multiple_choice", {"choices": ["x", " "]}, "an empty choice"),
+        ("multiple_choice", {"choices": ["x", "y", "x"]}, "two equal choices: 'x'"),
+        ("multiple_choice", {"gold": 1}, "the same question has another answer in row 0"),
+        ("generate", {"answer": " . "}, "no answer with a word in it: [' . ']"),
+        ("chat", {"answer": []}, None),
+        ("generate", {"answer": "z"}, "the same question has another answer in row 0"),
+        ("generate", {"answer": ["z", "X"]}, ""),
+    ],
+)
+def test_an_item_that_cannot_be_scored_is_refused_with_row_and_reason(tmp_path, kind, flaw, reason):
+    good = {"id": "a", "question": "Which?", "choices": ["x", "y"], "gold": 0, "answer": "x"}
+    other = {**good, "id": "c", "question": "And which?"}
+    suite = BenchmarkRecipe(name="own", uri=write(tmp_path, good, {**good, "id": "b", **flaw}, other), kind=kind)
+    if reason is None:
+        with pytest.raises(DataError, match="item 1: field 'answer' is"):
+            read_exam(suite, {})
+        return
+    exam = read_exam(suite, {})
+    both = reason.startswith("the same")  # nobody knows which of the two rows is right
+    assert exam.refused[-1:] == ([{"row": 1, "item": "b", "reason": reason}] if reason else [])
+    assert [item.id for item in exam.items] == (["c"] if both else ["a", "c"] if reason else ["a", "b", "c"])
+
+
+def test_a_suite_of_which_nothing_can_be_scored_is_refused(tmp_path):
+    uri = write(tmp_path, {"question": "Which?", "answer": ""})
+    with pytest.raises(DataError, match="no item can be scored; row 0: no answer with a word in it"):
+        read_exam(BenchmarkRecipe(name="own", uri=uri, kind="generate"), {})
+
+
+@pytest.mark.data
+def test_the_equal_choices_of_real_benchmarks_are_found():
+    real = {"arc_easy": "query", "arc_challenge": "query", "mmlu_test": "question"}
+    found = {
+        name: [
+            entry["row"]
+            for entry in read_exam(
+                BenchmarkRecipe(
+                    name=name,
+                    uri=f"data://benchmarks/{name}.jsonl.gz",
+                    kind="multiple_choice",
+                    question_field=field,
+                    gold_field="answer" if name == "mmlu_test" else "gold",
+                ),
+                {},
+            ).refused
+        ]
+        for name, field in real.items()
+    }
+    assert found == {
+        "arc_easy": [164, 280, 324, 996],
+        "arc_challenge": [200, 521],
+        "mmlu_test": [1089, 3247, 6567],
+    }

@@ -94,7 +94,7 @@ def wrong_for(items: list[ExamItem], number: int) -> str:
 @pytest.mark.data
 @pytest.mark.parametrize("benchmark", WRITTEN, ids=lambda benchmark: benchmark.name)
 def test_a_written_answer_scores_when_it_is_right_alone(benchmark):
-    items = [item for item in read_exam(benchmark, SETTINGS) if all(map(words_of, item.answers))]
+    items = [item for item in read_exam(benchmark, SETTINGS).items if all(map(words_of, item.answers))]
     every = ", ".join(dict.fromkeys(final(item.answers[0]) for item in items))
     assert score(benchmark, items, lambda i: final(items[i].answers[0])) == 1
     assert score(benchmark, items, lambda i: items[i].answers[-1]) == 1
@@ -111,6 +111,6 @@ def test_a_written_answer_scores_when_it_is_right_alone(benchmark):
 @pytest.mark.data
 @pytest.mark.parametrize("benchmark", CHOSEN, ids=lambda benchmark: benchmark.name)
 def test_a_choice_scores_when_it_is_the_right_one(benchmark):
-    items = read_exam(benchmark, SETTINGS)
+    items = read_exam(benchmark, SETTINGS).items
     assert score(benchmark, items, chosen=lambda i: items[i].gold) == 1
     assert score(benchmark, items, chosen=lambda i: (items[i].gold + 1) % len(items[i].choices)) == 0

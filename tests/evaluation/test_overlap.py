@@ -153,7 +153,7 @@ def test_in_the_kitchen_what_was_planted_is_found_and_nothing_else(tmp_path):
         BenchmarkRecipe(name="questions", uri="kitchen://questions", kind="generate"),
         BenchmarkRecipe(name="chat", uri="kitchen://chat", kind="chat"),
     ]
-    indexes = [ExamIndex(suite, read_exam(suite, settings)) for suite in suites]
+    indexes = [ExamIndex(suite, read_exam(suite, settings).items) for suite in suites]
 
     def items_in(text: str) -> set[str]:
         return {index.ids[match.item] for index in indexes for match in index.matches(text)}
