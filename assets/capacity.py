@@ -17,7 +17,8 @@ from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.lora_settings import LoraRecipe
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
-from training.pretrain.degrees import Degrees, check_degrees, micro_batches_in
+from training.pretrain.degrees import Degrees, micro_batches_in
+from training.pretrain.divisible import check_degrees
 from training.pretrain.fp8 import check_fp8
 from training.pretrain.memory import (
     Needed,

@@ -26,7 +26,8 @@ import torch.distributed as dist
 
 from training.job import InputArtifact
 from training.order.batches import Plan, Shards, open_shards, read_plan
-from training.pretrain.degrees import CHOSEN, Degrees, check_degrees
+from training.pretrain.degrees import CHOSEN, Degrees
+from training.pretrain.divisible import check_degrees
 from training.pretrain.mesh import from_stages
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.shape import ExpertLayers, ModelConfig

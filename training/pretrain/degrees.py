@@ -1,4 +1,4 @@
-"""How many ways each kind of parallelism divides a run, and whether it can. No torch: a profile is checked early.
+"""How many ways each kind of parallelism divides a run. No torch: a profile is checked early.
 
 Processes are numbered by their place along the axes, the last one fastest, so those that talk most are neighbours:
 
@@ -12,23 +12,14 @@ Processes are numbered by their place along the axes, the last one fastest, so t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
-from training.pretrain.models.shape import ModelConfig
-from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.records import RecipeError
 
 AXES = ("pipeline", "replicate", "shard", "expert", "context", "tensor")
 CHOSEN = tuple(axis for axis in AXES if axis != "replicate")  # those that a profile names
-
-
-class _Phase(Protocol):
-    """Steps whose rows are equally long."""
-
-    sequence_length: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,74 +58,6 @@ class Degrees:
         """Processes, or groups of them, that take different rows."""
         sizes = self.sizes(processes)
         return sizes["replicate"] * sizes["shard"] * sizes["expert"]
-
-
-def check_degrees(
-    degrees: Degrees,
-    config: ModelConfig,
-    *,
-    phases: Iterable[_Phase],
-    optimizer: str,
-    processes: int,
-    audited_tokens: int | None = None,
-) -> None:
-    """RecipeError, with the arithmetic, when the model, its rows or its optimizer cannot be divided so.
-
-    `audited_tokens` are those of a micro-batch in audit mode; None: it is off.
-    """
-    degrees.sizes(processes)
-    if audited_tokens is not None:
-        _check_audit(degrees, processes=processes, micro_batch_tokens=audited_tokens)
-    if degrees.pipeline_chunks > 1 and degrees.pipeline == 1:
-        raise RecipeError(f"pipeline_chunks={degrees.pipeline_chunks} with pipeline=1: 1 is right")
-    parts = degrees.pipeline * degrees.pipeline_chunks
-    _divides("pipeline * pipeline_chunks", parts, "model.layers", config.layers)
-    if degrees.tensor > 1:
-        _divides("tensor", degrees.tensor, "model.kv_heads", config.kv_heads)
-        if config.expert_layers < config.layers:
-            _divides("tensor", degrees.tensor, "model.mlp_width", config.mlp_width)
-    if degrees.expert > 1:
-        if not config.experts.count:
-            raise RecipeError(f"expert={degrees.expert}: the model has no experts (model.experts.count=0); 1 is right")
-        _divides("expert", degrees.expert, "model.experts.count", config.experts.count)
-    for length in sorted({phase.sequence_length for phase in phases}):
-        _divides("context * tensor", degrees.context * degrees.tensor, "pretrain.sequence_length", length)
-    split = [f"{axis}={getattr(degrees, axis)}" for axis in ("shard", "expert", "tensor") if getattr(degrees, axis) > 1]
-    why_whole = OPTIMIZERS[optimizer].why_whole
-    if why_whole is not None and split:
-        raise RecipeError(
-            f"{', '.join(split)}: pretrain.optimizer={optimizer} {why_whole}; 1 is right, or another optimizer"
-        )
-
-
-def _check_audit(degrees: Degrees, *, processes: int, micro_batch_tokens: int) -> None:
-    """RecipeError unless a run can give the same bits for every number of processes."""
-    split = [f"{axis}={getattr(degrees, axis)}" for axis in CHOSEN if getattr(degrees, axis) > 1]
-    if split:
-        raise RecipeError(f"audit=true with {', '.join(split)}: audit mode is data parallel only; 1 is right")
-    if processes & (processes - 1):
-        raise RecipeError(
-            f"audit=true with processes * nodes = {processes}: gradients are added in pairs; a power of two is right"
-        )
-    if not micro_batch_tokens:
-        raise RecipeError(
-            "audit=true with micro_batch_tokens=0: the bits are those of one micro-batch, whatever the number of"
-            " processes; name its tokens"
-        )
-
-
-def _divides(field: str, degree: int, of: str, number: int) -> None:
-    if number % degree:
-        right = [str(divisor) for divisor in _divisors(number)]
-        raise RecipeError(f"{field}={degree}: {of}={number} is not a multiple of it; {_either(right)} would be right")
-
-
-def _divisors(number: int) -> list[int]:
-    return [divisor for divisor in range(1, min(number, 1024) + 1) if number % divisor == 0]
-
-
-def _either(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def micro_batches_in(

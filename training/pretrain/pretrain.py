@@ -27,8 +27,9 @@ from training.order.batches import (
 from training.order.ledger import LEDGER_FILE, Ledger, write_ledger
 from training.order.sidecars import Sidecars
 from training.pretrain.checkpoint import Store, checkpoints
-from training.pretrain.degrees import Degrees, check_degrees
+from training.pretrain.degrees import Degrees
 from training.pretrain.distill import read_teacher, teacher_folder
+from training.pretrain.divisible import check_degrees
 from training.pretrain.fp8 import check_fp8, check_gpu
 from training.pretrain.held_out import HELD_OUT_BITS, held_out
 from training.pretrain.memory import check_memory, needed_to_train

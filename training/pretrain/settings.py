@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from training.order.batch_settings import BatchesRecipe, BatchPhase
-from training.pretrain.optim.optimizer import NoSettings, UpdateRecipe
 from training.pretrain.optim.optimizers import OPTIMIZERS
+from training.pretrain.optim.settings import NoSettings, UpdateRecipe
 from training.pretrain.spike_settings import SpikeRecipe
 from training.records import RecipeError, differing_from_defaults, read_record
 

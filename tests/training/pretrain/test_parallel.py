@@ -25,7 +25,8 @@ from training.job import write_job
 from training.pretrain import audit, checkpoint
 from training.pretrain import pretrain as stage
 from training.pretrain.checkpoint import Store
-from training.pretrain.degrees import Degrees, check_degrees
+from training.pretrain.degrees import Degrees
+from training.pretrain.divisible import check_degrees
 from training.pretrain.mesh import gathered
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.parallel import World, make_world, micro_batches

@@ -7,30 +7,14 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from training.pretrain.optim.settings import NoSettings, UpdateRecipe
+
 if TYPE_CHECKING:
     import torch
 
     from training.pretrain.optim.weights import Weights
 
 Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UpdateRecipe:
-    """The fields of `pretrain` that any optimizer may read. What only one of them has belongs to its own settings."""
-
-    learning_rate: float
-    muon_learning_rate: float
-    beta1: float
-    beta2: float
-    momentum: float
-    weight_decay: float
-    decay_embeddings: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NoSettings:
-    """Settings of an optimizer that has none of its own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from training.pretrain.models.decoder import MLP, Attention, Decoder
 from training.pretrain.models.experts import Experts
-from training.pretrain.optim.optimizer import UpdateRecipe
+from training.pretrain.optim.settings import UpdateRecipe
 
 if TYPE_CHECKING:
     from training.pretrain.mesh import Pieces

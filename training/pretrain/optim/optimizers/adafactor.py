@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING
 
-from training.pretrain.optim.optimizer import NoSettings, Optimizer, UpdateRecipe
+from training.pretrain.optim.optimizer import Optimizer
+from training.pretrain.optim.settings import NoSettings, UpdateRecipe
 
 if TYPE_CHECKING:
     import torch

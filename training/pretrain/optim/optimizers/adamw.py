@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from training.pretrain.optim.optimizer import NoSettings, Optimizer, UpdateRecipe, for_each_number
+from training.pretrain.optim.optimizer import Optimizer, for_each_number
+from training.pretrain.optim.settings import NoSettings, UpdateRecipe
 
 if TYPE_CHECKING:
     import torch

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import exp, log
 from typing import TYPE_CHECKING, Any
 
-from training.pretrain.optim.optimizer import Optimizer, UpdateRecipe, for_each_number
+from training.pretrain.optim.optimizer import Optimizer, for_each_number
+from training.pretrain.optim.settings import UpdateRecipe
 from training.records import RecipeError
 
 if TYPE_CHECKING:

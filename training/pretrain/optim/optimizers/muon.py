@@ -12,8 +12,9 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from training.pretrain.optim.optimizer import NoSettings, Optimizer, UpdateRecipe
+from training.pretrain.optim.optimizer import Optimizer
 from training.pretrain.optim.optimizers import adamw
+from training.pretrain.optim.settings import NoSettings, UpdateRecipe
 
 if TYPE_CHECKING:
     import torch
