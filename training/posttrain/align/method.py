@@ -30,11 +30,15 @@ class Method:
     decides: Mapping[str, Any] = field(default_factory=dict)  # fields of `config` with the value that makes the method
     because: str = ""  # why no other value of these fields is accepted
 
-    def refuse_undecided(self, passed: Mapping[str, Any]) -> None:
+    def check_trl(self, trl: Mapping[str, Any]) -> None:
         """RecipeError when `align.trl` sets a field that the method decides to another value."""
         for name, value in self.decides.items():
-            if name in passed and passed[name] != value and [passed[name]] != value:
-                raise RecipeError(f"align.trl: {' and '.join(self.decides)} stay as they are; {self.because}")
+            if name in trl and trl[name] != value and [trl[name]] != value:
+                alike = [other for other in method_names() if method_of(other).config == self.config]
+                raise RecipeError(
+                    f"align.trl: {' and '.join(self.decides)} stay as they are; {self.because};"
+                    f" align.method may be {' or '.join(alike)}"
+                )
 
 
 def method_names() -> tuple[str, ...]:

@@ -42,7 +42,7 @@ class AlignRecipe:
                 self._check_samples()
             case _:
                 assert_never(method.learns_from)
-        method.refuse_undecided(self.trl)
+        method.check_trl(self.trl)
         if not 0 <= self.verifiable_reward_weight <= 1:
             raise RecipeError(f"align.verifiable_reward_weight={self.verifiable_reward_weight} must be between 0 and 1")
 
