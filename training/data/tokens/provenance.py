@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from training.data.tokens.tokenize import SHARDS_FILE
+from training.data.tokens.shards import OFFSETS, SHARDS_FILE, SIDECAR, TOKENS
 from training.job import DataError
 
 
@@ -32,12 +32,12 @@ def document_of(folder: Path, shard: str, token_offset: int) -> dict[str, Any]:
     `folder` holds `shards.json`; `shard` is the name there. DataError for an unknown shard or an offset outside it.
     """
     base = _base(folder, shard)
-    offsets = np.load(_beside(base, ".offsets.npy"), mmap_mode="r", allow_pickle=False)
+    offsets = np.load(_beside(base, OFFSETS), mmap_mode="r", allow_pickle=False)
     if not 0 <= token_offset < offsets[-1]:
         raise DataError(f"{folder}: shard {shard} has tokens 0 to {offsets[-1] - 1}; there is none at {token_offset}")
     # The last document that begins at or before the token.
     row = int(np.searchsorted(offsets, token_offset, "right")) - 1
-    return pq.read_table(_beside(base, ".documents.parquet")).slice(row, 1).to_pylist()[0]
+    return pq.read_table(_beside(base, SIDECAR)).slice(row, 1).to_pylist()[0]
 
 
 def rows(folder: Path, *, url: str | None = None, document_id: str | None = None) -> Iterator[TokenRange]:
@@ -45,12 +45,12 @@ def rows(folder: Path, *, url: str | None = None, document_id: str | None = None
     wanted = {"url": url, "id": document_id}
     for entry in _listing(folder)["shards"]:
         base = _base(folder, entry["name"])
-        table = pq.read_table(_beside(base, ".documents.parquet"))
+        table = pq.read_table(_beside(base, SIDECAR))
         mask = np.ones(len(table), np.bool_)
         for column, value in wanted.items():
             if value is not None:
                 mask &= pc.equal(table[column], value).fill_null(False).to_numpy()
-        offsets = np.load(_beside(base, ".offsets.npy"), mmap_mode="r", allow_pickle=False)
+        offsets = np.load(_beside(base, OFFSETS), mmap_mode="r", allow_pickle=False)
         for row in np.flatnonzero(mask).tolist():
             start, end = int(offsets[row]), int(offsets[row + 1])
             document = table.slice(row, 1).to_pylist()[0]
@@ -73,4 +73,4 @@ def _base(folder: Path, shard: str) -> Path:
 
 
 def _beside(tokens: Path, suffix: str) -> Path:
-    return tokens.with_name(tokens.name.removesuffix(".bin") + suffix)
+    return tokens.with_name(tokens.name.removesuffix(TOKENS) + suffix)

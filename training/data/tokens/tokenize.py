@@ -33,6 +33,7 @@ from tokenizers import Tokenizer
 
 from training.artifact import sha256_of, write_json, written
 from training.data.documents import bytes_of, count_documents, document_files, read_tables, utf8_of
+from training.data.tokens.shards import OFFSETS, SHARDS_FILE, SIDECAR, TOKENS
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer import (
     CONFIG_FILE,
@@ -49,7 +50,6 @@ from training.runner import total_counts
 
 log = logging.getLogger(__name__)
 
-SHARDS_FILE: Final = "shards.json"
 FOLDER: Final = "shards"
 BATCH_BYTES: Final = 4_000_000
 BUCKETS: Final = ("head", "middle", "tail")
@@ -278,7 +278,7 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     )
 
 
-SUFFIXES: Final = (".bin", ".offsets.npy", ".documents.parquet")
+SUFFIXES: Final = (TOKENS, OFFSETS, SIDECAR)
 
 
 class _Shape:
@@ -439,7 +439,7 @@ class _Shard:
         self.entry |= {"tokens": self.tokens, "documents": len(sidecar), "bytes": int(sizes.sum())}
         with written(self._base.with_name(f"{name}.offsets.npy")) as stream:
             np.save(stream, np.append(np.int64(0), np.cumsum(lengths)), allow_pickle=False)
-        with written(self._base.with_name(f"{name}.documents.parquet")) as stream:
+        with written(self._base.with_name(f"{name}{SIDECAR}")) as stream:
             pq.write_table(sidecar, stream, compression="zstd")
 
 
@@ -459,7 +459,7 @@ def check_decoding(
         tokens = np.memmap(base.with_name(f"{shard['name']}.bin"), shape.dtype, "r")
         offsets = np.load(base.with_name(f"{shard['name']}.offsets.npy"), allow_pickle=False)
         columns = ["id", "bytes", "sha256"]
-        sidecar = pq.read_table(base.with_name(f"{shard['name']}.documents.parquet"), columns=columns)
+        sidecar = pq.read_table(base.with_name(f"{shard['name']}{SIDECAR}"), columns=columns)
         if offsets[-1] != len(tokens) or len(sidecar) != len(offsets) - 1:
             wrong.append(
                 f"{shard['path']}: {len(tokens)} tokens, {len(offsets) - 1} offsets, {len(sidecar)} sidecar rows"
