@@ -15,6 +15,7 @@ FOLDERS = (
     "training.data.dedup",
     "training.data.exams",
     "training.data.tokens",
+    "training.data.summary",
     "training.order",
     "training.pretrain",
     "training.posttrain.instructions",

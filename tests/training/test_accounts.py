@@ -124,6 +124,7 @@ def healthy(tmp_path_factory) -> dict[str, Made]:
     asked = TokenizerRecipe(snapshots=("s",), vocabulary=300, min_bytes_per_token=0.5, sample_bytes=500)
     run("tokenizer", "tokenizer", "tiny", {"tokenizer": asked}, "decontaminate")
     run("tokenize", "token_shards", "tiny@s", {"shards": ShardsRecipe()}, "decontaminate", "tokenizer")
+    run("summarize", "corpus_summary", "tiny", {}, "tokenize")
     run(
         "plan",
         "training_plan",

@@ -1,0 +1,30 @@
+"""Stage `summarize`: which sites the tokens of a corpus come from."""
+
+from __future__ import annotations
+
+from training.data.sections import sections
+from training.stage import Asset, Input, Stage
+
+SUMMARIZE = Stage(
+    name="summarize",
+    version="1",
+    module="training.data.summary.summarize",
+    kinds=("json", "parquet"),
+    gates=("counts_balance",),
+    reads=("token_shards",),
+)
+
+ASSETS = (
+    Asset(
+        name="corpus_summary",
+        stage=SUMMARIZE,
+        description=(
+            "Which sites, sources and snapshots the tokens of the corpus come from, with the share of each. What is "
+            "trained on how often is in the plan."
+        ),
+        group="tokens",
+        scope="recipe",
+        settings=sections(),
+        inputs=(Input(asset="token_shards", which="every"),),
+    ),
+)
