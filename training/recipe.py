@@ -30,6 +30,7 @@ from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
 from training.pretrain.doremi_settings import DoremiRecipe
 from training.pretrain.long_context_settings import LongContextRecipe
+from training.pretrain.models.families import inexpressible
 from training.pretrain.models.shape import ExpertLayers, ModelRecipe
 from training.pretrain.settings import DistillRecipe, PretrainRecipe
 from training.promote_settings import PromoteRecipe
@@ -115,7 +116,7 @@ class Recipe:
     def _check_later_stages(self) -> None:
         """Post-training and evaluation load the model by a class of transformers, so there must be one that is it."""
         shape, objective = self.model.shape(vocab_size=self.tokenizer.vocabulary), self.pretrain.objective
-        reasons = (*shape.inexpressible(), *objective.inexpressible())
+        reasons = (*inexpressible(shape), *objective.inexpressible())
         if reasons:
             raise RecipeError(
                 "model: post-training and evaluation load it as transformers' Llama, Qwen3 or Qwen3-MoE, none of which"

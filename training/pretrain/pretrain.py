@@ -36,6 +36,7 @@ from training.pretrain.memory import check_memory, needed_to_train
 from training.pretrain.mesh import gathered
 from training.pretrain.models import export
 from training.pretrain.models.decoder import Decoder, initialise
+from training.pretrain.models.families import inexpressible
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
 from training.pretrain.objectives import Objective
 from training.pretrain.optim.averages import use_average
@@ -152,7 +153,7 @@ def model_shape(recipe: ModelRecipe, tokenizer: Path) -> ModelConfig:
 
 def own_layout(shape: ModelConfig, recipe: PretrainRecipe) -> tuple[str, ...]:
     """Why a model is kept in the package's own layout; empty where one of transformers' classes is the model."""
-    return (*shape.inexpressible(), *recipe.objective.inexpressible())
+    return (*inexpressible(shape), *recipe.objective.inexpressible())
 
 
 def build_model(

@@ -1,4 +1,4 @@
-"""The model in the transformers layout, as Llama or, with QK-norm, Qwen3 or (experts) Qwen3-MoE; and back.
+"""The model in the transformers layout, as a model of one of the families; and back.
 
 Writing and reading need torch and safetensors only. `compare` loads transformers, because its logits are the proof.
 """
@@ -23,8 +23,9 @@ from training.pretrain.checkpoint import save_tensors
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import MLP, Attention, Decoder
 from training.pretrain.models.experts import Experts
+from training.pretrain.models.families import FAMILIES, family_of, inexpressible
 from training.pretrain.models.rotary import ntk_theta
-from training.pretrain.models.shape import ExpertLayers, ModelConfig, RotaryScaling
+from training.pretrain.models.shape import ModelConfig, RotaryScaling
 from training.records import RecipeError, read_record, write_record
 
 OWN_TYPE = "pedigree_decoder"  # the model_type of a model that no class of transformers is
@@ -42,12 +43,13 @@ def hugging_face_config(
 
     RecipeError with the reasons when no class is this model.
     """
-    if config.inexpressible():
-        raise RecipeError(f"model: no class of transformers has: {'; '.join(config.inexpressible())}")
-    family = _family(config)
+    if reasons := inexpressible(config):
+        raise RecipeError(f"model: no class of transformers has: {'; '.join(reasons)}")
+    name = family_of(config)
+    family = FAMILIES[name]
     result = {
-        "architectures": [f"{CLASSES[family]}ForCausalLM"],
-        "model_type": family,
+        "architectures": [f"{family.class_name}ForCausalLM"],
+        "model_type": name,
         "vocab_size": config.vocab_size,
         "hidden_size": config.width,
         "intermediate_size": config.mlp_width,
@@ -67,18 +69,7 @@ def hugging_face_config(
         "use_cache": True,
         "dtype": "float32",
     }
-    if family == "llama":
-        return {**result, "mlp_bias": False}
-    return result | _window_fields(config) | (_expert_fields(config) if family == "qwen3_moe" else {})
-
-
-CLASSES = {"llama": "Llama", "qwen3": "Qwen3", "qwen3_moe": "Qwen3Moe"}
-
-
-def _family(config: ModelConfig) -> str:
-    if config.experts.count:
-        return "qwen3_moe"
-    return "qwen3" if config.qk_norm else "llama"
+    return result | family.fields(config)
 
 
 def _rotary_fields(config: ModelConfig) -> dict[str, Any]:
@@ -106,39 +97,14 @@ def _rotary_fields(config: ModelConfig) -> dict[str, Any]:
 ROPE_TYPES = {"none": "default", "linear": "linear", "yarn": "yarn", "llama3": "llama3"}
 
 
-def _window_fields(config: ModelConfig) -> dict[str, Any]:
-    if not config.window:
-        return {}
-    fields: dict[str, Any] = {"use_sliding_window": True, "sliding_window": config.window}
-    if not config.experts.count:
-        kinds = ["sliding_attention" if config.is_windowed(n) else "full_attention" for n in range(config.layers)]
-        fields |= {"layer_types": kinds, "max_window_layers": config.layers}
-    return fields
-
-
-def _expert_fields(config: ModelConfig) -> dict[str, Any]:
-    experts = config.experts
-    return {
-        "num_experts": experts.count,
-        "num_experts_per_tok": experts.active,
-        "moe_intermediate_size": experts.width,
-        "norm_topk_prob": experts.normalize_weights,
-        "decoder_sparse_step": 1,
-        "mlp_only_layers": list(range(min(experts.first_layer, config.layers))),
-        "router_aux_loss_coef": experts.balance_weight if experts.balancing == "auxiliary" else 0.0,
-        "output_router_logits": False,
-    }
-
-
 def read_config(data: dict[str, Any]) -> ModelConfig:
-    """The shape that a `config.json` of one of the three classes describes. DataError for what is not here."""
-    family = data.get("model_type")
-    if family not in CLASSES:
-        raise DataError(f"config.json: model_type {family!r}; {', '.join(CLASSES)} can be read")
+    """The shape that a `config.json` of one of the families describes. DataError for what is not here."""
+    name = data.get("model_type")
+    if name not in FAMILIES:
+        raise DataError(f"config.json: model_type {name!r}; {', '.join(FAMILIES)} can be read")
     if data.get("attention_bias") or data.get("mlp_bias") or data.get("hidden_act", "silu") != "silu":
         raise DataError("config.json: biases and activations other than silu cannot be read")
     rope = data.get("rope_parameters") or data.get("rope_scaling") or {}
-    window, pattern = _read_window(data, family)
     return ModelConfig(
         vocab_size=data["vocab_size"],
         width=data["hidden_size"],
@@ -150,12 +116,9 @@ def read_config(data: dict[str, Any]) -> ModelConfig:
         max_length=data["max_position_embeddings"],
         rope_theta=rope.get("rope_theta") or data.get("rope_theta", 10_000.0),
         rope_scaling=_read_scaling(rope),
-        qk_norm=family != "llama",
         tied_embeddings=data.get("tie_word_embeddings", False),
         norm_epsilon=data["rms_norm_eps"],
-        window=window,
-        window_pattern=pattern,
-        experts=_read_experts(data) if family == "qwen3_moe" else ExpertLayers(),
+        **FAMILIES[name].read(data),
     )
 
 
@@ -174,43 +137,6 @@ def _read_scaling(rope: dict[str, Any]) -> RotaryScaling:
     }
     given = {ours: rope[theirs] for theirs, ours in names.items() if rope.get(theirs) is not None}
     return RotaryScaling(kind=kind, factor=rope["factor"], **given)
-
-
-def _read_window(data: dict[str, Any], family: str) -> tuple[int, tuple[Any, ...]]:
-    """Window and its pattern; Qwen3 says it for each layer, or gives the first layer that has one."""
-    window = data.get("sliding_window") if data.get("use_sliding_window") else None
-    if not window:
-        return 0, ("full",)
-    if family == "qwen3_moe":
-        return window, ("window",)
-    first, layers = data.get("max_window_layers", 0), data["num_hidden_layers"]
-    kinds = data.get("layer_types") or ["sliding_attention" if n >= first else "full_attention" for n in range(layers)]
-    pattern = tuple("window" if kind == "sliding_attention" else "full" for kind in kinds)
-    return (window, _shortest(pattern)) if "window" in pattern else (0, ("full",))
-
-
-def _shortest(pattern: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The shortest beginning of `pattern` that gives the whole pattern when it is repeated."""
-    lengths = range(1, len(pattern) + 1)
-    repeats = (length for length in lengths if all(kind == pattern[n % length] for n, kind in enumerate(pattern)))
-    return pattern[: next(repeats)]
-
-
-def _read_experts(data: dict[str, Any]) -> ExpertLayers:
-    dense = data.get("mlp_only_layers") or []
-    if data.get("decoder_sparse_step", 1) != 1 or dense != list(range(len(dense))):
-        raise DataError("config.json: only the first layers may be without experts")
-    coefficient = data.get("router_aux_loss_coef", 0.0)
-    return ExpertLayers(
-        # transformers wrote the first name until 5.17 or later, the second in 5.23.
-        count=data["num_experts"] if "num_experts" in data else data["num_local_experts"],
-        active=data["num_experts_per_tok"],
-        width=data["moe_intermediate_size"],
-        first_layer=len(dense),
-        normalize_weights=data.get("norm_topk_prob", False),
-        balancing="auxiliary" if coefficient else "none",
-        balance_weight=coefficient or 0.01,
-    )
 
 
 def hugging_face_views(model: Decoder) -> Iterator[tuple[str, Tensor]]:

@@ -1,4 +1,4 @@
-"""The shape of a decoder: what a recipe may ask for, what it counts to, and what transformers has a class for.
+"""The shape of a decoder: what a recipe may ask for, and what it counts to.
 
 Standard library only: reading a recipe needs it, and counting a 70B model needs no memory.
 """
@@ -216,26 +216,3 @@ class ModelConfig(ModelRecipe):
         """
         context = sum(self.mean_context(layer, length) for layer in range(self.layers))
         return 6 * self.matrix_parameters + 12 * self.attention_width * context
-
-    # What can be handed on
-
-    def inexpressible(self) -> tuple[str, ...]:
-        """Why none of Llama, Qwen3 and Qwen3-MoE in transformers is this model; empty if one is."""
-        experts = self.experts
-        found = []
-        if self.logit_softcap:
-            found.append("logit_softcap: none of the classes caps logits")
-        if self.activation != "swiglu":
-            found.append(f"activation {self.activation}: the classes' MLPs are gated")
-        if self.window and not self.qk_norm:
-            found.append("window without qk_norm: Llama has no windows, Qwen3 has both")
-        if experts.count:
-            if not self.qk_norm:
-                found.append("experts without qk_norm: Qwen3-MoE has QK-norm")
-            if self.window and set(self.window_pattern) != {"window"}:
-                found.append("experts with windows in some layers: Qwen3-MoE has them in all or none")
-            if experts.shared:
-                found.append("experts.shared: Qwen3-MoE has none")
-            if experts.balancing == "bias":
-                found.append("experts.balancing bias: Qwen3-MoE chooses experts without one")
-        return tuple(found)

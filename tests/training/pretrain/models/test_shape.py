@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from assets.recipe_folders import load_recipe
 from training.pretrain.models.decoder import Decoder
 from training.pretrain.models.export import hugging_face_config
+from training.pretrain.models.families import inexpressible
 from training.pretrain.models.presets import PRESETS
 from training.pretrain.models.shape import ExpertLayers, ModelConfig, ModelRecipe, RotaryScaling
 from training.records import RecipeError, read_record
@@ -86,6 +87,7 @@ def test_the_reading_order_names_every_file_with_about_its_lines():
     folders = {
         "": "training/pretrain",
         "models/": "training/pretrain/models",
+        "families/": "training/pretrain/models/families",
         "optim/": "training/pretrain/optim",
         "order/": "training/order",
     }
@@ -195,4 +197,4 @@ def test_what_no_class_of_transformers_has_is_refused_where_later_stages_load_th
 
 def test_what_a_class_has_is_taken(tmp_path):
     recipe = recipe_with(tmp_path, "model: {experts: {count: 4, width: 8, balancing: auxiliary}}")
-    assert recipe.model.experts.count == 4 and recipe.model.shape(vocab_size=9).inexpressible() == ()
+    assert recipe.model.experts.count == 4 and inexpressible(recipe.model.shape(vocab_size=9)) == ()

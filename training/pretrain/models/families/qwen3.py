@@ -1,0 +1,80 @@
+"""Qwen3: QK-norm, and windows in some layers or all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from training.pretrain.models.family import Family, Fields, Preset, preset, sizes
+from training.pretrain.models.shape import ExpertLayers, ModelConfig
+from training.records import write_record
+
+
+def has(config: ModelConfig) -> bool:
+    """Whether a shape is a Qwen3's."""
+    return config.qk_norm and not config.experts.count
+
+
+def fields(config: ModelConfig) -> Fields:
+    """The windows, layer by layer."""
+    if not config.window:
+        return {}
+    kinds = ["sliding_attention" if config.is_windowed(n) else "full_attention" for n in range(config.layers)]
+    return {
+        "use_sliding_window": True,
+        "sliding_window": config.window,
+        "layer_types": kinds,
+        "max_window_layers": config.layers,
+    }
+
+
+def read(data: Fields) -> Fields:
+    """QK-norm, the window and its pattern: Qwen3 says it for each layer, or gives the first layer that has one."""
+    window = data.get("sliding_window") if data.get("use_sliding_window") else None
+    first, layers = data.get("max_window_layers", 0), data["num_hidden_layers"]
+    kinds = data.get("layer_types") or ["sliding_attention" if n >= first else "full_attention" for n in range(layers)]
+    pattern = tuple("window" if kind == "sliding_attention" else "full" for kind in kinds)
+    if not window or "window" not in pattern:
+        return {"qk_norm": True}
+    return {"qk_norm": True, "window": window, "window_pattern": _shortest(pattern)}
+
+
+def _shortest(pattern: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The shortest beginning of `pattern` that gives the whole pattern when it is repeated."""
+    lengths = range(1, len(pattern) + 1)
+    repeats = (length for length in lengths if all(kind == pattern[n % length] for n, kind in enumerate(pattern)))
+    return pattern[: next(repeats)]
+
+
+def qwen_3(
+    parameters: int, numbers: dict[str, int], *, tied: bool = False, experts: ExpertLayers | None = None
+) -> Preset:
+    """Qwen3 base models (arXiv 2505.09388)."""
+    return preset(
+        151_936,
+        parameters,
+        **numbers,
+        head_width=128,
+        max_length=32_768,
+        rope_theta=1_000_000.0,
+        norm_epsilon=1e-6,
+        qk_norm=True,
+        tied_embeddings=tied,
+        experts=write_record(experts or ExpertLayers()),
+    )
+
+
+FAMILY = Family(
+    class_name="Qwen3",
+    has=has,
+    why_not=lambda _: [],
+    fields=fields,
+    read=read,
+    presets={
+        "qwen3-0.6b": qwen_3(596_049_920, sizes(1024, 28, 16, 8, 3072), tied=True),
+        "qwen3-1.7b": qwen_3(1_720_574_976, sizes(2048, 28, 16, 8, 6144), tied=True),
+        "qwen3-4b": qwen_3(4_022_468_096, sizes(2560, 36, 32, 8, 9728), tied=True),
+        "qwen3-8b": qwen_3(8_190_735_360, sizes(4096, 36, 32, 8, 12_288)),
+        "qwen3-14b": qwen_3(14_768_307_200, sizes(5120, 40, 40, 8, 17_408)),
+        "qwen3-32b": qwen_3(32_762_123_264, sizes(5120, 64, 64, 8, 25_600)),
+    },
+)
