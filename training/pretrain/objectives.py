@@ -99,8 +99,10 @@ class Objective:
             self._mask(part, draws)
         elif self.recipe.kind == "prefix":
             self._prefix(part, draws)
-        else:
+        elif self.recipe.kind == "span_corruption":
             self._corrupt(part, draws)
+        else:
+            raise AssertionError(f"objective {self.recipe.kind} rewrites nothing")
 
     def _content(self, tokens: np.ndarray) -> int:
         """Tokens of a run before its end-of-text."""

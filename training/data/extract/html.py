@@ -335,7 +335,9 @@ def _main_text(tree: HTMLTree, html: str, settings: ExtractRecipe) -> str:
         return _trafilatura_text(html)
     if settings.extractor == "union":
         return union(_resiliparse_text(tree), _trafilatura_text(html))
-    return _resiliparse_text(tree)
+    if settings.extractor == "resiliparse":
+        return _resiliparse_text(tree)
+    raise AssertionError(f"extractor {settings.extractor} reads no tree")
 
 
 def union(text: str, other: str) -> str:

@@ -116,7 +116,8 @@ def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
 
 def train(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:
     """A byte-level vocabulary over texts; independent of their order and of the number of threads."""
-    return _train_unigram(texts, recipe) if recipe.model == "unigram" else _train_merges(texts, recipe)
+    trained = {"bpe": _train_merges, "wordpiece": _train_merges, "unigram": _train_unigram}
+    return trained[recipe.model](texts, recipe)
 
 
 def _train_merges(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:

@@ -32,7 +32,9 @@ def rotary_frequencies(
         span = scaling.high_frequency_factor - scaling.low_frequency_factor
         kept = ((turns - scaling.low_frequency_factor) / span).clamp(0, 1)
         return plain / scaling.factor * (1 - kept) + plain * kept, 1.0
-    return plain, 1.0
+    if scaling.kind in ("none", "ntk"):
+        return plain, 1.0
+    raise AssertionError(f"rope_scaling {scaling.kind} has no rotations")
 
 
 def ntk_theta(theta: float, *, head_width: int, factor: float) -> float:

@@ -37,6 +37,8 @@ def average_share(step: int, *, steps: int, recipe: AverageRecipe) -> float:
     """How far the mean moves towards the weights after `step` (from 0): 0 for a step that does not count."""
     if recipe.kind == "ema":
         return 1 - recipe.decay
+    if recipe.kind not in ("none", "uniform"):
+        raise AssertionError(f"average {recipe.kind} has no share")
     until_last = steps - 1 - step
     counted = max(1, round(recipe.fraction * steps))
     if recipe.kind == "none" or until_last >= counted or until_last % recipe.every:

@@ -31,7 +31,9 @@ def learning_rate_factor(
     done = max(0, step + 1 - (steps - decay)) / decay  # above 0 to 1 over the fall
     if schedule == "cosine":
         return final_fraction + (1 - final_fraction) * (1 + cos(pi * done)) / 2
-    return 1 - (1 - final_fraction) * done
+    if schedule in ("linear", "wsd"):
+        return 1 - (1 - final_fraction) * done
+    raise AssertionError(f"schedule {schedule} has no learning rate")
 
 
 def scheduled_factor(step: int, *, steps: int, recipe: PretrainRecipe) -> float:
