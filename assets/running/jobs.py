@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from dataclasses import fields
 from pathlib import Path
 
 from assets.chain import CHAIN
@@ -14,6 +15,7 @@ from resources.profile import Size
 from resources.tracking.reports import artifact_key
 from training import artifact
 from training.job import InputArtifact, Job, RunSettings
+from training.records import read_record
 
 # Of the orchestrator's environment; a proxy's address may hold a password, which no job file is to hold.
 PASSED_VARIABLES = ("PEDIGREE_DATA", "OMP_WAIT_POLICY", "PEDIGREE_FETCH_ALLOW", "PEDIGREE_FETCH_MAX_GB")
@@ -58,30 +60,9 @@ def _input(key: tuple[str, str], comparison: Comparison) -> InputArtifact:
 
 
 def run_settings(size: Size) -> RunSettings:
-    """The settings of the profile's size that a stage gets with its job."""
-    return RunSettings(
-        workers=size.workers,
-        threads=size.threads,
-        processes=size.processes,
-        nodes=size.nodes,
-        gpus_per_node=size.gpus_per_node,
-        micro_batch_tokens=size.micro_batch_tokens,
-        checkpoint_seconds=size.checkpoint_seconds,
-        shard=size.shard,
-        tensor=size.tensor,
-        context=size.context,
-        expert=size.expert,
-        pipeline=size.pipeline,
-        pipeline_chunks=size.pipeline_chunks,
-        audit=size.audit,
-        hang_seconds=size.hang_seconds,
-        compile=size.compile,
-        recompute=size.recompute,
-        memory_gb=size.memory_gb,
-        sample_steps=size.sample_steps,
-        evaluation_steps=size.evaluation_steps,
-        price_per_hour=size.price_per_hour,
-    )
+    """What a stage is told of the size that the profile gives it: the fields that the job has, by the same names."""
+    told = {field.name for field in fields(RunSettings)}
+    return read_record(RunSettings, size.model_dump(include=told), where="size")
 
 
 def code_revision() -> str:

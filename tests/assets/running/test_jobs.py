@@ -1,0 +1,27 @@
+"""What a job tells a stage of the profile."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+
+from assets.running.jobs import run_settings
+from resources.profile import Size
+from training.job import RunSettings
+
+# One value for each field of a job that is not the default.
+OTHERS = {
+    "workers": 3, "threads": 4, "processes": 5, "nodes": 6, "gpus_per_node": 7, "micro_batch_tokens": 8,
+    "checkpoint_seconds": 9.0, "shard": 10, "tensor": 11, "context": 12, "expert": 13, "pipeline": 14,
+    "pipeline_chunks": 15, "audit": True, "hang_seconds": 16.0, "compile": "blocks", "recompute": "full",
+    "memory_gb": 17.0, "sample_steps": 18, "evaluation_steps": 19, "price_per_hour": 20.0,
+}  # fmt: skip
+
+
+def test_every_field_of_a_job_s_settings_comes_from_the_field_of_the_profile_with_its_name():
+    assert OTHERS.keys() == {field.name for field in fields(RunSettings)}
+    assert asdict(run_settings(Size(backend="slurm", **OTHERS))) == OTHERS
+
+
+def test_a_size_that_says_nothing_is_a_job_that_says_nothing():
+    without = RunSettings()
+    assert run_settings(Size(workers=without.workers)) == without
