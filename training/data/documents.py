@@ -56,15 +56,9 @@ EXTRA_COLUMNS: dict[str, pa.DataType] = {
     "item": pa.string(),  # id of the benchmark's item
     "part": pa.string(),  # of the item: question, answer, passage, or several joined by +
     "span": pa.string(),  # start:end, the characters of the text that document and item share
-    "quality_score": pa.float32(),
-    "perplexity": pa.float32(),
-    "perplexity_bucket": pa.string(),
-    "toxicity": pa.float32(),
-    "toxicity_score": pa.float32(),
-    "redactions": pa.string(),  # JSON
     "flags": pa.list_(pa.string()),
 }
-"""Columns that later stages add, by name."""
+"""Columns that later stages add, by name. The filter's rules add others, which are declared with them."""
 
 
 def document_id(snapshot: str, warc_file: str, offset: int) -> str:
@@ -72,11 +66,14 @@ def document_id(snapshot: str, warc_file: str, offset: int) -> str:
     return f"{snapshot}/{warc_file}/{offset:012d}"
 
 
-def schema_with(extra: Iterable[str] = ()) -> pa.Schema:
-    """SCHEMA and the columns of EXTRA_COLUMNS named in `extra`, in the order given. KeyError for any other name."""
+def schema_with(extra: Iterable[str | pa.Field] = ()) -> pa.Schema:
+    """SCHEMA and further columns in the order given: by their names in EXTRA_COLUMNS, or as fields.
+
+    KeyError for any other name.
+    """
     schema = SCHEMA
-    for name in extra:
-        schema = schema.append(pa.field(name, EXTRA_COLUMNS[name]))
+    for column in extra:
+        schema = schema.append(pa.field(column, EXTRA_COLUMNS[column]) if isinstance(column, str) else column)
     return schema
 
 
@@ -86,7 +83,7 @@ class DocumentWriter:
     With no rows it still writes the schema, so that a rank whose documents were all dropped leaves a readable file.
     """
 
-    def __init__(self, path: Path, extra: Sequence[str] = ()) -> None:
+    def __init__(self, path: Path, extra: Sequence[str | pa.Field] = ()) -> None:
         self.path = Path(path)
         self.schema = schema_with(extra)
         self.num_documents = 0
@@ -196,10 +193,14 @@ def bytes_of(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[
     return data[: offsets[-1]], offsets
 
 
-def extra_columns(path: Path) -> tuple[str, ...]:
-    """The columns of a document file beyond SCHEMA, in order: what a stage that passes rows on gives its writer."""
+def extra_columns(path: Path) -> tuple[str | pa.Field, ...]:
+    """The columns of a document file beyond SCHEMA, in order: what a stage that passes rows on gives its writer.
+
+    A column of EXTRA_COLUMNS is there by its name, any other as a field.
+    """
     with open_documents(path) as parquet:
-        return tuple(name for name in parquet.schema_arrow.names if name not in SCHEMA.names)
+        fields = [field for field in parquet.schema_arrow if field.name not in SCHEMA.names]
+    return tuple(field.name if field.name in EXTRA_COLUMNS else pa.field(field.name, field.type) for field in fields)
 
 
 def count_documents(path: Path) -> int:

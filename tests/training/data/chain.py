@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from training import artifact
 from training.data.documents import DocumentWriter, document_files, document_id, read_documents
 from training.job import Counts, InputArtifact, Job, RunSettings
@@ -48,9 +50,9 @@ def documents_of(
     files: Sequence[Sequence[Mapping[str, Any]]],
     *,
     asset: str = "filtered_documents",
-    extra: Sequence[str] = (),
+    extra: Sequence[str | pa.Field] = (),
 ) -> InputArtifact:
-    """A committed artifact whose document files hold the given rows, in order; `extra` names their further columns."""
+    """A committed artifact whose document files hold the given rows, in order; `extra` are their further columns."""
     folder = root / asset / snapshot
     names = [f"documents/{number:05d}.parquet" for number in range(len(files))]
     for name, rows in zip(names, files, strict=True):

@@ -6,6 +6,7 @@ import gzip
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -32,7 +33,7 @@ def row(number: int, **fields: Any) -> dict[str, Any]:
     return chain.document("s", "a.warc.gz", number, f"text {number}", **fields)
 
 
-def written(path: Path, number: int, extra: tuple[str, ...] = (), **fields: Any) -> Path:
+def written(path: Path, number: int, extra: tuple[str | pa.Field, ...] = (), **fields: Any) -> Path:
     with DocumentWriter(path, extra) as writer:
         for i in range(number):
             writer.write(row(i, **fields))
@@ -73,11 +74,21 @@ def test_without_rows_the_file_still_says_its_columns(tmp_path: Path):
 
 def test_every_extra_column_is_stored(tmp_path: Path):
     values: dict[str, Any] = dict.fromkeys(EXTRA_COLUMNS, "x") | {
-        "similarity": 0.5, "quality_score": 0.25, "perplexity": 2.0, "toxicity": 0.0, "toxicity_score": 0.5,
+        "similarity": 0.5,
         "flags": ["a", "b"],
-    }  # fmt: skip
+    }
     path = written(tmp_path / "00000.parquet", 1, tuple(EXTRA_COLUMNS), **values)
     assert {name: next(read_documents(path))[name] for name in EXTRA_COLUMNS} == values
+
+
+def test_a_column_that_no_list_names_is_stored_and_passed_on(tmp_path: Path):
+    column = pa.field("tone", pa.float32())
+    path = written(tmp_path / "a.parquet", 1, ("reason", column), reason="r", tone=0.5)
+    assert extra_columns(path) == ("reason", column)
+    again = written(tmp_path / "b.parquet", 1, extra_columns(path), reason="r", tone=0.5)
+    assert next(read_documents(again))["tone"] == 0.5 and again.read_bytes() == path.read_bytes()
+    with pytest.raises(KeyError, match="tone"):
+        written(tmp_path / "c.parquet", 1, ("tone",), tone=0.5)
 
 
 def test_a_failure_leaves_no_file_behind(tmp_path: Path):

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -142,7 +143,8 @@ def test_a_curriculum_goes_from_what_is_there_to_the_best_bucket(tmp_path):
         chain.document("one", "f", number, tiny.sentence(number, 40)) | {"perplexity_bucket": buckets[number % 3]}
         for number in range(120)
     ]
-    source = chain.documents_of(tmp_path, "one", [rows], asset="decontaminated_documents", extra=("perplexity_bucket",))
+    bucket = pa.field("perplexity_bucket", pa.string())
+    source = chain.documents_of(tmp_path, "one", [rows], asset="decontaminated_documents", extra=(bucket,))
     tokenizer = tiny.make_tokenizer(tmp_path / "tokenizer" / "t")
     settings = {"shards": ShardsRecipe(buckets="perplexity")}
     shards = chain.run(tmp_path, "tokenize", "token_shards", "tiny@one", settings, [source, tokenizer])

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from training.data.documents import (
     SCHEMA,
     DocumentWriter,
@@ -69,10 +71,14 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     return {"files": files, "counts": counts.as_json(), "tally": tally.as_json()}
 
 
-def _added_columns(recipe: FilterRecipe) -> list[str]:
+def _added_columns(recipe: FilterRecipe) -> list[pa.Field]:
     """Columns that the rules add to a document beside those that every document has."""
     columns = [column for name in recipe.rules for column in RULES[name].columns if column.on_document]
-    return [column.name for column in columns if column.name not in SCHEMA.names]
+    return [
+        pa.field(column.name, pa.string() if column.is_text else pa.float32())
+        for column in columns
+        if column.name not in SCHEMA.names
+    ]
 
 
 def _scored(row: Mapping[str, Any], scored: Mapping[str, Any]) -> Page:

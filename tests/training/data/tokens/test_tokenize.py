@@ -107,15 +107,20 @@ def test_a_shard_holds_one_source(tmp_path, tokenizer):
 
 
 BUCKETS = [
-    ("perplexity", "perplexity_bucket", ["tail", None, "head", "tail"], ["tail", "unscored", "head", "tail"]),
-    ("quality", "quality_score", [0.9, 0.1, None, 0.5], ["head", "tail", "unscored", "middle"]),
+    (
+        "perplexity",
+        pa.field("perplexity_bucket", pa.string()),
+        ["tail", None, "head", "tail"],
+        ["tail", "unscored", "head", "tail"],
+    ),
+    ("quality", pa.field("quality_score", pa.float32()), [0.9, 0.1, None, 0.5], ["head", "tail", "unscored", "middle"]),
 ]
 
 
 @pytest.mark.parametrize(("buckets", "column", "values", "expected"), BUCKETS)
 def test_a_label_is_parted_by_the_quality_of_its_documents(tmp_path, tokenizer, buckets, column, values, expected):
     rows = [
-        chain.document("one", "f", i, text) | {column: value}
+        chain.document("one", "f", i, text) | {column.name: value}
         for i, (text, value) in enumerate(zip(texts(4), values, strict=True))
     ]
     source = chain.documents_of(tmp_path, "one", [rows], asset="decontaminated_documents", extra=(column,))

@@ -5,8 +5,12 @@ from dataclasses import fields, replace
 
 import pytest
 
+from tests.training.data import chain
+from tests.training.data.filter.pages import GOOD, no_models
+from training.closure import Code
+from training.data.dedup.settings import DedupRecipe
 from training.data.filter.personal_data import PLACEHOLDERS
-from training.data.filter.rule import CommonSettings
+from training.data.filter.rule import KEPT, Column, CommonSettings, Rule
 from training.data.filter.rules import RULES, personal_data
 from training.data.filter.settings import FilterRecipe
 
@@ -36,3 +40,35 @@ def test_a_measurement_sees_no_setting_that_the_rule_does_not_name():
 
 def test_the_kinds_of_personal_data_are_those_that_are_found():
     assert tuple(PLACEHOLDERS) == personal_data.KINDS
+
+
+def test_what_rules_share_to_measure_is_no_part_of_deciding():
+    shared = {f"training.data.{name}" for name in ("words.table", "words.language", "quality.quality")}
+    code = Code()
+    assert shared <= set(code.closure("training.data.filter.score"))
+    assert not shared & set(code.closure("training.data.filter.filter"))
+
+
+def test_a_rule_names_the_column_that_its_documents_get(tmp_path, monkeypatch):
+    """Nothing else has to know of the column, neither here nor in the stages that pass documents on."""
+
+    def measure(settings, tools):
+        def measured(page):
+            page.columns["tone"] = 0.5
+            page.columns["loud.letters"] = sum(map(str.isupper, page.text))
+            return KEPT
+
+        return measured
+
+    columns = (Column("tone", on_document=True), Column("loud.letters"))
+    monkeypatch.setitem(RULES, "loud", Rule(settings=CommonSettings, columns=columns, measure=measure))
+    recipe, settings = FilterRecipe(rules=("loud",)), {"dedup": DedupRecipe()}
+    documents = chain.documents(tmp_path, "s1", [[GOOD]], asset="extracted_documents")
+    scores = chain.run(
+        tmp_path, "score", "document_scores", "tiny@s1", {"filter": recipe.measured()}, [documents, no_models(tmp_path)]
+    )
+    kept = chain.run(tmp_path, "filter", "filtered_documents", "tiny@s1", {"filter": recipe}, [documents, scores])
+    signed = chain.run(tmp_path, "sign", "document_signatures", "tiny@s1", settings, [kept])
+    passed_on = chain.run(tmp_path, "dedup", "deduplicated_documents", "tiny@s1", settings, [kept, signed])
+    for made in (kept, passed_on):
+        assert [(row["tone"], "loud.letters" in row) for row in chain.rows(made)] == [(0.5, False)]
