@@ -33,7 +33,7 @@ BUILD_HASHES := --build-constraints requirements/lock.txt --require-build-hashes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test attack dev lint bench controls faults kills parallel soak lock sbom audit clean
+.PHONY: help env demo test attack dev lint types bench controls faults kills parallel soak lock sbom audit clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -78,6 +78,9 @@ lint: env ## style and import direction
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+
+types: env ## check types
+	$(BIN)/pyrefly check --python-interpreter-path $(BIN)/python
 
 bench: env ## measure the data chain against its peers
 	$(BIN)/python -m benchmarks.chain

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import dagster as dg
 
@@ -74,5 +75,6 @@ def _of_run(instance: dg.DagsterInstance, record: dg.RunRecord, profile: Profile
 def _of_event(entry: dg.EventLogEntry) -> float:
     """What the record of a materialized artifact says that it cost; a reused one cost nothing now."""
     materialized = entry.asset_materialization
-    found = {name: value.value for name, value in materialized.metadata.items()} if materialized else {}
+    metadata = materialized.metadata if materialized else {}
+    found: dict[str, Any] = {name: value.value for name, value in metadata.items()}
     return 0.0 if found.get("reused", True) else float(found.get("node_hours", 0.0))

@@ -20,7 +20,8 @@ import typer
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.run import BAD_INPUT, FAILED, OK, Report, keep_recipe, run_recipe
 from assets.sentences import INTERRUPTED, check_root, make_writable, sentence_of
-from assets.status import Cell, Comparison, compare, last_made
+from assets.status import Comparison, compare, last_made
+from training.artifact import Artifact
 from training.job import DataError
 from training.recipe import Recipe, recipe_as_data
 from training.records import RecipeError
@@ -52,6 +53,7 @@ def main() -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     from resources.profile import ProfileError
 
+    code: str | int | None = OK
     with masked_output():
         try:
             app()
@@ -424,20 +426,20 @@ def chat(
     json_: JsonOption = False,
 ) -> None:
     """Talk to a recipe's model."""
-    cell = _made(recipe, root, asset)
-    arguments = [sys.executable, "-m", "training.posttrain.chat", str(cell.artifact.path / "model")]  # type: ignore[union-attr]
+    made = _made(recipe, root, asset)
+    arguments = [sys.executable, "-m", "training.posttrain.chat", str(made.path / "model")]
     arguments += ["--prompt", prompt] if prompt else []
     raise typer.Exit(subprocess.run([*arguments, *(["--json"] if json_ else [])], check=False).returncode)
 
 
-def _made(recipe: str, root: Path, asset: str) -> Cell:
+def _made(recipe: str, root: Path, asset: str) -> Artifact:
     comparison = compare(read(recipe, root), root.resolve())
     cell = comparison.cells.get((asset, comparison.recipe.name))
     if cell is None or cell.artifact is None:
         raise DataError(
             f"{asset} of recipe {comparison.recipe.name} is not made under {root}; `pedigree run {recipe}` makes it"
         )
-    return cell
+    return cell.artifact
 
 
 @app.command()

@@ -132,10 +132,10 @@ def _watch(processes: list[subprocess.Popen[bytes]], root: Path, port: int) -> i
         time.sleep(0.5)
         ended = [process for process in processes if process.poll() is not None]
         if ended:
-            print(
-                f"error: {' '.join(map(str, ended[0].args[:4]))} ended with exit code {ended[0].returncode}",
-                file=sys.stderr,
-            )  # type: ignore[index]
+            command = ended[0].args
+            assert isinstance(command, list)
+            said = f"error: {' '.join(map(str, command[:4]))} ended with exit code {ended[0].returncode}"
+            print(said, file=sys.stderr)
             code = FAILED
             break
         if (now := recipes_state(root)) != seen:

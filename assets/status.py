@@ -112,7 +112,7 @@ class Comparison:
 
     recipe: Recipe
     root: Path
-    cells: Mapping[tuple[str, str], Cell] = field(default_factory=dict)
+    cells: dict[tuple[str, str], Cell] = field(default_factory=dict)
 
     def to_do(self, until: str | None = None) -> list[Cell]:
         """The cells that are not made and recorded, in order."""
@@ -125,7 +125,7 @@ class Comparison:
 
     def _assets(self, until: str | None) -> set[str]:
         """`until` and what this recipe makes it from; what the chain says where the recipe has no such asset."""
-        found = {until} & {cell.asset for cell in self.cells.values()}
+        found: set[str] = {cell.asset for cell in self.cells.values()} & {until}
         if not found:
             return set(CHAIN) if until is None else ancestors(until) | {until}
         for cell in reversed(self.cells.values()):  # inputs come before what is made from them
@@ -179,7 +179,7 @@ def made_places(recipe: Recipe, root: Path) -> tuple[Place, ...]:
 
 
 def _made_names(value: Any) -> set[str]:
-    if isinstance(value, dict | list):
+    if isinstance(value, (dict, list)):
         items = value.values() if isinstance(value, dict) else value
         return set().union(*map(_made_names, items))
     return {value} if isinstance(value, str) and value.startswith(MADE) else set()
@@ -277,7 +277,7 @@ def _cell(
         inputs=inputs,
         state=state,
         artifact=made,
-        is_recorded=points_here and (made is None or reference.digest == made.digest),  # type: ignore[union-attr]
+        is_recorded=points_here and (made is None or (reference is not None and reference.digest == made.digest)),
         reasons=reasons,
         reference=reference,
         other_code=made_by.other_parts(made.record, code.digests(*modules_of(stage, plain))) if made else (),
@@ -404,7 +404,7 @@ def check_begun(cell: Cell, comparison: Comparison) -> None:
         return
     folder, record = _last_begun(cell, comparison.root)
     step = artifact.checkpoint_step(folder) if folder else None
-    if folder in (None, own) or step is None or (folder / artifact.ARTIFACT_FILE).exists():
+    if folder is None or folder == own or step is None or (folder / artifact.ARTIFACT_FILE).exists():
         return
     reasons = "; ".join(_reasons(CHAIN[cell.asset], record, cell.settings, cell.inputs, comparison.cells))
     raise DataError(

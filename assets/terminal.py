@@ -119,7 +119,8 @@ def show_scoreboard(comparison: Comparison, report: Report) -> None:
     from evaluation.scoreboard import render, scoreboard
 
     console = Console()
-    records = [(cell.artifact.path, cell.artifact.record) for cell in made_cells(comparison)]
+    made = {cell.asset: cell.artifact for cell in comparison.cells.values() if cell.artifact is not None}
+    records = [(cell.artifact.path, cell.artifact.record) for cell in comparison.cells.values() if cell.artifact]
     if records:
         render(scoreboard(records), console)
     verdict = "promoted: the champion alias points to this model" if report.promoted else "not promoted"
@@ -130,9 +131,8 @@ def show_scoreboard(comparison: Comparison, report: Report) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    card = next((cell for cell in made_cells(comparison) if cell.asset == "model_card"), None)
-    if card is not None:
-        console.print(f"report: {card.artifact.path / 'report.html'}", highlight=False, soft_wrap=True)  # type: ignore[union-attr]
+    if card := made.get("model_card"):
+        console.print(f"report: {card.path / 'report.html'}", highlight=False, soft_wrap=True)
     console.print(
         f"talk to it: .venv/bin/pedigree chat {comparison.recipe.name} --root {root}", highlight=False, soft_wrap=True
     )
@@ -174,8 +174,3 @@ def _fact(value: Any) -> str:
 def _harmless(text: str) -> str:
     """The text with control characters shown as one sign."""
     return "".join("\ufffd" if unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in text)
-
-
-def made_cells(comparison: Comparison) -> Iterable[Cell]:
-    """The cells that have an artifact, in the chain's order."""
-    return [cell for cell in comparison.cells.values() if cell.artifact is not None]

@@ -9,6 +9,7 @@ machine, and what changes something must come from Dagster's own pages.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import urllib.parse
 from collections.abc import Sequence
@@ -80,10 +81,8 @@ def _run_dev() -> None:
 
     start = dev.open_ipc_subprocess
 
-    def started(parts: list[str], **options: Any) -> Any:
-        if "dagster_webserver" in parts:
-            parts = [__spec__.name if part == "dagster_webserver" else part for part in parts]
-        return start(parts, **options)
+    def started(parts: Sequence[str], **kwargs: Any) -> subprocess.Popen[Any]:
+        return start([__spec__.name if part == "dagster_webserver" else part for part in parts], **kwargs)
 
     dev.open_ipc_subprocess = started
     main()
@@ -93,7 +92,11 @@ def _run_web_server() -> None:
     from dagster_webserver import cli
 
     make_app = cli.create_app_from_workspace_process_context
-    cli.create_app_from_workspace_process_context = lambda *given, **named: LocalOnly(make_app(*given, **named))
+
+    def make_local(*given: Any, **named: Any) -> Any:
+        return LocalOnly(make_app(*given, **named))
+
+    cli.create_app_from_workspace_process_context = make_local
     cli.main()
 
 

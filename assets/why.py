@@ -37,7 +37,7 @@ def explain(asset: str, recipe: Recipe, other: Recipe | None, root: Path) -> dic
         match = theirs.get(cell.part)
         if match is None:
             entries.append(
-                {"partition": cell.partition, "state": f"{other.name} has no such snapshot", "differences": []}
+                {"partition": cell.partition, "state": f"{other.name} has no such snapshot", "differences": list[str]()}
             )
             continue
         same = cell.fingerprint == match.fingerprint

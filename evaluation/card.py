@@ -33,7 +33,7 @@ def run(job: Job, work: Work) -> Outcome:
     write_text(work.path / "README.md", render_card(recipe, records, board))
     write_text(work.path / "report.html", render_report(records))
     write_json(work.path / "scoreboard.json", _finite(lasting(board)))
-    metrics = {"artifacts": len(records), "refusals": len(board["refusals"])}
+    metrics: dict[str, float] = {"artifacts": len(records), "refusals": len(board["refusals"])}
     return Outcome(files=("README.md", "scoreboard.json"), metrics=metrics)
 
 

@@ -161,7 +161,9 @@ def _nearest(
             there = set(parquet.schema_arrow.names)
         columns = sorted({limit.column for limit in limits.values()} & there)
         for table in read_tables(path, ["id", *columns]):
-            table = table.filter(pc.is_in(table["id"], value_set=kept))
+            # pyarrow makes its functions while it is imported
+            found = pc.is_in(table["id"], value_set=kept)  # pyrefly: ignore[missing-attribute]
+            table = table.filter(found)
             for name, limit in limits.items():
                 if limit.column not in there:
                     continue
@@ -176,7 +178,10 @@ def _nearest(
 
 
 def _distances(values: npt.NDArray[np.float64], limit: Limit) -> npt.NDArray[np.float64]:
-    return values - limit.least if limit.most is None else limit.most - values
+    if limit.most is not None:
+        return limit.most - values
+    assert limit.least is not None
+    return values - limit.least
 
 
 def _lowest(values: npt.NDArray[np.float64], number: int) -> list[int]:

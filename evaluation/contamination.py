@@ -62,7 +62,7 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     recipe = job.settings_as(EvaluationRecipe, "evaluation")
     findings = sorted((finding for rank in ranks for finding in rank["findings"]), key=_finding_order)
     indexes = _indexes(canonical_json(job.settings))
-    report = {
+    report: dict[str, Any] = {
         "rule": _rule(),
         "scanned": _scanned(job, ranks),
         "max_contaminated_fraction": recipe.max_contaminated_fraction,

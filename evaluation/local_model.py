@@ -112,7 +112,7 @@ class LocalModel(TemplateLM):
         answers = [""] * len(requests)
         groups: dict[tuple[tuple[str, ...], int], list[int]] = {}
         for i, request in enumerate(requests):
-            wanted = request.args[1]
+            _, wanted = request.arguments
             groups.setdefault((tuple(wanted.get("until", ())), int(wanted["max_gen_toks"])), []).append(i)
         for (until, max_new_tokens), members in groups.items():
             prompts = [requests[i].args[0] for i in members]

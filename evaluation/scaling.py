@@ -250,7 +250,8 @@ def iso_flop(rungs: Sequence[Rung], *, resamplings: int, seed: int) -> dict[str,
         reason = f"{len(used)} budgets with a lowest point among three sizes or more; an exponent needs two"
         return {"budgets": budgets, "without": reason}
     exponent, scale = _growth([budget["flops"] for _, budget in used], [budget["parameters"] for _, budget in used])
-    found = {"budgets": budgets, "size_exponent": exponent, "size_exponent_interval": [], "scale": scale}
+    found: dict[str, Any] = {"budgets": budgets, "size_exponent": exponent, "scale": scale}
+    found["size_exponent_interval"] = []
     if min(len({rung.parameters for rung in group}) for group, _ in used) < 4:
         # Three points drawn until three are different are the same parabola every time.
         return found | {"without": "a budget of three sizes has one parabola; four or more show how sure it is"}
@@ -368,7 +369,7 @@ def _parabolas(result: dict[str, Any]) -> list[dict[str, Any]]:
         members = [by_name[name] for name in budget["rungs"]]
         sizes = [rung["parameters"] for rung in members]
         along = np.geomspace(min(sizes) / 1.2, max(sizes) * 1.2, 60)
-        drawn = [
+        drawn: list[dict[str, Any]] = [
             {"mode": "markers", "x": sizes, "y": [rung["loss"] for rung in members]},
             {"mode": "lines", "x": along.tolist(), "y": np.polyval(budget["curve"], np.log(along)).tolist()},
         ]

@@ -78,7 +78,7 @@ def personal_scores(truth: Iterable[Row], kept: Iterable[Row]) -> Scores:
         if facts is None:
             continue
         for group, field in (("personal", "personal"), ("decoy", "decoys")):
-            for kind, values in facts[field].items():  # type: ignore[attr-defined]
+            for kind, values in facts[field].items():  # pyrefly: ignore[missing-attribute]  # facts are of JSON
                 for value in values:
                     planted[f"{group}/{kind}"] += 1
                     found[f"{group}/{kind}"] += value not in str(row["text"])

@@ -80,7 +80,7 @@ def _say_once(problem: str) -> None:
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A message goes where the profile says and nowhere else."""
 
-    def redirect_request(self, *_: Any) -> None:
+    def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
 
 

@@ -52,7 +52,8 @@ def _kept_of(job: Job, stage: Stage, asset: str) -> int | None:
     inputs = job.inputs_of(asset)
     records = [item.record() for item in (inputs[-1:] if stage.reads_last else inputs)]
     accounts = [record.get("counts") for record in records]
-    return None if None in accounts else sum(account["kept"] for account in accounts)
+    known = [account["kept"] for account in accounts if account is not None]
+    return sum(known) if len(known) == len(accounts) else None
 
 
 def _unbalanced(where: str, counts: Counts) -> list[str]:

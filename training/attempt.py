@@ -42,7 +42,12 @@ class Attempt:
     def __init__(self, folder: Path) -> None:
         name, rank = attempt_name(), int(os.environ.get("RANK", "0"))
         self._path = folder / ATTEMPTS_FOLDER / (f"{name}.json" if rank == 0 else f"{name}.rank-{rank}.json")
-        self._said = {"attempt": name, "rank": rank, "pid": os.getpid(), "host": socket.gethostname()}
+        self._said: dict[str, str | float | None] = {
+            "attempt": name,
+            "rank": rank,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+        }
         self._said |= {"started": round(time.time(), 3), "ended": None, "exit_code": None, "error": ""}
         self._write()
 

@@ -161,9 +161,11 @@ class Code:
 def place_of(package: str) -> Path:
     """The folder of a package, or the file of a module that is in none."""
     spec = find_spec(package)
-    if spec is None or (spec.origin is None and not spec.submodule_search_locations):
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    place = folders[0] if folders else spec.origin if spec else None
+    if place is None:
         raise ModuleNotFoundError(f"{package} is not installed", name=package)
-    return Path(next(iter(spec.submodule_search_locations or ()), None) or spec.origin)
+    return Path(place)
 
 
 def _files(place: Path) -> list[Path]:

@@ -64,7 +64,7 @@ class Progress:
         if error is not None:
             params["exception"] = {
                 "message": masked(str(error)),
-                "stack": [],
+                "stack": list[str](),
                 "name": type(error).__name__,
                 "cause": None,
                 "context": None,

@@ -37,7 +37,7 @@ def read_record(cls: type[T], data: Any, *, where: str = "") -> T:
     """
     if not isinstance(data, dict):
         raise RecipeError(f"{where or cls.__name__}: expected a mapping, got {data!r}")
-    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    fields = {field.name: field for field in dataclasses.fields(cls)}  # pyrefly: ignore[bad-argument-type]  # a dataclass
     unknown = sorted(set(data) - set(fields))
     if unknown:
         raise RecipeError(f"{_join(where, unknown[0])}: unknown field; known fields here: {', '.join(sorted(fields))}")
@@ -60,7 +60,7 @@ def varied(record: T, changes: Mapping[str, Any]) -> T:
     that changes checks itself again.
     """
     values = {name: _varied(getattr(record, name), value) for name, value in changes.items()}
-    return dataclasses.replace(record, **values)  # type: ignore[type-var]
+    return dataclasses.replace(record, **values)  # pyrefly: ignore[bad-specialization]  # a dataclass
 
 
 def _varied(old: Any, change: Any) -> Any:
@@ -80,7 +80,7 @@ def uris_in(value: Any) -> Iterator[str]:
     elif isinstance(value, dict):
         for item in value.values():
             yield from uris_in(item)
-    elif isinstance(value, tuple | list):
+    elif isinstance(value, (tuple, list)):
         for item in value:
             yield from uris_in(item)
 
@@ -150,7 +150,10 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
-    return field.default if field.default is not dataclasses.MISSING else field.default_factory()  # type: ignore[misc]
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    assert field.default_factory is not dataclasses.MISSING
+    return field.default_factory()
 
 
 def _read_field(field: dataclasses.Field[Any], hint: Any, value: Any, where: str) -> Any:
@@ -175,7 +178,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
             raise RecipeError(f"{where}: expected a mapping, got {value!r}")
         return {str(key): _convert(arguments[1], item, _join(where, str(key))) for key, item in value.items()}
     if dataclasses.is_dataclass(hint):
-        return value if isinstance(value, hint) else read_record(hint, value, where=where)  # type: ignore[arg-type]
+        return value if isinstance(value, hint) else read_record(hint, value, where=where)
     return _convert_scalar(hint, value, where)
 
 

@@ -253,7 +253,7 @@ def _with_numerics(job: Job, stage: Stage, outcome: Outcome, work: Work) -> Outc
     """The outcome with its numerics class, where a model made it. One process makes what is not distributed."""
     if not stage.by_a_model:
         return outcome
-    alone = {} if stage.distributed else {"processes": 1}
+    alone: dict[str, int] = {} if stage.distributed else {"processes": 1}
     return replace(outcome, numerics=numerics.recorded(job, work) | alone)
 
 

@@ -156,7 +156,7 @@ class Masked:
 def masked_output() -> Iterator[None]:
     """Nothing secret gets out on standard output and standard error of this process."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = Masked(before[0]), Masked(before[1])  # type: ignore[assignment]
+    sys.stdout, sys.stderr = Masked(before[0]), Masked(before[1])
     try:
         yield
     finally:

@@ -23,7 +23,12 @@ class WorkerDied(RuntimeError):
 
 
 def each_result(
-    work: Callable[[Any], Any], arguments: Iterable[Any], *, workers: int, modules: Sequence[str], begin: Callable
+    work: Callable[[Any], Any],
+    arguments: Iterable[Any],
+    *,
+    workers: int,
+    modules: Sequence[str],
+    begin: Callable[[], object],
 ) -> Iterator[tuple[Any, Any]]:
     """Argument and result of every call of `work`, as they come. `begin` runs first in every worker.
 
@@ -58,7 +63,7 @@ def each_result(
 class _Worker:
     """One process, and what it is at."""
 
-    def __init__(self, context: Any, work: Callable[[Any], Any], begin: Callable) -> None:
+    def __init__(self, context: Any, work: Callable[[Any], Any], begin: Callable[[], object]) -> None:
         self.pipe, theirs = context.Pipe()
         self.is_busy = False
         self._argument: Any = None
@@ -98,7 +103,7 @@ class _Worker:
         self._process.join()
 
 
-def _serve(pipe: connection.Connection, work: Callable[[Any], Any], begin: Callable) -> None:
+def _serve(pipe: connection.Connection, work: Callable[[Any], Any], begin: Callable[[], object]) -> None:
     """Make calls until there is nobody any more to ask for them."""
     die_with_parent()
     with masked_output():

@@ -48,7 +48,7 @@ def materialize_and_promote(context: dg.AssetExecutionContext, pipeline: Pipelin
         raise dg.Failure(description=str(error), metadata={"exit_code": 1}) from None
     result = result_of(CHAIN["promoted_model"], made)
     return dg.MaterializeResult(
-        metadata={**result.metadata, **said},  # type: ignore[dict-item]
+        metadata={**(result.metadata or {}), **said},
         data_version=result.data_version,
         check_results=result.check_results,
     )
@@ -60,13 +60,15 @@ def decide_and_promote(
     """The decision against the present champion, and what came of it: version, champion, `promoted`, and why not."""
     registry = Registry(pipeline.tracking(), comparison.recipe.promote.model_name)
     with explained(registry.tracking), registry.locked(watch.say):
-        for left in range(TRIES, 0, -1):
+        left = TRIES
+        while True:
+            left -= 1
             made = decide(cell, comparison, pipeline, watch, registry.holder(CHAMPION))
             try:
                 said = promote(made, comparison, registry, watch.run_id)
                 break
             except ChampionMoved as error:
-                if left == 1:
+                if not left:
                     raise
                 watch.say(f"{error}; deciding again")
     if not said["promoted"]:

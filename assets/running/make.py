@@ -53,7 +53,8 @@ def _check_inputs(cell: Cell, comparison: Comparison) -> None:
     """StageFailed when a gate refused an input."""
     refused = comparison.refused_by(cell)
     if refused is not None:
-        gate = refused.artifact.failed_gates[0]  # type: ignore[union-attr]
+        assert refused.artifact is not None
+        gate = refused.artifact.failed_gates[0]
         raise StageFailed(
             f"{refused.asset} [{refused.partition}] was refused by its gate {gate['name']}: "
             f"{artifact.canonical_json(gate['evidence'])}",

@@ -20,7 +20,8 @@ class Observed:
     """A training's numbers for Dagster: the newest ones every OBSERVED_SECONDS, and the last ones."""
 
     def __init__(self, watch: Watch) -> None:
-        self._watch, self._row = watch, {}
+        self._watch = watch
+        self._row: dict[str, Any] = {}
         self._observed_at = time.monotonic() - OBSERVED_SECONDS
 
     def see(self, rows: list[dict[str, Any]], *, is_last: bool) -> None:

@@ -116,7 +116,7 @@ def _attempt(fields: dict[str, str]) -> str:
 
 def _waits_for(reason: str) -> tuple[str, bool]:
     """Slurm's reason with its meaning, and whether it is one that no waiting ends."""
-    word = re.match(r"\w*", reason)[0]  # type: ignore[index]
+    word = re.match(r"\w*", reason)[0]  # pyrefly: ignore[unsupported-operation]  # matches any text
     if word in NEVER:
         return f"{reason}: {NEVER[word]}", True
     if "_held" in word:  # job_requeued_in_held_state, launch_failed_requeued_held

@@ -189,7 +189,7 @@ def stat_of(pid: int) -> list[str] | None:
         return None
 
 
-def write(path: str, value: dict) -> None:
+def write(path: str, value: dict[str, object]) -> None:
     """Write JSON whole or not at all."""
     with open(f"{path}.tmp", "w", encoding="utf-8") as stream:
         json.dump(value, stream)

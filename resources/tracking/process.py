@@ -128,7 +128,7 @@ def _input_is_open() -> bool:
 def main(root: Path, owner: str) -> None:
     """The writer process: the first line of its input is the URI, and the end of its input is its parent's."""
     os.nice(10)  # a stage's work goes first
-    uri = sys.stdin.buffer.raw.readline().decode().strip()  # type: ignore[attr-defined]
+    uri = sys.stdin.buffer.raw.readline().decode().strip()  # pyrefly: ignore[missing-attribute]  # unbuffered
     remember_address(uri)
     with masked_output(), masked_errors():
         follow(uri, root, owner, _input_is_open)

@@ -181,11 +181,11 @@ class _Checked:
         try:
             addresses = public_addresses(name, self.port)
         except socket.gaierror as error:
-            raise NameResolutionError(name, self, error) from None  # type: ignore[arg-type]
+            raise NameResolutionError(name, self, error) from None
         try:
             for number, self._dns_host in enumerate(addresses, 1):
                 try:
-                    return super()._new_conn()  # type: ignore[misc]
+                    return super()._new_conn()
                 except NewConnectionError:
                     if number == len(addresses):
                         raise

@@ -89,7 +89,7 @@ class _ChunkedDistillation(torch.autograd.Function):
     """As `loss.py`: gradients are made while a chunk's logits are there, so that all of them never are."""
 
     @staticmethod
-    def forward(ctx, hidden_ND, head_VD, targets_N, taught_ND, taught_head_VD, scale, recipe, caps):  # type: ignore[no-untyped-def]
+    def forward(ctx, hidden_ND, head_VD, targets_N, taught_ND, taught_head_VD, scale, recipe, caps):
         likelihood = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
         divergence = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
         grad_hidden = torch.empty_like(hidden_ND)
@@ -123,7 +123,7 @@ class _ChunkedDistillation(torch.autograd.Function):
         return (1 - weight) * likelihood + weight * temperature**2 * scale * divergence, likelihood
 
     @staticmethod
-    def backward(ctx, grad, _):  # type: ignore[no-untyped-def]
+    def backward(ctx, grad, _):
         grad_hidden, grad_head = ctx.saved_tensors
         return grad_hidden * grad, grad_head * grad, None, None, None, None, None, None
 

@@ -14,7 +14,8 @@ from training.records import RecipeError
 class _Phase(Protocol):
     """Steps whose rows are equally long."""
 
-    sequence_length: int
+    @property
+    def sequence_length(self) -> int: ...
 
 
 def check_degrees(

@@ -45,9 +45,14 @@ COMPILED_KERNELS, EAGER_KERNELS = 3, 13
 class _Phase(Protocol):
     """Steps whose batches are alike."""
 
-    steps: int
-    sequence_length: int
-    global_batch_tokens: int
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def sequence_length(self) -> int: ...
+
+    @property
+    def global_batch_tokens(self) -> int: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

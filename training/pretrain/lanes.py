@@ -84,34 +84,34 @@ def cut_sum(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
 
 class _Joined(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, axis, group):  # type: ignore[no-untyped-def]
+    def forward(ctx, x, axis, group):
         ctx.axis, ctx.group = axis, group
         return join(x, axis, group)
 
     @staticmethod
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+    def backward(ctx, grad):
         return cut_sum(grad, ctx.axis, ctx.group), None, None
 
 
 class _Summed(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, axis, group):  # type: ignore[no-untyped-def]
+    def forward(ctx, x, axis, group):
         ctx.axis, ctx.group = axis, group
         return cut_sum(x, axis, group)
 
     @staticmethod
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+    def backward(ctx, grad):
         return join(grad, ctx.axis, ctx.group), None, None
 
 
 class _Exchanged(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, rows, sent, received, group):  # type: ignore[no-untyped-def]
+    def forward(ctx, rows, sent, received, group):
         ctx.sent, ctx.received, ctx.group = sent, received, group
         return _exchange(rows, sent, received, group)
 
     @staticmethod
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+    def backward(ctx, grad):
         return _exchange(grad, ctx.received, ctx.sent, ctx.group), None, None, None
 
 

@@ -46,7 +46,7 @@ class _ChunkedLoss(torch.autograd.Function):
     """Makes the gradients during the forward pass, while a chunk's logits are there anyway (as liger-kernel does)."""
 
     @staticmethod
-    def forward(ctx, hidden_ND, head_VD, targets_N, scale, softcap, z_loss):  # type: ignore[no-untyped-def]
+    def forward(ctx, hidden_ND, head_VD, targets_N, scale, softcap, z_loss):
         sums = torch.zeros(2, dtype=torch.float32, device=hidden_ND.device)
         grad_hidden = torch.empty_like(hidden_ND)
         grad_head = torch.zeros_like(head_VD, dtype=torch.float32)
@@ -64,7 +64,7 @@ class _ChunkedLoss(torch.autograd.Function):
         return likelihood + penalty, likelihood
 
     @staticmethod
-    def backward(ctx, grad, _):  # type: ignore[no-untyped-def]
+    def backward(ctx, grad, _):
         grad_hidden, grad_head = ctx.saved_tensors
         return grad_hidden * grad, grad_head * grad, None, None, None, None
 

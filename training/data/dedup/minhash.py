@@ -24,7 +24,7 @@ def ngram_sets(data: Bytes, offsets: Offsets, num_words: int) -> tuple[Hashes, O
 
 
 @native
-def distinct_ngrams(hashes, word_starts, num_words, sets):  # type: ignore[no-untyped-def]
+def distinct_ngrams(hashes, word_starts, num_words, sets):
     """Fill `sets` with each text's distinct n-grams, in the order of their first word; returns [texts + 1] starts.
 
     `sets` needs as many places as there are words. A text shorter than an n-gram has one, of all its words.
@@ -70,7 +70,7 @@ def distinct_ngrams(hashes, word_starts, num_words, sets):  # type: ignore[no-un
 
 
 @native
-def _table_size(values):  # type: ignore[no-untyped-def]
+def _table_size(values):
     """A power of two, at least twice as many slots as values."""
     size = 16
     while size < 2 * values:
@@ -79,7 +79,7 @@ def _table_size(values):  # type: ignore[no-untyped-def]
 
 
 @native
-def sign_sets(sets, starts, multipliers, addends, digests, bands):  # type: ignore[no-untyped-def]
+def sign_sets(sets, starts, multipliers, addends, digests, bands):
     """Fill `digests` [texts, 2] and `bands` [buckets, texts] for the n-gram sets that begin at `starts` [texts + 1]."""
     buckets = bands.shape[0]
     rows = len(multipliers) // buckets
@@ -102,7 +102,7 @@ def sign_sets(sets, starts, multipliers, addends, digests, bands):  # type: igno
 
 
 @native
-def _fill_minima(ngrams, multipliers, addends, minima):  # type: ignore[no-untyped-def]
+def _fill_minima(ngrams, multipliers, addends, minima):
     """The least value of each permutation over the n-grams. The inner loop is one that LLVM makes into vectors."""
     for permutation in range(len(minima)):
         multiplier, addend = multipliers[permutation], addends[permutation]
@@ -113,7 +113,7 @@ def _fill_minima(ngrams, multipliers, addends, minima):  # type: ignore[no-untyp
 
 
 @native
-def first_similar(rows, begins, own_from, sets, starts, min_similarity, best, similarity):  # type: ignore[no-untyped-def]
+def first_similar(rows, begins, own_from, sets, starts, min_similarity, best, similarity):
     """Lower `best` [rows] to the first row that is similar enough, for every row from `own_from` on.
 
     `rows` holds runs of rows that share a key, ascending within a run; `begins` is true where a run begins. A row whose
@@ -156,7 +156,7 @@ def first_similar(rows, begins, own_from, sets, starts, min_similarity, best, si
 
 
 @native
-def _enter(ngrams, table, mask):  # type: ignore[no-untyped-def]
+def _enter(ngrams, table, mask):
     for ngram in ngrams:
         slot = ngram & mask
         while table[slot] != 0:
@@ -165,7 +165,7 @@ def _enter(ngrams, table, mask):  # type: ignore[no-untyped-def]
 
 
 @native
-def _jaccard(mine, theirs, table, mask, min_similarity):  # type: ignore[no-untyped-def]
+def _jaccard(mine, theirs, table, mask, min_similarity):
     """Similarity of a set of `mine` n-grams, entered in the table, with another; 0 once it cannot be enough."""
     total = mine + len(theirs)
     shared = 0

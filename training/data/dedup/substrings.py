@@ -73,7 +73,7 @@ def repeats_plainly(data: Bytes, offsets: Offsets, length: int, *, first_too: bo
 
 
 @native
-def _anchors(data, offsets, length, short, hashes, firsts, lasts):  # type: ignore[no-untyped-def]
+def _anchors(data, offsets, length, short, hashes, firsts, lasts):
     """Fill each anchor's hash and its first and last window's begin; returns how many there are."""
     span = length - short + 1  # short runs in a window
     ring = np.empty(span, np.uint64)
@@ -121,7 +121,7 @@ def _anchors(data, offsets, length, short, hashes, firsts, lasts):  # type: igno
 
 
 @native
-def _cover(data, firsts, lasts, offsets, length, table, first_too, covered):  # type: ignore[no-untyped-def]
+def _cover(data, firsts, lasts, offsets, length, table, first_too, covered):
     """Mark the windows that repeat. A slot of the table holds where a window begins and the high bits of its hash; -1
     is a free slot."""
     power = np.uint64(1)

@@ -48,7 +48,7 @@ def _found(hashes: Hashes, starts: Offsets, number: int, table: GramTable) -> Oc
 
 
 @native
-def _look_up(hashes, starts, num_words, grams, bits, begins, shift, number, found):  # type: ignore[no-untyped-def]
+def _look_up(hashes, starts, num_words, grams, bits, begins, shift, number, found):
     """Fill `found` as far as it goes; returns how many occurrences there are."""
     multiplier, mask = np.uint64(_MULTIPLIER), np.uint64(8 * len(bits) - 1)
     power = np.uint64(1)

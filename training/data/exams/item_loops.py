@@ -10,7 +10,7 @@ REACH = 12  # words that a candidate's window reaches beyond the part's own leng
 
 
 @native
-def candidates(found, begins, owners, offsets, weights, lengths, needed, out):  # type: ignore[no-untyped-def]
+def candidates(found, begins, owners, offsets, weights, lengths, needed, out):
     """Fill `out` [:, (text, part, first word, last word)] as far as it goes; returns how many candidates there are.
 
     `found` [:, (text, position, row)] are seeds, by text, then position. Row r stands in the parts
@@ -52,7 +52,7 @@ def candidates(found, begins, owners, offsets, weights, lengths, needed, out):  
 
 
 @native
-def aligned(text, words, weights, gap):  # type: ignore[no-untyped-def]
+def aligned(text, words, weights, gap):
     """The best alignment of a part's words with a text's words, in order: (weight, first word, end in the text).
 
     Words that are equal add their weight. A word of the part that is not there, or that is another one, adds nothing;

@@ -11,7 +11,7 @@ _OF_RULES = [rule.settings for rule in RULES.values()]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilterRecipe(*reversed(_OF_RULES)):  # type: ignore[misc]  # reversed: its fields come in the order of the rules
+class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance]  # reversed: its fields come in the order of the rules
     """Which documents go on. Rules run in the order of `rules`; the first that says no gives the reason.
 
     The settings of a rule are those of its file in `training/data/filter/rules/`.

@@ -127,7 +127,7 @@ def train(positives: Sequence[str], negatives: Sequence[str], *, buckets: int) -
 
 
 @native
-def _products(weights, columns, values, ends):  # type: ignore[no-untyped-def]
+def _products(weights, columns, values, ends):
     """The sum of each row's weighted values, added in order: the same on every machine and thread count."""
     sums = np.empty(len(ends))
     place = 0
@@ -141,7 +141,7 @@ def _products(weights, columns, values, ends):  # type: ignore[no-untyped-def]
 
 
 @native
-def _sums(errors, columns, values, ends, num_columns):  # type: ignore[no-untyped-def]
+def _sums(errors, columns, values, ends, num_columns):
     """The sum of each column's values times the errors of their rows, added in order."""
     sums = np.zeros(num_columns)
     place = 0

@@ -128,7 +128,7 @@ def shared_forms() -> Forms:
 
 
 @native
-def _spread(codes, chunks, bounds, cut, cut_ends):  # type: ignore[no-untyped-def]
+def _spread(codes, chunks, bounds, cut, cut_ends):
     """The forms of the chunks of a text one by one, and where each line that has any ends in them."""
     total = 0
     for chunk in chunks:
@@ -155,6 +155,6 @@ def _spread(codes, chunks, bounds, cut, cut_ends):  # type: ignore[no-untyped-de
 
 
 @native
-def is_line_end(code):  # type: ignore[no-untyped-def]
+def is_line_end(code):
     """Whether str.splitlines ends a line at a character."""
     return 10 <= code <= 13 or 28 <= code <= 30 or code == 0x85 or code == 0x2028 or code == 0x2029

@@ -184,7 +184,7 @@ def found(candidates: np.ndarray, present: np.ndarray, keys: np.ndarray) -> np.n
 
 
 @native
-def _descend(numbers, line_ends, begins, words, probability, backoff, nodes, result):  # type: ignore[no-untyped-def]
+def _descend(numbers, line_ends, begins, words, probability, backoff, nodes, result):
     """Fill `result` with the log probability of each word of the lines, and of each line's end.
 
     `nodes` [2, order] is room for the n-grams of each order that end at a position, and at the one before.
@@ -213,7 +213,7 @@ def _descend(numbers, line_ends, begins, words, probability, backoff, nodes, res
 
 
 @native
-def _longer(context, word, begins, words):  # type: ignore[no-untyped-def]
+def _longer(context, word, begins, words):
     """The n-gram that goes on from another with a word, -1 where there is none."""
     if context < 0:
         return -1

@@ -244,7 +244,7 @@ def _loop(kernel: Any, lattice: Lattice) -> Any:
 
 
 @native
-def _expect(begins, counts, starts, lengths, pieces, scaled, expected):  # type: ignore[no-untyped-def]
+def _expect(begins, counts, starts, lengths, pieces, scaled, expected):
     """Add to `expected` how often each piece is expected in all spellings, by forward and backward sums."""
     forward, backward = np.zeros(MAX_WORD + 1), np.zeros(MAX_WORD + 1)
     for word in range(len(counts)):
@@ -268,7 +268,7 @@ def _expect(begins, counts, starts, lengths, pieces, scaled, expected):  # type:
 
 
 @native
-def _spell(begins, ends, weights, whole, starts, lengths, pieces, scaled, used, found):  # type: ignore[no-untyped-def]
+def _spell(begins, ends, weights, whole, starts, lengths, pieces, scaled, used, found):
     """Write the greatest product of each span to `found`, and add the span's weight to the pieces of it in `used`.
 
     Where not `whole`, the piece that is the span itself does not count.

@@ -69,7 +69,7 @@ def extended(array: np.ndarray, size: int, more: Sequence[Any] | np.ndarray) -> 
 
 
 @native
-def is_space(code):  # type: ignore[no-untyped-def]
+def is_space(code):
     """str.isspace of one character."""
     if code < 128:
         return code == 32 or 9 <= code <= 13 or 28 <= code <= 31
@@ -87,7 +87,7 @@ def is_space(code):  # type: ignore[no-untyped-def]
 
 
 @native
-def _hash(codes, start, end):  # type: ignore[no-untyped-def]
+def _hash(codes, start, end):
     """64 bits of the characters between two places."""
     value = np.uint64(0xCBF29CE484222325)
     for place in range(start, end):
@@ -96,7 +96,7 @@ def _hash(codes, start, end):  # type: ignore[no-untyped-def]
 
 
 @native
-def _slot(value, codes, start, end, known, ends, hashes, slots):  # type: ignore[no-untyped-def]
+def _slot(value, codes, start, end, known, ends, hashes, slots):
     """Where the number of a chunk with this hash stands, or the free place for it."""
     mask = np.uint64(len(slots) - 1)
     slot = value & mask
@@ -115,7 +115,7 @@ def _slot(value, codes, start, end, known, ends, hashes, slots):  # type: ignore
 
 
 @native
-def _numbered(codes, known, ends, hashes, slots):  # type: ignore[no-untyped-def]
+def _numbered(codes, known, ends, hashes, slots):
     """See `ChunkIndex.find`."""
     numbers = np.empty(len(codes) // 2 + 1, np.int32)
     bounds = np.empty((len(numbers), 2), np.int32)
@@ -135,7 +135,7 @@ def _numbered(codes, known, ends, hashes, slots):  # type: ignore[no-untyped-def
 
 
 @native
-def _put(first, last, known, ends, hashes, slots):  # type: ignore[no-untyped-def]
+def _put(first, last, known, ends, hashes, slots):
     """Number the chunks from `first` to `last` in the table."""
     for number in range(first, last):
         start, end = ends[number - 1] if number else 0, ends[number]

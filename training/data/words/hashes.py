@@ -117,7 +117,7 @@ def _secret() -> npt.NDArray[np.uint64]:
 
 
 @native
-def _scan(data, offsets, table, secret, hashes, starts, odd):  # type: ignore[no-untyped-def]
+def _scan(data, offsets, table, secret, hashes, starts, odd):
     """Fill `hashes`, `starts` and `odd` (place, first byte, end); returns how many words and odd ones there are."""
     word = np.zeros(_LONGEST + 8, np.uint8)
     num_words = num_odd = 0
@@ -184,7 +184,7 @@ def _scan(data, offsets, table, secret, hashes, starts, odd):  # type: ignore[no
 
 
 @native
-def _short_words(data, position, end, table, secret, hashes, num_words):  # type: ignore[no-untyped-def]
+def _short_words(data, position, end, table, secret, hashes, num_words):
     """Read plain words on, as far as they are ASCII letters and digits, at most 16; returns (position, words)."""
     while position < end:
         low = high = np.uint64(0)
@@ -214,7 +214,7 @@ def _short_words(data, position, end, table, secret, hashes, num_words):  # type
 
 
 @native
-def _decoded(data, position, lead):  # type: ignore[no-untyped-def]
+def _decoded(data, position, lead):
     """Bytes of the character that begins with `lead` >= 0x80, and its code point."""
     second = np.int64(data[position + 1] & 0x3F)
     if lead < 0xE0:
@@ -226,7 +226,7 @@ def _decoded(data, position, lead):  # type: ignore[no-untyped-def]
 
 
 @native
-def _encoded(word, length, code):  # type: ignore[no-untyped-def]
+def _encoded(word, length, code):
     """Append a character to the word as UTF-8; returns the new length."""
     if code < 0x80:
         word[length] = code
@@ -248,7 +248,7 @@ def _encoded(word, length, code):  # type: ignore[no-untyped-def]
 
 
 @native
-def _xxh3(word, length, secret):  # type: ignore[no-untyped-def]
+def _xxh3(word, length, secret):
     """XXH3-64 with seed 0 of the first 1 to 128 bytes of `word`; `secret[i]` holds its bytes from 8·i."""
     if length <= 16:
         return _short_hash(_read8(word, 0), _read8(word, 8), length, secret)
@@ -260,7 +260,7 @@ def _xxh3(word, length, secret):  # type: ignore[no-untyped-def]
 
 
 @native
-def _short_hash(low, high, length, secret):  # type: ignore[no-untyped-def]
+def _short_hash(low, high, length, secret):
     """XXH3-64 of 1 to 16 bytes, the first eight in `low`, the next in `high`; what lies behind them is not read."""
     four, eight = np.uint64(0xFFFFFFFF), np.uint64(8)
     size = np.uint64(length)
@@ -292,7 +292,7 @@ def _short_hash(low, high, length, secret):  # type: ignore[no-untyped-def]
 
 
 @native
-def _read8(word, place):  # type: ignore[no-untyped-def]
+def _read8(word, place):
     value = np.uint64(0)
     for byte in range(8):
         value |= np.uint64(word[place + byte]) << np.uint64(8 * byte)
@@ -300,13 +300,13 @@ def _read8(word, place):  # type: ignore[no-untyped-def]
 
 
 @native
-def _avalanche(value):  # type: ignore[no-untyped-def]
+def _avalanche(value):
     value = (value ^ value >> np.uint64(37)) * np.uint64(0x165667919E3779F9)
     return value ^ value >> np.uint64(32)
 
 
 @native
-def _folded_product(left, right):  # type: ignore[no-untyped-def]
+def _folded_product(left, right):
     """Low half xor high half of the product of 128 bits."""
     half, mask = np.uint64(32), np.uint64(0xFFFFFFFF)
     low = (left & mask) * (right & mask)
@@ -317,7 +317,7 @@ def _folded_product(left, right):  # type: ignore[no-untyped-def]
 
 
 @native
-def mixed(value):  # type: ignore[no-untyped-def]
+def mixed(value):
     """training.data.words.ngrams.mixed."""
     value = (value ^ value >> np.uint64(33)) * np.uint64(0xFF51AFD7ED558CCD)
     value = (value ^ value >> np.uint64(33)) * np.uint64(0xC4CEB9FE1A85EC53)

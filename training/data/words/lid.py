@@ -194,7 +194,7 @@ def _word_table(words: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
 
 
 @native
-def token_hash(data, start, end):  # type: ignore[no-untyped-def]
+def token_hash(data, start, end):
     """FNV-1a of 64 bits, never 0, which marks a free slot."""
     value = np.uint64(0xCBF29CE484222325)
     for place in range(start, end):
@@ -203,7 +203,7 @@ def token_hash(data, start, end):  # type: ignore[no-untyped-def]
 
 
 @native
-def put_words(data, ends, hashes, rows):  # type: ignore[no-untyped-def]
+def put_words(data, ends, hashes, rows):
     """Put the words, end to end in `data`, into an open hash table; the row of each is its number."""
     mask = np.uint64(len(hashes) - 1)
     start = 0
@@ -217,9 +217,7 @@ def put_words(data, ends, hashes, rows):  # type: ignore[no-untyped-def]
 
 
 @native
-def sum_of_words(  # type: ignore[no-untyped-def]
-    data, rows, ngram_row, word_hashes, word_rows, end_row, shortest, longest, kept, sums, used, total
-):
+def sum_of_words(data, rows, ngram_row, word_hashes, word_rows, end_row, shortest, longest, kept, sums, used, total):
     """Add the vectors of all words of a line, and of its end, to `total`; how many vectors they were.
 
     As fastText: a word `</s>` ends the line, and words that look like labels are left out.
@@ -262,7 +260,7 @@ def sum_of_words(  # type: ignore[no-untyped-def]
 
 
 @native
-def _is(data, start, end, a, b, c, d):  # type: ignore[no-untyped-def]
+def _is(data, start, end, a, b, c, d):
     """Whether a word is these four bytes."""
     if end - start != 4:
         return False
@@ -270,7 +268,7 @@ def _is(data, start, end, a, b, c, d):  # type: ignore[no-untyped-def]
 
 
 @native
-def _is_label(data, start, end):  # type: ignore[no-untyped-def]
+def _is_label(data, start, end):
     """Whether a word begins with `__label__`."""
     if end - start < 9 or data[start] != 95 or data[start + 1] != 95 or data[start + 7] != 95 or data[start + 8] != 95:
         return False
@@ -280,7 +278,7 @@ def _is_label(data, start, end):  # type: ignore[no-untyped-def]
 
 
 @native
-def _row_of(value, word_hashes, word_rows):  # type: ignore[no-untyped-def]
+def _row_of(value, word_hashes, word_rows):
     """The row of a word of the dictionary; -1 for another."""
     mask = np.uint64(len(word_hashes) - 1)
     slot = value & mask
@@ -290,7 +288,7 @@ def _row_of(value, word_hashes, word_rows):  # type: ignore[no-untyped-def]
 
 
 @native
-def _add_word(data, start, end, row, rows, ngram_row, shortest, longest, sums):  # type: ignore[no-untyped-def]
+def _add_word(data, start, end, row, rows, ngram_row, shortest, longest, sums):
     """Add a word's own vector and those of the character n-grams of `<word>` to `sums`, and their number behind."""
     width = rows.shape[1]
     if row >= 0:
@@ -320,7 +318,7 @@ def _add_word(data, start, end, row, rows, ngram_row, shortest, longest, sums): 
 
 
 @native
-def _byte(data, start, length, place):  # type: ignore[no-untyped-def]
+def _byte(data, start, length, place):
     """A byte of `<word>`."""
     if place == 0:
         return np.uint8(60)
@@ -328,14 +326,14 @@ def _byte(data, start, length, place):  # type: ignore[no-untyped-def]
 
 
 @native
-def _mixed(value, byte):  # type: ignore[no-untyped-def]
+def _mixed(value, byte):
     """FNV-1a of 32 bits; bytes from 128 on are negative, as they are in C."""
     signed = np.uint32(byte) | np.uint32(0xFFFFFF00) if byte & 0x80 else np.uint32(byte)
     return np.uint32((value ^ signed) * np.uint32(16777619))
 
 
 @native
-def best_leaf(mean, nodes, left, right):  # type: ignore[no-untyped-def]
+def best_leaf(mean, nodes, left, right):
     """The likeliest label and the logarithm of its probability, down the tree by the likelier side first."""
     stack = np.empty(len(left) + 1, np.int64)
     scores = np.empty(len(left) + 1, np.float64)

@@ -73,7 +73,7 @@ def repeated_native(words: np.ndarray, lengths: np.ndarray, codes: np.ndarray) -
 
 
 @native
-def _count(words, lengths, codes, result):  # type: ignore[no-untyped-def]
+def _count(words, lengths, codes, result):
     num_words = len(words)
     slots = 16
     while slots < 2 * num_words:
@@ -88,7 +88,7 @@ def _count(words, lengths, codes, result):  # type: ignore[no-untyped-def]
 
 
 @native
-def _places(words, lengths, codes):  # type: ignore[no-untyped-def]
+def _places(words, lengths, codes):
     """Where each word starts, int64 [n + 1]; there the sum of code · BASE^place up to it, and BASE^-place."""
     num_words = len(words)
     starts = np.zeros(num_words + 1, np.int64)
@@ -107,14 +107,14 @@ def _places(words, lengths, codes):  # type: ignore[no-untyped-def]
 
 
 @native
-def _mixed(value):  # type: ignore[no-untyped-def]
+def _mixed(value):
     value ^= value >> np.uint64(32)
     value *= _MIX
     return value ^ (value >> np.uint64(29))
 
 
 @native
-def _top_native(words, starts, size, table, counts):  # type: ignore[no-untyped-def]
+def _top_native(words, starts, size, table, counts):
     mask = np.uint64(len(table) - 1)
     table[:] = -1
     best = first = 0
@@ -136,7 +136,7 @@ def _top_native(words, starts, size, table, counts):  # type: ignore[no-untyped-
 
 
 @native
-def _same_words(words, one, other, size):  # type: ignore[no-untyped-def]
+def _same_words(words, one, other, size):
     same = 0
     while same < size and words[one + same] == words[other + same]:
         same += 1
@@ -144,7 +144,7 @@ def _same_words(words, one, other, size):  # type: ignore[no-untyped-def]
 
 
 @native
-def _duplicate_native(codes, starts, sums, scales, size, table):  # type: ignore[no-untyped-def]
+def _duplicate_native(codes, starts, sums, scales, size, table):
     mask = np.uint64(len(table) - 1)
     table[:] = -1
     characters = at = 0
@@ -164,7 +164,7 @@ def _duplicate_native(codes, starts, sums, scales, size, table):  # type: ignore
 
 
 @native
-def _same_codes(codes, starts, one, other, size, length):  # type: ignore[no-untyped-def]
+def _same_codes(codes, starts, one, other, size, length):
     if starts[one + size] - starts[one] != length:
         return False
     same = 0

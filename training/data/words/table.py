@@ -283,7 +283,7 @@ def _sentence_breaks(kinds: Sequence[int], ended: int) -> tuple[int, int]:
 
 
 @native
-def _written(codes):  # type: ignore[no-untyped-def]
+def _written(codes):
     """The code points without white space."""
     result = np.empty_like(codes)
     count = 0
@@ -295,7 +295,7 @@ def _written(codes):  # type: ignore[no-untyped-def]
 
 
 @native
-def _fill(rows, first, shapes, cut, start, facts):  # type: ignore[no-untyped-def]
+def _fill(rows, first, shapes, cut, start, facts):
     """The rows of chunks from `first` on: how many words, whether open, how many pieces; their words from `start`."""
     for number in range(len(shapes)):
         row = rows[first + number]
@@ -317,7 +317,7 @@ def _fill(rows, first, shapes, cut, start, facts):  # type: ignore[no-untyped-de
 
 
 @native
-def _sums(chunks, rows):  # type: ignore[no-untyped-def]
+def _sums(chunks, rows):
     """Words, written, letters, alphabetic: sums; stop words: all bits."""
     result = np.zeros(5, np.int64)
     for chunk in chunks:
@@ -328,7 +328,7 @@ def _sums(chunks, rows):  # type: ignore[no-untyped-def]
 
 
 @native
-def _open_places(chunks, rows):  # type: ignore[no-untyped-def]
+def _open_places(chunks, rows):
     """Places of chunks from which a sequence may run into the next, where one of the two has a sequence."""
     found = []
     for left in range(len(chunks) - 1):
@@ -339,7 +339,7 @@ def _open_places(chunks, rows):  # type: ignore[no-untyped-def]
 
 
 @native
-def _spread(chunks, rows, cut):  # type: ignore[no-untyped-def]
+def _spread(chunks, rows, cut):
     """The numbers of all words in order, int32."""
     total = 0
     for chunk in chunks:
@@ -355,7 +355,7 @@ def _spread(chunks, rows, cut):  # type: ignore[no-untyped-def]
 
 
 @native
-def _single_blanks(codes, num_chunks):  # type: ignore[no-untyped-def]
+def _single_blanks(codes, num_chunks):
     """Whether one blank, and no other white space, parts each chunk from the next, bool [chunks - 1]."""
     result = np.zeros(max(num_chunks - 1, 0), np.bool_)
     place, number = 0, -1
@@ -372,7 +372,7 @@ def _single_blanks(codes, num_chunks):  # type: ignore[no-untyped-def]
 
 
 @native
-def _sentences(codes, chunks, rows):  # type: ignore[no-untyped-def]
+def _sentences(codes, chunks, rows):
     """Sentences of lines parted by \\n. White space other than one blank is a word to spaCy, and no mark."""
     total, ended, number = 1, 0, 0
     place, end = 0, len(codes)

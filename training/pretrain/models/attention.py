@@ -303,7 +303,7 @@ class BlockAttention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, query_key, value, blocks, bias):  # type: ignore[no-untyped-def]
+    def forward(ctx, query_key, value, blocks, bias):
         B, K, heads, L, E = query_key.shape
         query_key, value = query_key.reshape(B * K, heads, L, E), value.reshape(B * K, L, E)
         query, key = query_key[:, :-1], query_key[:, -1]
@@ -321,7 +321,7 @@ class BlockAttention(torch.autograd.Function):
         return mixed.view(B, K, heads - 1, L, E)
 
     @staticmethod
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+    def backward(ctx, grad):
         key, value, *kept = ctx.saved_tensors
         B, K, G, L, E = grad.shape
         grad = grad.reshape(B * K, G, L, E)

@@ -162,13 +162,13 @@ class _Spread(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, unit, order, place, active):  # type: ignore[no-untyped-def]
+    def forward(ctx, unit, order, place, active):
         ctx.active = active
         ctx.save_for_backward(place)
         return unit[order // active]
 
     @staticmethod
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+    def backward(ctx, grad):
         (place,) = ctx.saved_tensors
         return grad[place].view(-1, ctx.active, grad.shape[-1]).sum(dim=1), None, None, None
 
@@ -177,11 +177,11 @@ class _Permuted(torch.autograd.Function):
     """Rows in the order of `index`; `inverse` undoes it."""
 
     @staticmethod
-    def forward(ctx, x, index, inverse):  # type: ignore[no-untyped-def]
+    def forward(ctx, x, index, inverse):
         ctx.save_for_backward(inverse)
         return x[index]
 
     @staticmethod
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+    def backward(ctx, grad):
         (inverse,) = ctx.saved_tensors
         return grad[inverse], None, None

@@ -20,7 +20,7 @@ class _UnitRMS(torch.autograd.Function):
     """By hand on a CPU, where torch has no fused form: its own takes twice the passes over memory."""
 
     @staticmethod
-    def forward(ctx, x, eps):  # type: ignore[no-untyped-def]
+    def forward(ctx, x, eps):
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.promote_types(x.dtype, torch.float32))
         inverse = norm.square_().div_(x.shape[-1]).add_(eps).rsqrt_().to(x.dtype)
         unit = x * inverse
@@ -28,7 +28,7 @@ class _UnitRMS(torch.autograd.Function):
         return unit
 
     @staticmethod
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+    def backward(ctx, grad):
         unit, inverse = ctx.saved_tensors
         along = (grad * unit).mean(dim=-1, keepdim=True)
         return (unit * along).neg_().add_(grad).mul_(inverse), None

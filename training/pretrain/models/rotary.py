@@ -72,12 +72,12 @@ class _Rotation(torch.autograd.Function):
     """The gradient of a rotation is the rotation backwards."""
 
     @staticmethod
-    def forward(ctx, x, cosine, sine):  # type: ignore[no-untyped-def]
+    def forward(ctx, x, cosine, sine):
         ctx.save_for_backward(cosine, sine)
         return _turned(x, cosine, sine)
 
     @staticmethod
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+    def backward(ctx, grad):
         cosine, sine = ctx.saved_tensors
         return _turned(grad, cosine, -sine), None, None
 

@@ -17,7 +17,7 @@ class Average(torch.optim.Optimizer):
         super().__init__(parameters, {"share": 0.0})
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self, closure: None = None) -> None:
         """Move the mean towards the present weights by the group's `share`; the first time it becomes them."""
         for group in self.param_groups:
             for parameter in group["params"] if group["share"] else ():

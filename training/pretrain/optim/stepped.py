@@ -24,7 +24,7 @@ class Stepped(torch.optim.Optimizer):
         self._update = update
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self, closure: None = None) -> None:
         """Update every weight that has a gradient."""
         for group in self.param_groups:
             self._update([weight for weight in group["params"] if weight.grad is not None], self.state, group)
