@@ -469,7 +469,7 @@ def test_a_champion_that_another_machine_set_meanwhile_is_not_overrun(kitchen):
 def edited(tmp_path, monkeypatch):
     """A context in which the packages are a copy, of which two modules have one more line of code."""
     places = {name: Path(shutil.copytree(place, tmp_path / name)) for name, place in Code().places.items()}
-    for module in ("data/archives.py", "posttrain/align/align.py"):
+    for module in ("data/crawl/crawl.py", "posttrain/align/align.py"):
         with open(places["training"] / module, "a") as stream:
             stream.write("\nUNUSED = 1\n")
 

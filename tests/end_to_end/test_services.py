@@ -5,8 +5,11 @@ from __future__ import annotations
 import fcntl
 import http.client
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -19,6 +22,9 @@ from tests.end_to_end.conftest import RECIPES
 from tests.end_to_end.dagster_dev import OVER, services, wait_for
 from tests.hook import webhook
 from training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -81,27 +87,22 @@ class Asked:
 
     gated: Recipe  # its filter keeps too little
     backfill: str  # of the gated recipe
-    small: Recipe  # asks for automation, and has a new snapshot
-    before: Comparison  # of the small kitchen, when the sensor was switched on
+    nightly: Recipe  # is shipped, asks for automation, and has a new snapshot
+    before: Comparison  # of the nightly kitchen, before the sensor was switched on
 
 
 @pytest.fixture(scope="module")
 def asked(running, copied) -> Asked:
     """The daemon looks at its backfills twice a minute, so all that it is to do goes on side by side."""
     write_recipe(copied, "kitchen-gated", snapshots=snapshots(1), filter={"min_kept_fraction": 0.999})
-    automation = {"rebuild": "corpus", "node_hours_per_day": 10}
-    write_recipe(copied, "kitchen-small", snapshots=snapshots(1, 2, 3), automation=automation)
-    wanted = {"kitchen-gated@kitchen-1", "kitchen-small@kitchen-3"}
-    wait_for(lambda: wanted <= set(partitions_known(running, "crawl_archives")), 120)
-    gated, small = (
-        load_recipe(str(copied / "recipes" / f"{name}.yaml")) for name in ("kitchen-gated", "kitchen-small")
-    )
-    point_to_shared(gated, copied)
-    before = compare(small, copied)
+    wait_for(lambda: "kitchen-gated@kitchen-1" in partitions_known(running, "crawl_archives"), 120)
+    gated, nightly = load_recipe(str(copied / "recipes" / "kitchen-gated.yaml")), load_recipe("kitchen-nightly")
+    for recipe in (gated, nightly):
+        point_to_shared(recipe, copied)
+    before = compare(nightly, copied)
     assets = ["extracted_documents", "filtered_documents", "document_signatures"]
     backfill = running.launch_backfill(assets, ["kitchen-gated@kitchen-1"])
-    running.start_sensor("new_snapshots")
-    return Asked(gated=gated, backfill=backfill, small=small, before=before)
+    return Asked(gated=gated, backfill=backfill, nightly=nightly, before=before)
 
 
 def snapshots(*numbers):
@@ -165,20 +166,48 @@ def status_of(url, path, body, headers):
         connection.close()
 
 
-@pytest.mark.browser
-def test_a_person_launches_a_partition_backfill_in_the_browser(running, copied, asked):
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
+@contextmanager
+def chromium() -> Iterator[Page]:
+    """A page of Chromium, as a person would look at it."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
         pytest.skip("waits for Chromium: install the package `chromium`")
     from playwright.sync_api import sync_playwright
 
-    wanted = {"kitchen-small-leak", "kitchen-small-rl"}
-    running.report("instruction_data", sorted(set(partitions_known(running, "instruction_data")) - wanted))
     with sync_playwright() as play:
         flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--disable-sync"]
-        browser = play.chromium.launch(executable_path=chromium, args=flags)
+        browser = play.chromium.launch(executable_path=program, args=flags)
         page = browser.new_page(viewport={"width": 1500, "height": 1000})
         page.set_default_timeout(120_000)
+        yield page
+        browser.close()
+
+
+@pytest.mark.browser
+def test_a_person_switches_the_sensor_on_and_sees_the_backfill_of_a_shipped_recipe(running, asked):
+    with chromium() as page:
+        page.goto(f"{running.url}/automation")
+        page.get_by_role("link", name="new_snapshots").click()
+        page.locator("tr", has_text="Running").locator("label").click()
+        (backfill,) = wait_for(lambda: by_the_sensor(running), 300)
+        page.goto(f"{running.url}/runs?view=backfills")
+        page.get_by_text("pedigree/recipe: kitchen-nightly").wait_for()
+        page.goto(f"{running.url}/runs/b/{backfill['id']}")
+        page.get_by_role("link", name="decontaminated_documents").wait_for()
+        wait_for_backfills(running, backfill["id"])
+        page.get_by_text("100% completed").nth(len(backfill["assetSelection"]) - 1).wait_for()
+
+
+def by_the_sensor(running):
+    """The backfills that the sensor added."""
+    return [one for one in running.backfills() if SENSOR in one["tags"]]
+
+
+@pytest.mark.browser
+def test_a_person_launches_a_partition_backfill_in_the_browser(running, copied, asked):
+    wanted = {"kitchen-small-leak", "kitchen-small-rl"}
+    running.report("instruction_data", sorted(set(partitions_known(running, "instruction_data")) - wanted))
+    with chromium() as page:
         page.goto(f"{running.url}/asset-groups")
         page.wait_for_selector("text=corpus")
         page.goto(f"{running.url}/assets/instruction_data?view=partitions")
@@ -192,7 +221,6 @@ def test_a_person_launches_a_partition_backfill_in_the_browser(running, copied, 
         page.wait_for_selector("text=records_in")
         page.goto(f"{running.mlflow_url}/#/models")
         page.wait_for_selector("text=Model")
-        browser.close()
     done = {
         tag["value"]
         for run in running.runs()
@@ -235,16 +263,13 @@ def test_the_sensor_notices_a_new_snapshot_and_backfills_what_a_recipe_asks_for_
 ):
     """`kitchen-gated` was run too and lacks most of its assets, but does not ask for automation."""
     missing = {cell.key for cell in asked.before.to_do() if CHAIN[cell.asset].group == "corpus"}
-    assert {partition for _, partition in missing} == {"kitchen-small@kitchen-3"}
-
-    def launched():
-        return [one for one in running.backfills() if SENSOR in one["tags"]]
-
-    (backfill,) = wait_for(launched, 300)
-    assert backfill["title"] == "kitchen-small: what is missing (corpus only, by new_snapshots)"
+    assert {partition for _, partition in missing} == {"kitchen-nightly@kitchen-3"}
+    running.start_sensor("new_snapshots")  # which a person has done where there is a browser
+    (backfill,) = wait_for(lambda: by_the_sensor(running), 300)
+    assert backfill["title"] == "kitchen-nightly: what is missing (corpus only, by new_snapshots)"
     wait_for_backfills(running, backfill["id"])
-    assert launched()[1:] == []
-    after = compare(asked.small, copied)
+    assert by_the_sensor(running)[1:] == []
+    after = compare(asked.nightly, copied)
     assert {cell.key for cell in after.to_do()} == {cell.key for cell in asked.before.to_do()} - missing
     assert {cell.key for cell in after.cells.values() if cell.artifact and cell.key in missing} == missing
     kept = [cell for cell in asked.before.cells.values() if cell.artifact and cell.key not in missing]
