@@ -1,7 +1,10 @@
 """What holds of every rule, a new one too."""
 
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +17,7 @@ from training.data.filter.rule import KEPT, Column, CommonSettings, Rule
 from training.data.filter.rules import RULES, personal_data
 from training.data.filter.settings import FilterRecipe
 
+CHECKOUT = Path(__file__).parents[5]
 COMMON = {field.name for field in fields(CommonSettings)}
 OWN = {name: {field.name for field in fields(rule.settings)} - COMMON for name, rule in RULES.items()}
 
@@ -40,6 +44,13 @@ def test_a_measurement_sees_no_setting_that_the_rule_does_not_name():
 
 def test_the_kinds_of_personal_data_are_those_that_are_found():
     assert tuple(PLACEHOLDERS) == personal_data.KINDS
+
+
+def test_reading_the_section_imports_all_rules_where_there_is_no_library():
+    script = "import sys, training.data.filter.settings; print(*sys.modules)"
+    command = [sys.executable, "-S", "-c", script]  # -S: nothing that is installed can be imported
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=CHECKOUT)
+    assert {f"training.data.filter.rules.{name}" for name in RULES} <= set(ran.stdout.split())
 
 
 def test_what_rules_share_to_measure_is_no_part_of_deciding():
