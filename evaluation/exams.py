@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from training.data.exams.benchmarks import BenchmarkItem, bare_question, read_items
@@ -29,6 +29,7 @@ class ExamItem:
     passage: str = ""
     before: tuple[tuple[str, str], ...] = ()
     rivals: tuple[str, ...] = ()
+    row: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # what the file says
 
     @property
     def asked(self) -> str:
@@ -112,6 +113,7 @@ def _exam_item(benchmark: BenchmarkRecipe, item: BenchmarkItem) -> ExamItem:
         passage=item.passage,
         before=item.messages[:-1],
         rivals=_rivals(item, benchmark) if benchmark.kind == "chat" else (),
+        row=item.row,
     )
 
 

@@ -1,15 +1,17 @@
-"""Exams by lm-eval, from the recipe's own files: no task of lm-eval's list is loaded and nothing is fetched.
+"""Exams by lm-eval, from the recipe's own files; nothing is fetched.
 
-Each suite becomes a task in two forms. *Raw* shows the question as text and is what a base model sees, and every
-model in a multiple-choice suite. *Chat* shows it as a user's message in the model's chat template.
+A suite may name a task of lm-eval (evaluation.tasks). Any other becomes a task here, in two forms. *Raw* shows the
+question as text and is what a base model sees, and every model in a multiple-choice suite. *Chat* shows it as a user's
+message in the model's chat template.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any, Literal
 
 import datasets
@@ -21,8 +23,10 @@ from lm_eval.utils import hash_string
 from evaluation.exams import ExamItem
 from evaluation.intervals import share_interval
 from evaluation.local_model import LocalModel
+from evaluation.tasks import make_task
 from training.data.exams.grading import WORKED, Values, equals_one, is_right, names_one
 from training.data.exams.settings import BenchmarkRecipe
+from training.records import RecipeError
 
 log = logging.getLogger(__name__)
 
@@ -58,31 +62,45 @@ class SuiteResult:
         }
 
 
-def form_of(benchmark: BenchmarkRecipe, *, has_template: bool) -> Form:
-    """Multiple choice is always raw: the options are continuations. The others follow the model."""
-    return "chat" if has_template and benchmark.kind != "multiple_choice" else "raw"
-
-
 def run_suites(
-    model: LocalModel, exams: Sequence[tuple[BenchmarkRecipe, Sequence[ExamItem]]], *, has_template: bool
+    model: LocalModel,
+    exams: Sequence[tuple[BenchmarkRecipe, Sequence[ExamItem]]],
+    *,
+    has_template: bool,
+    settings: Mapping[str, Any] | None = None,
 ) -> list[SuiteResult]:
-    """The model's results on every suite, in order. One pass for the raw suites, one for those in the chat template."""
+    """The model's results on every suite, in order. One pass for the raw suites, one for those in the chat template.
+
+    `settings` are the job's, for examples that a source generates.
+    """
+    made = {benchmark.name: _make(benchmark, items, settings or {}, has_template) for benchmark, items in exams}
     results: dict[str, SuiteResult] = {}
     for form in ("raw", "chat"):
-        chosen = [(b, items) for b, items in exams if form_of(b, has_template=has_template) == form]
+        chosen = [(benchmark, items) for benchmark, items in exams if made[benchmark.name][1] == form]
         if not chosen:
             continue
-        tasks = {benchmark.name: _Task(benchmark, items, form) for benchmark, items in chosen}
+        tasks = {benchmark.name: made[benchmark.name][0] for benchmark, _ in chosen}
         outcome = evaluate(
             lm=model,
             task_dict={"tasks": tasks, "groups": {}},
-            bootstrap_iters=1,  # every metric is a mean, whose standard error lm-eval computes in closed form
+            bootstrap_iters=0,  # a score is a mean, whose error has a closed form; other metrics are told without
             apply_chat_template=form == "chat",
             fewshot_as_multiturn=form == "chat",
         )
         for benchmark, items in chosen:
-            results[benchmark.name] = _result(benchmark, items, form, outcome)
+            results[benchmark.name] = _result(tasks[benchmark.name], benchmark, items, form, outcome)
     return [results[benchmark.name] for benchmark, _ in exams]
+
+
+def _make(
+    benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: Mapping[str, Any], has_template: bool
+) -> tuple[ConfigurableTask, Form]:
+    """The suite's task and its form: what the model writes follows its template, all likelihoods are of raw text."""
+    if benchmark.is_task:
+        task = make_task(benchmark, items, settings)
+        return task, "chat" if has_template and task.OUTPUT_TYPE == "generate_until" else "raw"
+    form: Form = "chat" if has_template and benchmark.kind != "multiple_choice" else "raw"
+    return _Task(benchmark, items, form), form
 
 
 class _Task(ConfigurableTask):
@@ -185,38 +203,65 @@ def judge_of(kind: Literal["generate", "chat"], values: Values) -> Judge:
 
 
 def _result(
-    benchmark: BenchmarkRecipe, items: Sequence[ExamItem], form: Form, outcome: Mapping[str, Any]
+    task: ConfigurableTask,
+    benchmark: BenchmarkRecipe,
+    items: Sequence[ExamItem],
+    form: Form,
+    outcome: Mapping[str, Any],
 ) -> SuiteResult:
-    numbers = outcome["results"][benchmark.name]
-    metric = HEADLINE[benchmark.kind]
-    error = numbers[f"{metric}_stderr,none"]
-    records = outcome["samples"][benchmark.name]
-    chance = fmean(1 / len(item.choices) for item in items) if benchmark.kind == "multiple_choice" else 0.0
+    numbers = {key: value for key, value in outcome["results"][benchmark.name].items() if _is_number(key, value)}
+    metric, filter_name = _headline(benchmark, numbers)
+    records = [record for record in outcome["samples"][benchmark.name] if record["filter"] == filter_name]
+    if len(records) != len(items):
+        raise RecipeError(f"{benchmark.name}: the task made {len(records)} questions of {len(items)} items")
+    values = [float(record[metric]) for record in records]
+    is_choice = task.OUTPUT_TYPE == "multiple_choice"
     return SuiteResult(
         suite=benchmark.name,
-        metric=metric,
-        score=float(numbers[f"{metric},none"]),
-        standard_error=float(error) if len(records) > 1 else None,
+        metric=metric if filter_name == "none" else f"{metric},{filter_name}",
+        score=float(numbers[f"{metric},{filter_name}"]),
+        standard_error=stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None,
         n=len(records),
-        chance=chance,
-        metrics={key.removesuffix(",none"): float(value) for key, value in numbers.items() if _is_number(key, value)},
-        samples=[_sample(record, benchmark, metric) for record in records],
+        chance=fmean(1 / len(record["arguments"]) for record in records) if is_choice else 0.0,
+        metrics={key.removesuffix(",none"): float(value) for key, value in numbers.items()},
+        samples=[_sample(record, item, task, metric) for record, item in zip(records, items, strict=True)],
         how={
             "form": form,
             "num_fewshot": outcome["n-shot"][benchmark.name],
             "task_version": outcome["versions"][benchmark.name],
             "task_hash": _task_hash(records),
             "higher_is_better": outcome["higher_is_better"][benchmark.name],
-            "generation": {"max_new_tokens": benchmark.max_new_tokens, "do_sample": False}
-            if benchmark.kind != "multiple_choice"
-            else None,
             "lm_eval": lm_eval.__version__,
+            **_how(task, benchmark),
         },
     )
 
 
+def _how(task: ConfigurableTask, benchmark: BenchmarkRecipe) -> dict[str, Any]:
+    """What the model was asked to write, and of a task of lm-eval its name and how an answer is cut out."""
+    if not benchmark.is_task:
+        made = {"max_new_tokens": benchmark.max_new_tokens, "do_sample": False}
+        return {"generation": None if benchmark.kind == "multiple_choice" else made}
+    return {
+        "generation": task.config.generation_kwargs,
+        "task": benchmark.task or benchmark.task_file,
+        "filters": task.config.filter_list,
+    }
+
+
+def _headline(benchmark: BenchmarkRecipe, numbers: Mapping[str, float]) -> tuple[str, str]:
+    """The metric that is the suite's score, and its filter."""
+    if not benchmark.is_task:
+        return HEADLINE[benchmark.kind], "none"
+    named = [key for key in numbers if not benchmark.metric or benchmark.metric in (key, key.partition(",")[0])]
+    if not named:
+        raise RecipeError(f"{benchmark.name}: metric={benchmark.metric!r}; the task has {', '.join(numbers)}")
+    metric, _, filter_name = named[0].partition(",")
+    return metric, filter_name
+
+
 def _is_number(key: str, value: Any) -> bool:
-    return key.endswith(",none") and "_stderr" not in key and isinstance(value, (int, float))
+    return "," in key and "_stderr" not in key and isinstance(value, (int, float))
 
 
 def _task_hash(records: Sequence[Mapping[str, Any]]) -> str:
@@ -224,17 +269,26 @@ def _task_hash(records: Sequence[Mapping[str, Any]]) -> str:
     return hash_string("".join(r["doc_hash"] + r["prompt_hash"] + r["target_hash"] for r in records))
 
 
-def _sample(record: Mapping[str, Any], benchmark: BenchmarkRecipe, metric: str) -> dict[str, Any]:
-    document = record["doc"]
-    sample: dict[str, Any] = {"item": document["id"], "prompt": record["arguments"][0][0]}
-    if benchmark.kind == "multiple_choice":
+def _sample(record: Mapping[str, Any], item: ExamItem, task: ConfigurableTask, metric: str) -> dict[str, Any]:
+    """What is kept of one item. RecipeError where the metric does not say right or wrong by item."""
+    if record[metric] not in (0, 1):
+        raise RecipeError(f"{task.config.task}: metric {metric} gives an item {record[metric]}; take one of 0 and 1")
+    sample: dict[str, Any] = {"item": item.id, "prompt": record["arguments"][0][0]}
+    if task.OUTPUT_TYPE == "multiple_choice":
         likelihoods = [float(response[0]) for response in record["filtered_resps"]]
-        sample["choices"] = document["choices"]
-        sample["target"] = document["choices"][document["gold"]]
+        choices = list(item.choices) or [continuation.strip() for _, continuation in record["arguments"]]
+        sample["choices"] = choices
+        sample["target"] = item.choices[item.gold] if item.choices else item.answers[0]
         sample["log_likelihoods"] = likelihoods
-        sample["response"] = document["choices"][likelihoods.index(max(likelihoods))]
+        sample["response"] = choices[likelihoods.index(max(likelihoods))]
+    elif task.OUTPUT_TYPE == "loglikelihood":
+        sample["target"] = item.answers[0]
+        sample["log_likelihoods"] = [float(record["filtered_resps"][0][0])]
+        sample["response"] = ""  # nothing is written: the score asks whether the target is the likeliest text
     else:
-        sample["target"] = document["target"]
-        sample["response"] = str(record["filtered_resps"][0])
+        sample["target"] = item.answers[0]
+        sample["response"] = str(record["resps"][0][0])
+        if (extracted := str(record["filtered_resps"][0])) != sample["response"]:
+            sample["extracted"] = extracted
     sample["correct"] = bool(record[metric])
     return sample

@@ -21,6 +21,7 @@ from training.generate.model_folder import check_folder, load_tokenizer, open_mo
 from training.generate.sampler import Sampler, by_length
 
 Conversation = Sequence[dict[str, str]]
+MAX_NEW_TOKENS = 256  # of a task that does not say, as in lm-eval's HFLM
 
 
 def template_digest(tokenizer: Any) -> str | None:
@@ -113,7 +114,9 @@ class LocalModel(TemplateLM):
         groups: dict[tuple[tuple[str, ...], int], list[int]] = {}
         for i, request in enumerate(requests):
             _, wanted = request.arguments
-            groups.setdefault((tuple(wanted.get("until", ())), int(wanted["max_gen_toks"])), []).append(i)
+            until = wanted.get("until") or ()
+            stops = (until,) if isinstance(until, str) else tuple(until)
+            groups.setdefault((stops, int(wanted.get("max_gen_toks", MAX_NEW_TOKENS))), []).append(i)
         for (until, max_new_tokens), members in groups.items():
             prompts = [requests[i].args[0] for i in members]
             for i, text in zip(members, self.answers(prompts, until=until, max_new_tokens=max_new_tokens), strict=True):

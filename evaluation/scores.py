@@ -47,7 +47,7 @@ def run(job: Job, work: Work) -> Outcome:
     prompts = read_prompts(recipe.alignment_prompts, job.settings)
     candidates = []
     for step, (name, asset) in enumerate(MODELS.items(), start=1):
-        candidate = _sit(name, job.input_of(asset), exams, prompts, recipe)
+        candidate = _sit(name, job.input_of(asset), exams, prompts, recipe, job.settings)
         work.progress.log(step=step, models=len(MODELS), **{f"{name}_{r.suite}": r.score for r in candidate.results})
         candidates.append(candidate)
     judgement = _judge(job.input_of("reward_model"), candidates, exams, prompts, recipe)
@@ -82,7 +82,12 @@ class _Candidate:
 
 
 def _sit(
-    name: str, item: InputArtifact, exams: Exams, prompts: Sequence[Mapping[str, Any]], recipe: EvaluationRecipe
+    name: str,
+    item: InputArtifact,
+    exams: Exams,
+    prompts: Sequence[Mapping[str, Any]],
+    recipe: EvaluationRecipe,
+    settings: Mapping[str, Any],
 ) -> _Candidate:
     """Evaluate one model on every suite, and on the alignment prompts if it has a chat template."""
     from evaluation.harness import run_suites
@@ -92,7 +97,7 @@ def _sit(
     candidate = _Candidate(name, item)
     model = LocalModel(item.file(MODEL_FOLDER), batch_size=recipe.batch_size)
     template = template_digest(model.tokenizer)
-    candidate.results = run_suites(model, exams, has_template=template is not None)
+    candidate.results = run_suites(model, exams, has_template=template is not None, settings=settings)
     if prompts and template is not None:
         candidate.answers = model.answers(
             [model.apply_chat_template(list(prompt["messages"])) for prompt in prompts],

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ pytest.importorskip("torch")
 
 from lm_eval.api.model import LM
 
+from assets.recipe_folders import load_recipe
 from evaluation.exams import ExamItem, read_exam
 from evaluation.harness import run_suites
 from training.data.exams.settings import BenchmarkRecipe
@@ -114,3 +116,28 @@ def test_a_choice_scores_when_it_is_the_right_one(benchmark):
     items = read_exam(benchmark, SETTINGS).items
     assert score(benchmark, items, chosen=lambda i: items[i].gold) == 1
     assert score(benchmark, items, chosen=lambda i: (items[i].gold + 1) % len(items[i].choices)) == 0
+
+
+SHIPPED = [replace(one, limit=40) for one in load_recipe("webdocs-exams").evaluation.suites]
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("benchmark", SHIPPED, ids=lambda benchmark: benchmark.name)
+def test_a_shipped_suite_scores_the_right_answer_alone(benchmark):
+    items = [item for item in read_exam(benchmark, SETTINGS).items if all(map(words_of, item.answers))]
+    if benchmark.kind == "generate" and benchmark.name in ("triviaqa", "gsm8k"):
+        assert score(benchmark, items, lambda i: f" {final(items[i].answers[0])}") == 1
+        assert score(benchmark, items, lambda i: wrong_for(items, i)) == 0
+        assert score(benchmark, items) == 0
+    else:  # likelihoods; of TruthfulQA the first choice is right, of LAMBADA there is one
+        assert score(benchmark, items, chosen=lambda i: items[i].gold) == 1
+        assert score(benchmark, items, chosen=lambda i: items[i].gold + 1 if items[i].gold == 0 else 0) == 0
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("says", ["{}", "#### {}", "So she has 4 + 4 = {}.\n#### {}"])
+def test_gsm8k_is_passed_by_its_number(says):
+    gsm8k = next(one for one in SHIPPED if one.name == "gsm8k")
+    for benchmark in (gsm8k, suite("own", "generate", **(GSM8K | {"limit": 40}))):
+        items = read_exam(benchmark, SETTINGS).items
+        assert score(benchmark, items, lambda i: says.format(*[final(items[i].answers[0])] * 2)) == 1  # noqa: B023

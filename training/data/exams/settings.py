@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from training.names import check_name
-from training.records import Uri, formerly
+from training.records import RecipeError, Uri, formerly
+
+# Fields of lm-eval's TaskConfig that follow from the suite: its name, its rows and its shots; and code.
+DECIDED_HERE = frozenset(
+    "task custom_dataset dataset_path dataset_name dataset_kwargs training_split validation_split test_split"
+    " fewshot_split num_fewshot unsafe_code class".split()
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BenchmarkRecipe:
-    """A set of exam items. `kind` says how an item is read and scored.
+    """A set of exam items. `kind` says how an item is read and, where no task of lm-eval is named, scored.
 
     multiple_choice: `question`, `choices`, `gold` (index); generate and chat: `question`, `answer` (exact match after
     normalization); the `*_field` names say which columns of the file hold them. `passage_field` may be empty.
@@ -28,7 +34,26 @@ class BenchmarkRecipe:
     id_field: str = "id"
     limit: int | None = formerly(0)  # items that are read; None: all
     ngram_words: int = 8  # for contamination: word n-grams shared with an item mark a document
-    max_new_tokens: int = 16
+    max_new_tokens: int = 16  # of an answer that `kind` scores
+    task: str = ""  # lm-eval's name of the task that asks and scores the rows; empty: as `kind` says
+    task_file: Uri = ""  # or such a task as YAML, in lm-eval's form
+    lm_eval: dict[str, Any] = field(default_factory=dict)  # fields of lm-eval's TaskConfig that replace the task's own
+    num_fewshot: int | None = None  # examples in the prompt; None: as many as the task has
+    fewshot_uri: Uri = ""  # rows from which examples are drawn
+    metric: str = ""  # lm-eval's `metric` or `metric,filter` that is the score; empty: the task's first
 
     def __post_init__(self) -> None:
         check_name(self.name, "benchmark name")
+        if self.task and self.task_file:
+            raise RecipeError(f"{self.name}: task={self.task!r} and task_file={self.task_file!r}; name one of them")
+        idle = [name for name in ("num_fewshot", "fewshot_uri", "metric") if getattr(self, name)]
+        if idle and not self.is_task:
+            raise RecipeError(f"{self.name}: {', '.join(idle)} need a task, task_file or lm_eval to have an effect")
+        decided = sorted(DECIDED_HERE & self.lm_eval.keys())
+        if decided:
+            raise RecipeError(f"{self.name}: lm_eval.{decided[0]} is decided by the suite; leave it out")
+
+    @property
+    def is_task(self) -> bool:
+        """Whether a task of lm-eval asks and scores the items."""
+        return bool(self.task or self.task_file or self.lm_eval)

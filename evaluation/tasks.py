@@ -1,0 +1,110 @@
+"""Suites as tasks of lm-eval: its own by name, or tasks that a recipe or a YAML file defines. Nothing is fetched.
+
+The rows of the suite's file are the task's documents, and those of `fewshot_uri` its examples. A column is also known
+under its name in lower case with `_` for blanks, so that `Best Answer` can stand in a template. What lm-eval's task
+expects of other columns is said by fields that replace its own, such as `doc_to_text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import datasets
+import yaml
+from lm_eval.api.task import ConfigurableTask
+from lm_eval.tasks import TaskManager
+from lm_eval.tasks._yaml_loader import load_yaml
+
+from evaluation.exams import ExamItem
+from training.data.exams.settings import DECIDED_HERE, BenchmarkRecipe
+from training.data.sources import open_uri, read_rows
+from training.records import RecipeError
+
+FEWSHOT_SEED = 1234  # lm-eval's own
+TEST, EXAMPLES = "test", "fewshot"
+
+
+class LmEvalTask(ConfigurableTask):
+    """A task of lm-eval whose documents are in memory."""
+
+    def __init__(self, config: dict[str, Any], splits: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        self._splits = splits
+        super().__init__(config=config)
+        self.set_fewshot_seed(FEWSHOT_SEED)
+
+    def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: Any) -> None:
+        """Nothing is fetched."""
+        self.dataset = datasets.DatasetDict(
+            {name: datasets.Dataset.from_list(list(rows)) for name, rows in self._splits.items()}
+        )
+
+
+def make_task(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: Mapping[str, Any]) -> LmEvalTask:
+    """The suite as a task of lm-eval.
+
+    RecipeError when lm-eval does not know the task, when the suite's fields do not make one, or when examples are
+    wanted and no rows are named to draw them from.
+    """
+    config = task_config(benchmark)
+    shots = config.get("num_fewshot") or 0
+    if shots and not benchmark.fewshot_uri:
+        raise RecipeError(
+            f"{benchmark.name}: the task has {shots} examples in its prompt; name rows in fewshot_uri, or set"
+            " num_fewshot to 0"
+        )
+    splits = {TEST: [_document(item.row) for item in items]}
+    if shots:
+        splits[EXAMPLES] = [_document(row) for row in read_rows(benchmark.fewshot_uri, settings=settings)]
+    config |= {"task": benchmark.name, "test_split": TEST, "training_split": None, "validation_split": None}
+    config |= {"fewshot_split": EXAMPLES if shots else None, "dataset_path": None, "dataset_name": None}
+    try:
+        return LmEvalTask(config, splits)
+    except (TypeError, ValueError, KeyError, AttributeError, AssertionError) as error:
+        raise RecipeError(f"{benchmark.name}: lm-eval cannot make the task: {type(error).__name__}: {error}") from error
+
+
+def task_config(benchmark: BenchmarkRecipe) -> dict[str, Any]:
+    """lm-eval's configuration of a suite: the task's own, with the recipe's fields in place of its."""
+    config: dict[str, Any] = {}
+    if benchmark.task:
+        config = named_config(benchmark.task)
+    elif benchmark.task_file:
+        config = _file_config(benchmark)
+    config |= benchmark.lm_eval
+    if benchmark.num_fewshot is not None:
+        config["num_fewshot"] = benchmark.num_fewshot
+    return config
+
+
+@cache
+def _known_tasks() -> TaskManager:
+    return TaskManager()
+
+
+def named_config(name: str) -> dict[str, Any]:
+    """The configuration of lm-eval's own task of that name, without what only groups tasks."""
+    entry = _known_tasks().task_index.get(name)
+    if entry is None or entry.yaml_path is None or name not in _known_tasks().all_subtasks:
+        raise RecipeError(f"task={name!r}: lm-eval has no task of that name (a group or a tag is none)")
+    config = load_yaml(entry.yaml_path)
+    if "class" in config:
+        raise RecipeError(f"task={name!r} is code of lm-eval's that reads its own data; it cannot be given rows")
+    return {key: value for key, value in config.items() if key not in ("tag", "group", "task_list")}
+
+
+def _file_config(benchmark: BenchmarkRecipe) -> dict[str, Any]:
+    """A task from a YAML file: plain data, so that no file can name code to run."""
+    with open_uri(benchmark.task_file) as stream:
+        try:
+            config = yaml.safe_load(stream.read())
+        except yaml.YAMLError as error:
+            raise RecipeError(f"{benchmark.task_file}: not plain YAML: {error}") from None
+    if not isinstance(config, dict):
+        raise RecipeError(f"{benchmark.task_file}: expected the fields of a task")
+    return {key: value for key, value in config.items() if key not in DECIDED_HERE - {"num_fewshot"}}
+
+
+def _document(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.lower().replace(" ", "_"): value for name, value in row.items()} | dict(row)
