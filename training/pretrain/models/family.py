@@ -48,9 +48,9 @@ def preset(vocab_size: int, parameters: int, **fields: Any) -> Preset:
         "qk_norm": False,
         "tied_embeddings": True,
         "activation": "swiglu",
-        "window": 0,
+        "window": None,
         "window_pattern": ["full"],
-        "logit_softcap": 0.0,
+        "logit_softcap": None,
         "experts": write_record(ExpertLayers()),
     }
     return Preset(vocab_size=vocab_size, parameters=parameters, model={**plain, **fields})

@@ -69,6 +69,9 @@ class ExpertLayers:
             )
 
 
+_ABSENT = {"head_width": 0, "window": 0, "logit_softcap": 0.0}  # the numbers of a `ModelConfig` without them
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelRecipe:
     """The decoder's shape. The vocabulary is the tokenizer's.
@@ -90,9 +93,9 @@ class ModelRecipe:
     qk_norm: bool = False
     tied_embeddings: bool = True
     activation: Literal["swiglu", "relu2"] = "swiglu"
-    window: int = 0  # positions that a windowed layer looks back, itself included; 0: no windows
+    window: int | None = formerly(0)  # positions that a windowed layer looks back, itself included; None: no windows
     window_pattern: tuple[Literal["full", "window"], ...] = ("full",)  # repeated over the layers
-    logit_softcap: float = 0.0  # logits become cap · tanh(logits / cap); 0: they stay
+    logit_softcap: float | None = formerly(0.0)  # logits become cap · tanh(logits / cap); None: they stay
     experts: ExpertLayers = field(default_factory=ExpertLayers)
 
     def __post_init__(self) -> None:
@@ -101,15 +104,18 @@ class ModelRecipe:
     def shape(self, *, vocab_size: int) -> ModelConfig:
         """The decoder's shape over a vocabulary. RecipeError when it does not fit together."""
         given = {one.name: getattr(self, one.name) for one in fields(ModelRecipe)}
-        return ModelConfig(**given | {"vocab_size": vocab_size, "head_width": self.head_width or 0})
+        absent = {name: number for name, number in _ABSENT.items() if given[name] is None}
+        return ModelConfig(**given | absent, vocab_size=vocab_size)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelConfig(ModelRecipe):
-    """The shape of a decoder over a vocabulary."""
+    """The shape of a decoder over a vocabulary: what may be absent from a recipe is a number here."""
 
     vocab_size: int
     head_width: int = 0  # E, numbers in one head; given as 0 it becomes width / heads
+    window: int = 0  # of a model without windows
+    logit_softcap: float = 0.0  # of logits that stay as they are
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "width", "layers", "heads", "kv_heads", "mlp_width", "max_length"):
@@ -131,7 +137,7 @@ class ModelConfig(ModelRecipe):
                 " that has it, and such a layer a window of at least 1"
             )
         if self.logit_softcap < 0:
-            raise RecipeError(f"model: logit_softcap={self.logit_softcap}; 0 for none, or a positive number")
+            raise RecipeError(f"model: logit_softcap={self.logit_softcap}; null for none, or a positive number")
 
     @property
     def group(self) -> int:
