@@ -1,9 +1,9 @@
-"""The account of records: in = kept + dropped(reason) + quarantined(reason), in the whole and in each rank.
+"""The account of records: in = kept + dropped(reason) + quarantined(reason), for the whole stage and for each rank.
 
-A stage counts what comes in where it comes in (what a reader gives, what a file's footer says), and what becomes of it
-where that is written; the two are made equal nowhere but here. What comes in must also be what the artifacts that the
-stage reads have kept (`Stage.reads`), so that no record is lost between two stages either. The verdict is the gate
-`counts_balance`: an artifact that fails it is refused as an input. Standard library only.
+A stage counts records twice: where it reads them (from a reader or a file's footer) and where it writes what became of
+them. Only this module compares the two counts. It also compares the records read with the records that the input
+artifacts kept (`Stage.reads`), so that no record is lost between two stages. The result is the gate `counts_balance`:
+an artifact that fails it is refused as an input. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Counted(Generic[T]):
-    """Hands items on; `number` is how many it has handed on so far."""
+    """An iterable that counts the items it has yielded so far in `number`."""
 
     def __init__(self, items: Iterable[T]) -> None:
         self._items = items
@@ -31,8 +31,11 @@ class Counted(Generic[T]):
 
 
 def balance_gate(job: Job, stage: Stage, counts: Counts) -> Gate:
-    """Whether every record is accounted for. The evidence has the counts, what the inputs kept (null where an input
-    does not say), and a sentence for each fault: where, and how many records."""
+    """Return the gate `counts_balance`, which passes when every record is accounted for.
+
+    The evidence holds the counts, the records that each input kept (null if an input has no account), and one sentence
+    for each fault, with its place and the number of records.
+    """
     given = {asset: _kept_of(job, stage, asset) for asset in (*stage.reads, *stage.reads_in_ranks)}
     faults = [
         *_unbalanced(stage.name, counts),
@@ -48,7 +51,7 @@ def balance_gate(job: Job, stage: Stage, counts: Counts) -> Gate:
 
 
 def _kept_of(job: Job, stage: Stage, asset: str) -> int | None:
-    """How many records the inputs made by `asset` kept; None when one of them has no account."""
+    """Return how many records the inputs made by `asset` kept, or None if one of these inputs has no account."""
     inputs = job.inputs_of(asset)
     records = [item.record() for item in (inputs[-1:] if stage.reads_last else inputs)]
     accounts = [record.get("counts") for record in records]

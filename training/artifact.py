@@ -1,8 +1,7 @@
-"""Artifacts: what a stage left behind, found by what was asked for and verified by what came out.
+"""Artifacts: the folders that stages make, found by fingerprint and verified by digest.
 
-`<root>/<asset>/<fingerprint>/artifact.json` is written last; a folder without it is unfinished. The *fingerprint*
-says what was
-asked for, the *digest* what came out. Standard library only.
+`<root>/<asset>/<fingerprint>/artifact.json` is written last; a folder without it is unfinished. The *fingerprint* is a
+hash of what was asked for, the *digest* a hash of what was made. Standard library only.
 """
 
 from __future__ import annotations
@@ -23,39 +22,39 @@ from training.files import written as written
 from training.job import DataError, InputArtifact, RefusedInput
 
 ARTIFACT_FILE = "artifact.json"
-COPY_FILE = "artifact.copy.json"  # the same record again: what a damaged one is put back from
-CLOCK = ("seconds", "per_second")  # how the names of metrics end that another run measures anew
-NOT_DECIDED = ("recipe", "partition", "seconds", "cost", "record_digest", "checksum")  # who asked, when, how dear
-MADE = "made://"  # an artifact by name; whoever knows the root puts its path in place
+COPY_FILE = "artifact.copy.json"  # a second copy of the record, from which a damaged record is restored
+CLOCK = ("seconds", "per_second")  # endings of the names of metrics that a clock measured and each run changes
+NOT_DECIDED = ("recipe", "partition", "seconds", "cost", "record_digest", "checksum")  # fields without a decision
+MADE = "made://"  # scheme of a URI that names an artifact; code that knows the root replaces it with a path
 SCRATCH_FOLDER = "scratch"
 
 
 def canonical_json(value: Any) -> str:
-    """One spelling for equal data: sorted keys, no spaces, no NaN."""
+    """Return plain data as JSON that is the same text for equal data: sorted keys, no spaces, no NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def digest_of(value: Any) -> str:
-    """sha256 (hex) of the canonical JSON of plain data."""
+    """Return the sha256 (hex) of the canonical JSON of plain data."""
     return hashlib.sha256(canonical_json(value).encode("utf-8")).hexdigest()
 
 
 def fingerprint(
     *, stage: str, version: str, settings: Any, libraries: dict[str, str], inputs: Iterable[tuple[str, str]], seed: int
 ) -> str:
-    """What was asked for, as 32 hex digits.
+    """Return the fingerprint of what was asked for: 32 hex digits.
 
-    `settings` holds only what the stage reads and what differs from that version's defaults; `inputs` are (asset,
-    fingerprint) pairs in order. Nothing about where or how fast belongs here.
+    `settings` holds only fields that the stage reads and that differ from the defaults. `inputs` are (asset,
+    fingerprint) pairs in order. Settings of the profile (where and how fast) do not belong here.
     """
     return digest_of([stage, version, settings, libraries, list(inputs), seed])[:32]
 
 
 def record_digest(record: dict[str, Any]) -> str:
-    """sha256 (hex) over what was decided about an artifact: all of its record but who asked, when, where, how fast.
+    """Return the sha256 (hex) of an artifact's record without its recipe, partition, times, costs and checksums.
 
-    A field that a later edition adds is covered by itself. Two honest runs of one job decide the same, so metrics
-    whose names say that a clock measured them are left out, and the folders that its inputs lie in.
+    Two runs of one job have the same record digest. So metrics that a clock measured (their names end as in CLOCK) and
+    the paths of the inputs are also left out. Every other field is covered, also fields that later editions add.
     """
     decided = {name: value for name, value in record.items() if name not in NOT_DECIDED}
     decided["inputs"] = [
@@ -66,71 +65,77 @@ def record_digest(record: dict[str, Any]) -> str:
 
 
 def sha256_of(path: Path) -> str:
-    """sha256 (hex) of a file's bytes."""
+    """Return the sha256 (hex) of a file's bytes."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 class Damaged(DataError):
-    """A record is there and is not what was written."""
+    """A record exists, but it cannot be read or differs from what was written."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Artifact:
-    """A committed artifact."""
+    """A committed artifact: its folder and the content of its `artifact.json`."""
 
     path: Path
     record: dict[str, Any]
 
     @property
     def digest(self) -> str:
-        """What came out: the sha256 over its files' paths and checksums."""
+        """The sha256 (hex) over the paths and checksums of the artifact's files."""
         return self.record["digest"]
 
     @property
     def record_digest(self) -> str:
-        """What was decided about it, of the record as it is now: whoever points to it knows what it was."""
+        """The digest of the record as it is now. References keep this digest, so that they notice a changed record."""
         return record_digest(self.record)
 
     @property
     def stands_for(self) -> set[str]:
-        """The record digests by which it may be pointed to: its own, and those of records that it was made instead
-        of."""
+        """The record digests that a reference to this artifact may hold: its own, and those of lost or damaged records
+        that it was made to replace."""
         return {self.record_digest, *self.record.get("replaces", ())}
 
     @property
     def is_protected(self) -> bool:
-        """Whether its record has a digest; one that an earlier edition made has none."""
+        """Whether the record holds its own digest; records by earlier editions do not."""
         return "record_digest" in self.record
 
     @property
     def fingerprint(self) -> str:
-        """What was asked for."""
+        """The hash of what was asked for: 32 hex digits."""
         return self.record["fingerprint"]
 
     @property
     def failed_gates(self) -> list[dict[str, Any]]:
-        """The gates that refused it, with their evidence."""
+        """The gates that the artifact failed, with their evidence."""
         return [gate for gate in self.record["gates"] if not gate["passed"]]
 
 
 def folder_of(root: str | os.PathLike[str], asset: str, fingerprint_: str) -> Path:
-    """Where the artifact of `asset` with that fingerprint lives under `root`."""
+    """Return the folder under `root` of the artifact of `asset` with this fingerprint."""
     return Path(root, asset, fingerprint_)
 
 
 def find(folder: Path) -> Artifact | None:
-    """The committed artifact in `folder`; None when it is absent or unfinished. Damaged when its record is."""
+    """Return the committed artifact in `folder`, or None if it is absent or unfinished.
+
+    Raise Damaged if its record is damaged.
+    """
     return _read(folder, ARTIFACT_FILE)
 
 
 def find_copy(folder: Path) -> Artifact | None:
-    """The artifact as the copy of its record has it. Damaged when that is."""
+    """Return the artifact with the record from the copy, or None if there is no copy.
+
+    Raise Damaged if the copy is damaged.
+    """
     return _read(folder, COPY_FILE)
 
 
 def commit_record(folder: Path, record: dict[str, Any]) -> None:
-    """Write the record with its digest, which makes every file that it names count."""
+    """Write the record with its digest, and its copy. From then on the artifact is committed."""
     whole = record | {"record_digest": record_digest(record)}
     write_sealed(folder / COPY_FILE, whole)
     write_sealed(folder / ARTIFACT_FILE, whole)
@@ -165,15 +170,15 @@ _ENTRIES: dict[str, dict[str, type]] = {
 }
 
 
-# What every edition wrote and readers ask for.
+# Fields that every edition wrote; those in _LATER are missing in records by earlier editions.
 _LATER = {"stage", "recipe", "seed", "code_revision", "notes", "cost", "record_digest", "code"}
 FIELDS = (*_KINDS.keys() - _LATER, *_ENTRIES)
 
 
 def _problem(record: dict[str, Any]) -> str:
-    """What shows that a record that can be read is not what was written; empty when nothing does.
+    """Return why a readable record cannot be what was written, or "" if nothing is wrong.
 
-    Of a record without a checksum, by an earlier edition, this is all that can be asked.
+    Records by earlier editions have no checksum, so this is the only check of them.
     """
     for name, kind in _KINDS.items():
         if name in record and not isinstance(record[name], kind):
@@ -194,7 +199,10 @@ def _is_entry(entry: Any, kinds: dict[str, type]) -> bool:
 
 
 def checkpoint_step(folder: Path) -> int | None:
-    """The step of the newest checkpoint that an unfinished artifact's stage left, whole or not; None: there is none."""
+    """Return the step of the newest checkpoint in an unfinished artifact, or None if there is no checkpoint.
+
+    Checkpoints that were not written to the end count too.
+    """
     found = (
         path.name for kind in ("step", "checkpoint") for path in (folder / SCRATCH_FOLDER).glob(f"*/{kind}-[0-9]*")
     )
@@ -202,7 +210,7 @@ def checkpoint_step(folder: Path) -> int | None:
 
 
 def manifest(folder: Path, files: Iterable[str]) -> list[dict[str, Any]]:
-    """Path, size in bytes and sha256 of each of the folder's `files`, sorted by path."""
+    """Return the path, the size in bytes and the sha256 of each of the folder's `files`, sorted by path."""
     return [
         {"path": name, "bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)}
         for name in sorted(set(files))
@@ -210,13 +218,15 @@ def manifest(folder: Path, files: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def digest_of_files(files: Iterable[dict[str, Any]]) -> str:
-    """The digest of an artifact with this manifest."""
+    """Return the digest of an artifact whose manifest lists these files."""
     return digest_of(sorted([entry["path"], entry["sha256"]] for entry in files))
 
 
 def damaged_files(artifact: Artifact, *, reads: bool = True) -> list[str]:
-    """One line for each file that is missing or differs from its manifest entry; empty when all is well. Unless it
-    `reads` them, what is in files of the right size is not looked at."""
+    """Return one line for each file that is missing or differs from its manifest entry; empty if there is none.
+
+    With `reads=False` only the sizes of the files are compared, not their checksums.
+    """
     problems = []
     for entry in artifact.record["files"]:
         path = artifact.path / entry["path"]
@@ -230,7 +240,10 @@ def damaged_files(artifact: Artifact, *, reads: bool = True) -> list[str]:
 
 
 def check_input(item: InputArtifact) -> Artifact:
-    """The input as a usable artifact. RefusedInput says which gate, digest, record or file stands in the way."""
+    """Return the artifact of an input after checking its record, digests, gates and files.
+
+    Raise RefusedInput if one of these checks fails; the message names it.
+    """
     where = f"{item.asset} [{item.partition}]"
     try:
         artifact = find(Path(item.path))
@@ -261,8 +274,11 @@ def check_input(item: InputArtifact) -> Artifact:
 
 
 def model_digest(folder: Path) -> str:
-    """What identifies a model that a recipe names by its folder: its artifact's digest, or one over a plain folder's
-    files. DataError when there is no model. A plain folder is read once in a process while its files stay."""
+    """Return the digest of a model folder that a recipe names: the artifact's, or one over a plain folder's files.
+
+    Each process reads a plain folder once, and again only when the size or time of a file has changed. Raise DataError
+    if the folder holds no model.
+    """
     made = find(folder)
     if made is not None:
         return made.digest

@@ -1,9 +1,9 @@
-"""How an attempt at a job ended, told by the stage's own processes: whoever follows the job reads it afterwards.
+"""Records of how each attempt at a job ended, written by the stage's own processes and read after the job.
 
-A launcher of several processes makes 1 of every exit code, and a log holds the words of every attempt. So each process
-leaves a file of its own, `attempts/<attempt>.json` in the artifact's folder (torchrun's followers:
-`attempts/<attempt>.rank-<n>.json`): when it begins, and with exit code and cause when it ends. One that was killed says
-nothing of its end. Standard library only.
+A launcher of several processes turns every failure into exit code 1, and one log holds the messages of all attempts. So
+each process writes its own file in the artifact's folder: `attempts/<attempt>.json`, or, for torchrun's ranks above 0,
+`attempts/<attempt>.rank-<n>.json`. It writes the file when it begins, and adds exit code and cause when it ends. A
+killed process leaves a file without an end. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from training.files import write_json
 from training.secrets import masked
 
 ATTEMPTS_FOLDER = "attempts"
-VARIABLE = "PEDIGREE_ATTEMPT"  # the attempt's name, given by whoever starts the stage and reads how it ended
-# Of what the processes of one attempt say: what every further attempt would say too, then who is waited for, then that
-# the state is saved. A process that the launcher ended because of another one says something else, or nothing.
+VARIABLE = "PEDIGREE_ATTEMPT"  # holds the attempt's name; set by the backend, which reads the record afterwards
+# Which exit code decides when the processes of one attempt report several. First the errors that every further attempt
+# would repeat (2, 3, 4), then a lease held by another process (76), then a saved state (75). A process that the
+# launcher ended because of another one records another code, or none.
 _SPEAKS_FIRST = (2, 3, 4, 76, 75, 1)
 
 
 def attempt_name() -> str:
-    """What this attempt is called: as its starter says, else by Slurm's job (and task of an array), else by process."""
+    """Return the attempt's name: PEDIGREE_ATTEMPT, else Slurm's job id (and array task), else host and process id."""
     named = os.environ.get(VARIABLE)
     if named:
         return named
@@ -37,7 +38,10 @@ def attempt_name() -> str:
 
 
 class Attempt:
-    """This process's record of itself. Where it cannot be written the work goes on: an exit code says the most."""
+    """The file in which this process records how it begins and ends.
+
+    A failed write is ignored, because the exit code remains as a report.
+    """
 
     def __init__(self, folder: Path) -> None:
         name, rank = attempt_name(), int(os.environ.get("RANK", "0"))
@@ -52,7 +56,7 @@ class Attempt:
         self._write()
 
     def ended(self, exit_code: int, error: str = "") -> None:
-        """Note the end; `error` is the sentence that a person needs."""
+        """Record the end of the process; `error` is a sentence for people, empty if there was no error."""
         self._said |= {"ended": round(time.time(), 3), "exit_code": exit_code, "error": masked(error)}
         self._write()
 
@@ -62,7 +66,7 @@ class Attempt:
 
 
 def read_attempts(folder: Path, name: str = "") -> list[dict[str, Any]]:
-    """What the processes of the attempt called `name` (without: of all attempts) said of themselves, oldest first."""
+    """Return the records of the processes of attempt `name` (of all attempts if it is empty), oldest first."""
     found = []
     for path in (folder / ATTEMPTS_FOLDER).glob("*.json"):
         with suppress(OSError, ValueError):
@@ -73,7 +77,10 @@ def read_attempts(folder: Path, name: str = "") -> list[dict[str, Any]]:
 
 
 def verdict(folder: Path, name: str) -> dict[str, Any] | None:
-    """The word of the process that says how the attempt ended; None when none of them came to say it."""
+    """Return the record of the process whose exit code explains why the attempt failed.
+
+    Return None if no process recorded a nonzero exit code.
+    """
     ended = [said for said in read_attempts(folder, name) if said["exit_code"]]
     by_code = {said["exit_code"]: said for said in reversed(ended)}  # the first one that said it
     return next((by_code[code] for code in _SPEAKS_FIRST if code in by_code), None)

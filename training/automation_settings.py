@@ -1,4 +1,4 @@
-"""The section `automation`."""
+"""The recipe section `automation`: what may be rebuilt without a person, and the budget for it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from training.records import RecipeError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AutomationRecipe:
-    """What the sensor and the schedule may rebuild of this recipe without a person. In no fingerprint, not inherited.
+    """What the sensor and the schedule may rebuild of this recipe without a person, and their budget.
 
-    `corpus`: the assets of that group. `all`: every asset, and the promotion only with `promote`.
+    `rebuild: corpus` allows the assets of the group `corpus`. `rebuild: all` allows every asset except the promotion,
+    which also needs `promote`. The section is part of no fingerprint, and variants do not inherit it.
     """
 
     rebuild: Literal["none", "corpus", "all"] = "none"
     promote: bool = False
-    node_hours_per_day: float = 0.0  # the budget: what automation's runs may take in any 24 hours
+    node_hours_per_day: float = 0.0  # budget: node-hours that automatic runs may take in any 24 hours
 
     def __post_init__(self) -> None:
         if self.promote and self.rebuild != "all":

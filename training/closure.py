@@ -1,7 +1,8 @@
-"""The code that decides a stage's output: every first-party module that its own imports, near or far.
+"""The import closure of a stage: every first-party module that the stage's module imports, directly or indirectly.
 
-Read from the source, never imported. A module's digest is of its normalized code: no comments, no docstrings, no
-layout, the same for every version of Python. Standard library only.
+This is the code that decides the stage's output. Modules are read as source and never imported. A module's digest is a
+hash of its normalized code, without comments, docstrings and layout, and is the same for every version of Python.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from training.files import write_text
 
 PACKAGES = ("training", "evaluation")
 
-# What a stage's code imports and what decides none of its output. Whatever else is imported counts.
+# Modules that stages import and that do not decide their output, with the reason. Every other imported module counts.
 INFRASTRUCTURE = {
     "training.runner": "calls a stage's functions and commits the files they name; what it decides is in DECIDED",
     "training.stage": "what a stage declares is in the fingerprint, or is checked by a gate",
@@ -34,21 +35,21 @@ INFRASTRUCTURE = {
     "training.secrets": "masks passwords in sentences for people",
 }
 
-# What the runner decides about every artifact: the account of its records, its manifest and its digests.
+# Modules through which the runner decides a part of every artifact: the account of records, the manifest, the digests.
 DECIDED = ("training.accounts", "training.artifact")
 
 _IN_PACKAGES = re.compile(rf"({'|'.join(PACKAGES)})(\.[A-Za-z_]\w*)+(\.\*|:\w+)?")
 _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _BY_NAME = ("find_spec", "import_module", "__import__", "files")  # functions that take the name of a module
-_PARTS = ".*"  # behind the name of a package: all of its modules, which `training.parts` imports
-_NOT_CODE = ("ctx", "kind", "type_comment")  # fields of a syntax tree that say nothing or the same again
+_PARTS = ".*"  # after the name of a package: all of its modules, which `training.parts` imports
+_NOT_CODE = ("ctx", "kind", "type_comment")  # fields of a syntax tree that are redundant or have no meaning
 _OPENS_FILES = ("__file__", "PackageLoader", "importlib.resources")
-MOST_KEPT = 1000  # sources; beyond, those that this process has not read are forgotten
+MOST_KEPT = 1000  # cached sources; above this number, sources that this process has not read are dropped
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What one source says: its digest, the dotted names that it imports, and whether it opens packaged files.
+    """What was read from one source file: its digest, the dotted names it imports, and whether it opens packaged files.
 
     The digest of a source without code is empty.
     """
@@ -60,7 +61,7 @@ class Module:
 
 @dataclass(frozen=True, kw_only=True)
 class Code:
-    """One look at the packages as they lie on the disk now; `places` are those of the top-level packages."""
+    """The source of some packages as it is on disk now. `places` maps each top-level package to its folder or file."""
 
     places: Mapping[str, Path] = field(default_factory=lambda: {name: place_of(name) for name in PACKAGES})
     kept: Kept = field(default_factory=lambda: KEPT, repr=False)
@@ -71,12 +72,12 @@ class Code:
 
     @staticmethod
     def around(module: str) -> Code:
-        """The packages, and the one that `module` is in, which may be a user's own."""
+        """Return the code of PACKAGES and of the package that contains `module`, which may be a user's own."""
         return Code(places={name: place_of(name) for name in dict.fromkeys((*PACKAGES, module.partition(".")[0]))})
 
     @cached_property
     def _paths(self) -> dict[str, Path]:
-        """The source of every module by its name."""
+        """The path of each module's source, by the module's dotted name."""
         found = {}
         for package, place in self.places.items():
             for path in _files(place):
@@ -86,22 +87,25 @@ class Code:
         return found
 
     def module(self, name: str) -> Module:
-        """What the source of a first-party module says."""
+        """Return the digest and imports of a first-party module, read from its source."""
         if name not in self._modules:
             package = name if self._paths[name].name == "__init__.py" else _above(name)
             self._modules[name] = self.kept.module(self.source(name), package)
         return self._modules[name]
 
     def source(self, name: str) -> bytes:
-        """The source of a first-party module."""
+        """Return the source of a first-party module."""
         return self.path(name).read_bytes()
 
     def path(self, name: str) -> Path:
-        """Where the source of a first-party module lies."""
+        """Return the path of a first-party module's source."""
         return self._paths[name]
 
     def closure(self, name: str) -> tuple[str, ...]:
-        """The modules that decide what module `name` makes, sorted: it, DECIDED, and all that they import."""
+        """Return the sorted names of the modules that decide the output of module `name`.
+
+        They are the module itself, the modules in DECIDED, and every module that these import, without INFRASTRUCTURE.
+        """
         if name not in self._closures:
             waiting, found = [name, *DECIDED], set[str]()
             while waiting:
@@ -113,7 +117,7 @@ class Code:
         return self._closures[name]
 
     def imported(self, name: str) -> set[str]:
-        """The modules that a module imports, and the packages that they lie in, which run first."""
+        """Return the module, the modules that it imports, and the packages that contain these, which run first."""
         if name not in self._direct:
             found = set[str]()
             for dotted in (name, *self.module(name).imports):
@@ -126,18 +130,21 @@ class Code:
         return self._direct[name]
 
     def libraries(self, name: str) -> set[str]:
-        """The top-level modules outside these packages and the standard library that the closure imports."""
+        """Return the third-party top-level modules that the closure imports."""
         found = {dotted.split(".")[0] for one in self.closure(name) for dotted in self.module(one).imports}
         return found - sys.stdlib_module_names - self.places.keys()
 
     def files(self, name: str) -> dict[str, Path]:
-        """The packaged files that the closure can open: those in folders beside a module that opens such files."""
+        """Return the packaged files that the closure can open.
+
+        They are the files in subfolders of each folder that contains a module which opens packaged files.
+        """
         folders = {self._paths[one].parent for one in self.closure(name) if self.module(one).opens_files}
         return {label: path for label, path in self._data.items() if path.parent.parent in folders}
 
     @cached_property
     def _data(self) -> dict[str, Path]:
-        """Every packaged file that is no code and no page."""
+        """Every packaged file that is neither Python code nor Markdown."""
         return {
             f"{package}/{path.relative_to(place).as_posix()}": path
             for package, place in self.places.items()
@@ -146,7 +153,7 @@ class Code:
         }
 
     def digests(self, *names: str) -> dict[str, str]:
-        """The digest of every module in the closures that has code, and of every file that they can open."""
+        """Return the digest of every module with code in the closures, and of every packaged file they can open."""
         return {one: digest for name in names for one, digest in self._digests_of(name).items()}
 
     def _digests_of(self, name: str) -> dict[str, str]:
@@ -159,7 +166,7 @@ class Code:
 
 
 def place_of(package: str) -> Path:
-    """The folder of a package, or the file of a module that is in none."""
+    """Return the folder of a package, or the file of a module that is in no package."""
     spec = find_spec(package)
     folders = list(spec.submodule_search_locations or ()) if spec else []
     place = folders[0] if folders else spec.origin if spec else None
@@ -169,7 +176,7 @@ def place_of(package: str) -> Path:
 
 
 def _files(place: Path) -> list[Path]:
-    """The files of a package; of a module that is in none, its own."""
+    """Return the files of a package, or the one file of a module that is in no package."""
     if place.is_file():
         return [place]
     walked = (walk for walk in sorted(os.walk(place)) if Path(walk[0]).name != "__pycache__")
@@ -188,7 +195,10 @@ def _sha256(content: bytes) -> str:
 
 
 def read_module(source: bytes, package: str) -> Module:
-    """What the source of a module of `package` says. One that is no Python imports nothing."""
+    """Return the digest and imports of a module of `package`, from its source.
+
+    A source that is not valid Python has no imports.
+    """
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -204,7 +214,10 @@ def read_module(source: bytes, package: str) -> Module:
 
 
 def normalized(tree: ast.Module, *, keeps_docstrings: bool) -> str:
-    """A module's code as text, from its syntax tree, which loses its docstrings unless something reads them."""
+    """Return a module's code as text without comments and layout, and without docstrings unless `keeps_docstrings`.
+
+    This removes the docstrings from the given tree.
+    """
     for node in ast.walk(tree):
         if not keeps_docstrings and isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             del node.body[0]
@@ -214,7 +227,7 @@ def normalized(tree: ast.Module, *, keeps_docstrings: bool) -> str:
 
 
 def _write(value: Any, words: list[str]) -> None:
-    """Append what `value` is. A field that is empty is left out: a later Python may have more of those."""
+    """Append the text of `value` to `words`. Empty fields are left out, because a later Python may add more of them."""
     if isinstance(value, ast.AST):
         words.append(f"{type(value).__name__}(")
         for name in value._fields:
@@ -234,9 +247,12 @@ def _write(value: Any, words: list[str]) -> None:
 
 
 def _imports(tree: ast.Module, package: str) -> Iterator[str]:
-    """The dotted names that a module imports: by statements wherever they stand, by functions that take a name, and
-    by strings that are a name (`python -m training.data.extract.isolation`, `package.module:name`). All modules of a
-    package are `package.*`."""
+    """Yield the dotted names that a module imports.
+
+    They come from import statements at any level, from functions that take a module's name, and from strings that are a
+    module's name (`python -m training.data.extract.isolation`, `package.module:name`). `package.*` stands for all
+    modules of a package.
+    """
     for node in _run(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -253,7 +269,7 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
 
 
 def _run(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a tree that a process runs: not the imports that only a type checker follows."""
+    """Yield the nodes of a tree without the bodies of `if TYPE_CHECKING`, which no process runs."""
     yield node
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and _name(child.test) == "TYPE_CHECKING":
@@ -271,12 +287,11 @@ def _text(node: ast.AST) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-# What was read is kept by the source's checksum: parsing every module takes a second, reading it a hundredth of that.
+# Parsed sources are cached by checksum: parsing every module takes a second, reading the cache a hundredth of that.
 
 
 class Kept:
-    """What sources said that this process, or one before it, has read; on the disk in the first of `paths` that can be
-    written."""
+    """A cache of parsed sources, shared with later processes through the first of `paths` that can be written."""
 
     def __init__(self, *paths: Path) -> None:
         self._paths = paths
@@ -294,7 +309,7 @@ class Kept:
         return {}
 
     def module(self, source: bytes, package: str) -> Module:
-        """What a source says, read now or kept."""
+        """Return the digest and imports of a source, from the cache if it is there."""
         key = _sha256(package.encode() + b"\0" + source)
         found = self._used.get(key) or self._known.get(key)
         self._new |= found is None
@@ -302,7 +317,7 @@ class Kept:
         return self._used[key]
 
     def save(self) -> None:
-        """Keep what was read."""
+        """Write the cache to disk if it has new entries."""
         if not self._new:
             return
         whole = self._used if len(self._known) > MOST_KEPT else {**self._known, **self._used}
@@ -315,7 +330,10 @@ class Kept:
 
 
 def _kept_paths() -> tuple[Path, Path]:
-    """Beside the compiled modules, or in the user's cache; under a name that this module's own code decides."""
+    """Return the two places of the cache: beside the compiled modules, and in the user's cache folder.
+
+    The file's name contains the checksum of this module, so another version of the module uses another cache.
+    """
     name = f"closure.{sys.implementation.cache_tag}.{_sha256(Path(__file__).read_bytes())}.json"
     user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "pedigree")
     return Path(__file__).parent / "__pycache__" / name, user / name

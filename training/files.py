@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all. Standard library only."""
+"""Write files that appear whole or not at all, and JSON with a checksum. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import IO, Any
 
 @contextmanager
 def written(path: Path, mode: str = "wb", *, durable: bool = True) -> Iterator[IO[Any]]:
-    """A stream whose content appears at `path` whole or not at all: temporary name, fsync, rename.
+    """Open a stream whose content appears at `path` whole or not at all: temporary name, fsync, rename.
 
-    Without `durable` there is no fsync, which waits for the disk: after a power failure the file may be empty.
+    With `durable=False` there is no fsync, which waits for the disk; after a power failure the file may be empty.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
@@ -40,7 +40,7 @@ def write_text(path: Path, text: str, *, durable: bool = True) -> None:
 
 
 def json_text(value: Any) -> str:
-    """JSON as it is written: indented, sorted keys, no NaN."""
+    """Return JSON in the form used for files: indented, sorted keys, no NaN."""
     return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -53,18 +53,18 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
 
 
 class Unsealed(ValueError):
-    """A file that should hold a mapping as it was written holds something else."""
+    """A sealed JSON file cannot be read or differs from what was written."""
 
 
 _NO_CHECKSUM = "0" * 64
-_CHECKSUM = re.compile(rb'^ "checksum": "([0-9a-f]{64})"', re.MULTILINE)  # one space: of the outermost mapping
+_CHECKSUM = re.compile(rb'^ "checksum": "([0-9a-f]{64})"', re.MULTILINE)  # one space: a field of the outermost mapping
 
 
 def sealed_text(value: Mapping[str, Any]) -> str:
-    """The mapping as JSON with its checksum, which every byte of it changes."""
+    """Return the mapping as JSON with a field `checksum`, a sha256 over all other bytes of the text."""
     text = json_text({**value, "checksum": _NO_CHECKSUM})
     checksum = hashlib.sha256(text.encode("utf-8")).hexdigest()
-    line = ' "checksum": "'  # the outermost mapping's: no string holds a line break
+    line = ' "checksum": "'  # only the outermost mapping can match, because no JSON string holds a line break
     return text.replace(f"\n{line}{_NO_CHECKSUM}", f"\n{line}{checksum}")
 
 
@@ -74,10 +74,10 @@ def write_sealed(path: Path, value: Mapping[str, Any], *, durable: bool = True) 
 
 
 def read_sealed(path: Path, *, mark: str = "") -> dict[str, Any]:
-    """The mapping that was written. Unsealed when the file is no JSON, or differs in a byte from what was written.
+    """Return the mapping in a sealed JSON file. Raise Unsealed if it is not JSON or a byte of it has changed.
 
-    With a `mark`, the name of a field that came with the checksum, a mapping without both was written by an edition
-    that kept neither, and is read as it is.
+    `mark` is the name of a field that was introduced together with the checksum. A mapping that has neither was written
+    by an earlier edition and is returned without a check.
     """
     data = path.read_bytes()
     try:

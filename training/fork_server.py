@@ -1,6 +1,6 @@
-"""What a data stage's fork server imports before anything else: from then on it ends with the stage's own process.
+"""Imported first by a data stage's fork server, so that the server ends when the stage's own process ends.
 
-Its imports are the only place where a program has a say in that process (`set_forkserver_preload`).
+A program can run code in its fork server only through the modules that it preloads (`set_forkserver_preload`).
 """
 
 from training.processes import die_with_parent

@@ -1,7 +1,7 @@
-"""The sources that write files for the stages: name, hand-written version, and the module that writes.
+"""The generated sources, which write their files for the stages: name, hand-written version and module of each.
 
-No stage imports a source (training/data/generated.py finds it by name), so that its code marks what reads its files
-and nothing else. Standard library only.
+No stage imports a source; training/data/generated.py finds it by name. So a change in a source's code affects only the
+stages that read its files. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ FIRST_VERSION = "1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """A source that writes files. Its name is also that of its section in a recipe, and of its scheme in URIs.
+    """A generated source. Its recipe section and its URI scheme have the same `name`.
 
-    `version` is written by hand, as a stage's is, and raised when what the source writes changes. It is part of what is
-    asked for wherever the source is read, and nowhere else. `module` writes (training/data/generated.py).
+    `version` is written by hand, like a stage's, and raised when the source writes other files. It is part of the
+    fingerprints of the stages that read the source, and of no others. `module` writes the files
+    (training/data/generated.py).
     """
 
     name: str

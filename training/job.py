@@ -1,6 +1,6 @@
-"""The contract between whoever asks for a stage and the stage: a job goes in, an outcome comes out.
+"""The contract between a stage and its caller: a stage gets a job and returns an outcome.
 
-Standard library only, so that a bare GPU node with torch, numpy and safetensors reads a job.
+Standard library only, so that a bare GPU node with torch, numpy and safetensors can read a job.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class DataError(ValueError):
-    """The data a person named cannot be used: missing, empty, damaged or of the wrong form. Nothing was lost."""
+    """Data that a person named cannot be used: it is missing, empty, damaged or of the wrong form. Nothing was lost."""
 
 
 class RefusedInput(ValueError):
@@ -29,59 +29,60 @@ class RefusedInput(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputArtifact:
-    """One artifact that a stage reads, as it was when the job was written."""
+    """One artifact that a stage reads, with its identities at the time when the job was written."""
 
     asset: str
     partition: str
     fingerprint: str
     digest: str
     path: str
-    record_digest: str = ""  # of what was decided about it; "": by an edition that kept none
-    numerics: dict[str, Any] | None = None  # the class it was made in; None: data, or made by an earlier edition
+    record_digest: str = ""  # the digest of its record; "": the job was written by an edition without record digests
+    numerics: dict[str, Any] | None = None  # numerics class it was made in; None: data, or made by an earlier edition
 
     def file(self, name: str) -> Path:
-        """The path of one of the artifact's files."""
+        """Return the path of one of the artifact's files."""
         return Path(self.path, name)
 
     def record(self) -> dict[str, Any]:
-        """The artifact's `artifact.json`."""
+        """Return the content of the artifact's `artifact.json`."""
         return json.loads(self.file("artifact.json").read_text("utf-8"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunSettings:
-    """Where and how fast: the profile's part of a job.
+    """The profile's part of a job: where and how fast it runs.
 
-    Nothing here may change the bytes of a data artifact. What a model makes may change in the last bits of its sums:
-    its record says in which numerics class it was made (training.numerics).
+    No field may change the bytes of a data artifact. Artifacts that a model makes may change in the last bits of their
+    sums; their records hold the numerics class that they were made in (training.numerics).
     """
 
     workers: int = 1
-    threads: int = 0  # 0: as many as the machine gives
+    threads: int = 0  # 0: torch's default, one for each core
     processes: int = 1
     nodes: int = 1
     gpus_per_node: int = 0
     micro_batch_tokens: int = 0  # 0: the whole global batch at once
     checkpoint_seconds: float = 60.0
-    shard: int = 1  # of the processes, how many share each weight (FSDP); `training/pretrain/degrees.py` for all
-    tensor: int = 1  # share each layer
-    context: int = 1  # share each row
-    expert: int = 1  # share the experts
-    pipeline: int = 1  # have consecutive layers
-    pipeline_chunks: int = 1  # in so many places of the model each
+    # Parallel degrees (training/pretrain/degrees.py):
+    shard: int = 1  # number of processes that share each weight (FSDP)
+    tensor: int = 1  # number of processes that share each layer
+    context: int = 1  # number of processes that share each row
+    expert: int = 1  # number of processes that share the experts
+    pipeline: int = 1  # number of processes among which the layers are divided
+    pipeline_chunks: int = 1  # groups of consecutive layers that each of these processes holds
     audit: bool = False  # the same bits for every number of threads, in pretraining also of processes; slower
-    hang_seconds: float = 1800.0  # without progress, after which several processes are torn down
-    compile: Literal[False, True, "blocks"] = False  # the whole model, or each block
-    recompute: Literal["none", "selective", "full"] = "none"  # activations made again in the backward pass
-    memory_gb: float = 0.0  # 0: no limit asked for
-    sample_steps: int = 0  # pretraining: between two texts that the model writes; 0: four in a run
-    evaluation_steps: int = 0  # between two looks at held-out text; 0: four in a run
-    price_per_hour: float = 0.0  # of one node, in the unit of somebody's bills; 0: nobody asks
+    hang_seconds: float = 1800.0  # time without progress after which a job of several processes is ended
+    compile: Literal[False, True, "blocks"] = False  # True: the whole model; "blocks": each block
+    recompute: Literal["none", "selective", "full"] = "none"  # activations recomputed in the backward pass
+    memory_gb: float = 0.0  # 0: no limit is requested
+    sample_steps: int = 0  # pretraining: steps between two texts that the model writes; 0: four texts in a run
+    evaluation_steps: int = 0  # steps between two evaluations on held-out text; 0: four evaluations in a run
+    price_per_hour: float = 0.0  # price of one node, in any currency; 0: no price is computed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """One stage to run: what it reads, with which settings, and where the result goes."""
+    """One stage to run: its inputs, its settings, and the folder of the result."""
 
     stage: str
     asset: str
@@ -96,19 +97,19 @@ class Job:
     seed: int = 0
     libraries: dict[str, str] = field(default_factory=dict)
     code_revision: str = ""
-    replaces: tuple[str, ...] = ()  # record digests by which a lost or damaged artifact was pointed to
+    replaces: tuple[str, ...] = ()  # record digests of the lost or damaged artifact that this job makes again
 
     def settings_as(self, cls: type[T], key: str = "") -> T:
-        """The settings (or the part named `key`) as the frozen record `cls`."""
+        """Return the settings, or the section `key` of them, as the frozen record `cls`."""
         data = self.settings[key] if key else self.settings
         return read_record(cls, data, where=key or self.stage)
 
     def inputs_of(self, asset: str) -> tuple[InputArtifact, ...]:
-        """The inputs made by `asset`, in the recipe's snapshot order. May be empty."""
+        """Return the inputs made by `asset`, in the recipe's snapshot order. May be empty."""
         return tuple(item for item in self.inputs if item.asset == asset)
 
     def input_of(self, *assets: str) -> InputArtifact:
-        """The single input made by one of `assets`; RecipeError when there is not exactly one."""
+        """Return the single input made by one of `assets`. Raise RecipeError if there is not exactly one."""
         found = [item for asset in assets for item in self.inputs_of(asset)]
         if len(found) != 1:
             raise RecipeError(
@@ -123,8 +124,10 @@ class Job:
 
 
 def read_job(path: str | os.PathLike[str]) -> Job:
-    """The job written at `path`. RecipeError when it is not what was written, or a field is unknown, missing or of the
-    wrong type."""
+    """Return the job written at `path`.
+
+    Raise RecipeError if the file has changed since it was written, or a field is unknown, missing or of a wrong type.
+    """
     try:
         fields = read_sealed(Path(path), mark="replaces")
     except Unsealed as error:
@@ -142,18 +145,18 @@ def write_job(job: Job, path: str | os.PathLike[str]) -> None:
 class Counts:
     """Where every record went: in = kept + dropped(reason) + quarantined(reason).
 
-    `training.accounts` compares the two sides, so neither may be made of the other.
+    `training.accounts` compares the two sides, so neither may be computed from the other.
     """
 
     records_in: int
     kept: int
     dropped: dict[str, int] = field(default_factory=dict)
     quarantined: dict[str, int] = field(default_factory=dict)
-    parts: tuple[Counts, ...] = ()  # of the ranks, or of the files of a stage that works on one after the other
+    parts: tuple[Counts, ...] = ()  # the counts of each rank, or of each file if the stage has no ranks
 
     @property
     def accounted(self) -> int:
-        """Records that were kept, dropped or quarantined."""
+        """The number of records that were kept, dropped or quarantined."""
         return self.kept + sum(self.dropped.values()) + sum(self.quarantined.values())
 
     @property
@@ -162,12 +165,12 @@ class Counts:
         return self.records_in == self.accounted
 
     def as_json(self) -> dict[str, Any]:
-        """The form in `artifact.json` and on the command line."""
+        """Return the form used in `artifact.json` and on the command line."""
         return {"in": self.records_in, "kept": self.kept, "dropped": self.dropped, "quarantined": self.quarantined}
 
     @staticmethod
     def total(parts: list[dict[str, Any]]) -> Counts:
-        """The sum of several `as_json` forms (one a rank), which are its parts."""
+        """Return the sum of several `as_json` forms, one for each rank, with these as its `parts`."""
         dropped: dict[str, int] = {}
         quarantined: dict[str, int] = {}
         for part in parts:
@@ -183,7 +186,7 @@ class Counts:
 
     @staticmethod
     def of_json(part: Mapping[str, Any]) -> Counts:
-        """The counts whose `as_json` form this is."""
+        """Return the counts that an `as_json` form was made from, without their parts."""
         return Counts(
             records_in=part["in"], kept=part["kept"], dropped=part["dropped"], quarantined=part["quarantined"]
         )
@@ -196,7 +199,7 @@ def _add(into: dict[str, int], more: Mapping[str, int]) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gate:
-    """A verdict that later stages obey: an artifact with a failed gate is refused as an input."""
+    """The result of a check, with its evidence. An artifact with a failed gate is refused as an input."""
 
     name: str
     passed: bool
@@ -205,22 +208,22 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What a stage made. `files` are relative to the output folder and are all that readers may open."""
+    """What a stage made. `files` are paths relative to the output folder; readers may open no other files."""
 
     files: tuple[str, ...]
     counts: Counts | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     gates: tuple[Gate, ...] = ()
     notes: dict[str, Any] = field(default_factory=dict)
-    numerics: dict[str, Any] | None = None  # the class of what a model made (training.numerics); None: the same bytes
+    numerics: dict[str, Any] | None = None  # numerics class (training.numerics); None: every run makes the same bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
     """Where a stage writes and how it reports.
 
-    `path` is the artifact's folder: write files there under temporary names and rename (see training.artifact).
-    `scratch` is a folder for private state (checkpoints); it survives a kill and goes when the artifact is committed.
+    `path` is the artifact's folder: write files there under temporary names and rename them (`training.files.written`).
+    `scratch` is a folder for checkpoints and other state. It survives a kill and is removed after the commit.
     """
 
     path: Path

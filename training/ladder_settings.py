@@ -1,4 +1,4 @@
-"""The section `ladder`."""
+"""The recipe section `ladder`: small models from which the loss of larger ones is predicted."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from training.names import check_name
 from training.records import RecipeError, formerly
 
-MIN_RUNGS = 6  # of a scaling ladder
+MIN_RUNGS = 6  # fewest rungs that a scaling ladder may have
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RungRecipe:
-    """One small model of a scaling ladder: where it differs from the recipe's own."""
+    """One small model of a scaling ladder: its shape, its tokens, and what it changes of the recipe's `pretrain`."""
 
     name: str
     width: int
@@ -29,10 +29,10 @@ class RungRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LadderRecipe:
-    """Small models on the recipe's data, from which the loss of larger ones is foretold (arXiv 2203.15556)."""
+    """Small models on the recipe's data, from which the loss of larger models is predicted (arXiv 2203.15556)."""
 
     rungs: tuple[RungRecipe, ...] = ()
-    bootstrap: int = 200  # resamplings of the rungs behind each interval
+    bootstrap: int = 200  # bootstrap resamples of the rungs for each confidence interval
     seed: int = 0
 
     def __post_init__(self) -> None:

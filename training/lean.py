@@ -1,6 +1,6 @@
-"""What libraries import in case someone has a use for it, left out of processes in which no one has.
+"""Hide optional modules from libraries that would import them for nothing.
 
-A stage starts several processes, and a second of imports in each is a good part of a small one.
+A stage starts several processes, and a second of imports in each process is a large part of a small stage's time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def without(*names: str) -> Iterator[None]:
-    """Modules of these names are not found while the block runs, unless they are imported already."""
+    """Make modules of these names look uninstalled while the block runs, unless they are imported already."""
     finder = _Missing(names)
     sys.meta_path.insert(0, finder)
     try:
@@ -22,21 +22,21 @@ def without(*names: str) -> Iterator[None]:
 
 
 class _Missing:
-    """A finder by which there are no such modules."""
+    """An import finder that refuses modules of the given names."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Nothing, for other finders to go on; ImportError for these names."""
+        """Raise ModuleNotFoundError for the given names; return None for others, so that other finders search."""
         if name in self._names:
             raise ModuleNotFoundError(f"{name} is left out here", name=name)
 
 
 def leave_pandas_out() -> None:
-    """Let pyarrow find that pandas is not installed, in a process of which no other part asks pyarrow for frames.
+    """Let pyarrow find that pandas is not installed, in a process that never exchanges pandas frames with pyarrow.
 
-    Before its first array it imports pandas, to know one of its frames when it sees it: 0.3 s of each process.
+    Before its first array pyarrow imports pandas to recognize its frames, which takes 0.3 s in each process.
     """
     with without("pandas"):
         import pyarrow

@@ -1,10 +1,12 @@
-"""One writer for each artifact, also of several machines: a lease that its holder renews while the work goes on.
+"""A lease that gives each artifact one writer, also over several machines. Its holder renews it while the work goes on.
 
-No clock is compared with another's. Who wants a lease that somebody holds watches it: when it changes its holder lives;
-when it stays as it is for LEASE_SECONDS of the watcher's own time it is dead. On the holder's own machine a glance at
-its process is enough. Each take-over raises the token, and whoever slept through its lease finds another one before it
-commits. What is assumed: renaming is atomic, and is seen everywhere within LEASE_SECONDS. Where the file system has
-locks too (flock) two takers never think for a moment that both have it. Standard library only.
+No clock is compared with the clock of another machine. A process that wants a held lease watches its file. If the file
+changes, the holder lives; if it stays unchanged for LEASE_SECONDS of the watcher's own time, the holder counts as dead.
+On the holder's own machine it is enough to look whether its process lives.
+
+Each take-over raises the token. A holder that lost its lease finds a higher token before it commits, and commits
+nothing. This assumes that renaming is atomic and that every machine sees it within LEASE_SECONDS. Where the file system
+also has locks (flock), two processes never believe at the same time that they hold the lease. Standard library only.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from training.processes import machine_id, start_of
 LEASE_FILE, GUARD_FILE = "lease.json", "lease.json.guard"
 LEASE_SECONDS = 30.0
 RENEW_SECONDS = 1.0
-GUARD_SECONDS = 20.0  # a guard is held for microseconds; longer only by a process that was stopped just then
+GUARD_SECONDS = 20.0  # a guard is held for microseconds, or longer by a process that was stopped while it held it
 
 
 class LeaseHeld(RuntimeError):
@@ -35,10 +37,10 @@ class LeaseHeld(RuntimeError):
 
 
 class Lease:
-    """The right to write in a folder, for as long as the block lasts.
+    """A context manager that holds the right to write in a folder.
 
-    `goes_on` says whether the work has shown a sign of life of late: without one the lease is not renewed, and whoever
-    waits for it may have it.
+    `goes_on` returns whether the work has recently shown a sign of life. While it returns False the lease is not
+    renewed, so another process may take it over. Entering raises LeaseHeld if a live process holds the lease.
     """
 
     def __init__(self, folder: Path, goes_on: Callable[[], bool] = lambda: True) -> None:
@@ -76,14 +78,17 @@ class Lease:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """What nobody may do but the holder: the commit. LeaseHeld when another process took the work over."""
+        """Run the block (the commit) while no other process can take the lease.
+
+        Raise LeaseHeld if another process has taken it already.
+        """
         with self._guarded():
             if not self.is_held:
                 raise LeaseHeld(f"{self._path.parent}: another process took this work over; nothing was committed here")
             yield
 
     def _take(self) -> None:
-        """Return with the lease. LeaseHeld as soon as it is known that its holder lives."""
+        """Take the lease, waiting until its holder proves dead. Raise LeaseHeld as soon as the holder proves alive."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         seen, since = None, 0.0
         while True:
@@ -102,7 +107,10 @@ class Lease:
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """One process at a time, where the file system has locks. The kernel ends a guard with its process."""
+        """Let one process at a time run the block, if the file system has locks.
+
+        The kernel releases the lock when its process ends.
+        """
         descriptor = self._guard_descriptor()
         try:
             yield
@@ -150,7 +158,7 @@ class Lease:
 
 
 def _is_gone(lease: dict[str, Any]) -> bool:
-    """Whether the holder's own machine, which is this one, says that its process is no more."""
+    """Whether the lease's holder ran on this machine and its process no longer exists."""
     process = lease.get("process")  # an earlier edition wrote none
     if process is None or not process["machine"] or process["machine"] != machine_id():
         return False

@@ -1,6 +1,6 @@
-"""What killed attempts left in an artifact's folder, and its removal. Standard library only.
+"""Remove what killed attempts left in an artifact's folder. Standard library only.
 
-After the commit only what the manifest names stays, and what is said beside it: job, recipe, logs, metrics, attempts.
+After the commit the folder holds the files in the manifest, and beside them job, recipe, logs, metrics and attempts.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from training.artifact import ARTIFACT_FILE, SCRATCH_FOLDER
 from training.lease import GUARD_FILE, LEASE_FILE
 
 RANKS_FOLDER = "ranks"
-# Beside the attempt whoever watches it writes, and renames, at any moment: younger temporary files may be theirs.
+# Watchers of the job also write and rename files in the folder at any moment. Younger temporary files may be theirs.
 WRITING_SECONDS = 60.0
 
 
 def remove_leftovers(folder: Path, files: Iterable[str]) -> None:
-    """Before a commit of `files`: remove temporary names, and whatever else lies in the folders of the artifact.
+    """Before a commit of `files`, remove temporary files, and every other file in the subfolders that `files` use.
 
-    Only the holder of the lease may call this; nobody else writes an artifact's files.
+    Only the holder of the lease may call this, because only the holder writes an artifact's files.
     """
     named = set(files)
     folders = {name.split("/")[0] for name in named if "/" in name}
@@ -33,7 +33,10 @@ def remove_leftovers(folder: Path, files: Iterable[str]) -> None:
 
 
 def remove_state(folder: Path) -> None:
-    """After a commit: remove what only an unfinished artifact needs. The committer may have been killed before it."""
+    """Remove what only an unfinished artifact needs, if the artifact in `folder` is committed.
+
+    This can be called again after a process was killed between its commit and this removal.
+    """
     if not (folder / ARTIFACT_FILE).exists():
         return
     for name in (SCRATCH_FOLDER, RANKS_FOLDER, LEASE_FILE, GUARD_FILE):

@@ -1,8 +1,8 @@
-"""By which code an artifact was made: what its record says of that, and how it differs from the code as it is now.
+"""The code that made an artifact: how a record keeps it, and how it differs from the code as it is now.
 
-The same version may be written beside other code, before a test was run or in a checkout of one's own. So a job keeps
-the digest of each part of its stage's code (training/closure.py), and the record has them. They decide nothing: what is
-made stays made. Standard library only.
+Two checkouts can have different code under the same stage version, for example before the tests were run. So the record
+holds the digest of each module of the stage's import closure (training/closure.py). A difference is shown to people and
+makes nothing outdated. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from training.artifact import checkpoint_step, digest_of, write_json
 from training.closure import Code, place_of
 from training.job import Work
 
-FOLDER = "code"  # in a job's scratch
-NAMED = 5  # modules in a line of `status`
+FOLDER = "code"  # subfolder of a job's scratch
+NAMED = 5  # modules that a line of `pedigree status` lists
 
-Digests = dict[str, Any]  # of each part: a digest, or the list of several
+Digests = dict[str, Any]  # by module or packaged file: its digest, or a list if several attempts differed
 
 
 def own_code(*modules: str) -> Digests:
-    """The digest of each part of the code that a process of these modules runs, as it was when first asked for."""
+    """Return the digest of each module and packaged file in the closures of `modules`.
+
+    The digests are computed once in a process.
+    """
     return {part: digest for one in modules for part, digest in _own_code(one, place_of(one.partition(".")[0])).items()}
 
 
@@ -34,11 +37,11 @@ def _own_code(module: str, _: Path) -> Digests:
     return Code.around(module).digests(module)
 
 
-# While a job works: which code did what of it. Several attempts may, and ranks of an earlier one are kept.
+# During a job: which code did which part of the work. A job may have several attempts, and keeps their finished ranks.
 
 
 def note(work: Work, *modules: str) -> str:
-    """Keep the code of this process in the job's scratch; returns its digest, for the marks of ranks."""
+    """Write the digests of this process's code into the job's scratch; return one digest over them."""
     code = own_code(*modules)
     path = work.scratch / FOLDER / f"{digest_of(code)[:16]}.json"
     if not path.exists():
@@ -47,7 +50,7 @@ def note(work: Work, *modules: str) -> str:
 
 
 def begin(work: Work, *modules: str) -> str:
-    """Keep the code of this attempt and the step of the training at which it begins; returns its digest."""
+    """Write this attempt's code and the training step at which it begins into scratch; return the code's digest."""
     folder = work.scratch / FOLDER / "attempts"
     digest = note(work, *modules)
     said = {"step": checkpoint_step(work.path) or 0, "code": digest}
@@ -56,10 +59,10 @@ def begin(work: Work, *modules: str) -> str:
 
 
 def recorded(work: Work, *modules: str, ranks: Iterable[str]) -> dict[str, Any]:
-    """What the record says: the digest of each part of the code, or the list of several, and one digest over all.
+    """Return the field `code` of an artifact's record: a digest for each module, and one digest over all of them.
 
-    `ranks` are the digests in the marks of a stage's ranks. An attempt counts unless a later one began at its step or
-    before it, and so did all of its work again.
+    If attempts or ranks ran different code, a module has the list of its digests. `ranks` are the digests in the marks
+    of the ranks. An attempt is left out if a later one began at the same step or earlier and so repeated all its work.
     """
     attempts = [json.loads(path.read_text("utf-8")) for path in sorted((work.scratch / FOLDER / "attempts").glob("*"))]
     lasting = {
@@ -67,7 +70,7 @@ def recorded(work: Work, *modules: str, ranks: Iterable[str]) -> dict[str, Any]:
         for place, one in enumerate(attempts, start=1)
         if all(later["step"] > one["step"] for later in attempts[place:])
     }
-    unknown = {""} if attempts and attempts[0]["step"] else set()  # by an edition that noted none
+    unknown = {""} if attempts and attempts[0]["step"] else set()  # earlier steps by an edition that noted no code
     others = {*lasting, *unknown, *ranks} - {note(work, *modules)}
     merged = _merged([own_code(*modules), *(_noted(work, digest) for digest in sorted(others))])
     return {"digest": digest_of(merged), "modules": merged}
@@ -90,8 +93,10 @@ def _merged(codes: list[Digests]) -> Digests:
 
 
 def other_parts(record: Mapping[str, Any], now: Mapping[str, str]) -> tuple[str, ...]:
-    """The parts of the code that made an artifact and have changed since; empty when its record names none, as in an
-    earlier edition."""
+    """Return the modules and packaged files whose digests differ between an artifact's record and `now`.
+
+    The result is empty for records by earlier editions, which hold no digests of code.
+    """
     before = record.get("code", {}).get("modules")
     if before is None:
         return ()
@@ -99,7 +104,7 @@ def other_parts(record: Mapping[str, Any], now: Mapping[str, str]) -> tuple[str,
 
 
 def in_words(record: Mapping[str, Any], parts: tuple[str, ...], *, most: int = NAMED) -> str:
-    """A line about the parts that differ, with the names of so many; empty when there are none."""
+    """Return one line that lists up to `most` of the changed `parts`, or "" if there are none."""
     if not parts:
         return ""
     several = any(isinstance(digest, list) for digest in record["code"]["modules"].values())

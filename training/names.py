@@ -1,4 +1,4 @@
-"""Names that a recipe gives: of recipes, snapshots, rungs and exams, and of registered models."""
+"""Checks of the names in a recipe: names of recipes, snapshots, rungs, exams and registered models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
 
 
 def check_name(name: str, what: str) -> None:
-    """RecipeError unless `name` is 1 to 64 of a-z 0-9 . _ - : it becomes a partition key and a folder name."""
+    """Raise RecipeError unless `name` is 1 to 64 characters of a-z 0-9 . _ - and does not start with a dot.
+
+    Such a name is safe as a partition key and as a folder name. `what` names the field in the message.
+    """
     if not 1 <= len(name) <= 64 or not set(name) <= NAME_CHARACTERS or name.startswith("."):
         raise RecipeError(
             f"{what}: {name!r} must be 1 to 64 characters of a-z, 0-9, '.', '_', '-', not starting with '.'"
@@ -16,7 +19,7 @@ def check_name(name: str, what: str) -> None:
 
 
 def check_model_name(name: str, what: str) -> None:
-    """RecipeError unless the registry takes the name and it needs no quotes in the registry's questions."""
+    """Raise RecipeError unless MLflow's registry accepts the model name, and its search needs no quotes around it."""
     if not 1 <= len(name) <= 128 or not name[0].isalnum() or not all(c.isalnum() or c in "._-" for c in name):
         raise RecipeError(
             f"{what}: {name[:140]!r} must be 1 to 128 letters, digits, '.', '_' and '-', and begin with one of the"

@@ -1,8 +1,9 @@
-"""The numerics class of what a model made: the device, threads, processes and builds that added up its sums.
+"""Numerics classes: the device, threads, processes and library builds that decide the last bits of a model's output.
 
-The order of a floating-point sum decides its last bits, and a training makes another model of them. So two runs of one
-fingerprint give the same bytes in one class, and in two classes they may differ. No fingerprint holds the class: the
-record of the artifact does. Standard library only at import; torch is asked where a stage has loaded it.
+The order of a floating-point sum decides its last bits, and during training such differences grow into another model.
+Two runs of one fingerprint give the same bytes in the same class, and may differ between classes. The class is part of
+the artifact's record and of no fingerprint. This module imports only the standard library, and torch when a function
+needs it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Numerics = dict[str, Any]
 
 NOTES_FOLDER = "numerics"
 DEGREES = ("shard", "tensor", "context", "expert", "pipeline", "pipeline_chunks")
-# Variables by which a person makes the libraries choose other instructions, another precision or another order.
+# Environment variables that make the libraries choose other instructions, another precision or another order of sums.
 VARIABLES = (
     "ATEN_CPU_CAPABILITY",
     "CUBLAS_WORKSPACE_CONFIG",
@@ -45,7 +46,7 @@ VARIABLES = (
 
 
 def use_threads(run: RunSettings) -> None:
-    """Give torch the threads that the profile names; one in audit, so that the bits are those of any number."""
+    """Set torch's threads to the profile's number, or to one in audit mode, which gives the same bits everywhere."""
     torch = _torch()
     threads = 1 if run.audit else run.threads
     if threads:
@@ -53,9 +54,9 @@ def use_threads(run: RunSettings) -> None:
 
 
 def note(job: Job, work: Work, *, rank: int = 0, any_processes: bool = False) -> None:
-    """Keep the class that this attempt works in, and the step it begins at, until the record is written.
+    """Write the numerics class of this attempt and the step at which it begins into scratch.
 
-    `rank` is that of a stage whose ranks are done one by one. `any_processes`: their number decides no bit.
+    `rank` is the rank of a data stage. `any_processes` leaves the number of processes out, because it changes no bit.
     """
     if int(os.environ.get("RANK", "0")) != 0:
         return
@@ -70,9 +71,9 @@ def note(job: Job, work: Work, *, rank: int = 0, any_processes: bool = False) ->
 
 
 def recorded(job: Job, work: Work) -> Numerics:
-    """The class of a finished job. A field that changed between its attempts or ranks is the list of its values.
+    """Return the numerics class of a finished job; a field that changed between attempts or ranks is a list of values.
 
-    An attempt counts unless a later one began at its step or before it, and so did all of its steps again.
+    An attempt is left out if a later one began at the same step or earlier and so repeated all its steps.
     """
     notes = [json.loads(path.read_text("utf-8")) for path in sorted((work.scratch / NOTES_FOLDER).glob("*.json"))]
     lasting = [
@@ -84,7 +85,7 @@ def recorded(job: Job, work: Work) -> Numerics:
 
 
 def observed(run: RunSettings, *, any_processes: bool = False) -> Numerics:
-    """Numerics class of this process as torch reports it: only properties that can change a computed bit."""
+    """Return the numerics class of this process as torch reports it: only properties that can change a computed bit."""
     torch = _torch()
     processes = {} if any_processes else {"processes": int(os.environ.get("WORLD_SIZE", "1"))}
     return {
@@ -102,7 +103,7 @@ def observed(run: RunSettings, *, any_processes: bool = False) -> Numerics:
 
 
 def merged(classes: Sequence[Numerics]) -> Numerics:
-    """One class for several: a field in which they differ is the list of its values, in the order of first use."""
+    """Merge several classes into one. A field in which they differ becomes a list of its values in order of use."""
     names = dict.fromkeys(name for one in classes for name in one)
     return {name: _merged([one.get(name) for one in classes]) for name in names}
 
@@ -113,7 +114,7 @@ def _merged(values: Sequence[Any]) -> Any:
 
 
 def _torch() -> Any:
-    """The library, by name: the runner imports this module, and a data stage runs without torch."""
+    """Import torch by name when it is needed: the runner imports this module, and data stages run without torch."""
     return importlib.import_module("torch")
 
 
@@ -125,7 +126,7 @@ def _device() -> str:
 
 
 def _processor() -> str:
-    """The processor's name as Linux gives it, or its architecture."""
+    """Return the processor's name from /proc/cpuinfo, or its architecture if there is none."""
     try:
         text = Path("/proc/cpuinfo").read_text("utf-8")
     except OSError:
@@ -143,7 +144,7 @@ def _precision() -> dict[str, Any]:
     return chosen | ({"cudnn_benchmark": torch.backends.cudnn.benchmark} if torch.cuda.is_available() else {})
 
 
-# How torch's own description of its build names the libraries that multiply matrices on a processor.
+# Patterns that find the libraries for matrix products on a CPU in torch's description of its build.
 _IN_CONFIG = {
     "blas": r"BLAS_INFO=(\w+)",
     "mkl": r"Math Kernel Library Version (.+?)(?: for |\n)",
@@ -152,7 +153,10 @@ _IN_CONFIG = {
 
 
 def _builds() -> dict[str, str]:
-    """Builds that choose between two orders of a sum; the versions of Python libraries are in the record already."""
+    """Return the builds of the libraries that choose the order of a sum.
+
+    The versions of other Python libraries are in the record already.
+    """
     torch = _torch()
     text = torch.__config__.show()
     builds = {"torch": torch.__version__}
@@ -170,7 +174,7 @@ def _builds() -> dict[str, str]:
 
 
 def change(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> str:
-    """How two results of one fingerprint came to differ, as far as the records of their classes say it."""
+    """Return a sentence on why two results of one fingerprint differ, from the numerics classes of their records."""
     if not old or not new:
         return "the same fingerprint with another result; the numerics class of one of them is not on record"
     changed = differences(dict(old), dict(new))
@@ -180,7 +184,7 @@ def change(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> str:
 
 
 def in_words(numerics: Mapping[str, Any]) -> str:
-    """The class as one line for people."""
+    """Return the numerics class as one line for people."""
     parts = [_one(numerics, "device"), f"threads {_one(numerics, 'threads')}"]
     if "processes" in numerics:
         parts.append(f"processes {_one(numerics, 'processes')}")
@@ -201,6 +205,6 @@ def _one(numerics: Mapping[str, Any], name: str) -> str:
 
 
 def _items(value: Any) -> list[tuple[str, Any]]:
-    """The items of a field that holds a mapping, or of each of the mappings that attempts had."""
+    """Return the items of a field that holds a mapping, or a list of mappings because attempts differed."""
     mappings = value if isinstance(value, list) else [value]
     return [item for one in mappings for item in one.items()]

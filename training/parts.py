@@ -1,8 +1,8 @@
-"""The parts that a package offers by name, one file a part: a new file there is a new part, and no list names it.
+"""Packages of parts with one file for each part: a new file in the package is a new part, and no list names it.
 
-`parts_in` imports all of them. Where importing takes long, `part_names` lists them, `declaration` reads what a part
-says about itself without importing it, and `load_part` imports one. `training.closure` knows both ways: who asks for
-such a package contains the code of all its modules. Standard library only.
+`parts_in` imports all parts. For packages that are slow to import, `part_names` lists the parts, `declaration` reads
+the record that a part declares without importing it, and `load_part` imports one part. With both ways
+`training.closure` counts all modules of the package as imported. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,21 +20,24 @@ T = TypeVar("T")
 
 
 def parts_in(package: str) -> dict[str, ModuleType]:
-    """Every module directly inside a package by its name, imported, in alphabetical order.
+    """Import every module directly inside a package; return them by name, in alphabetical order.
 
-    A package calls it with its own `__name__` in its `__init__`; `training.closure` reads no other argument.
+    A package calls this with its own `__name__` in its `__init__`; `training.closure` understands no other argument.
     """
     return {name: import_module(f"{package}.{name}") for name in part_names(package)}
 
 
 def part_names(package: str) -> tuple[str, ...]:
-    """The names of the modules directly inside a package, in alphabetical order."""
+    """Return the names of the modules directly inside a package, in alphabetical order."""
     return tuple(sorted(module.name for module in iter_modules(import_module(package).__path__)))
 
 
 @cache
 def declaration(package: str, name: str, cls: type[T]) -> T:
-    """The record of class `cls` that a part makes at its top level from literals, such as `METHOD = Method(a="b")`."""
+    """Return the record of class `cls` that a part declares at its top level, without importing the part.
+
+    The declaration must consist of literals, such as `METHOD = Method(a="b")`. Raise TypeError if there is none.
+    """
     found = find_spec(f"{package}.{name}")
     assert found is not None and found.origin, f"{package} has no part {name}"
     for node in ast.parse(Path(found.origin).read_text("utf-8")).body:
@@ -45,8 +48,9 @@ def declaration(package: str, name: str, cls: type[T]) -> T:
 
 
 def load_part(modules: str, name: str) -> ModuleType:
-    """The module of one part, imported.
+    """Import one part and return its module.
 
-    `modules` is the package followed by `.*`, written out where this is called: `training.closure` reads that text.
+    `modules` is the package's name followed by `.*`. It must be a literal in the call, because `training.closure` reads
+    it from the source.
     """
     return import_module(modules.replace("*", name))

@@ -1,4 +1,4 @@
-"""Processes that live no longer than the one that started them, and who is who among them. Standard library only."""
+"""Let processes end with their parent, identify processes, and measure whether they work. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from multiprocessing import parent_process
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
-MIN_CPU_SHARE = 0.05  # of one core: a process that only waits, and looks now and then, uses less
+MIN_CPU_SHARE = 0.05  # share of one core; a process that only waits and polls uses less
 
 
 def die_with_parent() -> None:
-    """Let the kernel kill this process when its parent ends, however that ends. Linux; elsewhere nothing happens.
+    """Let the kernel kill this process when its parent ends, for whatever reason. Does nothing outside Linux.
 
-    A worker of a pool ends here when its main process is gone already: its fork server, the parent, may have gone too.
+    A worker whose main process has ended already exits here. Its parent is the fork server, which may have ended too.
     """
-    import ctypes  # what starts nothing does without it
+    import ctypes  # here, so that processes which never call this do not import it
 
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
@@ -30,7 +30,7 @@ def die_with_parent() -> None:
 
 
 def machine_id() -> str:
-    """This boot of this machine and the namespace that its process ids are from; "" where that cannot be known."""
+    """Return an id of this boot of this machine and of its process namespace, or "" if the system does not give one."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
@@ -39,27 +39,30 @@ def machine_id() -> str:
 
 
 def start_of(pid: int) -> str:
-    """When a living process started, so that a reused id is not taken for it; "" when it is gone or a zombie."""
+    """Return when a process started, in clock ticks since boot, or "" if it has ended or is a zombie.
+
+    Together with the id this identifies a process, since the system uses ids again.
+    """
     fields = _stat_of(pid)
     return "" if fields is None or fields[0] in "ZX" else fields[19]
 
 
 def cpu_seconds_of_tree(pid: int) -> float:
-    """CPU time of a process and its living descendants, and of those children that they have waited for."""
+    """Return the CPU seconds of a process, its living descendants, and the ended children that these waited for."""
     stats = {int(entry.name): _stat_of(int(entry.name)) for entry in Path("/proc").glob("[0-9]*")}
     children: dict[int, list[int]] = {}
     for one, fields in stats.items():
         if fields is not None:
             children.setdefault(int(fields[1]), []).append(one)
     tree = [pid]
-    for one in tree:  # it grows
+    for one in tree:  # the list grows during the loop
         tree += children.get(one, ())
     ticks = sum(int(tick) for one in tree if (fields := stats.get(one)) for tick in fields[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _stat_of(pid: int) -> list[str] | None:
-    """State, parent, group and so on of a process, as `/proc` has them; None when it is gone."""
+    """Return the fields of `/proc/PID/stat` from the state on (state, parent, group, …), or None if it has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
@@ -67,9 +70,9 @@ def _stat_of(pid: int) -> list[str] | None:
 
 
 class SignsOfLife:
-    """Whether work goes on: something was said, or its processes used CPU time, within the last so many seconds.
+    """A callable that returns whether work goes on: `count()` rose, or CPU time was used, in the last `seconds`.
 
-    To be asked by a thread of its own.
+    Call it from a separate thread, whose own CPU time is not counted as work.
     """
 
     def __init__(self, count: Callable[[], int], seconds: float) -> None:
@@ -78,12 +81,12 @@ class SignsOfLife:
         self._used, self._looked_at = 0.0, time.monotonic()
 
     def __call__(self) -> bool:
-        """Whether there was a sign of late."""
+        """Whether the work has shown a sign of life within the last `seconds`."""
         now, count = time.monotonic(), self._count()
         if count != self._seen:
             self._seen, self._since = count, now
         elif now - self._looked_at > self._seconds / 4:  # a look at every process costs some milliseconds
-            used = cpu_seconds_of_tree(os.getpid()) - time.thread_time()  # looking is no work
+            used = cpu_seconds_of_tree(os.getpid()) - time.thread_time()  # less the CPU time of these looks
             if used - self._used > MIN_CPU_SHARE * (now - self._looked_at):
                 self._since = now
             self._used, self._looked_at = used, now

@@ -1,7 +1,7 @@
-"""What a running job says: metrics as lines of JSON, messages in the Dagster Pipes protocol.
+"""Reports of a running job: metrics as lines of JSON, and messages in the Dagster Pipes protocol.
 
-One small module writes both, so that a job reports the same way where dagster-pipes is not installed.
-Protocol: dagster-pipes 1.13, message version 0.1: one JSON object a line with `method` and `params`.
+This module writes both itself, so that a job reports in the same way where dagster-pipes is not installed.
+Protocol: dagster-pipes 1.13, message version 0.1; each line is a JSON object with `method` and `params`.
 """
 
 from __future__ import annotations
@@ -17,49 +17,50 @@ from training.secrets import masked
 PIPES_VERSION = "0.1"
 METRICS_FILE = "metrics.jsonl"
 MESSAGES_FILE = "messages.jsonl"
-SAVED = "saved"  # the key of a custom message: what `Progress.saved` tells
+SAVED = "saved"  # key of the custom message that `Progress.saved` writes
 
 
 class Progress:
     """Appends to `metrics.jsonl` and `messages.jsonl` in one folder; readers may follow both while the job runs.
 
-    A line is written with one `write` call and flushed, so a killed job leaves at most one torn last line, which
-    readers
-    skip.
+    Each line is written with one `write` call and flushed, so a killed job leaves at most one torn last line, which
+    readers skip. With `enabled=False` nothing is written.
     """
 
     def __init__(self, folder: Path, *, enabled: bool = True) -> None:
-        self.num_lines = 0  # said so far: a sign of life
+        self.num_lines = 0  # lines reported so far; a rising number is a sign of life
         self._metrics = _open_lines(folder / METRICS_FILE) if enabled else None
         self._messages = _open_lines(folder / MESSAGES_FILE) if enabled else None
 
     def log(self, *, step: int, **values: float) -> None:
-        """Numbers at a step: loss, tokens_per_second, documents. Units are in the names."""
+        """Report numbers at a step, such as loss, tokens_per_second or documents. Units are in the names."""
         self._write(self._metrics, {"time": round(time.time(), 3), "step": step, **values})
 
     def sample(self, *, step: int, text: str) -> None:
-        """A piece of generated or example text, for people who watch."""
+        """Report a generated text or an example at a step, as a metric line and as a message."""
         self._write(self._metrics, {"time": round(time.time(), 3), "step": step, "sample": text})
         self.message(f"step {step}: {text}")
 
     def message(self, text: str, *, level: str = "INFO") -> None:
-        """One log line, shown in the Dagster UI."""
+        """Report one log line, which the Dagster UI shows. Secrets in it are masked."""
         self._pipes("log", {"message": masked(text), "level": level})
 
     def saved(self, text: str) -> None:
-        """Tell that the job was asked to stop, that its state is saved, and that the same command goes on from there.
+        """Report that the job stopped on request with its state saved, so that the same command resumes from there.
 
-        An exit code says so too, but a launcher of several processes makes 1 of every code.
+        The exit code 75 means the same, but a launcher of several processes turns every nonzero code into 1.
         """
         self._pipes("report_custom_message", {"payload": {SAVED: text}})
 
     def opened(self) -> None:
-        """Tell a Pipes reader that the job has started."""
+        """Report to a Pipes reader that the job has started."""
         self._pipes("opened", {"extras": {}})
 
     def closed(self, error: BaseException | None = None) -> None:
-        """Tell a Pipes reader that the job has ended, with the exception if it failed; what is reported later is
-        lost."""
+        """Report to a Pipes reader that the job has ended, with the exception if it failed, and close both files.
+
+        Later reports are not written.
+        """
         params: dict[str, Any] = {}
         if error is not None:
             params["exception"] = {
@@ -86,7 +87,7 @@ class Progress:
 
 
 def _open_lines(path: Path) -> TextIO:
-    """Open for appending, first closing a torn last line that a killed job left."""
+    """Open a file for appending, and end a torn last line that a killed job left."""
     torn = path.exists() and path.stat().st_size > 0 and not _ends_with_newline(path)
     stream = open(path, "a", encoding="utf-8")  # noqa: SIM115 - lives as long as the job
     if torn:
@@ -101,7 +102,7 @@ def _ends_with_newline(path: Path) -> bool:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Every whole line of a `metrics.jsonl`; torn lines of a killed job are skipped."""
+    """Return the objects in a `metrics.jsonl`, without torn lines that a killed job left. Empty if there is no file."""
     if not path.exists():
         return []
     rows = []

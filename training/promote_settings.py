@@ -1,4 +1,4 @@
-"""The section `promote`."""
+"""The recipe section `promote`: the registered model's name and the conditions for promotion."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from training.names import check_model_name
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromoteRecipe:
-    """Under which conditions the champion alias moves."""
+    """Conditions under which the registered model's alias `champion` moves to this recipe's aligned model."""
 
     model_name: str
-    min_scores: dict[str, float] = field(default_factory=dict)  # suite: score of the aligned model, 0 to 1
-    max_score_drop: float = 0.05  # against the present champion, on any suite
-    require_clean: bool = True
+    min_scores: dict[str, float] = field(default_factory=dict)  # suite: lowest score of the aligned model, in [0, 1]
+    max_score_drop: float = 0.05  # largest drop from the present champion's score, on any suite
+    require_clean: bool = True  # require that the contamination report passes
 
     def __post_init__(self) -> None:
         check_model_name(self.model_name, "promote.model_name")

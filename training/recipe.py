@@ -1,7 +1,7 @@
-"""The recipe: everything that is meant to change the result, as frozen records that check themselves.
+"""The recipe: every setting that is meant to change the result, as frozen records that check themselves.
 
-A recipe is a YAML file (training/recipes.py reads it). Where and how fast is the profile's (resources/profile.py); no
-setting is in both. Standard library only.
+A recipe is a YAML file (training/recipes.py reads it). Settings that decide only where and how fast a stage runs are in
+the profile (resources/profile.py); no setting is in both. Standard library only.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ from training.pretrain.settings import DistillRecipe, PretrainRecipe
 from training.promote_settings import PromoteRecipe
 from training.records import RecipeError, varied, write_record
 
-# Sections that say what else is made of a recipe's own model; a recipe derived from another has none of them.
+# Sections for further models and texts that are made from the recipe's own model. A recipe that is derived for a rung,
+# a reference or a long-context model has them empty.
 OF_ONE_MODEL = {"ladder": LadderRecipe(), "long_context": LongContextRecipe(), "synthesis": SynthesisRecipe()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """A whole run, from crawl to promotion."""
+    """All settings of a whole run, from crawl to promotion; one field for each section of the recipe file."""
 
     name: str
     description: str = ""
@@ -114,7 +115,7 @@ class Recipe:
             )
 
     def _check_later_stages(self) -> None:
-        """Post-training and evaluation load the model by a class of transformers, so there must be one that is it."""
+        """Raise RecipeError unless a class of transformers can load the model: post-training and evaluation use one."""
         shape, objective = self.model.shape(vocab_size=self.tokenizer.vocabulary), self.pretrain.objective
         reasons = (*inexpressible(shape), *objective.inexpressible())
         if reasons:
@@ -138,7 +139,7 @@ class Recipe:
         self.in_long_context()  # checks itself
 
     def in_long_context(self) -> Recipe:
-        """This recipe with the model and budget of its long-context stage."""
+        """Return this recipe with the model, batches and token budget of its long-context stage."""
         given, model, phases = self.long_context, self.model, self.mixture.phases
         scaling = model.rope_scaling if given.rope_scaling.kind == "none" else given.rope_scaling
         changes: dict[str, Any] = {
@@ -163,18 +164,18 @@ class Recipe:
         return varied(self, {**changes, **OF_ONE_MODEL, "doremi": DoremiRecipe()})
 
     def snapshot(self, name: str) -> SnapshotRecipe:
-        """The snapshot called `name`; RecipeError names those there are."""
+        """Return the snapshot called `name`. Raise RecipeError, with a list of all snapshots, if there is none."""
         for snapshot in self.snapshots:
             if snapshot.name == name:
                 return snapshot
         raise RecipeError(f"{self.name} has no snapshot {name!r}; it has {', '.join(s.name for s in self.snapshots)}")
 
     def on_rung(self, name: str) -> Recipe:
-        """This recipe with the model and budget of one rung of its ladder. KeyError when there is none of that name."""
+        """Return this recipe with the model and token budget of one rung. Raise KeyError if no rung has the name."""
         return varied(self, self._smaller({one.name: one for one in self.ladder.rungs}[name]))
 
     def as_reference(self) -> Recipe:
-        """This recipe with the model and budget of DoReMi's reference, on the mixture that it begins with."""
+        """Return this recipe with the model and budget of DoReMi's reference model, trained on the first mixture."""
         plain = varied(
             self,
             {
@@ -187,10 +188,10 @@ class Recipe:
         return varied(plain, plain._smaller(self.doremi))
 
     def _smaller(self, one: RungRecipe | DoremiRecipe) -> dict[str, Any]:
-        """The fields of this recipe that a smaller model (ladder or DoReMi) changes: its shape and token budget.
+        """Return the fields that a smaller model (ladder or DoReMi) changes in this recipe: shape and token budget.
 
-        A smaller model warms its batch up over the same share of its budget; a phase of less than a batch is left out.
-        It is trained in bf16 where this recipe's is in fp8, which is no faster for small models.
+        The batch warm-up takes the same share of the smaller budget, without phases shorter than one batch. fp8 becomes
+        bf16, because fp8 is no faster for small models.
         """
         shaped = _given(one, "width", "layers", "heads", "kv_heads", "mlp_width")
         given = _given(one, "global_batch_tokens", "learning_rate", "muon_learning_rate")
@@ -202,16 +203,16 @@ class Recipe:
 
 
 def _given(section: Any, *names: str) -> dict[str, Any]:
-    """Those of the fields that are not None, which would mean: inherit."""
+    """Return the named fields of a section that are not None; None means that the value is inherited."""
     return {name: value for name in names if (value := getattr(section, name)) is not None}
 
 
-# The records of a job's sections by their names; the card's section is the whole recipe.
+# The record class of each section that a job's settings can hold. The model card's section is the whole recipe.
 SECTIONS: dict[str, type] = {
     name: record for name, record in [*get_type_hints(Recipe).items(), ("recipe", Recipe)] if is_dataclass(record)
 }
 
 
 def recipe_as_data(recipe: Recipe) -> dict[str, Any]:
-    """The resolved recipe as plain data, every field present; `read_record(Recipe, …)` reads it back."""
+    """Return the resolved recipe as plain data with every field present; `read_record(Recipe, …)` reads it back."""
     return write_record(recipe)

@@ -1,7 +1,8 @@
-"""Recipe files: found by name, read as YAML, laid over their bases, and checked into a `Recipe`.
+"""Recipe files: find them by name, read their YAML, merge them with their bases, and check them into a `Recipe`.
 
-The caller names the folders. `extends` names a base in the same folder or in one of those, to any depth; a variant
-lists only its differences. `model.preset` stands for a known shape (training/pretrain/models/presets.py).
+The caller names the folders. `extends` names a base in the same folder or in one of these folders; a base can extend
+another. A variant lists only its differences. `model.preset` stands for a known shape
+(training/pretrain/models/presets.py).
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from training.recipe import Recipe
 from training.records import RecipeError, read_record
 from training.secrets import masked, secret_in, yaml_problem
 
-# What a variant does not inherit from its base: it would do something in the base's name, or unasked.
+# Fields that a variant does not inherit: it would register a model under the base's name, or be rebuilt unasked.
 NOT_INHERITED = (("promote", "model_name"), ("automation",))
 
 
 class RecipeFiles:
-    """The recipes of some folders; the first folder that has a name wins. Each file is read once."""
+    """The recipe files of some folders. If two folders hold the same name, the first wins. Each file is read once."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
         self._folders = tuple(folders)
         self._read: dict[Path, dict[str, Any]] = {}
 
     def find(self, name_or_path: str) -> Path:
-        """The file of a recipe given by name or path. RecipeError lists the names there are."""
+        """Return the file of a recipe given by name or path. Raise RecipeError, with all names, if there is none."""
         path = Path(name_or_path)
         if path.suffix in (".yaml", ".yml"):
             if not path.is_file():
@@ -44,11 +45,14 @@ class RecipeFiles:
         raise RecipeError(f"no recipe is called {name_or_path!r}; there are: {', '.join(names)}")
 
     def paths(self) -> list[Path]:
-        """Every recipe file, folder by folder, those of a folder by name."""
+        """Return every recipe file, folder by folder, sorted by name within a folder."""
         return [path for folder in self._folders if folder.is_dir() for path in sorted(folder.glob("*.yaml"))]
 
     def load(self, name_or_path: str) -> Recipe:
-        """The recipe given by name or path. RecipeError gives file, field, value and what is right."""
+        """Return the checked recipe given by name or path.
+
+        Raise RecipeError if it is wrong; the message gives the file, the field, the value and what would be right.
+        """
         path = self.find(name_or_path)
         data = self.resolved(path)
         try:
@@ -57,9 +61,9 @@ class RecipeFiles:
             raise RecipeError(f"{path.name}: {error}") from None
 
     def resolved(self, path: Path) -> dict[str, Any]:
-        """The mapping in a recipe file, laid over those of its bases.
+        """Return the mapping in a recipe file merged over the mappings of its bases.
 
-        The model is registered under the recipe's own name where `promote.model_name` gives no other.
+        `promote.model_name` becomes the recipe's own name if the file does not give it.
         """
         data = self._over_bases(path, ())
         promote = data.get("promote")
@@ -68,7 +72,10 @@ class RecipeFiles:
         return data
 
     def _over_bases(self, path: Path, variants: tuple[Path, ...]) -> dict[str, Any]:
-        """One file over its bases. Each of `variants` extends the next, and the last one extends this file."""
+        """Return the mapping of one file merged over its bases.
+
+        Each of `variants` extends the next, and the last one extends this file; a circle raises RecipeError.
+        """
         data = dict(self._mapping(path))
         base = data.pop("extends", None)
         if base is None:
@@ -91,7 +98,7 @@ class RecipeFiles:
 
 
 def recipe_of(data: Mapping[str, Any]) -> Recipe:
-    """The checked recipe from the mapping of a resolved recipe file."""
+    """Return the checked recipe for the mapping of a resolved recipe file."""
     refuse_secrets(data)
     if isinstance(data.get("name"), str):  # before the names that are made of it
         check_name(data["name"], "name")
@@ -102,7 +109,7 @@ def recipe_of(data: Mapping[str, Any]) -> Recipe:
 
 
 def refuse_secrets(data: Any, where: str = "") -> None:
-    """RecipeError for an address that holds a password, a token or a signature, in any text of a recipe."""
+    """Raise RecipeError if any text in a recipe holds an address with a password, a token or a signature."""
     if isinstance(data, dict):
         for name, value in data.items():
             refuse_secrets(str(name), where)
@@ -123,9 +130,10 @@ def refuse_secrets(data: Any, where: str = "") -> None:
 
 
 def _variant(base: dict[str, Any], differences: dict[str, Any]) -> dict[str, Any]:
-    """A variant's differences laid over its base.
+    """Return a base's mapping with a variant's differences merged over it.
 
-    It does not inherit what is the base's alone, nor a gate on an exam that it neither sits nor names.
+    The variant does not inherit the fields in NOT_INHERITED. Nor does it inherit a minimum score for a suite that it
+    neither evaluates nor lists in its own `promote.min_scores`.
     """
     for place in NOT_INHERITED:
         base = _without(base, place)
@@ -141,7 +149,7 @@ def _variant(base: dict[str, Any], differences: dict[str, Any]) -> dict[str, Any
 
 
 def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """`base` with `changes` laid over it; mappings merge (an empty one clears), everything else is replaced."""
+    """Return `base` with `changes` merged over it. An empty mapping clears; values other than mappings are replaced."""
     result = dict(base)
     for key, value in changes.items():
         both = isinstance(value, dict) and value and isinstance(result.get(key), dict)
@@ -150,14 +158,14 @@ def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _at(data: Any, place: tuple[str, ...]) -> Any:
-    """The value at a place in nested mappings; None where there is none."""
+    """Return the value at a path of keys in nested mappings, or None if there is none."""
     for name in place:
         data = data.get(name) if isinstance(data, dict) else None
     return data
 
 
 def _without(data: dict[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
-    """Nested mappings without the value at a place."""
+    """Return nested mappings without the value at a path of keys."""
     first, *rest = place
     if first not in data:
         return data
@@ -169,9 +177,10 @@ def _without(data: dict[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
 
 
 def with_preset(data: dict[str, Any]) -> dict[str, Any]:
-    """A recipe file's mapping with `model.preset` replaced by the preset's fields, under the file's own.
+    """Return a recipe file's mapping with `model.preset` replaced by the preset's fields.
 
-    The resolved recipe gives the shape itself, so naming a preset and writing it out are the same recipe.
+    Fields that the file gives itself win over the preset's. The resolved recipe holds the shape itself, so a file that
+    names a preset and a file that writes its fields out are the same recipe.
     """
     model = data.get("model")
     if not isinstance(model, dict) or "preset" not in model:
@@ -184,7 +193,7 @@ def with_preset(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML file that holds one mapping. RecipeError gives the line of a syntax error."""
+    """Read a YAML file that holds one mapping. Raise RecipeError, with the line, if it has a syntax error."""
     import yaml
 
     try:
@@ -199,9 +208,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _parsed(text: str) -> Any:
-    """The value of a YAML text, by libyaml where PyYAML has it.
+    """Return the value of a YAML text, parsed by libyaml if PyYAML was built with it.
 
-    A text that libyaml refuses is read again by PyYAML's own parser, whose errors are the same on every machine.
+    A text that libyaml refuses is parsed again by PyYAML's own parser, whose errors are the same on every machine.
     """
     import yaml
 

@@ -1,6 +1,6 @@
-"""Typed records read from plain data, with errors that say where, what was given, and what would be right.
+"""Read typed records from plain data. Errors give the field's path, the value, and what would be right.
 
-Standard library only: a bare GPU node reads a job with it.
+Standard library only, so that a bare GPU node can read a job.
 """
 
 from __future__ import annotations
@@ -14,26 +14,27 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 T = TypeVar("T")
 
-Uri = Annotated[str, "URI"]  # the type of a field that names a file or a generated source; empty: none
+Uri = Annotated[str, "URI"]  # type of a field that names a file or a generated source; empty means none
 
 
 class RecipeError(ValueError):
-    """What a person wrote in a recipe, profile or job is not usable; the message says where and what would be."""
+    """A value in a recipe, profile or job cannot be used; the message gives its place and what would be right."""
 
 
 def formerly(value: Any, *, default: Any = None) -> Any:
-    """A field that may be None, for which recipes and records of earlier editions have `value`.
+    """Define a dataclass field that may be None and for which earlier editions wrote `value` instead of None.
 
-    `read_record` reads that value as None and `differing_from_defaults` writes it, so they keep their meaning and their
-    fingerprint.
+    `read_record` reads this value as None, and `differing_from_defaults` writes None as this value. So recipes and
+    records by earlier editions keep their meaning and their fingerprints.
     """
     return dataclasses.field(default=default, metadata={"formerly": value})
 
 
 def read_record(cls: type[T], data: Any, *, where: str = "") -> T:
-    """The frozen dataclass `cls` made from plain `data` (what YAML or JSON gives).
+    """Return the frozen dataclass `cls` made from plain `data`, as YAML or JSON gives it.
 
-    Unknown keys, missing keys and values of the wrong type raise RecipeError with the dotted path of the field.
+    Unknown keys, missing keys and values of the wrong type raise RecipeError with the dotted path of the field. `where`
+    is the path of the record itself.
     """
     if not isinstance(data, dict):
         raise RecipeError(f"{where or cls.__name__}: expected a mapping, got {data!r}")
@@ -54,10 +55,10 @@ def read_record(cls: type[T], data: Any, *, where: str = "") -> T:
 
 
 def varied(record: T, changes: Mapping[str, Any]) -> T:
-    """A copy of a frozen record with `changes` laid over it.
+    """Return a copy of a frozen record with `changes` applied to its fields.
 
-    A mapping changes the record in its place field by field; any other value takes the field's place. Every record
-    that changes checks itself again.
+    For a field that holds a record, a mapping changes that record field by field. Any other value replaces the field.
+    Every changed record checks itself again.
     """
     values = {name: _varied(getattr(record, name), value) for name, value in changes.items()}
     return dataclasses.replace(record, **values)  # pyrefly: ignore[bad-specialization]  # a dataclass
@@ -68,7 +69,7 @@ def _varied(old: Any, change: Any) -> Any:
 
 
 def uris_in(value: Any) -> Iterator[str]:
-    """Every URI in a record, or in records inside plain data: what the fields of type `Uri` hold."""
+    """Yield every URI in a record, or in records inside plain data: the values of the fields of type `Uri`."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         named = _uri_fields(type(value))
         for field in dataclasses.fields(value):
@@ -87,13 +88,13 @@ def uris_in(value: Any) -> Iterator[str]:
 
 @cache
 def _uri_fields(cls: type) -> frozenset[str]:
-    """Fields of type `Uri` or `tuple[Uri, ...]`."""
+    """Return the names of the fields of type `Uri` or `tuple[Uri, ...]`."""
     hints = typing.get_type_hints(cls, include_extras=True)
     return frozenset(name for name, hint in hints.items() if Uri in (hint, *get_args(hint)))
 
 
 def write_record(record: Any) -> Any:
-    """Plain data (dict, list, str, int, float, bool, None) that `read_record` reads back to an equal record."""
+    """Return plain data (dict, list, str, int, float, bool, None) that `read_record` reads back to an equal record."""
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
         return {field.name: write_record(getattr(record, field.name)) for field in dataclasses.fields(record)}
     if isinstance(record, dict):
@@ -104,9 +105,9 @@ def write_record(record: Any) -> Any:
 
 
 def differing_from_defaults(record: Any) -> Any:
-    """Plain data with only the fields whose value is not the default.
+    """Return a record as plain data with only the fields whose values differ from their defaults.
 
-    A new field whose default means the old behaviour therefore changes no fingerprint.
+    Fingerprints are made of this data, so a new field whose default means the old behaviour changes no fingerprint.
     """
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
         kept = {}
@@ -124,7 +125,7 @@ def differing_from_defaults(record: Any) -> Any:
 
 
 def differences(old: Any, new: Any, where: str = "") -> list[str]:
-    """Readable lines, one per field in which two pieces of plain data differ: `filter.min_words: 50 → 60`."""
+    """Return one line for each field in which two pieces of plain data differ, such as `filter.min_words: 50 → 60`."""
     if isinstance(old, dict) and isinstance(new, dict):
         return [
             line

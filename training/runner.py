@@ -1,9 +1,10 @@
-"""Run one job: verify its inputs, do the missing work, commit the artifact last.
+"""Run one job: verify its inputs, do the missing work, and commit the artifact last.
 
-`python -m training job.json` and `python -m evaluation job.json` are this module with a table of stages. Exit codes: 0
-committed (or already there), 2 bad input, 3 an input was refused by a gate or check, 4 ranks are missing that a
-finishing job does not make, 75 stopped on request and resumable, 76 another live process is making the same artifact, 1
-anything else.
+`python -m training job.json` and `python -m evaluation job.json` call this module, each with its table of stages.
+
+Exit codes: 0 the artifact is committed, now or before; 2 bad input; 3 a gate or check refused an input; 4 more ranks
+are missing than a finishing job may run; 75 stopped on request, the same command resumes; 76 another live process is
+making the same artifact; 1 any other error.
 """
 
 from __future__ import annotations
@@ -45,23 +46,23 @@ log = logging.getLogger(__name__)
 REQUEUE_EXIT_CODE = 75
 BUSY_EXIT_CODE = 76
 MISSING_RANKS_EXIT_CODE = 4
-NAMED_RANKS = 10  # of those that are missing, in a sentence
+NAMED_RANKS = 10  # missing ranks that an error message lists
 
 
 class StopRequested(Exception):
-    """A signal asked the job to stop; its state is saved and the same command goes on from there."""
+    """A signal asked the job to stop; its state is saved, and the same command resumes from there."""
 
 
 class RanksMissing(RuntimeError):
-    """A finishing job found more ranks missing than it makes itself."""
+    """A finishing job found more missing ranks than it may run itself."""
 
 
 @contextmanager
 def stop_requests() -> Iterator[list[int]]:
-    """A list that fills when SIGTERM or SIGUSR1 (Slurm's early warning) arrives; the old handlers come back after.
+    """Yield a list to which each SIGTERM or SIGUSR1 (Slurm's early warning) is added; restore the old handlers after.
 
-    Whoever trains saves at the next step's boundary then, and raises StopRequested. Only a process's main thread hears
-    signals; in another one the list stays empty.
+    A trainer checks the list after each step, saves its state and raises StopRequested. Only the main thread of a
+    process receives signals; in other threads the list stays empty.
     """
     asked: list[int] = []
 
@@ -79,14 +80,14 @@ def stop_requests() -> Iterator[list[int]]:
 
 
 def main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
-    """Run the job file named on the command line; returns the exit code. Nothing secret gets into its log."""
+    """Run the job file named on the command line; return the exit code. Secrets are masked in everything it prints."""
     with masked_errors(), masked_output():
         return _main(arguments, stages)
 
 
 def _main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        die_with_parent()  # torchrun, killed, would leave its processes waiting for a store that is gone
+        die_with_parent()  # else the processes of a killed torchrun would wait for a store that is gone
     parser = argparse.ArgumentParser(description="Run one stage of a pipeline, as its job file says.")
     parser.add_argument("job", help="path of a job.json")
     parser.add_argument(
@@ -140,9 +141,10 @@ def _fail(code: int, error: object, attempt: Attempt) -> int:
 
 
 def run_job(job: Job, stages: Mapping[str, Stage], *, ranks: str = "", missing_share: float = 1.0) -> int:
-    """Run `job` to its artifact. Returns 0; a committed artifact is left as it is.
+    """Run `job` until its artifact is committed, and return 0. An artifact that is committed already is left as it is.
 
-    RanksMissing when more than `missing_share` of a fan-out's ranks were not made by its tasks.
+    `ranks` runs only these ranks and commits nothing. Raise RanksMissing if the share of unfinished ranks is above
+    `missing_share`.
     """
     if job.stage not in stages:
         raise RecipeError(f"job.stage: {job.stage!r} is not one of {', '.join(stages)}")
@@ -211,7 +213,7 @@ def commit(
     seconds: float,
     node_hours: float,
 ) -> None:
-    """Write `artifact.json`, which makes everything before it count."""
+    """Write `artifact.json`, after which the artifact counts as made. Raise LeaseHeld if the lease was lost."""
     files = artifact.manifest(folder, outcome.files)
     record = {
         "asset": job.asset,
@@ -243,14 +245,17 @@ def commit(
 
 
 def _with_balance(job: Job, stage: Stage, outcome: Outcome) -> Outcome:
-    """The outcome with the account of its records among its gates, where the stage passes records through."""
+    """Return the outcome with the gate `counts_balance` added, if the stage counts records."""
     if outcome.counts is None:
         return outcome
     return replace(outcome, gates=(*outcome.gates, balance_gate(job, stage, outcome.counts)))
 
 
 def _with_numerics(job: Job, stage: Stage, outcome: Outcome, work: Work) -> Outcome:
-    """The outcome with its numerics class, where a model made it. One process makes what is not distributed."""
+    """Return the outcome with its numerics class, if a model made it.
+
+    If the stage is not distributed, the class says one process.
+    """
     if not stage.by_a_model:
         return outcome
     alone: dict[str, int] = {} if stage.distributed else {"processes": 1}
@@ -305,7 +310,7 @@ def _begin_worker(stage: Stage) -> None:
 
 
 def run_rank(job: Job, stage: Stage, rank: int) -> dict[str, Any]:
-    """Run one rank and leave its mark; the mark is written last, so a killed rank is done again whole."""
+    """Run one rank and return its result. Its mark is written last, so a killed rank is run again from its start."""
     folder = Path(job.output)
     work = _work(folder, enabled=False)
     before, started = time.process_time(), time.monotonic()
@@ -324,7 +329,7 @@ def run_rank(job: Job, stage: Stage, rank: int) -> dict[str, Any]:
 
 
 def finished_rank(folder: Path, rank: int) -> dict[str, Any] | None:
-    """The result of a rank that was finished by an earlier attempt and whose mark and files are whole; else None."""
+    """Return the result of a rank that an earlier attempt finished; None if its mark or a file is not whole."""
     try:
         mark = read_sealed(_mark(folder, rank))
     except (FileNotFoundError, Unsealed):
@@ -354,8 +359,10 @@ def _run_array_task(job: Job, stage: Stage, folder: Path, ranks: str) -> None:
 
 
 def _cost(folder: Path, seconds: float) -> dict[str, float]:
-    """Wall seconds of this attempt, CPU seconds and peak memory (bytes) of it and of every rank, whichever process
-    it ran in."""
+    """Return wall seconds of this attempt, and CPU seconds and peak memory (bytes) of it and of every rank.
+
+    Ranks that ran in other processes are included.
+    """
     elsewhere = [spent for spent in _spent(folder) if spent["pid"] != os.getpid()]
     times = os.times()
     own = times.user + times.system + times.children_user + times.children_system
@@ -367,36 +374,36 @@ def _cost(folder: Path, seconds: float) -> dict[str, float]:
 
 
 def _spent(folder: Path) -> list[dict[str, Any]]:
-    """What every finished rank took."""
+    """Return the process id, time and memory of every finished rank."""
     return [mark["spent"] for mark in _marks(folder)]
 
 
 def _marks(folder: Path) -> Iterator[dict[str, Any]]:
-    """The marks of the ranks that are finished."""
+    """Yield the readable marks of the finished ranks."""
     for path in sorted((folder / RANKS_FOLDER).glob("*.json")):
         with suppress(Unsealed):  # its rank is done again
             yield read_sealed(path)
 
 
 def _node_hours(job: Job, stage: Stage, seconds: float, earlier_rank_seconds: float) -> float:
-    """Hours of whole nodes: of this attempt, and of ranks that were finished before it, one worker's share each."""
+    """Return node-hours: of this attempt on its nodes, and of earlier ranks, each with one worker's share of a node."""
     own_nodes = 1 if stage.in_ranks else job.run.nodes
     return (own_nodes * seconds + earlier_rank_seconds / max(job.run.workers, 1)) / 3600
 
 
 def _charge(job: Job, node_hours: float) -> dict[str, float]:
-    """Node-hours and, where the profile names a price, what they cost, in the same unit."""
+    """Return the node-hours and, if the profile gives a price per hour, their price in its currency."""
     price = {"price": round(node_hours * job.run.price_per_hour, 6)} if job.run.price_per_hour else {}
     return {"node_hours": round(node_hours, 6), **price}
 
 
 def _peak_memory_bytes() -> int:
-    """Largest resident size of this process or of one of its children, in bytes (Linux reports kilobytes)."""
+    """Return the largest resident size of this process or of one child, in bytes (Linux reports kilobytes)."""
     import resource
 
     return 1024 * max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 def total_counts(ranks: list[dict[str, Any]]) -> Counts:
-    """The sum of the ranks' `counts`."""
+    """Return the sum of the `counts` in the results of all ranks."""
     return Counts.total([rank["counts"] for rank in ranks])

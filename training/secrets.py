@@ -1,8 +1,8 @@
-"""What is secret in a text: found, and masked. Standard library only.
+"""Find secrets in texts and mask them. Standard library only.
 
-`masked` is applied where a text leaves for a file, a terminal or a database. It knows addresses (user and password
-before `@`, signatures and tokens behind `?`), the values that `remember` was told, and the values of environment
-variables whose names say that they are secret.
+Every text that goes to a file, a terminal or a database passes through `masked`. It recognizes secrets in addresses
+(user and password before `@`, signatures and tokens after `?`), values given to `remember`, and the values of
+environment variables with names such as `API_KEY`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from contextlib import contextmanager
 from typing import IO, Any
 
 MASK = "***"
-SHORTEST = 4  # characters of a value that is looked for by itself; shorter ones stand in too many harmless words
+SHORTEST = 4  # fewest characters of a value that is masked anywhere; shorter values occur in too many harmless words
 SECRET_VARIABLE = re.compile(r"(?:^|_)(?:PASSWORD|PASSWD|SECRET|TOKEN|(?:ACCESS|API|SECRET|PRIVATE)_?KEY)(?:_|$)")
 
 _SCHEME = r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*:/{2,})"
-# Up to the last `@` before the path ends: a password that is written wrongly may hold one.
+# Up to the last `@` before the path: a password that should have been quoted may contain one.
 _USER = re.compile(_SCHEME + r"(?P<user>[^\s/?#'\"<>]+)@")
 _FIELD = re.compile(r"(?P<before>[?&;#])(?P<name>[A-Za-z0-9_.%-]+)=(?P<value>[^&;#\s'\"<>)\]}]+)")
-# A user that a person chose stands in harmless words too; one that a service handed out is a credential.
+# A user name that a person chose occurs in harmless words too; a generated user name is a credential.
 _HANDED_OUT = re.compile(r"(?=.*[A-Za-z])(?=.*[0-9])[^\s:@/]{16,}")
 _ENDINGS = ("token", "signature", "secret", "password", "passwd", "credential", "credentials", "apikey", "accesskey")
 _NAMES = frozenset({"key", "sig", "sas", "pwd", "pass", "auth", "accesskeyid", "awsaccesskeyid", "googleaccessid"})
@@ -35,7 +35,7 @@ _remembered: set[str] = set()
 
 
 def masked(text: str) -> str:
-    """The text with `***` in place of everything that is known to be secret."""
+    """Return the text with `***` in place of every known secret."""
     for value in sorted(_known(), key=len, reverse=True):
         text = text.replace(value, MASK)
     text = _USER.sub(_without_user, text)
@@ -43,34 +43,34 @@ def masked(text: str) -> str:
 
 
 def remember(*values: str) -> None:
-    """Mask these values wherever they occur from now on, in this process."""
+    """Mask these values in every later text of this process."""
     _remembered.update(value for value in values if len(value) >= SHORTEST)
 
 
 def remember_address(address: str) -> None:
-    """Mask what is secret in an address, also where a library repeats that part by itself."""
+    """Mask the secrets of an address in every later text, also where a library prints a secret without its address."""
     remember(*(part for _, part in _secret_parts(address)))
     remember(
         *(base64.b64encode(found["user"].encode()).decode() for found in _USER.finditer(address))
-    )  # as HTTP has it
+    )  # the form in HTTP's Authorization header
     users = (found["user"].partition(":")[0] for found in _USER.finditer(address))
     remember(*(user for user in users if _HANDED_OUT.fullmatch(user)))
-    # A password that should have been quoted and was not: some libraries take it as it is.
+    # A password that should have been quoted and was not; some libraries accept it.
     remember(*re.findall(r"://[^:/@]*:([^?]*)@", address))
 
 
 def without_secrets(address: str) -> str:
-    """An address without user, password and everything behind `?` or `#`: where it leads, for links."""
+    """Return an address without user, password and everything after `?` or `#`, for use in links."""
     return re.split(r"[?#]", _USER.sub(lambda found: found["scheme"], address))[0]
 
 
 def secret_in(text: str) -> str:
-    """What kind of secret the addresses in a text hold, for people; empty when there is none."""
+    """Return, in words, the first kind of secret that an address in the text holds; empty if there is none."""
     return next((what for what, _ in _secret_parts(text)), "")
 
 
 def yaml_problem(error: Exception) -> str:
-    """What is wrong in a YAML file and where, without the line itself: it may hold a secret."""
+    """Return the problem of a YAML file with its line and column, without the line's text, which may hold a secret."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return masked(" ".join(str(error).split()))
@@ -78,7 +78,7 @@ def yaml_problem(error: Exception) -> str:
 
 
 def _secret_parts(text: str) -> Iterator[tuple[str, str]]:
-    """Kind and value of every secret in the addresses of a text."""
+    """Yield the kind and the value of every secret in the addresses of a text."""
     for found in _USER.finditer(text):
         user, _, password = found["user"].partition(":")
         if password:
@@ -91,7 +91,8 @@ def _secret_parts(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_web(found: re.Match[str]) -> bool:
-    """Whether what stands alone before `@` may be a token. A store's name (abfs://container@account) is none."""
+    """Whether a user without a password may be a token: only in HTTP and FTP addresses, not in
+    abfs://container@account."""
     return found["scheme"].lower().startswith(("http", "ftp"))
 
 
@@ -109,7 +110,7 @@ def _is_secret_name(name: str) -> bool:
 
 
 def _known() -> set[str]:
-    """Every secret value, as it is and as addresses, JSON and Python would write it."""
+    """Return every known secret value, as it is and in the forms that addresses, JSON and Python write."""
     values = _remembered | {
         value for name, value in os.environ.items() if len(value) >= SHORTEST and SECRET_VARIABLE.search(name.upper())
     }
@@ -136,14 +137,14 @@ class Masked:
         self._stream, self._line = stream, ""
 
     def write(self, text: str) -> int:
-        """Pass on everything up to the last end of a line; the rest waits for its own, or for `flush`."""
+        """Write all complete lines to the stream; keep an incomplete last line until it ends or `flush` is called."""
         whole, newline, self._line = (self._line + text).rpartition("\n")
         if newline:
             self._stream.write(masked(whole) + newline)
         return len(text)
 
     def flush(self) -> None:
-        """Pass on what waits."""
+        """Write the incomplete last line, masked, and flush the stream."""
         waiting, self._line = self._line, ""
         self._stream.write(masked(waiting))
         self._stream.flush()
@@ -154,7 +155,7 @@ class Masked:
 
 @contextmanager
 def masked_output() -> Iterator[None]:
-    """Nothing secret gets out on standard output and standard error of this process."""
+    """Mask secrets on this process's standard output and standard error while the block runs."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = Masked(before[0]), Masked(before[1])
     try:
@@ -167,7 +168,10 @@ def masked_output() -> Iterator[None]:
 
 @contextmanager
 def masked_errors() -> Iterator[None]:
-    """An error whose text, or that of what it came from, holds a secret goes on as one that does not."""
+    """Replace an error by a RuntimeError with a masked message, if its text or the text of its causes holds a secret.
+
+    Other errors pass unchanged.
+    """
     try:
         yield
     except Exception as error:

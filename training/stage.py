@@ -1,8 +1,9 @@
-"""What a stage declares of itself and of the assets that it makes: the one place where either is described.
+"""The records in which a folder declares its stages and the assets that they make.
 
-A folder that owns a stage has a `stage.py` with its `ASSETS`. From them follow the table of stages that a job is run by
-(training/stages.py), the chain with its partitions, fingerprints and dependencies (assets/chain.py), and Dagster's
-assets (assets/declare.py). Standard library only; a stage's module is imported only in the process that runs it.
+A folder with a stage has a `stage.py` with a tuple `ASSETS`. Three things are made from these declarations: the table
+of stages that run jobs (training/stages.py), the chain with its partitions, fingerprints and dependencies
+(assets/chain.py), and Dagster's assets (assets/declare.py). Standard library only; a stage's module is imported only in
+the process that runs it.
 """
 
 from __future__ import annotations
@@ -23,39 +24,39 @@ if TYPE_CHECKING:
 Scope = Literal["snapshot", "recipe", "rung", "ladder", "doremi", "long_context", "synthesis"]
 Which = Literal["same", "earlier", "every", "quality", "tokenizer"]
 Settings = Callable[["Recipe", str], dict[str, Any]]
-"""What a partition of an asset reads of its recipe: sections and other plain data by name. The second argument is the
-partition's snapshot or rung, "" where it is of the whole recipe."""
+"""A function of a recipe and a partition's snapshot or rung ("" for an asset of the whole recipe). It returns the
+settings of the partition's job: sections of the recipe and other plain data, by name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
-    """One kind of work. `module` has `run`, or `num_ranks`, `run_rank` and `finish`."""
+    """One kind of work, done by `module`, which has `run`, or `num_ranks`, `run_rank` and `finish`."""
 
     name: str
     version: str  # written by hand; raised when the output changes
     module: str
-    libraries: tuple[str, ...] = ()  # whose versions decide the output
-    data_files: tuple[str, ...] = ()  # packaged files that decide the output: patterns from the package's folder
-    kinds: tuple[str, ...] = ()  # badges in the UI: libraries and formats of what it makes
+    libraries: tuple[str, ...] = ()  # libraries whose versions decide the output
+    data_files: tuple[str, ...] = ()  # packaged files that decide the output, as glob patterns in the package's folder
+    kinds: tuple[str, ...] = ()  # badges in the UI: libraries and formats of the output
     gates: tuple[str, ...] = ()
-    distributed: bool = False  # the processes of torchrun make it together; without, the first one makes it alone
-    in_ranks: bool = False  # the module has `num_ranks`: the work can be spread over the tasks of an array
-    reads: tuple[str, ...] = ()  # assets that hold the records that come in: each kept so many (training/accounts.py)
-    reads_in_ranks: tuple[str, ...] = ()  # assets whose every kept record is a rank: `in` counts what lies inside
-    reads_last: bool = False  # of inputs of several snapshots only its own, the last, comes in
-    by_a_model: bool = False  # torch decides its bytes: the record names the numerics class (training/numerics.py)
-    locations: tuple[tuple[str, ...], ...] = ()  # settings that say only where bytes are found: in no fingerprint
-    context: tuple[str, ...] = ()  # settings that are recorded and make nothing outdated
+    distributed: bool = False  # True: torchrun's processes work together; False: the first one works alone
+    in_ranks: bool = False  # the module has `num_ranks`, so the work can be spread over the tasks of a Slurm array
+    reads: tuple[str, ...] = ()  # assets whose kept records this stage counts as coming in (training/accounts.py)
+    reads_in_ranks: tuple[str, ...] = ()  # assets of which each kept record (a file) is one rank of this stage
+    reads_last: bool = False  # records come in only from the last input, which is the partition's own snapshot
+    by_a_model: bool = False  # torch decides the bytes, so the record holds a numerics class (training/numerics.py)
+    locations: tuple[tuple[str, ...], ...] = ()  # settings that say only where bytes are found; in no fingerprint
+    context: tuple[str, ...] = ()  # settings that are recorded but are in no fingerprint
 
     @property
     def package(self) -> str:
-        """The package that runs it: `python -m` goes before its name and the job file after it."""
+        """The package of the stage's module. `python -m PACKAGE job.json` runs a job of the stage."""
         return self.module.partition(".")[0]
 
     def library_versions(self) -> dict[str, str]:
-        """Versions of the libraries, and checksums of the data files, that decide the output.
+        """Return the versions of `libraries` and the checksums of `data_files`, by name.
 
-        A library that is not installed is "absent".
+        A library that is not installed has the version "absent".
         """
         folder = place_of(self.package) if self.data_files else Path()
         files = sorted(path for pattern in self.data_files for path in folder.glob(pattern))
@@ -66,9 +67,10 @@ class Stage:
 class Input:
     """An upstream asset, and which of its partitions are read.
 
-    `same`: the same partition, or the recipe's. `earlier`: this snapshot and those before it. `every`: all snapshots
-    (or rungs) of the recipe. `quality`, `tokenizer`: the snapshots that the recipe names for them. `when` says which
-    recipes read it; None: all. An asset that a recipe does not have is no input of its others.
+    `same`: the same partition, or the one of the recipe. `earlier`: this snapshot and the snapshots before it. `every`:
+    all snapshots (or rungs) of the recipe. `quality` and `tokenizer`: the snapshots listed in that section of the
+    recipe. `when` returns whether a recipe reads the asset; None means that every recipe does. An optional asset that a
+    recipe does not have is skipped.
     """
 
     asset: str
@@ -78,11 +80,11 @@ class Input:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asset:
-    """One asset of the chain: the stage that makes it, what it reads of the recipe, and what it is made from.
+    """One asset of the chain: the stage that makes it, its settings from the recipe, and its inputs.
 
-    `description` is what people read beside it in the UI. `scope` says what its partitions are: the snapshots of each
-    recipe, the recipes, the rungs of each recipe's ladder, or the recipes that ask for an optional part (a ladder,
-    weights by DoReMi, long context, synthetic text).
+    The UI shows `description`. `scope` decides the partitions: the snapshots of each recipe, the recipes, the rungs of
+    each recipe's ladder, or the recipes with an optional part (a ladder, weights by DoReMi, long context, synthetic
+    text).
     """
 
     name: str
@@ -92,11 +94,11 @@ class Asset:
     scope: Scope
     settings: Settings
     inputs: tuple[Input, ...] = ()
-    shows_recipe: bool = False  # to people, and opens nothing that it names: what is made keeps its name there
+    shows_recipe: bool = False  # shows the recipe and opens nothing that it names; artifacts keep their `made://` names
 
 
 def modules_of(stage: Stage, settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """The modules whose code a job of the stage runs: its own, and those of the sources that its settings name."""
+    """Return the modules whose code a job runs: the stage's own, and those of generated sources in its settings."""
     return (stage.module, *(SOURCES[name].module for name in sorted(SOURCES.keys() & settings.keys())))
 
 
@@ -105,8 +107,11 @@ def _checksum(path: Path) -> str:
 
 
 def _version(distribution: str) -> str:
-    """The version that is installed now. Only the line that says it is read: `importlib.metadata.version` parses the
-    whole page that a package says of itself, 2 ms, and one comparison of a recipe asks 60 times."""
+    """Return the installed version of a distribution, or "absent".
+
+    Only the version's line of the metadata is read: `importlib.metadata.version` parses the whole file, which takes
+    2 ms, and computing the fingerprints of one recipe needs 60 versions.
+    """
     try:
         installed = importlib.metadata.distribution(distribution)
     except importlib.metadata.PackageNotFoundError:

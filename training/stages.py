@@ -1,4 +1,4 @@
-"""The stages of `python -m training`, and the assets that they make: a line for each folder that declares some."""
+"""The table of stages that `python -m training` runs, collected from the folders in FOLDERS."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib import import_module
 
 from training.stage import Asset, Stage
 
-# Each has a `stage.py` (training/stage.py says what is in it). In an order in which a person reads the chain.
+# Each folder has a `stage.py` with the records of training/stage.py. The order is that of the chain.
 FOLDERS = (
     "training.data.crawl",
     "training.data.extract",

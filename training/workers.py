@@ -1,7 +1,7 @@
-"""Calls spread over worker processes that end with whoever started them, and whose end is noticed at once.
+"""Spread calls over worker processes that end with their parent, and notice a worker's death at once.
 
-A pool of the standard library watches its newest worker only from the next result on, which may be an hour away. Here
-each worker has a pipe of its own, which the kernel closes with it. Standard library only.
+A pool of the standard library notices the death of its newest worker only at the next result, which may be an hour
+away. Here each worker has its own pipe, which the kernel closes when the worker ends. Standard library only.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ def each_result(
     modules: Sequence[str],
     begin: Callable[[], object],
 ) -> Iterator[tuple[Any, Any]]:
-    """Argument and result of every call of `work`, as they come. `begin` runs first in every worker.
+    """Yield the argument and the result of each call of `work`, in the order in which the calls end.
 
-    `modules` are imported once for all workers. When a call fails no further one begins, and those under way are
-    waited for before the failure is raised; when a worker dies they are ended.
+    `modules` are imported once for all workers, and `begin` runs first in each worker. If a call fails, no further call
+    begins; the error is raised when the running calls have ended. If a worker dies, WorkerDied is raised and the
+    running calls are killed.
     """
     # forkserver: a child starts clean (no inherited threads or locks), and the preloaded modules are imported once.
     context = get_context("forkserver")
@@ -61,7 +62,7 @@ def each_result(
 
 
 class _Worker:
-    """One process, and what it is at."""
+    """One worker process and the call that it is making."""
 
     def __init__(self, context: Any, work: Callable[[Any], Any], begin: Callable[[], object]) -> None:
         self.pipe, theirs = context.Pipe()
@@ -72,13 +73,13 @@ class _Worker:
         theirs.close()
 
     def give(self, argument: Any) -> None:
-        """Let it make the next call."""
+        """Let the worker make a call with `argument`."""
         self._argument, self.is_busy = argument, True
         with suppress(BrokenPipeError):  # it died; `take` says so
             self.pipe.send(argument)
 
     def take(self) -> tuple[Any, Any, BaseException | None]:
-        """Argument, result and error of the call that has come to its end. WorkerDied when the process has."""
+        """Return the argument, result and error of the call that has ended. Raise WorkerDied if the process died."""
         try:
             result, error, told = self.pipe.recv()
         except (EOFError, ConnectionResetError):
@@ -96,7 +97,7 @@ class _Worker:
         return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
     def end(self) -> None:
-        """Wait for it when it has nothing to do, else kill it."""
+        """End the worker: an idle one ends by itself when its pipe closes, a busy one is killed."""
         self.pipe.close()
         if self.is_busy:
             self._process.kill()
@@ -104,7 +105,7 @@ class _Worker:
 
 
 def _serve(pipe: connection.Connection, work: Callable[[Any], Any], begin: Callable[[], object]) -> None:
-    """Make calls until there is nobody any more to ask for them."""
+    """Run in a worker: make calls until the parent closes the pipe."""
     die_with_parent()
     with masked_output():
         begin()
@@ -123,12 +124,12 @@ def _answer_all(pipe: connection.Connection, work: Callable[[Any], Any]) -> None
             answer = (None, _sendable(error), f"in a worker:\n{traceback.format_exc()}")
         try:
             pipe.send(answer)
-        except Exception as error:  # something in it cannot go through a pipe; nothing was sent
+        except Exception as error:  # the answer cannot be pickled, and nothing was sent
             pipe.send((None, RuntimeError(f"{type(error).__name__}: {error}"), answer[2]))
 
 
 def _sendable(error: Exception) -> Exception:
-    """The error, or its words where its class cannot be made again on the other side."""
+    """Return the error, or a RuntimeError with its text if its class cannot be copied to the parent."""
     try:
         return copy.copy(error)
     except Exception:
