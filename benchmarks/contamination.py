@@ -1,13 +1,14 @@
-"""The scan for exam n-grams beside its peers on the same texts in one run: the figures of docs/decontamination.md.
+"""The search for exam items beside its peers on the same texts in one run: the figures of docs/decontamination.md.
 
     PEDIGREE_DATA=… python -m benchmarks.contamination speed [--peers FOLDER]
-    PEDIGREE_DATA=… python -m benchmarks.contamination rates
+    PEDIGREE_DATA=… python -m benchmarks.contamination stage
 
 Exams are all strings of the benchmark files in the shared data. Of the texts, one in a hundred holds one of them word
-for word and one in a hundred the same with its middle word changed. Times are processor seconds on one core.
+for word and one in a hundred the same with its middle word changed. Times are processor seconds on one core. What the
+rule finds and marks wrongly is the matter of benchmarks.contamination_recall.
 
 lm-eval's Janitor has a helper in C++ that is not in its package. `--peers` names a folder with it, built as the
-README of the repository's `scripts/clean_training_data` says; with it Janitor is a fourth system.
+README of the repository's `scripts/clean_training_data` says; with it Janitor is one more system.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import re
 import statistics
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,15 +33,16 @@ import pyarrow as pa
 
 from benchmarks.dedup import made_texts, processor_seconds, scratch
 from tests.training.data import chain
-from training.data.documents import DocumentWriter, document_files, read_tables
-from training.data.exams import grams
-from training.data.exams.benchmarks import build_index, read_items
-from training.data.exams.decontaminate import find_matches, judge
+from training.data.documents import DocumentWriter, document_files, read_tables, utf8_of
+from training.data.exams.benchmarks import read_items
 from training.data.exams.decontaminate_settings import DecontaminateRecipe
-from training.data.exams.grams import GramTable, Scanner
+from training.data.exams.gram_loops import looked_up
+from training.data.exams.grams import GramTable
+from training.data.exams.item_rule import Finder, ItemText, build_items
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.sources import read_rows, resolve
 from training.data.words import ngrams
+from training.data.words.hashes import hash_words
 
 ROUNDS = 5
 PLANTED = 0.01  # of the texts, each way
@@ -94,28 +95,44 @@ def planted_texts(number: int, plants: list[str], seed: int = 0) -> tuple[list[s
     return texts, verbatim, edited
 
 
-# Systems. Each is built from the exams' strings and gives, for texts, the (text, first word) of every n-gram they share
-# with the exams; Janitor tells no places, so it gives the texts it would cut.
+# Systems. Each is built from the exams' strings and gives, for texts, the numbers of those that hold one. Runs of words
+# tell the (text, first word) of every n-gram that they share with the exams.
 
 
-def ours(exams: list[str], length: int) -> Callable[[pa.StringArray], set[tuple[int, int]]]:
-    """The scan of decontamination, compiled."""
-    hashes = [ngrams.ngram_hashes(ngrams.word_hashes(text), length) for text in exams]
-    scanner = Scanner([GramTable.of(length, np.unique(np.concatenate(hashes)))], compiled_from_bytes=0)
+def ours(exams: list[str], length: int) -> Callable[[pa.StringArray], set[int]]:
+    """The rule of decontamination: seeds, then the share of each item. Every string is a question without an answer."""
+    del length
+    items = [ItemText(benchmark="exams", id=str(number), question=text) for number, text in enumerate(exams)]
+    finder = Finder(build_items(items), compiled_from_bytes=0)
 
-    def run(column: pa.StringArray) -> set[tuple[int, int]]:
+    def run(column: pa.StringArray) -> set[int]:
         return {
-            (start + place, position)
+            start + place
             for start in range(0, len(column), BATCH)
-            for place, _, found in scanner.scan(column[start : start + BATCH])
-            for position in found[:, 1].tolist()
+            for place, _ in finder.find(column[start : start + BATCH])
         }
 
     return run
 
 
+def runs(exams: list[str], length: int) -> Callable[[pa.StringArray], set[tuple[int, int]]]:
+    """Equal runs of so many words, compiled: the rule before."""
+    hashes = [ngrams.ngram_hashes(ngrams.word_hashes(text), length) for text in exams]
+    table = GramTable.of(length, np.unique(np.concatenate(hashes)))
+
+    def run(column: pa.StringArray) -> set[tuple[int, int]]:
+        found = set()
+        for start in range(0, len(column), BATCH):
+            words, starts = hash_words(*utf8_of(column[start : start + BATCH]))
+            places = looked_up(words, starts, table)
+            found.update((start + text, position) for text, position, _ in places.tolist())
+        return found
+
+    return run
+
+
 def plain_set(exams: list[str], length: int) -> Callable[[pa.StringArray], set[tuple[int, int]]]:
-    """A Python set of joined words, of the same definition of words."""
+    """Equal runs by a Python set of joined words, of the same definition of words."""
     indexed = {" ".join(words[i : i + length]) for words in map(_words, exams) for i in range(len(words) - length + 1)}
 
     def run(column: pa.StringArray) -> set[tuple[int, int]]:
@@ -190,14 +207,14 @@ def _cut_by(made: Any, clean: Callable[[str], list[str]]) -> Callable[[pa.String
 
 
 def speed(options: argparse.Namespace) -> None:
-    """MB of text a processor second of each, and whether ours and the plain set have the same hits."""
+    """MB of text a processor second of each, and whether both that look for runs have the same hits."""
     exams = exam_strings()
     plants = [text for text in exams if 20 <= len(text.split()) <= 80]
     texts, verbatim, edited = planted_texts(round(options.megabytes * 1e6 / 3300), plants)
     column = pa.array(texts)
     size = sum(len(text.encode()) for text in texts) / 1e6
     systems: dict[str, Any] = {}
-    builders: dict[str, Any] = {"ours": ours, "plain set": plain_set, "Janitor": janitor}
+    builders: dict[str, Any] = {"ours": ours, "runs": runs, "plain set": plain_set, "Janitor": janitor}
     if options.peers:
         sys.path.append(options.peers)  # before lm-eval looks whether it is there
         builders["Janitor with its C++ helper"] = janitor_helped
@@ -214,7 +231,7 @@ def speed(options: argparse.Namespace) -> None:
             hits[name] = run(column)
             rates[name].append(size / (processor_seconds() - began))
     print(f"{len(texts)} texts, {size:.1f} MB, {options.length}-grams, n = {options.rounds}")
-    print("ours and the plain set have the same hits:", hits["ours"] == hits["plain set"], len(hits["ours"]))
+    print("runs and the plain set have the same hits:", hits["runs"] == hits["plain set"], len(hits["runs"]))
     for name, values in rates.items():
         marked = {hit[0] if isinstance(hit, tuple) else hit for hit in hits[name]}
         ratio = statistics.median(own / one for own, one in zip(rates["ours"], values, strict=True))
@@ -229,30 +246,13 @@ def _share(found: set[int], of: set[int]) -> float:
     return len(found & of) / len(of)
 
 
-def rates(options: argparse.Namespace) -> None:
-    """By decontamination's own rule: plants found, verbatim and edited, and unplanted texts marked, for lengths n."""
-    items = [read_items(exam) for exam in EXAMS]
-    plants = [f"{item.question} {item.answer}" for some in items for item in some]
-    texts, verbatim, edited = planted_texts(round(options.megabytes * 1e6 / 3300), plants)
-    print(f"{len(texts)} texts, {len(verbatim)} verbatim and {len(edited)} edited plants of {len(plants)} items")
-    for length in (5, 6, 8, 10, 13):
-        index = build_index([replace(exam, ngram_words=length) for exam in EXAMS], items)
-        matches = find_matches(pa.array(texts), Scanner(index.tables, compiled_from_bytes=0), index)
-        rows = np.split(matches, np.flatnonzero(np.diff(matches["row"])) + 1) if len(matches) else []
-        marked = {int(some["row"][0]) for some in rows if judge(some, index, frozenset())}
-        print(
-            f"n = {length}: verbatim {_share(marked, verbatim):.3f}, edited {_share(marked, edited):.3f},"
-            f" unplanted marked {len(marked - verbatim - edited)}"
-        )
-
-
 def stage(options: argparse.Namespace) -> None:
     """MB a processor second of the whole stage over one file: read, scan, judge, write kept and dropped."""
     items = [read_items(exam) for exam in EXAMS]
     plants = [f"{item.question} {item.answer}" for some in items for item in some]
     texts, _, _ = planted_texts(round(options.megabytes * 1e6 / 3300), plants)
     size = sum(len(text.encode()) for text in texts) / 1e6
-    grams.COMPILED_FROM_BYTES = 0
+    Finder.COMPILED_FROM_BYTES = 0
     ours(texts[:2], 8)(pa.array(texts[:2]))  # loads the compiled loops
     settings = {"decontaminate": DecontaminateRecipe(benchmarks=EXAMS)}
     seconds = []
@@ -274,7 +274,7 @@ def stage(options: argparse.Namespace) -> None:
     print(counts)
 
 
-PARTS: dict[str, Callable[[argparse.Namespace], None]] = {"speed": speed, "rates": rates, "stage": stage}
+PARTS: dict[str, Callable[[argparse.Namespace], None]] = {"speed": speed, "stage": stage}
 
 
 def main() -> None:
@@ -282,7 +282,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("parts", nargs="+", choices=sorted(PARTS))
     parser.add_argument("--megabytes", type=float, default=10, help="of text")
-    parser.add_argument("--length", type=int, default=13, help="words of an n-gram, for speed")
+    parser.add_argument("--length", type=int, default=13, help="words of a run, for speed")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--peers", default="", help="folder with Janitor's compiled helper, for speed")
     options = parser.parse_args()

@@ -26,8 +26,8 @@ import pyarrow as pa
 from scipy.stats import beta
 from warcio.archiveiterator import ArchiveIterator
 
-from training.data.exams.benchmarks import read_items
-from training.data.exams.item_rule import Finder, Found, ItemIndex, ItemText, build_items, item_text
+from training.data.exams.benchmarks import item_text, read_items
+from training.data.exams.item_rule import Finder, Found, ItemIndex, ItemText, build_items
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.extract.html import extract_html
 from training.data.extract.settings import ExtractRecipe

@@ -1,10 +1,19 @@
-"""Whether the data that the models were trained on (pages, instructions, preferences) holds items of the exams they are
+"""Whether what the models were trained on (pages, instructions, preferences, prompts) holds items of the exams they are
 scored on.
 
-evaluation.overlap says which overlaps count. `contamination.json` has the verdict and, for each
-suite, items found by where they were found, and the scores on clean and on found items; `findings.jsonl` names
-benchmark item, document or row, URL, WARC file and offset, and the matched text. One rank reads one document file;
-the last two read the instructions and the preferences.
+The rule is that of training.data.exams.item_rule, which also removes documents. `contamination.json` has the verdict
+and, for each suite, items found by where they were found, questions that were seen without their answer, the items that
+cannot be cleared, and the scores on clean, found and uncleared items; `findings.jsonl` names benchmark item, document
+or row, URL, WARC file and offset, and the matched text. One rank reads one document file; the last three read the
+instructions, the preferences and the prompts.
+
+A verdict is one of four words:
+
+- *clean*: nothing was found in anything that was trained on;
+- *tolerated*: something was found, or cannot be known, and a field of the recipe allows it; `tolerated` names the field
+  and the numbers;
+- *contaminated*: more was found than the recipe allows;
+- *unknown*: something that a model was trained on was not scanned.
 """
 
 from __future__ import annotations
@@ -12,6 +21,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
@@ -20,69 +30,92 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from evaluation.answers import MODELS, sample_file
-from evaluation.exams import Exam, read_exam
+from evaluation.exams import read_exam
 from evaluation.intervals import share_interval
-from evaluation.overlap import ANSWER_WINDOW_WORDS, MIN_NGRAM_WORDS, MIN_QUESTION_SHARE, ExamIndex, Match
 from training.artifact import canonical_json, write_json
 from training.data.documents import document_files, read_documents, read_lines, write_lines
-from training.data.exams.grams import Occurrences, Scanner, column_of
+from training.data.exams import item_rule
+from training.data.exams.benchmarks import BenchmarkItem, item_text, not_cleared, read_items
+from training.data.exams.grams import column_of
+from training.data.exams.item_rule import Finder, Found, build_items
 from training.data.exams.settings import BenchmarkRecipe
-from training.evaluation_settings import EvaluationRecipe
+from training.data.sources import read_rows
+from training.evaluation_settings import EvaluationRecipe, TrainedOn
 from training.job import Gate, InputArtifact, Job, Outcome, Work
+from training.posttrain.formats import check_unchanged
+from training.records import read_record
 
-PRETRAINING, INSTRUCTIONS, PREFERENCES = "pretraining", "instructions", "preferences"
-WHERE = (PRETRAINING, INSTRUCTIONS, PREFERENCES)
+PRETRAINING, INSTRUCTIONS, PREFERENCES, PROMPTS = "pretraining", "instructions", "preferences", "prompts"
+WHERE = (PRETRAINING, INSTRUCTIONS, PREFERENCES, PROMPTS)
+CLEAN, TOLERATED, CONTAMINATED, UNKNOWN = "clean", "tolerated", "contaminated", "unknown"
+QUESTION_SEEN = "question_seen"
 DOCUMENT_COLUMNS = ("id", "text", "url", "snapshot", "warc_file", "warc_offset")
 KEPT_FINDINGS_PER_ITEM = 20  # of one rank; all are counted
 CONTEXT_CHARACTERS = 160  # kept on each side of the matched text
+SHOWN_CHARACTERS = 400
 SHOWN_FINDINGS = 5  # in the gate's evidence
 BATCH_CHARACTERS = 4_000_000  # scanned at once
 
 
+Text = tuple[dict[str, Any], str]
+"""Where a text is from, and the text."""
+
+
 def num_ranks(job: Job) -> int:
-    """One for each file of documents, one for the instructions, one for the preferences."""
-    return len(_document_files(job)) + 2
+    """One for each file of documents, and one each for the instructions, the preferences and the prompts."""
+    return len(_document_files(job)) + 3
 
 
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
-    """The findings in one file of documents, in the instructions, or in the preferences."""
+    """The findings in one file of documents, in the instructions, the preferences or the prompts."""
     del work
-    files = _document_files(job)
-    if rank < len(files):
-        where, texts = PRETRAINING, _documents(files[rank])
-    elif rank == len(files):
-        where, texts = INSTRUCTIONS, _instructions(job.input_of("instruction_data"))
-    else:
-        where, texts = PREFERENCES, _preferences(job.input_of("preference_data"))
-    return scan(texts, where, _indexes(canonical_json(job.settings)))
+    where, texts = _texts(job, rank)
+    return scan(texts, where, _exams(canonical_json(job.settings)))
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     """The report and its verdict."""
     recipe = job.settings_as(EvaluationRecipe, "evaluation")
     findings = sorted((finding for rank in ranks for finding in rank["findings"]), key=_finding_order)
-    indexes = _indexes(canonical_json(job.settings))
+    exams = _exams(canonical_json(job.settings))
     report: dict[str, Any] = {
         "rule": _rule(),
         "scanned": _scanned(job, ranks),
         "max_contaminated_fraction": recipe.max_contaminated_fraction,
+        "question_seen": recipe.question_seen,
         "suites": {
-            name: _suite_report(name, index, ranks, job.input_of("model_scores")) for name, index in indexes.items()
+            benchmark.name: _suite_report(benchmark.name, exams, ranks, recipe, job.input_of("model_scores"))
+            for benchmark in recipe.suites
         },
+        "unscanned_documents": _unscanned(job, ranks),
+        "unknown": _unknown(job),
     }
-    report["unscanned_documents"] = _unscanned(job, ranks)
-    gate = verdict(report, findings, recipe.max_contaminated_fraction)
-    report["verdict"] = "clean" if gate.passed else "contaminated"
+    report |= judged(report, recipe)
+    gate = gate_of(report, findings)
     write_json(work.path / "contamination.json", report)
     write_lines(work.path / "findings.jsonl", findings)
     suites = report["suites"]
     metrics = {f"contaminated_items_{name}": float(suite["found_items"]) for name, suite in suites.items()}
+    metrics |= {f"questions_seen_{name}": float(len(suite["questions_seen"])) for name, suite in suites.items()}
     metrics["findings"] = float(sum(rank["num_findings"] for rank in ranks))
     metrics["scanned_texts"] = float(sum(rank["texts"] for rank in ranks))
     return Outcome(files=("contamination.json", "findings.jsonl"), metrics=metrics, gates=(gate,))
 
 
 # What is read.
+
+
+def _texts(job: Job, rank: int) -> tuple[str, Iterable[Text]]:
+    files = _document_files(job)
+    if rank < len(files):
+        return PRETRAINING, _documents(files[rank])
+    readers = (
+        (INSTRUCTIONS, lambda: _instructions(job.input_of("instruction_data"))),
+        (PREFERENCES, lambda: _preferences(job.input_of("preference_data"))),
+        (PROMPTS, lambda: _prompts(job)),
+    )
+    where, read = readers[rank - len(files)]
+    return where, read()
 
 
 def _document_files(job: Job) -> list[Path]:
@@ -109,6 +142,34 @@ def _preferences(item: InputArtifact) -> Iterator[tuple[dict[str, Any], str]]:
             yield _row_source(row) | {"side": side}, _spoken([*row["prompt"], *row[side]])
 
 
+def _trained_on(job: Job) -> TrainedOn:
+    return job.settings_as(TrainedOn, "trained_on") if "trained_on" in job.settings else TrainedOn()
+
+
+def _prompts(job: Job) -> Iterator[Text]:
+    """The rows that answers were sampled to, with the answer that was rewarded, and the system prompt."""
+    trained_on = _trained_on(job)
+    if trained_on.system_prompt:
+        yield {"row": "system prompt", "source": "chat.system_prompt"}, trained_on.system_prompt
+    if not trained_on.prompts:
+        return
+    check_unchanged(trained_on.prompts, job)
+    for number, row in enumerate(read_rows(trained_on.prompts, settings=job.settings)):
+        yield {"row": str(row.get("id", number)), "source": trained_on.prompts}, "\n".join(_strings(row))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Every text in a row of whatever form: a prompt, its turns, its answers."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for inside in value.values():
+            yield from _strings(inside)
+    elif isinstance(value, list):
+        for inside in value:
+            yield from _strings(inside)
+
+
 def _row_source(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"row": row["id"], "source": row.get("source", ""), "generator": row.get("generator", "")}
 
@@ -117,45 +178,62 @@ def _spoken(messages: Iterable[Mapping[str, str]]) -> str:
     return "\n".join(message["content"] for message in messages)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exams:
+    """The items of all suites, by their number in the index, and what finds them."""
+
+    names: tuple[tuple[str, str], ...]  # (suite, item id)
+    finder: Finder
+    not_cleared: tuple[dict[str, str], ...]
+
+
 @lru_cache(maxsize=2)
-def _indexes(settings: str) -> dict[str, ExamIndex]:
-    """The index of each suite that the settings name; made once a process."""
-    return {benchmark.name: ExamIndex(benchmark, exam.items) for benchmark, exam in _exams(json.loads(settings))}
+def _exams(settings: str) -> Exams:
+    """The exams that the settings name; indexed once a process."""
+    plain = json.loads(settings)
+    recipe = read_record(EvaluationRecipe, plain["evaluation"], where="evaluation")
+    return exams_of([item for benchmark in recipe.suites for item in _scored(benchmark, plain)])
 
 
-def _exams(settings: Mapping[str, Any]) -> list[tuple[BenchmarkRecipe, Exam]]:
-    from training.records import read_record
+def _scored(benchmark: BenchmarkRecipe, settings: Mapping[str, Any]) -> Iterator[BenchmarkItem]:
+    """The items of a suite, without those that cannot be scored."""
+    scored = {item.id for item in read_exam(benchmark, settings).items}
+    return (item for item in read_items(benchmark, settings) if item.id in scored)
 
-    recipe = read_record(EvaluationRecipe, settings["evaluation"], where="evaluation")
-    return [(benchmark, read_exam(benchmark, settings)) for benchmark in recipe.suites]
+
+def exams_of(items: Sequence[BenchmarkItem]) -> Exams:
+    """The exams with these items."""
+    names = tuple((item.benchmark, item.id) for item in items)
+    index = build_items([item_text(item) for item in items])
+    return Exams(names=names, finder=Finder(index), not_cleared=tuple(not_cleared(index, names)))
 
 
 # What is found.
 
 
-def scan(texts: Iterable[tuple[dict[str, Any], str]], where: str, indexes: Mapping[str, ExamIndex]) -> dict[str, Any]:
+def scan(texts: Iterable[Text], where: str, exams: Exams) -> dict[str, Any]:
     """Every item found in the texts: all counted, the first KEPT_FINDINGS_PER_ITEM of each with source and span."""
     findings: list[dict[str, Any]] = []
-    counts: dict[str, Counter[str]] = {name: Counter() for name in indexes}
+    counts: Counter[int] = Counter()
+    kinds: dict[str, set[int]] = {"item": set(), "question": set()}
     num_texts = 0
-    scanner = Scanner([table for index in indexes.values() for table in index.tables])
     for batch in _batches(texts):
         num_texts += len(batch)
-        for place, hashes, occurrences in scanner.scan(column_of([text for _, text in batch])):
+        for place, held in exams.finder.find(column_of([text for _, text in batch])):
             source, text = batch[place]
-            for name, index, own in _by_index(indexes, occurrences):
-                for match in index.judged(text, hashes, own):
-                    item = index.ids[match.item]
-                    counts[name][item] += 1
-                    if counts[name][item] <= KEPT_FINDINGS_PER_ITEM:
-                        findings.append(
-                            {"benchmark": name, "item": item, "where": where, **source, **_found(match, text)}
-                        )
+            for found in held:
+                counts[found.item] += 1
+                kinds[found.kind].add(found.item)
+                if counts[found.item] <= KEPT_FINDINGS_PER_ITEM:
+                    benchmark, item = exams.names[found.item]
+                    finding = {"benchmark": benchmark, "item": item, "where": where, **source}
+                    findings.append(finding | _found(found, text))
     return {
         "where": where,
         "texts": num_texts,
-        "num_findings": sum(sum(counter.values()) for counter in counts.values()),
-        "found": {name: sorted(counter) for name, counter in counts.items()},
+        "num_findings": counts.total(),
+        "found": sorted(kinds["item"]),
+        "questions_seen": sorted(kinds["question"]),
         "findings": findings,
     }
 
@@ -173,25 +251,15 @@ def _batches(texts: Iterable[tuple[dict[str, Any], str]]) -> Iterator[list[tuple
         yield batch
 
 
-def _by_index(
-    indexes: Mapping[str, ExamIndex], occurrences: Occurrences
-) -> Iterator[tuple[str, ExamIndex, Occurrences]]:
-    """Each exam's index with the occurrences of its n-grams; the tables are numbered from 0 within each index."""
-    first = 0
-    for name, index in indexes.items():
-        end = first + len(index.tables)
-        yield name, index, occurrences[(occurrences[:, 0] >= first) & (occurrences[:, 0] < end)] - [first, 0, 0]
-        first = end
-
-
-def _found(match: Match, text: str) -> dict[str, Any]:
+def _found(found: Found, text: str) -> dict[str, Any]:
     return {
-        "how": match.how,
-        "longest_run_words": match.words,
-        "span": [match.start, match.end],
-        "text": match.text,
-        "before": text[max(0, match.start - CONTEXT_CHARACTERS) : match.start],
-        "after": text[match.end : match.end + CONTEXT_CHARACTERS],
+        "how": found.kind if found.kind == "item" else QUESTION_SEEN,
+        "part": found.part,
+        "share": found.share,
+        "span": [found.start, found.end],
+        "text": text[found.start : found.end][:SHOWN_CHARACTERS],
+        "before": text[max(0, found.start - CONTEXT_CHARACTERS) : found.start],
+        "after": text[found.end : found.end + CONTEXT_CHARACTERS],
     }
 
 
@@ -201,31 +269,45 @@ def _finding_order(finding: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _suite_report(
-    name: str, index: ExamIndex, ranks: Sequence[Mapping[str, Any]], scores: InputArtifact
+    name: str, exams: Exams, ranks: Sequence[Mapping[str, Any]], recipe: EvaluationRecipe, scores: InputArtifact
 ) -> dict[str, Any]:
-    found_by_place: dict[str, set[str]] = {where: set() for where in WHERE}
-    for rank in ranks:
-        found_by_place[rank["where"]].update(rank["found"][name])
-    found = set().union(*found_by_place.values())
+    """What was found of one suite. An item whose question was seen counts as found where the recipe says so."""
+
+    def of_suite(kind: str, where: str) -> set[str]:
+        numbers = {number for rank in ranks if rank["where"] == where for number in rank[kind]}
+        return {item for suite, item in (exams.names[number] for number in numbers) if suite == name}
+
+    questions = {where: of_suite("questions_seen", where) for where in WHERE}
+    found = {where: of_suite("found", where) for where in WHERE}
+    if recipe.question_seen == CONTAMINATED:
+        found = {where: found[where] | questions[where] for where in WHERE}
+    items = sum(suite == name for suite, _ in exams.names)
+    every = set().union(*found.values())
+    not_cleared = [item["item"] for item in exams.not_cleared if item["benchmark"] == name]
     return {
-        "items": len(index.ids),
-        "ngram_words": index.benchmark.ngram_words,
-        "unchecked_items": [index.ids[i] for i in index.unchecked],
-        "found_items": len(found),
-        "found_fraction": len(found) / len(index.ids),
-        "found": {where: sorted(items) for where, items in found_by_place.items()},
-        "scores": clean_and_found_scores(scores, name, found),
+        "items": items,
+        "not_cleared": [item for item in not_cleared if item not in every],
+        "found_items": len(every),
+        "found_fraction": len(every) / items,
+        "found": {where: sorted(some) for where, some in found.items()},
+        "questions_seen": sorted(set().union(*questions.values())),
+        "scores": scores_by_state(scores, name, every, set(not_cleared) - every),
     }
 
 
-def clean_and_found_scores(scores: InputArtifact, suite: str, found: set[str]) -> dict[str, dict[str, Any]]:
-    """For each model its score on the clean and on the found items of a suite, from the samples that were kept."""
+def scores_by_state(
+    scores: InputArtifact, suite: str, found: set[str], not_cleared: set[str]
+) -> dict[str, dict[str, Any]]:
+    """For each model its score on a suite's clean and found items, and on those that cannot be cleared, from the
+    samples that were kept."""
     result = {}
     for model in MODELS:
-        correct: dict[bool, list[float]] = defaultdict(list)
+        correct: dict[str, list[float]] = defaultdict(list)
         for sample in read_lines(scores.file(sample_file(model, suite))):
-            correct[sample["item"] in found].append(float(sample["correct"]))
-        result[model] = {"clean": _score(correct[False]), "found": _score(correct[True])}
+            item = sample["item"]
+            state = "found" if item in found else "not_cleared" if item in not_cleared else "clean"
+            correct[state].append(float(sample["correct"]))
+        result[model] = {state: _score(correct[state]) for state in ("clean", "found", "not_cleared")}
     return result
 
 
@@ -267,20 +349,58 @@ def _ids(path: Path) -> list[str]:
     return pq.read_table(path, columns=["id"]).column("id").to_pylist()
 
 
+def _unknown(job: Job) -> dict[str, str]:
+    """What models of the recipe learned from that cannot be scanned, and why."""
+    teacher = _trained_on(job).teacher
+    return {"teacher": f"{teacher}: what this model was trained on is not known here"} if teacher else {}
+
+
 # The verdict.
 
 
-def verdict(report: Mapping[str, Any], findings: Sequence[Mapping[str, Any]], most: float) -> Gate:
-    """Passes when no suite has more of its items found than allowed, and every document trained on was read."""
-    over = {name: suite for name, suite in report["suites"].items() if suite["found_fraction"] > most}
+def judged(report: Mapping[str, Any], recipe: EvaluationRecipe) -> dict[str, Any]:
+    """The verdict, one word, and what of the recipe allowed what was found, with the numbers."""
+    most = recipe.max_contaminated_fraction
+    suites = report["suites"]
+    unknown = {name: why for name, why in report["unknown"].items() if name not in recipe.tolerate_unknown}
+    found = {name: _of(suite["found_items"], suite) for name, suite in suites.items() if suite["found_items"]}
+    questions = {name: _of(len(suite["questions_seen"]), suite) for name, suite in suites.items()}
+    seen = {name: text for name, text in questions.items() if suites[name]["questions_seen"]}
+    tolerated = {
+        f"evaluation.max_contaminated_fraction={most}": found,
+        "evaluation.question_seen=reported": seen if recipe.question_seen != CONTAMINATED else {},
+        "evaluation.tolerate_unknown": {name: why for name, why in report["unknown"].items() if name not in unknown},
+    }
+    tolerated = {field: numbers for field, numbers in tolerated.items() if numbers}
+    if any(suite["found_fraction"] > most for suite in suites.values()):
+        return {"verdict": CONTAMINATED, "tolerated": {}}
+    if unknown or report["unscanned_documents"]:
+        return {"verdict": UNKNOWN, "tolerated": {}}
+    return {"verdict": TOLERATED if tolerated else CLEAN, "tolerated": tolerated}
+
+
+def _of(number: int, suite: Mapping[str, Any]) -> str:
+    return f"{number} of {suite['items']} items"
+
+
+def gate_of(report: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> Gate:
+    """Passes what is clean or tolerated."""
+    most = report["max_contaminated_fraction"]
+    over = {name for name, suite in report["suites"].items() if suite["found_fraction"] > most}
     evidence: dict[str, Any] = {
+        "verdict": report["verdict"],
         "max_contaminated_fraction": most,
         "found_fraction": {name: round(suite["found_fraction"], 6) for name, suite in report["suites"].items()},
+        "not_cleared": {name: len(suite["not_cleared"]) for name, suite in report["suites"].items()},
         "findings": _shown([finding for finding in findings if finding["benchmark"] in over]),
     }
+    if report["tolerated"]:
+        evidence["tolerated"] = report["tolerated"]
     if report["unscanned_documents"]:
         evidence["unscanned_documents"] = report["unscanned_documents"]
-    return Gate(name="contamination", passed=not over and not report["unscanned_documents"], evidence=evidence)
+    if report["verdict"] == UNKNOWN:
+        evidence["unknown"] = report["unknown"]
+    return Gate(name="contamination", passed=report["verdict"] in (CLEAN, TOLERATED), evidence=evidence)
 
 
 def _shown(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -310,9 +430,7 @@ def _shown(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _rule() -> dict[str, Any]:
     return {
-        "finding": "a run of n words that reaches into the answer, or runs of n words that cover at least half of the"
-        " question with the whole answer near them",
-        "min_ngram_words": MIN_NGRAM_WORDS,
-        "min_question_share": MIN_QUESTION_SHARE,
-        "answer_window_words": ANSWER_WINDOW_WORDS,
+        "finding": "at least this share of the words of an item, weighted by how rare they are, in their order",
+        "min_share": item_rule.MIN_SHARE,
+        "answer_reach_words": item_rule.ANSWER_REACH,
     }

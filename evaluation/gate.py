@@ -158,7 +158,7 @@ def decide(recipe: PromoteRecipe, evidence: Evidence, champion: Champion) -> lis
     """Every condition of a promotion, with its verdict. The model is promoted when all hold."""
     return [
         _same_model(evidence),
-        _contamination(recipe, evidence),
+        _contamination(evidence),
         *(_enough(suite, least, evidence.scores) for suite, least in sorted(recipe.min_scores.items())),
         *_against(champion, recipe.max_score_drop, evidence),
     ]
@@ -177,10 +177,10 @@ def _same_model(evidence: Evidence) -> Check:
     )
 
 
-def _contamination(recipe: PromoteRecipe, evidence: Evidence) -> Check:
+def _contamination(evidence: Evidence) -> Check:
+    """A verdict of clean or tolerated; the evidence says which, and what allowed it."""
     verdict = evidence.contamination
-    passed = bool(verdict["passed"]) or not recipe.require_clean
-    return Check(name="contamination", passed=passed, detail={"required": recipe.require_clean, **verdict["evidence"]})
+    return Check(name="contamination", passed=bool(verdict["passed"]), detail=dict(verdict["evidence"]))
 
 
 def _enough(suite: str, least: float, scores: Mapping[str, Mapping[str, Any]]) -> Check:

@@ -154,7 +154,6 @@ def decontamination_rates(records: Sequence[Record]) -> list[dict[str, Any]]:
         {
             "snapshot": _snapshot(record),
             "benchmark": benchmark["name"],
-            "ngram_words": benchmark["ngram_words"],
             **{how: plants.get(f"plants_found_{benchmark['name']}_{how}") for how in ("verbatim", "edited")},
             "marked": record["metrics"].get(f"documents_marked_{benchmark['name']}"),
             "documents": record["counts"]["in"],

@@ -113,8 +113,15 @@ def contamination(records: Sequence[Record]) -> dict[str, Any]:
     evidence = next((gate["evidence"] for gate in gates if gate["name"] == "contamination"), {})
     return {
         "verdict": report["verdict"],
+        "tolerated": report["tolerated"],
         "found": {
-            name: {"items": suite["items"], "found": suite["found_items"]} for name, suite in report["suites"].items()
+            name: {
+                "items": suite["items"],
+                "found": suite["found_items"],
+                "questions_seen": len(suite["questions_seen"]),
+                "not_cleared": len(suite["not_cleared"]),
+            }
+            for name, suite in report["suites"].items()
         },
         "findings": evidence.get("findings", []),
     }
@@ -298,6 +305,10 @@ def _contamination_lines(board: Mapping[str, Any]) -> str | None:
         return None
     found = ", ".join(f"{name} {entry['found']} of {entry['items']}" for name, entry in report["found"].items())
     lines = [f"Contamination: {report['verdict']}; items found in training data: {found}"]
+    for field, numbers in report["tolerated"].items():
+        lines.append(f"  tolerated by {field}: {', '.join(f'{name} {text}' for name, text in numbers.items())}")
+    unclear = ", ".join(f"{name} {entry['not_cleared']}" for name, entry in report["found"].items())
+    lines.append(f"  items that cannot be cleared, because they are too short or not their own: {unclear}")
     for finding in report["findings"]:
         place = finding.get("url") or finding.get("row", "")
         record = f", {finding['warc_file']} at {finding['warc_offset']}" if "warc_file" in finding else ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from training.automation_settings import AutomationRecipe
 from training.data.sections import sections, with_data
-from training.evaluation_settings import EvaluationRecipe
+from training.evaluation_settings import JUDGES_CONTAMINATION, EvaluationRecipe, TrainedOn
 from training.ladder_settings import LadderRecipe
 from training.stage import Asset, Input, Stage
 
@@ -55,7 +55,7 @@ CARD = Stage(
 )
 PROMOTE = Stage(
     name="promote",
-    version="3",
+    version="4",
     module="evaluation.gate",
     kinds=("mlflow",),
     gates=("promotion",),
@@ -64,21 +64,24 @@ PROMOTE = Stage(
 
 
 def _scores(recipe: Recipe, part: str) -> dict[str, Any]:
-    """The suites and how models are asked, without the limit on contamination, which a later stage applies."""
+    """The suites and how models are asked, without what is allowed of contamination, which a later stage applies."""
     del part
-    unjudged = replace(
-        recipe.evaluation, max_contaminated_fraction=EvaluationRecipe(suites=()).max_contaminated_fraction
-    )
-    return with_data(recipe, {"evaluation": unjudged})
+    unjudged = {name: getattr(EvaluationRecipe(suites=()), name) for name in JUDGES_CONTAMINATION}
+    return with_data(recipe, {"evaluation": replace(recipe.evaluation, **unjudged)})
 
 
 def _contamination(recipe: Recipe, part: str) -> dict[str, Any]:
-    """The suites and the limit on contamination. How models were asked is in the scores, which are an input."""
+    """The suites, what is allowed of contamination, and what models learn from beside the stage's inputs. How models
+    were asked is in the scores, which are an input."""
     del part
-    judged = EvaluationRecipe(
-        suites=recipe.evaluation.suites, max_contaminated_fraction=recipe.evaluation.max_contaminated_fraction
+    judged = {name: getattr(recipe.evaluation, name) for name in JUDGES_CONTAMINATION}
+    trained_on = TrainedOn(
+        prompts=recipe.align.prompts,
+        system_prompt=recipe.sft.system_prompt,
+        teacher=recipe.pretrain.distill.teacher,
     )
-    return with_data(recipe, {"evaluation": judged})
+    asked: dict[str, Any] = {"evaluation": EvaluationRecipe(suites=recipe.evaluation.suites, **judged)}
+    return with_data(recipe, asked | ({"trained_on": trained_on} if trained_on != TrainedOn() else {}))
 
 
 def _scaling(recipe: Recipe, part: str) -> dict[str, Any]:

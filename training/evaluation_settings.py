@@ -3,19 +3,49 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, Literal
 
 from training.data.exams.settings import BenchmarkRecipe
-from training.records import Uri
+from training.records import RecipeError, Uri
+
+CANNOT_BE_SCANNED: Final = ("teacher",)
+JUDGES_CONTAMINATION: Final = ("max_contaminated_fraction", "question_seen", "tolerate_unknown")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluationRecipe:
-    """The benchmarks that the models answer, the limit on contamination, and the settings of sampled answers."""
+    """The benchmarks that the models answer, what is allowed of contamination, and the settings of sampled answers.
+
+    The gate on contamination refuses a model when more than `max_contaminated_fraction` of a suite's items were found
+    in what it was trained on. `question_seen` says whether a question without its answer counts as found, or is
+    reported. `tolerate_unknown` names what the model learned from that nobody can scan: `teacher`.
+    """
 
     suites: tuple[BenchmarkRecipe, ...]
     batch_size: int = 32
-    max_contaminated_fraction: float = 0.0  # largest share of a benchmark's items that the training data may hold
+    max_contaminated_fraction: float = 0.0
+    question_seen: Literal["contaminated", "reported"] = "contaminated"
+    tolerate_unknown: tuple[str, ...] = ()
     alignment_prompts: Uri = ""  # held-out prompts; sampled answers to them are scored by the true reward
     alignment_temperature: float = 0.7
     alignment_max_new_tokens: int = 64
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if unfit := [name for name in self.tolerate_unknown if name not in CANNOT_BE_SCANNED]:
+            raise RecipeError(
+                f"evaluation.tolerate_unknown: {unfit[0]!r} is scanned, or not a part of any model; what cannot be"
+                f" scanned is {', '.join(CANNOT_BE_SCANNED)}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainedOn:
+    """What a recipe trains models on beside documents, instructions and preferences. Empty: not used.
+
+    A teacher was trained on data of its own, which nobody can scan here.
+    """
+
+    prompts: Uri = ""
+    system_prompt: str = ""
+    teacher: str = ""

@@ -14,7 +14,6 @@ class PromoteRecipe:
     model_name: str
     min_scores: dict[str, float] = field(default_factory=dict)  # suite: lowest score of the aligned model, in [0, 1]
     max_score_drop: float = 0.05  # largest drop from the present champion's score, on any suite
-    require_clean: bool = True  # require that the contamination report passes
 
     def __post_init__(self) -> None:
         check_model_name(self.model_name, "promote.model_name")

@@ -9,12 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evaluation.contamination import SHOWN_FINDINGS, verdict
+from evaluation.contamination import SHOWN_FINDINGS, gate_of
 from evaluation.stages import STAGES
 from tests.evaluation.conftest import commit, make_job
 from training.artifact import find
 from training.data.documents import DocumentWriter, read_lines, write_lines
+from training.evaluation_settings import EvaluationRecipe
 from training.job import InputArtifact, RefusedInput, write_job
+from training.records import RecipeError
 from training.runner import main, run_job
 
 ITEMS = [
@@ -33,6 +35,7 @@ ITEMS = [
     )
 ]
 LEAK = [f"{item['question']} It is {item['answer']}." for item in ITEMS]
+DECEIVING = str.maketrans("aceopxy", "асеорху")
 FILLER = "The kitchen was warm, and nobody spoke of anything in particular that day. " * 5
 
 
@@ -112,12 +115,22 @@ def scores(root: Path) -> InputArtifact:
 
 
 def contaminated_job(
-    root: Path, texts: list[str], *, most: float = 0.0, sft: list[str] = (), pairs: list = (), **more: object
+    root: Path,
+    texts: list[str],
+    *,
+    most: float = 0.0,
+    sft: list[str] = (),
+    pairs: list = (),
+    judged: dict = {},  # noqa: B006 - read only
+    trained_on: dict = {},  # noqa: B006 - read only
+    **more: object,
 ):
     exam = root / "exam.jsonl"
     write_lines(exam, ITEMS)
-    suite = {"name": "market", "uri": str(exam), "kind": "generate", "ngram_words": 8}
-    settings = {"evaluation": {"suites": [suite], "max_contaminated_fraction": most}}
+    suite = {"name": "market", "uri": str(exam), "kind": "generate"}
+    settings = {"evaluation": {"suites": [suite], "max_contaminated_fraction": most, **judged}}
+    if trained_on:
+        settings["trained_on"] = trained_on
     inputs = (
         *corpus(root, texts, **more),
         *rows_of(root, list(sft) or [FILLER], list(pairs) or [(FILLER, "a", "b")]),
@@ -153,22 +166,67 @@ def test_rows_learned_after_pretraining_are_read_too(tmp_path):
         "pretraining": [],
         "instructions": ["item-0"],
         "preferences": ["item-1"],
+        "prompts": [],
     }
     assert [(f["where"], f["row"], f.get("side")) for f in findings] == [
         ("instructions", "sft-1", None),
+        ("preferences", "pair-0", "chosen"),
         ("preferences", "pair-0", "rejected"),
     ]
-    assert not gate["passed"]
+    assert not gate["passed"] and [f["how"] for f in findings] == ["item", "question_seen", "item"]
 
 
 def test_held_out_pairs_and_near_misses_are_not_leaks(tmp_path):
-    near = [item["question"] for item in ITEMS] + [
-        "the first pears of the year? July",
-        " ".join(i["answer"] for i in ITEMS),
-    ]
+    near = ["the first pears of the year? July", " ".join(i["answer"] for i in ITEMS), "the market of Bremholt"]
     report, findings, gate = report_of(contaminated_job(tmp_path, near, sft=near))
-    assert gate["passed"] and not findings and report["verdict"] == "clean"
-    assert report["scanned"]["texts"] == {"pretraining": 6, "instructions": 6, "preferences": 2}
+    assert gate["passed"] and not findings and report["verdict"] == gate["evidence"]["verdict"] == "clean"
+    assert report["scanned"]["texts"] == {"pretraining": 3, "instructions": 3, "preferences": 2, "prompts": 0}
+
+
+def test_a_hidden_or_edited_item_is_found(tmp_path):
+    texts = ["\u00ad".join(LEAK[0]), LEAK[1].replace("first", "very first"), LEAK[2].translate(DECEIVING), FILLER]
+    report, _, _ = report_of(contaminated_job(tmp_path, texts))
+    assert report["suites"]["market"]["found"]["pretraining"] == ["item-0", "item-1", "item-2"]
+
+
+@pytest.mark.parametrize(
+    ("meaning", "verdict", "passed"), [("contaminated", "contaminated", False), ("reported", "tolerated", True)]
+)
+def test_a_question_without_its_answer_is_what_the_recipe_says(tmp_path, meaning, verdict, passed):
+    job = contaminated_job(tmp_path, [ITEMS[0]["question"], FILLER], judged={"question_seen": meaning})
+    report, (finding,), gate = report_of(job)
+    assert (report["verdict"], gate["passed"], finding["how"]) == (verdict, passed, "question_seen")
+    assert report["suites"]["market"]["questions_seen"] == ["item-0"]
+    tolerated = {"evaluation.question_seen=reported": {"market": "1 of 4 items"}}
+    assert report["tolerated"] == (tolerated if passed else {}) == gate["evidence"].get("tolerated", {})
+
+
+def test_the_prompts_of_reinforcement_learning_are_read(tmp_path):
+    """The exam itself as prompts, with its answers as the reward, was clean before."""
+    prompts = tmp_path / "prompts.jsonl"
+    write_lines(prompts, [{"id": "p0", "prompt": "Hello?"}, {"prompt": ITEMS[2]["question"], "answer": "October"}])
+    job = contaminated_job(tmp_path, [FILLER], trained_on={"prompts": str(prompts), "system_prompt": LEAK[0]})
+    report, findings, gate = report_of(job)
+    assert not gate["passed"] and report["suites"]["market"]["found"]["prompts"] == ["item-0", "item-2"]
+    assert [(finding["row"], finding["source"]) for finding in findings] == [
+        ("system prompt", "chat.system_prompt"),
+        ("1", str(prompts)),
+    ]
+
+
+def test_what_cannot_be_scanned_is_unknown_until_the_recipe_names_it(tmp_path):
+    trained_on = {"teacher": "made://base_model/other"}
+    report, _, gate = report_of(contaminated_job(tmp_path / "a", [FILLER], trained_on=trained_on))
+    assert report["verdict"] == "unknown" and not gate["passed"] and "teacher" in gate["evidence"]["unknown"]
+    judged = {"tolerate_unknown": ["teacher"]}
+    report, _, gate = report_of(contaminated_job(tmp_path / "b", [FILLER], trained_on=trained_on, judged=judged))
+    assert report["verdict"] == "tolerated" and gate["passed"]
+    assert "made://base_model/other" in gate["evidence"]["tolerated"]["evaluation.tolerate_unknown"]["teacher"]
+
+
+def test_only_what_cannot_be_scanned_may_be_tolerated_as_unknown():
+    with pytest.raises(RecipeError, match="'documents' is scanned"):
+        EvaluationRecipe(suites=(), tolerate_unknown=("documents",))
 
 
 def test_clean_and_found_items_are_scored_apart(tmp_path):
@@ -179,7 +237,9 @@ def test_clean_and_found_items_are_scored_apart(tmp_path):
 
 
 def test_the_allowed_fraction_is_the_recipes(tmp_path):
-    assert report_of(contaminated_job(tmp_path / "a", [LEAK[0]], most=0.25))[2]["passed"]
+    report, _, gate = report_of(contaminated_job(tmp_path / "a", [LEAK[0]], most=0.25))
+    assert gate["passed"] and report["verdict"] == "tolerated"
+    assert report["tolerated"] == {"evaluation.max_contaminated_fraction=0.25": {"market": "1 of 4 items"}}
     assert not report_of(contaminated_job(tmp_path / "b", [LEAK[0], LEAK[1]], most=0.25))[2]["passed"]
 
 
@@ -187,7 +247,7 @@ def test_a_shard_with_an_unread_document_fails_the_gate(tmp_path):
     report, _, gate = report_of(
         contaminated_job(tmp_path, [FILLER], sharded=["s1/pages.warc.gz/000000000000", "s1/elsewhere/0"])
     )
-    assert report["unscanned_documents"] == 1 and not gate["passed"]
+    assert report["unscanned_documents"] == 1 and not gate["passed"] and report["verdict"] == "unknown"
 
 
 def test_the_report_does_not_depend_on_workers(tmp_path):
@@ -223,10 +283,11 @@ def test_a_promotion_is_refused_with_the_leak_in_the_message(tmp_path, capsys):
 
 
 def test_the_evidence_is_short_and_names_different_items():
-    suites = {"market": {"found_fraction": 1.0}}
+    suites = {"market": {"found_fraction": 1.0, "not_cleared": []}}
     findings = [
         {"benchmark": "market", "item": f"item-{i % 3}", "where": "pretraining", "url": f"u{i}"} for i in range(30)
     ]
-    gate = verdict({"suites": suites, "unscanned_documents": 0}, findings, 0.5)
+    report = {"suites": suites, "unscanned_documents": 0, "max_contaminated_fraction": 0.5, "tolerated": {}}
+    gate = gate_of({**report, "verdict": "contaminated", "unknown": {}}, findings)
     shown = gate.evidence["findings"]
     assert len(shown) == SHOWN_FINDINGS and {finding["item"] for finding in shown[:3]} == {"item-0", "item-1", "item-2"}

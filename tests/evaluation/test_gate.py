@@ -68,7 +68,6 @@ LEAK = {"passed": False, "evidence": {"findings": [{"benchmark": "cloze", "item"
         (replace(RECIPE, min_scores={"cloze": 0.71}), GOOD, Champion(), ["score_cloze"]),
         (replace(RECIPE, min_scores={"clozze": 0.1}), GOOD, Champion(), ["score_clozze"]),
         (RECIPE, replace(GOOD, contamination=LEAK), Champion(), ["contamination"]),
-        (replace(RECIPE, require_clean=False), replace(GOOD, contamination=LEAK), Champion(), []),
         (RECIPE, replace(GOOD, scored_digest="older"), Champion(), ["same_digests"]),
         (RECIPE, replace(GOOD, contamination_scores_digest=None), Champion(), ["same_digests"]),
         (RECIPE, replace(GOOD, card_aligned_digest="older"), Champion(), ["same_digests"]),

@@ -127,11 +127,16 @@ def contamination_report(root: Path) -> InputArtifact:
         "items": 4,
         "found_items": 1,
         "found_fraction": 0.25,
-        "unchecked_items": [],
-        "ngram_words": 8,
+        "not_cleared": [],
+        "questions_seen": [],
         "scores": dict.fromkeys(("base", "sft", "aligned"), found),
     }
-    report = {"verdict": "contaminated", "suites": {"chat": suite}, "scanned": {"texts": {"pretraining": 3}}}
+    report = {
+        "verdict": "contaminated",
+        "tolerated": {},
+        "suites": {"chat": suite},
+        "scanned": {"texts": {"pretraining": 3}},
+    }
     (folder / "contamination.json").write_text(json.dumps(report))
     gate = {"name": "contamination", "passed": False, "evidence": {"findings": [finding]}}
     return commit(folder, "contamination_report", gates=(gate,))
@@ -235,7 +240,7 @@ def test_what_the_ngrams_find_and_who_encoded_are_shown(tmp_path):
         partition="tiny@s1",
         counts=counts(20_000, 20_000),
         metrics={"documents_marked_exam": 3.0},
-        settings={"decontaminate": {"benchmarks": [{"name": "exam", "ngram_words": 13}]}},
+        settings={"decontaminate": {"benchmarks": [{"name": "exam"}]}},
         notes={"hits_by_part": {"exam": {"answer": 1, "question": 4}}},
     )
     (tmp_path / "shards").mkdir()
@@ -255,7 +260,7 @@ def test_what_the_ngrams_find_and_who_encoded_are_shown(tmp_path):
     text = " ".join(_Page(render_report(records_of(made))).text.split())
     assert "language <i>de73.2501.5004.5001.500" in text
     assert "1,0241,0003.2501.500" in text
-    assert "s1exam13100.077.5320,000answer 1, question 4" in text
+    assert "s1exam100.077.5320,000answer 1, question 4" in text
     assert "2 files encoded by gigatoken, 1 files encoded by tokenizers" in text
     assert "52 documents" in text and "differ on '<b>'" in text
 

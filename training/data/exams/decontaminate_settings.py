@@ -10,8 +10,12 @@ from training.data.exams.settings import BenchmarkRecipe
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecontaminateRecipe:
-    """What to do with documents that overlap the benchmarks: remove them, flag them, or nothing (off)."""
+    """What to do with documents that hold items of the benchmarks: remove them, flag them, or nothing (off).
+
+    `question_seen` says what a document is that holds a question without its answer: contaminated as with it, or
+    reported, that is kept and listed.
+    """
 
     action: Literal["remove", "flag", "off"] = "remove"
     benchmarks: tuple[BenchmarkRecipe, ...] = ()
-    max_document_frequency: int = 20  # an n-gram in more documents than this is a common phrase, not a leak
+    question_seen: Literal["contaminated", "reported"] = "contaminated"

@@ -1,54 +1,38 @@
-"""The compiled loops of training.data.exams.grams: what `Scanner` and `occurrences` give by the plain path, faster."""
+"""The compiled loop of training.data.exams.grams: where the n-grams of a table stand in texts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 import numpy as np
+import numpy.typing as npt
 
-from training.data.exams.grams import GramTable, Occurrences
-from training.data.words.hashes import Bytes, Offsets, hash_words, mixed
+from training.data.exams.grams import GramTable
+from training.data.words.hashes import Offsets, mixed
 from training.data.words.native import native
 from training.data.words.ngrams import Hashes
+
+Places = npt.NDArray[np.int64]
 
 _MULTIPLIER = 0x9E3779B97F4A7C15  # of training.data.words.ngrams
 _FIRST_ROOM = 4096  # occurrences in a batch; where there are more, the loop runs again with room for all
 
 
-def scan(data: Bytes, offsets: Offsets, tables: Sequence[GramTable]) -> Iterator[tuple[int, Hashes, Occurrences]]:
-    """(place of the text, its words' hashes, occurrences) for each text that has an n-gram of the tables.
+def looked_up(hashes: Hashes, starts: Offsets, table: GramTable) -> Places:
+    """[:, (text, position, row)] of the n-grams of a table, by text, then position.
 
-    `data` is valid UTF-8 and `offsets` [texts + 1] says where each text begins.
+    `hashes` are the words of all texts, `starts` [texts + 1] where each text's begin.
     """
-    hashes, starts = hash_words(data, offsets)
-    found = np.concatenate([np.empty((0, 4), np.int64), *(_found(hashes, starts, i, t) for i, t in enumerate(tables))])
-    if not len(found):
-        return
-    found = found[np.argsort(found[:, 0], kind="stable")]
-    texts, begins = np.unique(found[:, 0], return_index=True)
-    for text, some in zip(texts.tolist(), np.split(found[:, 1:], begins[1:]), strict=True):
-        yield text, hashes[starts[text] : starts[text + 1]], some
-
-
-def looked_up(hashes: Hashes, starts: Offsets, table: GramTable) -> Occurrences:
-    """[:, (text, position, row)] of the n-grams of a table, by text, then position."""
-    return _found(hashes, starts, 0, table)[:, (0, 2, 3)]
-
-
-def _found(hashes: Hashes, starts: Offsets, number: int, table: GramTable) -> Occurrences:
-    """[occurrences, 4] of one table: text, number of the table, position, row."""
     shift = np.uint64(65 - len(table.begins).bit_length())  # leaves the leading bits that `begins` counts by
     room = _FIRST_ROOM
     while True:
-        found = np.empty((room, 4), np.int64)
-        total = _look_up(hashes, starts, table.num_words, table.hashes, table.bits, table.begins, shift, number, found)
+        found = np.empty((room, 3), np.int64)
+        total = _look_up(hashes, starts, table.num_words, table.hashes, table.bits, table.begins, shift, found)
         if total <= room:
             return found[:total]
         room = total
 
 
 @native
-def _look_up(hashes, starts, num_words, grams, bits, begins, shift, number, found):
+def _look_up(hashes, starts, num_words, grams, bits, begins, shift, found):
     """Fill `found` as far as it goes; returns how many occurrences there are."""
     multiplier, mask = np.uint64(_MULTIPLIER), np.uint64(8 * len(bits) - 1)
     power = np.uint64(1)
@@ -81,6 +65,6 @@ def _look_up(hashes, starts, num_words, grams, bits, begins, shift, number, foun
             if row == end or grams[row] != value:
                 continue
             if total < len(found):
-                found[total, 0], found[total, 1], found[total, 2], found[total, 3] = text, number, place - first, row
+                found[total, 0], found[total, 1], found[total, 2] = text, place - first, row
             total += 1
     return total

@@ -1,16 +1,13 @@
-"""Where the word n-grams of an index occur in texts: the one scan of decontamination and of the contamination report.
+"""A table of word n-grams in which those of a text are looked up: the fast part of the search for exam items.
 
 Most words of most texts begin no n-gram of any exam, and one bit says so: a table has a bit for each value that the low
 bits of a hash can have, 16 to 32 times as many as hashes. The few n-grams that pass it are searched for among the
-sorted hashes that share their leading bits.
-
-The loops that hash words and look n-grams up are compiled (training.data.exams.gram_loops) once some megabytes went by;
-until then, and for a single text, the plain path gives the same.
+sorted hashes that share their leading bits. training.data.exams.gram_loops does the same in a compiled loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,20 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from training.data.documents import utf8_of
-from training.data.words.ngrams import Hashes, ngram_hashes, word_hashes
+from training.data.words.ngrams import Hashes
 
-# Bytes of text that are scanned plainly first: loading the compiled loops costs as much as scanning this.
-COMPILED_FROM_BYTES = 5_000_000
 BITS_PER_HASH: Final = 16
-
-Occurrences = npt.NDArray[np.int64]
-"""[occurrences, 3]: number of the table, position of the n-gram's first word, first row of the table with its hash."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GramTable:
-    """The n-grams of one length: their hashes in order, one row each; equal ones stand together.
+    """The n-grams of one length: their hashes in order, one row each.
 
     `bits` has a bit for each value of a hash's low bits; `begins` the first row for each value of its leading bits.
     """
@@ -60,38 +51,6 @@ class GramTable:
         rows[rows == len(self.hashes)] = 0
         found = self.hashes[rows] == hashes[places]
         return places[found], rows[found]
-
-
-def occurrences(hashes: Hashes, tables: Sequence[GramTable]) -> Occurrences:
-    """Where the n-grams of the tables occur among the words of one text, by table, then position. The plain path."""
-    parts = [np.empty((0, 3), np.int64)]
-    for number, table in enumerate(tables):
-        places, rows = table.first_rows(ngram_hashes(hashes, table.num_words))
-        parts.append(np.stack([np.full(len(places), number), places, rows], axis=1))
-    return np.concatenate(parts)
-
-
-class Scanner:
-    """Scans texts for the n-grams of tables, a batch at a time. How the texts are cut into batches changes nothing."""
-
-    def __init__(self, tables: Sequence[GramTable], *, compiled_from_bytes: int | None = None) -> None:
-        self.tables = tuple(tables)
-        self._plain_bytes_left = COMPILED_FROM_BYTES if compiled_from_bytes is None else compiled_from_bytes
-
-    def scan(self, texts: pa.StringArray) -> Iterator[tuple[int, Hashes, Occurrences]]:
-        """(place of the text, its words' hashes, occurrences) for each text that has an n-gram of the tables."""
-        data, offsets = utf8_of(texts)
-        if self._plain_bytes_left <= 0:
-            from training.data.exams import gram_loops
-
-            yield from gram_loops.scan(data, offsets, self.tables)
-            return
-        self._plain_bytes_left -= int(offsets[-1] - offsets[0])
-        for place, text in enumerate(texts.to_pylist()):
-            hashes = word_hashes(text)
-            found = occurrences(hashes, self.tables)
-            if len(found):
-                yield place, hashes, found
 
 
 def column_of(texts: Sequence[str]) -> pa.StringArray:

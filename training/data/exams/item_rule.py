@@ -1,10 +1,11 @@
 """The rule by which a text holds an item of an exam: for removing, for gating and for reporting.
 
-Words are those of training.data.exams.folding. A word of an item weighs what it tells (training.data.exams.rarity),
-divided by the number of questions of the benchmark that have a run of words with it: the frame of many questions tells
-little of one. A text is scanned for runs of SEED_WORDS words of an item. Where these weigh enough, the item is aligned
-with the text, and the share of its weight that stands there in order is its score. Changed, added and missing words
-cost their weight and hide nothing else.
+Words are those of training.data.exams.folding, and weigh what they tell (training.data.exams.rarity). A text is scanned
+for runs of SEED_WORDS words of an item. Where these weigh enough, the item is aligned with the text, and the share of
+its weight that stands there in order is its score. Changed, added and missing words cost their weight and hide nothing
+else. Beside this share, what stands there must be the item and not its form: half of its numbers, and most of its own
+words. A word's weight counts as the item's own divided by the number of questions of the benchmark that have a run of
+words with it, so that the frame of many questions tells little of one.
 
 A text holds
 
@@ -15,8 +16,8 @@ A text holds
 
 The number of texts that hold an item changes nothing: a leak that was copied ten thousand times is a leak.
 
-A short question, or one without enough weight of its own, is found only word for word with its answer close behind it
-or its passage before it, and a question of fewer than MIN_WORDS words only together with its answer. Such items are
+A short question, or one without enough weight of its own, is found word for word with its answer close behind it, or
+with its passage right before it; a question of fewer than MIN_WORDS words only together with its answer. Such items are
 `weak`: that they were not found does not say that they are clean. Items with fewer words are not looked for at all. Of
 a passage nothing is looked for: a page that an exam quotes gives no answer away.
 
@@ -37,7 +38,6 @@ import pyarrow as pa
 
 from training.data.documents import utf8_of
 from training.data.exams import item_loops
-from training.data.exams.benchmarks import BenchmarkItem, without_passage
 from training.data.exams.folding import folded_hash, folded_hashes, folded_words, word_spans
 from training.data.exams.grams import GramTable
 from training.data.exams.rarity import is_number, weight
@@ -50,8 +50,9 @@ GAP: Final = 0.25  # of the mean weight of an item's words: what a foreign word 
 MIN_WORDS: Final = 5
 STRONG_WORDS: Final = 8
 STRONG_WEIGHT: Final = 25.0
-MIN_WEIGHT: Final = 16.0  # of what is there: how seldom chance repeats it, in nats
 MIN_SHARE_OF_BOTH: Final = 0.5  # of the numbers, and of the other words
+MIN_OWN_SHARE: Final = 0.7
+MIN_OWN_WEIGHT: Final = 16.0  # how seldom chance repeats what is there, in nats
 WORD_FOR_WORD: Final = 0.95
 LONG_ANSWER_WORDS: Final = 8
 ANSWER_REACH: Final = 120  # words behind a question within which its answer may begin
@@ -83,10 +84,14 @@ class ItemText:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """An item in a text. `share` is of the item's weight; `start` and `end` are characters, `words` those between."""
+    """An item in a text. `share` is of the item's weight; `start` and `end` are characters, `words` those between.
+
+    `part` says what of the item stands there: `question`, or `question+answer`.
+    """
 
     item: int
     kind: Kind
+    part: str
     share: float
     start: int
     end: int
@@ -107,6 +112,7 @@ class ItemIndex:
     begins: Integers
     words: Hashes
     weights: Floats
+    own: Floats
     numbers: npt.NDArray[np.bool_]
     seeds: Hashes
     seed_begins: Integers
@@ -127,14 +133,6 @@ class ItemIndex:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-def item_text(item: BenchmarkItem) -> ItemText:
-    """What of an item of a benchmark is looked for: its question without the labels and the options around it."""
-    passage, question = without_passage(item.question)
-    return ItemText(
-        benchmark=item.benchmark, id=item.id, question=question, answers=item.answers, passage=item.passage or passage
-    )
-
-
 # Building
 
 
@@ -143,8 +141,8 @@ class _Part:
     item: int
     kind: int
     words: Hashes
-    rarities: Floats
     weights: Floats
+    own: Floats
     numbers: npt.NDArray[np.bool_]
 
 
@@ -165,7 +163,7 @@ def build_items(items: Sequence[ItemText]) -> ItemIndex:
         else:
             unsearchable.append(number)
             continue
-        if len(question) < STRONG_WORDS or made.weights.sum() < STRONG_WEIGHT:
+        if len(question) < STRONG_WORDS or made.own.sum() < STRONG_WEIGHT:
             weak.append(number)
         else:
             long = (words for words in accepted if len(words) >= LONG_ANSWER_WORDS)
@@ -186,14 +184,13 @@ def _sharing(items: Sequence[ItemText], questions: Sequence[list[str]]) -> dict[
 
 
 def _part(item: int, kind: int, words: Sequence[str], shared: Mapping[int, int]) -> _Part:
-    hashes, rarities = _hashed(words), np.array([weight(word) for word in words])
+    hashes, weights = _hashed(words), np.array([weight(word) for word in words])
     owners = np.ones(len(words))
     for place, run in enumerate(ngram_hashes(hashes, SEED_WORDS).tolist()):
         here = slice(place, place + SEED_WORDS)
         owners[here] = np.maximum(owners[here], shared.get(run, 1))
-    weights = rarities / owners
     numbers = np.array([is_number(word) for word in words], np.bool_)
-    return _Part(item=item, kind=kind, words=hashes, rarities=rarities, weights=weights, numbers=numbers)
+    return _Part(item=item, kind=kind, words=hashes, weights=weights, own=weights / owners, numbers=numbers)
 
 
 def _indexed(
@@ -213,6 +210,7 @@ def _indexed(
         begins=_begins(part.words for part in parts),
         words=_joined([part.words for part in parts], np.uint64),
         weights=_joined([part.weights for part in parts], np.float64),
+        own=_joined([part.own for part in parts], np.float64),
         numbers=_joined([part.numbers for part in parts], np.bool_),
         seeds=seeds[firsts],
         seed_begins=np.append(firsts, len(seeds)),
@@ -249,7 +247,7 @@ def _seeds(parts: Sequence[_Part]) -> tuple[Hashes, Integers, Integers]:
     hashes = _joined(runs, np.uint64)
     owners = np.repeat(np.arange(len(parts)), [len(run) for run in runs])
     offsets = np.concatenate([np.empty(0, np.int64), *(np.arange(len(run)) for run in runs)])
-    weights = _joined([_run_weights(part.rarities) for part in parts], np.float64)
+    weights = _joined([_run_weights(part.weights) for part in parts], np.float64)
     _, places, numbers = np.unique(hashes, return_inverse=True, return_counts=True)
     times = numbers[places]
     cost = times + np.where(weights < MIN_SEED_WEIGHT, MAX_OWNERS, 0)
@@ -378,10 +376,11 @@ class _Text:
             Found(
                 item=item,
                 kind=kind,
-                share=round(share, 4),
+                part="question+answer" if kind == "item" and item in self._finder._answers else "question",
+                share=round(float(share), 4),
                 start=int(spans[first, 0]),
                 end=int(spans[end - 1, 1]),
-                words=end - first,
+                words=int(end - first),
             )
             for item, (kind, share, first, end) in sorted(best.items())
         ]
@@ -393,7 +392,7 @@ class _Text:
             return self._with_question(item, part, share, start, end)
         if item in self._finder._weak:
             return self._weakly(item, kind, share, start, end)
-        if share < MIN_SHARE or share * self._finder._sums[part] < MIN_WEIGHT or not self._of_both(part, start, end):
+        if share < MIN_SHARE or not self._is_itself(part, start, end):
             return None
         if item not in self._finder._answers:
             return "item", share, start, end
@@ -409,26 +408,31 @@ class _Text:
         score, start, end = self._aligned(self._hashes[first : max(0, last)], index.words[here], weights, gap)
         return score / total, first + start, first + end
 
-    def _of_both(self, part: int, start: int, end: int) -> bool:
-        """Whether at least half of a part's numbers stand there, and half of its other words by weight."""
+    def _is_itself(self, part: int, start: int, end: int) -> bool:
+        """Whether what stands there is this item rather than one of its form: half of its numbers and half of its
+        other words at least, and most of what it shares with no other item of its benchmark."""
         here = slice(int(self._index.begins[part]), int(self._index.begins[part + 1]))
-        words, weights = self._index.words[here], self._index.weights[here]
-        numbers = self._index.numbers[here]
-        there = Counter(self._hashes[start:end].tolist())
-        sums = np.zeros((2, 2))
-        for word, own, number in zip(words.tolist(), weights.tolist(), numbers.tolist(), strict=True):
-            is_there = there[word] > 0
-            there[word] -= is_there
-            sums[int(number)] += is_there * (1 if number else own), 1 if number else own
-        return bool((sums[:, 0] >= MIN_SHARE_OF_BOTH * sums[:, 1]).all())
+        words, own = self._index.words[here].tolist(), self._index.own[here]
+        left = Counter(self._hashes[start:end].tolist())
+        there = np.zeros(len(words), np.bool_)
+        for place, word in enumerate(words):
+            there[place] = left[word] > 0
+            left[word] -= 1
+        numbers, weights = self._index.numbers[here], self._index.weights[here]
+        return bool(
+            (there & numbers).sum() >= MIN_SHARE_OF_BOTH * numbers.sum()
+            and weights[there & ~numbers].sum() >= MIN_SHARE_OF_BOTH * weights[~numbers].sum()
+            and own[there].sum() >= max(MIN_OWN_SHARE * own.sum(), MIN_OWN_WEIGHT)
+        )
 
     def _weakly(self, item: int, kind: int, share: float, start: int, end: int) -> tuple[Kind, float, int, int] | None:
+        if share >= MIN_SHARE and self._has_passage(item, start):
+            return "item", share, start, end
         if share < WORD_FOR_WORD:
             return None
-        if kind == WHOLE or item not in self._finder._answers:
-            return "item", share, start, end
-        answered = self._has_answer(item, start, end, 0, WEAK_ANSWER_REACH) or self._has_passage(item, start)
-        return ("item", share, start, end) if answered else None
+        answered = self._has_answer(item, start, end, 0, WEAK_ANSWER_REACH)
+        is_told = kind == WHOLE or answered or item not in self._finder._answers
+        return ("item", share, start, end) if is_told else None
 
     def _with_question(
         self, item: int, part: int, share: float, start: int, end: int
@@ -447,7 +451,7 @@ class _Text:
     def _has_answer(self, item: int, start: int, end: int, before: int, behind: int) -> bool:
         """Whether an accepted answer stands near words `start` to `end`, outside of them."""
         index = self._index
-        for place in self._finder._answers[item]:
+        for place in self._finder._answers.get(item, ()):
             here = slice(int(index.answer_begins[place]), int(index.answer_begins[place + 1]))
             words, weights = index.answer_words[here], index.answer_weights[here]
             sides = (

@@ -33,7 +33,6 @@ class BenchmarkRecipe:
     passage_field: str = ""
     id_field: str = "id"
     limit: int | None = formerly(0)  # items that are read; None: all
-    ngram_words: int = 8  # for contamination: word n-grams shared with an item mark a document
     max_new_tokens: int = 16  # of an answer that `kind` scores
     task: str = ""  # lm-eval's name of the task that asks and scores the rows; empty: as `kind` says
     task_file: Uri = ""  # or such a task as YAML, in lm-eval's form

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 BENCHMARKS = Stage(
     name="benchmarks",
-    version="2",
+    version="3",
     module="training.data.exams.benchmarks",
     libraries=("xxhash",),
     kinds=("numpy", "parquet"),
 )
 DECONTAMINATE = Stage(
     name="decontaminate",
-    version="2",
+    version="3",
     module="training.data.exams.decontaminate",
     libraries=("xxhash",),
     kinds=("numpy", "parquet"),
@@ -40,7 +40,7 @@ ASSETS = (
     Asset(
         name="benchmark_index",
         stage=BENCHMARKS,
-        description="An index of the n-grams of every benchmark item that must not be trained on.",
+        description="An index of every benchmark item that must not be trained on.",
         group="corpus",
         scope="recipe",
         settings=_benchmarks,

@@ -10,8 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.training.data import chain
-from training.data.exams.benchmarks import bare_question, build_index, load_index, read_items
+from training.data.documents import read_lines
+from training.data.exams.benchmarks import bare_question, item_text, load_index, read_items
 from training.data.exams.decontaminate_settings import DecontaminateRecipe
+from training.data.exams.item_rule import build_items
 from training.data.exams.settings import BenchmarkRecipe
 from training.job import DataError
 
@@ -102,14 +104,22 @@ def test_labels_of_the_files_form_are_not_part_of_a_question():
     assert bare_question("A question: why answer it?") == "A question: why answer it?"
 
 
-def test_items_too_short_to_be_found_are_counted(tmp_path):
-    uri = file_of(
-        tmp_path, [{"question": "2 + 2 =", "answer": "4"}, {"question": "one two three four", "answer": "five"}]
-    )
+def test_items_that_cannot_be_cleared_are_listed_with_how_they_are_looked_for(tmp_path):
+    rows = [
+        {"question": "2 + 2 =", "answer": "4"},
+        {"question": "one two three four", "answer": "five"},
+        {"question": "In which year did the guild of the millers burn down the mint?", "answer": "1431"},
+    ]
+    uri = file_of(tmp_path, rows)
     settings = {"decontaminate": DecontaminateRecipe(benchmarks=(asked(uri),)), "data": {uri: "0" * 64}}
     made = chain.run(tmp_path, "benchmarks", "benchmark_index", "tiny", settings)
-    assert made.record()["metrics"]["items_that_cannot_be_found"] == 1
-    assert made.record()["notes"]["cannot_be_found"] == ["exam/0"]
+    metrics = made.record()["metrics"]
+    assert (metrics["items_that_cannot_be_found"], metrics["items_found_word_for_word_only"]) == (1, 1)
+    listed = list(read_lines(Path(made.path, "not_cleared.jsonl")))
+    assert [(row["item"], row["looked_for"]) for row in listed] == [
+        ("0", "not at all"),
+        ("1", "word for word, with the answer close behind"),
+    ]
 
 
 def test_an_index_is_read_as_it_was_built(tmp_path):
@@ -131,12 +141,11 @@ def test_an_index_is_read_as_it_was_built(tmp_path):
         "tiny",
         {"decontaminate": DecontaminateRecipe(benchmarks=(benchmark,))},
     )
-    read, built = load_index(Path(made.path)), build_index([benchmark], [read_items(benchmark)])
-    assert read.names == built.names == (("exam", "long"), ("exam", "short"))
-    assert {k: [a.tolist() for a in (g.hashes, g.items, g.kinds)] for k, g in read.grams.items()} == {
-        k: [a.tolist() for a in (g.hashes, g.items, g.kinds)] for k, g in built.grams.items()
-    }
-    assert {n: a.tolist() for n, a in read.answers.items()} == {n: a.tolist() for n, a in built.answers.items()}
+    index, names = load_index(Path(made.path))
+    built = build_items([item_text(item) for item in read_items(benchmark)])
+    assert names == [("exam", "long"), ("exam", "short")]
+    for name, values in built.arrays().items():
+        assert index.arrays()[name].tolist() == values.tolist(), name
     listed = pq.read_table(Path(made.path, "items.parquet")).to_pylist()
     assert [(row["item"], row["part"]) for row in listed] == [
         ("long", "question"),
@@ -149,4 +158,4 @@ def test_an_index_is_read_as_it_was_built(tmp_path):
 
 def test_a_recipe_without_benchmarks_has_an_empty_index(tmp_path):
     made = chain.run(tmp_path, "benchmarks", "benchmark_index", "tiny", {"decontaminate": DecontaminateRecipe()})
-    assert load_index(Path(made.path)).names == ()
+    assert load_index(Path(made.path))[1] == []

@@ -1,24 +1,17 @@
-"""Where n-grams occur: compiled loops and plain path agree, and how texts are cut into batches does not show."""
+"""Where n-grams stand: the compiled loop and the plain path agree, and how texts are cut into batches does not show."""
 
 from __future__ import annotations
 
 import random
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
-from training.data.exams.grams import GramTable, Scanner, column_of, occurrences
-from training.data.words.ngrams import ngram_hashes, word_hashes
+from training.data.exams.gram_loops import looked_up
+from training.data.exams.grams import GramTable, column_of
+from training.data.words.ngrams import Hashes, ngram_hashes, word_hashes
 
 ODD = "ab é\u0301 ß 日本 ½ don't ＡＢ हिन्दी x_y ’ ﬁ 7".split()
-
-
-def table_of(num_words: int, texts: list[str], *, more: int = 0) -> GramTable:
-    """A table of every second n-gram of the texts, some twice, and of `more` that are in none."""
-    hashes = np.concatenate([ngram_hashes(word_hashes(text), num_words)[::2] for text in texts])
-    others = np.random.default_rng(num_words).integers(0, 2**64, more, dtype=np.uint64)
-    return GramTable.of(num_words, np.sort(np.concatenate([hashes, hashes[::3], others])))
 
 
 def texts(number: int, seed: int = 0) -> list[str]:
@@ -26,54 +19,48 @@ def texts(number: int, seed: int = 0) -> list[str]:
     return [" ".join(generator.choices(ODD, k=generator.randrange(30))) for _ in range(number)]
 
 
-def scanned(scanner: Scanner, column: pa.StringArray) -> list[tuple[int, list[int], list[list[int]]]]:
-    return [(place, hashes.tolist(), found.tolist()) for place, hashes, found in scanner.scan(column)]
+def table_of(num_words: int, some: list[str], *, more: int = 0) -> GramTable:
+    """A table of every second n-gram of the texts, and of `more` that are in none."""
+    hashes = np.concatenate([ngram_hashes(word_hashes(text), num_words)[::2] for text in some])
+    others = np.random.default_rng(num_words).integers(0, 2**64, more, dtype=np.uint64)
+    return GramTable.of(num_words, np.unique(np.concatenate([hashes, others])))
+
+
+def plainly(words: list[Hashes], table: GramTable) -> list[list[int]]:
+    found = []
+    for text, hashes in enumerate(words):
+        places, rows = table.first_rows(ngram_hashes(hashes, table.num_words))
+        found += [[text, place, row] for place, row in zip(places.tolist(), rows.tolist(), strict=True)]
+    return found
+
+
+def compiled(words: list[Hashes], table: GramTable) -> list[list[int]]:
+    starts = np.cumsum([0, *map(len, words)])
+    return looked_up(np.concatenate([np.empty(0, np.uint64), *words]), starts, table).tolist()
 
 
 @pytest.mark.parametrize("more", [0, 5000])
-def test_compiled_loops_find_what_the_plain_path_finds(more):
+@pytest.mark.parametrize("num_words", [1, 2, 5, 13])
+def test_the_compiled_loop_finds_what_the_plain_path_finds(num_words, more):
     some = texts(400)
-    tables = [table_of(n, some[:60], more=more) for n in (1, 2, 5, 13)] + [GramTable.of(3, np.empty(0, np.uint64))]
-    column = pa.array(some)
-    for part in (column, column.slice(50, 100), column.slice(399), column.slice(0, 0)):
-        plain = scanned(Scanner(tables, compiled_from_bytes=10**9), part)
-        assert scanned(Scanner(tables, compiled_from_bytes=0), part) == plain
-    found = scanned(Scanner(tables, compiled_from_bytes=0), column)
-    assert {number for _, _, places in found for number, _, _ in places} == {0, 1, 2, 3}
+    table = table_of(num_words, some[:60], more=more)
+    words = [word_hashes(text) for text in some]
+    for part in (words, words[50:150], words[399:], []):
+        assert compiled(part, table) == plainly(part, table)
+    assert compiled(words, table)
+    for text, place, row in compiled(words, table):
+        assert table.hashes[row] == ngram_hashes(words[text], num_words)[place]
 
 
-def test_an_occurrence_is_an_ngram_of_the_table_at_its_first_row():
-    some = texts(50)
-    table = table_of(2, some)
-    for text in some:
-        runs = ngram_hashes(word_hashes(text), 2)
-        found = occurrences(word_hashes(text), [table])
-        expected = [place for place, run in enumerate(runs.tolist()) if run in set(table.hashes.tolist())]
-        assert found[:, 1].tolist() == expected
-        for _, place, row in found.tolist():
-            assert table.hashes[row] == runs[place] and (row == 0 or table.hashes[row - 1] != runs[place])
+def test_an_empty_table_has_nothing():
+    assert compiled([word_hashes(text) for text in texts(20)], GramTable.of(3, np.empty(0, np.uint64))) == []
 
 
-def test_more_occurrences_than_the_loop_has_room_for_are_all_found():
-    text = "again and " * 9000
-    tables = [table_of(2, ["again and again"]), table_of(1, ["and"])]
-    ((_, _, plain),) = scanned(Scanner(tables, compiled_from_bytes=10**9), pa.array([text]))
-    ((_, _, compiled),) = scanned(Scanner(tables, compiled_from_bytes=0), pa.array([text]))
-    assert compiled == plain and len(plain) > 16_000
+def test_more_places_than_the_loop_has_room_for_are_all_found():
+    words = [word_hashes("again and " * 9000)]
+    table = table_of(2, ["again and again"])
+    assert compiled(words, table) == plainly(words, table) and len(compiled(words, table)) == 9000
 
 
-def test_batches_and_the_moment_of_the_change_to_compiled_loops_do_not_show():
-    some = texts(200)
-    tables = [table_of(3, some[:40])]
-    whole = scanned(Scanner(tables, compiled_from_bytes=10**9), pa.array(some))
-    scanner = Scanner(tables, compiled_from_bytes=2000)
-    parts = []
-    for start in range(0, 200, 7):
-        batch = scanned(scanner, pa.array(some[start : start + 7]))
-        parts += [(start + place, hashes, found) for place, hashes, found in batch]
-    assert parts == whole
-
-
-def test_half_a_surrogate_pair_parts_words():
-    (text,) = column_of(["one\ud800two three"]).to_pylist()
-    assert np.array_equal(word_hashes(text), word_hashes("one\ud800two three"))
+def test_half_a_surrogate_pair_is_no_word():
+    assert column_of(["a \ud800 b"]).to_pylist() == ["a ? b"]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from training.data.exams.benchmarks import without_passage
+from training.data.exams.benchmarks import item_text, read_items, without_passage
 from training.data.exams.item_rule import Finder, ItemIndex, ItemText, build_items
+from training.data.exams.settings import BenchmarkRecipe
 
 RIVERS = ItemText(
     benchmark="town",
@@ -185,3 +189,58 @@ def test_an_index_is_read_as_it_was_stored():
 
 def test_an_index_of_nothing_finds_nothing():
     assert held(planted(RIVERS.question), []) == []
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("reference", ["question_answer", "question", "passage_question_answer"])
+def test_the_plants_of_decon_are_found_and_its_clean_documents_are_not(reference):
+    folder = Path(os.environ["PEDIGREE_DATA"], "contamination", "decon")
+    rows = [
+        json.loads(line) for line in (folder / "reference" / f"{reference}_reference.jsonl").read_text().splitlines()
+    ]
+    items = [
+        ItemText(
+            benchmark="decon",
+            id=str(row["doc_id"]),
+            question=row["question"],
+            answers=tuple(filter(None, [row.get("answer")])),
+            passage=row.get("passage") or "",
+        )
+        for row in rows
+    ]
+    found = {
+        path.stem: {item for line in path.read_text().splitlines() for item, _ in held(json.loads(line)["text"], items)}
+        for path in (folder / "training").glob("*.jsonl")
+    }
+    assert not found.pop("clean") and not found.pop("demo")
+    assert found.pop("contaminated_multiple_in_one") >= {"101", "102"}
+    assert all("101" in some for some in found.values()), found
+
+
+def test_in_the_kitchen_what_was_planted_is_found_and_nothing_else(tmp_path):
+    from training.data.documents import read_lines
+    from training.data.kitchen.archive import write_snapshot
+    from training.data.kitchen.settings import KitchenWorld
+    from training.data.sources import read_rows
+    from training.records import write_record
+
+    world = KitchenWorld(seed=5, dishes=16, tested_per_value=1, pages=300, files=1, dialogues=150, preferences=50)
+    settings = {"kitchen": write_record(world)}
+    suites = [
+        BenchmarkRecipe(name="cloze", uri="kitchen://cloze", kind="multiple_choice", question_field="query"),
+        BenchmarkRecipe(name="questions", uri="kitchen://questions", kind="generate"),
+        BenchmarkRecipe(name="chat", uri="kitchen://chat", kind="chat"),
+    ]
+    items = [item for suite in suites for item in read_items(suite, settings)]
+    finder = Finder(build_items([item_text(item) for item in items]))
+
+    def items_in(text: str) -> set[str]:
+        return {items[found.item].id for _, some in finder.find(pa.array([text])) for found in some}
+
+    write_snapshot(world, "kitchen-1", tmp_path)
+    pages = [row for row in read_lines(tmp_path / "kitchen-1.truth.jsonl") if row["text"]]
+    assert sum(bool(row["items"]) for row in pages) >= 2
+    for row in pages:
+        assert items_in(row["text"]) == set(row["items"]), row["url"]
+    for row in read_rows("kitchen://dialogues", settings=settings):
+        assert not items_in("\n".join(message["content"] for message in row["messages"]))
