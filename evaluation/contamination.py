@@ -39,10 +39,9 @@ from training.data.exams.benchmarks import BenchmarkItem, item_text, not_cleared
 from training.data.exams.grams import column_of
 from training.data.exams.item_rule import Finder, Found, build_items
 from training.data.exams.settings import BenchmarkRecipe
-from training.data.sources import read_rows
+from training.data.sources import check_unchanged, read_rows
 from training.evaluation_settings import EvaluationRecipe, TrainedOn
 from training.job import Gate, InputArtifact, Job, Outcome, Work
-from training.posttrain.formats import check_unchanged
 from training.records import read_record
 
 PRETRAINING, INSTRUCTIONS, PREFERENCES, PROMPTS = "pretraining", "instructions", "preferences", "prompts"

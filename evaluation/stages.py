@@ -25,7 +25,7 @@ EVALUATE = Stage(
 )
 CONTAMINATION = Stage(
     name="contamination",
-    version="3",
+    version="4",
     module="evaluation.contamination",
     libraries=("xxhash",),
     kinds=("numpy", "json"),

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 from training.artifact import MADE, sha256_of
 from training.data import generated
 from training.data.documents import decompressed, decompressed_text, parsed_lines
-from training.job import DataError
+from training.job import DataError, Job
 from training.records import RecipeError
 from training.secrets import masked
 
@@ -212,6 +212,15 @@ def size_of(uri: str) -> int:
         return int(filesystem.size(path))
     _check_file(uri, location)
     return os.path.getsize(location)
+
+
+def check_unchanged(uri: str, job: Job) -> None:
+    """DataError when the file behind a URI is not the one that the job was written for."""
+    expected = job.settings.get("data", {}).get(uri)
+    if expected and (found := checksum_of(uri)) != expected:
+        raise DataError(
+            f"{uri}: sha256 {found[:12]}…, the job was written for {expected[:12]}…; run again to read what is there"
+        )
 
 
 def read_rows(uri: str, *, settings: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:

@@ -24,7 +24,7 @@ from itertools import islice
 from typing import Any
 
 from training.data.generated import is_generated
-from training.data.sources import checksum_of, read_rows
+from training.data.sources import check_unchanged, read_rows
 from training.job import DataError, Job
 from training.posttrain.chat import Message
 from training.posttrain.source_settings import TextSourceRecipe
@@ -106,15 +106,6 @@ def generator_of(row: Row, source: TextSourceRecipe) -> str:
     """Who wrote the row's answers: what the row says, else what the recipe says, else empty."""
     said = row.get("generator")
     return said if isinstance(said, str) and said else source.generator
-
-
-def check_unchanged(uri: str, job: Job) -> None:
-    """DataError when the file behind a URI is not the one that the job was written for."""
-    expected = job.settings.get("data", {}).get(uri)
-    if expected and (found := checksum_of(uri)) != expected:
-        raise DataError(
-            f"{uri}: sha256 {found[:12]}…, the job was written for {expected[:12]}…; run again to read what is there"
-        )
 
 
 def _read(

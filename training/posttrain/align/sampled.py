@@ -13,7 +13,7 @@ from typing import Any
 from datasets import Dataset
 
 from training.data.exams.grading import says_something
-from training.data.sources import read_rows
+from training.data.sources import check_unchanged, read_rows
 from training.job import Counts, DataError, Job
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.rewards import LearnedReward, RightAnswer
@@ -30,7 +30,7 @@ from training.posttrain.fit import (
     trainer_config,
     window_means,
 )
-from training.posttrain.formats import Row, Unusable, check_unchanged, messages_of
+from training.posttrain.formats import Row, Unusable, messages_of
 from training.posttrain.models import MODEL_FOLDER, right_padded
 from training.posttrain.preferences.pairs import Pairs
 from training.posttrain.reward.reward import Judge
