@@ -6,6 +6,7 @@ Standard library only.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 NORMAL_95 = 1.959964  # standard errors on each side that hold 95 % of a normal distribution
 
@@ -40,6 +41,14 @@ def paired_interval(lost: int, gained: int, n: int) -> tuple[float, float]:
     drop = before - after
     half = NORMAL_95 * math.sqrt((before + after - drop**2) / (n + 2))
     return max(-1.0, drop - half), min(1.0, drop + half)
+
+
+def ratio_interval(over: Sequence[float], under: Sequence[float]) -> tuple[float, float]:
+    """The normal 95 % interval of a ratio of two sums over the same texts, such as bits and bytes; of two at least."""
+    n, ratio = len(under), sum(over) / sum(under)
+    squares = sum((bits - ratio * size) ** 2 for bits, size in zip(over, under, strict=True))
+    half = NORMAL_95 * math.sqrt(squares * n / (n - 1)) / sum(under)
+    return ratio - half, ratio + half
 
 
 def paired_p_value(lost: int, gained: int) -> float:

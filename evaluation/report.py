@@ -20,7 +20,7 @@ from evaluation.closer import look_at
 from evaluation.intervals import share_interval
 from evaluation.pages import SHOWN_CHARACTERS, environment, plotly_script
 from evaluation.samples import has_records
-from evaluation.scoreboard import long_context_lines, numerics_lines, scoreboard, total_price
+from evaluation.scoreboard import long_context_lines, numerics_lines, outside_line, scoreboard, total_price
 from evaluation.truth import Record, of_asset
 from training.data.documents import read_lines
 from training.evaluation_settings import EvaluationRecipe
@@ -57,6 +57,7 @@ def render_report(records: Sequence[Record], registered: Mapping[str, Any] | Non
             clusters=cluster_counts(records),
             findings=findings(records),
             long_context=long_context_lines(board["long_context"]),
+            outside=outside_line(board["outside_text"]),
             contamination=contamination_suites(records),
             decontamination=decontamination_rates(records),
             encoders=encoders(records),

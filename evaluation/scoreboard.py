@@ -41,6 +41,7 @@ def scoreboard(records: Sequence[Record]) -> dict[str, Any]:
         "pretraining": _metrics(records, "base_model"),
         "long_context": long_context(records),
         "scores": scores_by_suite(records),
+        "outside_text": _json_file(records, "model_scores", "bits_per_byte.json") or {},
         "alignment": _json_file(records, "model_scores", "alignment.json") or {},
         "contamination": contamination(records),
         "promotion": _json_file(records, "promoted_model", "decision.json") or {},
@@ -182,6 +183,7 @@ def render(board: Mapping[str, Any], console: Console) -> None:
         _truth_table,
         _corpus_lines,
         _score_table,
+        _outside_line,
         _alignment_lines,
         _contamination_lines,
         _cost_table,
@@ -280,6 +282,23 @@ def _score_table(board: Mapping[str, Any]) -> Any:
 
 def _score_cell(entry: Mapping[str, Any] | None) -> str:
     return "–" if entry is None else in_percent(entry["score"], entry["n"])
+
+
+def _outside_line(board: Mapping[str, Any]) -> str | None:
+    return outside_line(board["outside_text"]) or None
+
+
+def outside_line(bits: Mapping[str, Any]) -> str:
+    """Bits per byte of each model on the text from outside the corpus, as a sentence; empty without one."""
+    if not bits:
+        return ""
+    first = next(iter(bits.values()))
+    shown = ", ".join(f"{model} {entry['bits_per_byte']:.3f}{_between(entry)}" for model, entry in bits.items())
+    return f"Bits per byte of {first['texts']:,} texts from outside the corpus ({first['bytes']:,} bytes): {shown}"
+
+
+def _between(entry: Mapping[str, Any]) -> str:
+    return f" ({entry['interval'][0]:.3f} to {entry['interval'][1]:.3f})" if entry["interval"] else ""
 
 
 def _alignment_lines(board: Mapping[str, Any]) -> str | None:

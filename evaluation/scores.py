@@ -2,6 +2,7 @@
 
 `scores.json` is {model: {suite: {"score", "interval", "n", …}}}; `harness.json` says how each number was
 made; `samples/<model>_<suite>.jsonl.zst` keeps every item with prompt, target, answer or log-likelihoods;
+`bits_per_byte.json` has those of every model on a text from outside the corpus, if the recipe names one;
 `rewards.json` holds the learned reward of each suite's answers, `alignment.json` that of sampled answers to held-out
 prompts. Scores are of the digests that `harness.json` names, and of nothing else.
 """
@@ -37,6 +38,7 @@ def run(job: Job, work: Work) -> Outcome:
     import training.generate.model_folder  # noqa: F401 - for its effect
     from evaluation.alignment import read_prompts
     from evaluation.exams import read_exam
+    from evaluation.outside import read_texts
 
     recipe = job.settings_as(EvaluationRecipe, "evaluation")
     check_names(recipe.suites)
@@ -45,16 +47,17 @@ def run(job: Job, work: Work) -> Outcome:
     read = {benchmark.name: read_exam(benchmark, job.settings) for benchmark in recipe.suites}
     exams = [(benchmark, read[benchmark.name].items) for benchmark in recipe.suites]
     prompts = read_prompts(recipe.alignment_prompts, job.settings)
+    texts = read_texts(recipe, job.settings)
     candidates = []
     for step, (name, asset) in enumerate(MODELS.items(), start=1):
-        candidate = _sit(name, job.input_of(asset), exams, prompts, recipe, job.settings)
+        candidate = _sit(name, job.input_of(asset), exams, prompts, texts, recipe, job.settings)
         work.progress.log(step=step, models=len(MODELS), **{f"{name}_{r.suite}": r.score for r in candidate.results})
         candidates.append(candidate)
     judgement = _judge(job.input_of("reward_model"), candidates, exams, prompts, recipe)
     scores = {candidate.name: {r.suite: r.as_json() for r in candidate.results} for candidate in candidates}
     return Outcome(
         files=tuple(_write(work.path, candidates, scores, judgement)),
-        metrics={**metrics_of(scores), **judgement.metrics()},
+        metrics={**metrics_of(scores), **_bits_of(candidates), **judgement.metrics()},
         gates=(completeness(scores, {benchmark.name: len(items) for benchmark, items in exams}),),
         notes={
             "models": {candidate.name: candidate.identity for candidate in candidates},
@@ -79,6 +82,7 @@ class _Candidate:
         self.results: list[SuiteResult] = []
         self.answers: list[str] = []  # to the alignment prompts
         self.answer_tokens: list[int] = []
+        self.bits: dict[str, Any] = {}  # per byte of the text from outside
 
 
 def _sit(
@@ -86,12 +90,14 @@ def _sit(
     item: InputArtifact,
     exams: Exams,
     prompts: Sequence[Mapping[str, Any]],
+    texts: Sequence[str],
     recipe: EvaluationRecipe,
     settings: Mapping[str, Any],
 ) -> _Candidate:
     """Evaluate one model on every suite, and on the alignment prompts if it has a chat template."""
     from evaluation.harness import run_suites
     from evaluation.local_model import LocalModel, template_digest
+    from evaluation.outside import bits_per_byte
     from training.generate.sampler import seeds_of
 
     candidate = _Candidate(name, item)
@@ -106,6 +112,7 @@ def _sit(
             seeds=seeds_of(recipe.seed, len(prompts)),
         )
         candidate.answer_tokens = [len(model.tok_encode(answer)) for answer in candidate.answers]
+    candidate.bits = bits_per_byte(model, texts)
     candidate.identity |= {
         "chat_template_sha256": template,
         "precision": str(model.model.dtype).removeprefix("torch."),
@@ -182,6 +189,10 @@ def metrics_of(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[st
     return metrics
 
 
+def _bits_of(candidates: Sequence[_Candidate]) -> dict[str, float]:
+    return {f"{one.name}_outside_bits_per_byte": one.bits["bits_per_byte"] for one in candidates if one.bits}
+
+
 def _write(
     folder: Path, candidates: Sequence[_Candidate], scores: Mapping[str, Any], judgement: Judgement
 ) -> list[str]:
@@ -194,6 +205,9 @@ def _write(
     write_json(folder / "harness.json", how)
     write_json(folder / "rewards.json", judgement.by_suite)
     files = ["scores.json", "harness.json", "rewards.json"]
+    if bits := {candidate.name: candidate.bits for candidate in candidates if candidate.bits}:
+        write_json(folder / "bits_per_byte.json", bits)
+        files.append("bits_per_byte.json")
     for candidate in candidates:
         for result in candidate.results:
             name = sample_file(candidate.name, result.suite)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EVALUATE = Stage(
     name="evaluate",
-    version="5",
+    version="6",
     module="evaluation.scores",
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("lm-eval",),

@@ -29,6 +29,8 @@ class EvaluationRecipe:
     alignment_prompts: Uri = ""  # held-out prompts; sampled answers to them are scored by the true reward
     alignment_temperature: float = 0.7
     alignment_max_new_tokens: int = 64
+    outside_text: Uri = ""  # texts from outside the corpus, on which bits per byte of every model are measured
+    outside_text_limit: int | None = None  # texts that are read; None: all
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from evaluation.intervals import in_percent, paired_interval, paired_p_value, share_interval
+from evaluation.intervals import in_percent, paired_interval, paired_p_value, ratio_interval, share_interval
 
 
 @pytest.mark.parametrize(("right", "n"), [(0, 64), (64, 64), (1, 64), (32, 64), (0, 1), (7, 1000)])
@@ -38,3 +39,14 @@ def test_the_interval_of_a_drop_holds_what_it_promises(differing):
 def test_the_p_value_is_that_of_the_exact_test(lost, gained):
     exact = binomtest(lost, lost + gained).pvalue if lost + gained else 1.0
     assert paired_p_value(lost, gained) == pytest.approx(exact)
+
+
+def test_the_interval_of_a_ratio_holds_the_true_one_in_95_of_100_draws():
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(1000):
+        sizes = rng.integers(50, 400, 60)
+        bits = sizes * rng.normal(1.5, 0.4, 60)
+        low, high = ratio_interval(bits.tolist(), sizes.tolist())
+        held += low <= 1.5 <= high
+    assert 920 <= held <= 970

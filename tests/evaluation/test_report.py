@@ -103,6 +103,8 @@ def model_scores(root: Path) -> InputArtifact:
         row = {"item": "c0", "prompt": ATTACK, "target": "ok", "response": ATTACK, "correct": False}
         write_lines(folder / "samples" / f"{model}_chat.jsonl.zst", [row])
     (folder / "scores.json").write_text(json.dumps({model: {"chat": entry} for model in ("base", "sft", "aligned")}))
+    bits = {"bits_per_byte": 1.5, "interval": [1.25, 1.75], "texts": 2, "bytes": 2000}
+    (folder / "bits_per_byte.json").write_text(json.dumps({"sft": bits, "aligned": {**bits, "interval": None}}))
     return commit(folder, "model_scores", settings={"evaluation": {"suites": [suite]}})
 
 
@@ -356,6 +358,10 @@ def test_the_card_is_read_by_hubs(inputs, tmp_path):
     )
     assert front["model-index"][0]["results"][0]["metrics"][0]["value"] == 0.5
     assert "| chat (correct) | 4 | 0.0 | 50.0 (15.0 to 85.0) |" in card
+    outside = (
+        "Bits per byte of 2 texts from outside the corpus (2,000 bytes): sft 1.500 (1.250 to 1.750), aligned 1.500"
+    )
+    assert f"{outside}." in card
     assert json.loads((tmp_path / "card" / "scoreboard.json").read_text())["scores"]["chat"]["aligned"]["n"] == 4
     assert (tmp_path / "card" / "report.html").stat().st_size > 1_000_000  # plotly is inside
 

@@ -57,11 +57,15 @@ def models(tmp_path_factory, base_folder, chat_folder) -> tuple[InputArtifact, .
 def scored(tmp_path_factory, models) -> Path:
     """The artifact of one evaluation."""
     folder = tmp_path_factory.mktemp("scores") / "model_scores"
+    texts = folder.parent / "texts.jsonl"
+    write_lines(texts, [{"text": "The bread is brown. " * number} for number in (1, 2, 9)])
     settings = {
         "evaluation": evaluation(
             suite("cloze", "multiple_choice", "kitchen://cloze", question_field="query", limit=8),
             suite("chat", "chat", "kitchen://chat", limit=6, max_new_tokens=4),
             alignment_prompts="kitchen://alignment",
+            outside_text=str(texts),
+            outside_text_limit=2,
             alignment_max_new_tokens=4,
         ),
         "kitchen": KITCHEN,
@@ -87,6 +91,15 @@ def test_every_model_has_a_score_on_every_suite(scored, models):
     how = json.loads((scored / "harness.json").read_text())
     assert how["sft"]["digest"] == models[1].digest and how["base"]["chat_template_sha256"] is None
     assert how["sft"]["suites"]["chat"]["form"] == "chat" and how["base"]["suites"]["chat"]["form"] == "raw"
+
+
+def test_every_model_has_bits_per_byte_on_the_text_from_outside(scored):
+    bits = json.loads((scored / "bits_per_byte.json").read_text())
+    assert set(bits) == set(MODELS)
+    for model, entry in bits.items():
+        low, high = entry["interval"]
+        assert (entry["texts"], entry["bytes"]) == (2, 60) and low <= entry["bits_per_byte"] <= high
+        assert find(scored).record["metrics"][f"{model}_outside_bits_per_byte"] == entry["bits_per_byte"]
 
 
 def test_every_item_keeps_its_prompt_and_answer(scored):

@@ -1,0 +1,53 @@
+"""Bits per byte of a model on a text from outside the corpus."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from lm_eval.api.instance import Instance
+
+from evaluation.intervals import ratio_interval
+from evaluation.local_model import LocalModel
+from training.data.sources import read_rows
+from training.evaluation_settings import EvaluationRecipe
+from training.job import DataError
+
+
+def read_texts(recipe: EvaluationRecipe, settings: Mapping[str, Any]) -> list[str]:
+    """The texts that the recipe names, without empty ones; none when it names no file.
+
+    DataError when a row has no `text`, or when every text is empty.
+    """
+    if not recipe.outside_text:
+        return []
+    texts = []
+    for number, row in enumerate(islice(read_rows(recipe.outside_text, settings=settings), recipe.outside_text_limit)):
+        if not isinstance(row.get("text"), str):
+            raise DataError(f"{recipe.outside_text}: row {number} has no `text`; it has {', '.join(sorted(row))}")
+        texts.append(row["text"])
+    found = [text for text in texts if text.strip()]
+    if not found:
+        raise DataError(f"{recipe.outside_text}: no text in it")
+    return found
+
+
+def bits_per_byte(model: LocalModel, texts: Sequence[str]) -> dict[str, Any]:
+    """`bits_per_byte` over all texts, its 95 % interval over the texts (None for one text), and how much was read.
+
+    Each text follows the end-of-text token; one that is longer than the model's context is read in separate windows, as
+    lm-eval does. Empty without texts.
+    """
+    if not texts:
+        return {}
+    asked = [Instance("loglikelihood_rolling", {}, (text,), number) for number, text in enumerate(texts)]
+    bits = [-nats / math.log(2) for nats in model.loglikelihood_rolling(asked)]
+    sizes = [len(text.encode("utf-8")) for text in texts]
+    return {
+        "bits_per_byte": sum(bits) / sum(sizes),
+        "interval": list(ratio_interval(bits, sizes)) if len(texts) > 1 else None,
+        "texts": len(texts),
+        "bytes": sum(sizes),
+    }
