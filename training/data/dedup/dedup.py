@@ -1,17 +1,22 @@
-"""Stage `dedup`: duplicate removal that a newer snapshot never changes.
+"""Stage `dedup`: removes duplicate documents so that adding a newer snapshot never changes an older one's result.
 
-The rule: a document is removed if and only if an earlier document (recipe order of snapshots, then WARC file, then
-offset) has exactly its text, or is a verified near-duplicate of it: the Jaccard similarity of their sets of word
-n-grams is at least `min_similarity`; with `urls`, also if an earlier one has its URL. Whether that earlier document was
-itself removed does not matter, so every snapshot's result depends on it and older ones alone. Candidates share a
-MinHash key (training.data.dedup.sign); every candidate pair is verified on the n-grams of its texts, and only
-candidates' texts are opened (training.data.dedup.duplicates).
+Documents are ordered by snapshot (in the recipe's order), then WARC file, then offset. A document is removed if and
+only if an earlier document
 
-In what stays, lines and substrings that repeat can be cut (training.data.dedup.edits); a document of which nothing is
-left is dropped too.
+- has exactly the same text,
+- is a verified near-duplicate: the Jaccard similarity of the two sets of word n-grams is at least `min_similarity`,
+- or, with `urls`, has the same URL.
 
-`duplicate_of` is the first document with the same URL, else with the same text, else with the same n-grams, else the
-first verified near-duplicate.
+It does not matter whether that earlier document was itself removed, so the result of a snapshot depends only on itself
+and on older snapshots. Candidates are documents that share a MinHash key (training.data.dedup.sign). Every candidate
+pair is verified on the n-grams of its texts, and only the texts of candidates are opened
+(training.data.dedup.duplicates).
+
+Repeated lines and substrings can then be cut from the documents that stay (training.data.dedup.edits). A document that
+is empty after these cuts is dropped too.
+
+`duplicate_of` is the first document with the same URL; if there is none, the first with the same text, then the first
+with the same n-grams, then the first verified near-duplicate.
 """
 
 from __future__ import annotations
@@ -46,7 +51,7 @@ SAMPLE_PAIRS = 20
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Deduplicate the job's own snapshot against itself and every earlier one."""
+    """Deduplicate the job's own snapshot against itself and every earlier snapshot."""
     recipe = job.settings_as(DedupRecipe, "dedup")
     corpus = corpus_of(job)
     verdicts = find_duplicates(corpus, recipe, work) if recipe.enabled else Verdicts.keep_all(corpus.num_own)
@@ -63,7 +68,10 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def corpus_of(job: Job) -> Corpus:
-    """The corpus that a job names. DataError when documents and signatures do not belong together."""
+    """Return the corpus that a job's inputs describe.
+
+    Raise DataError if the documents and signatures are not those of the same snapshots.
+    """
     filtered, signed = job.inputs_of("filtered_documents"), job.inputs_of("document_signatures")
     if not filtered or [item.partition for item in filtered] != [item.partition for item in signed]:
         raise DataError(
@@ -87,7 +95,7 @@ def corpus_of(job: Job) -> Corpus:
 
 
 class Ids:
-    """The ids of the documents that removed ones repeat."""
+    """Ids of the documents that the removed documents repeat."""
 
     def __init__(self, corpus: Corpus, verdicts: Verdicts) -> None:
         self._orders = np.unique(verdicts.of[verdicts.reason > 0])
@@ -95,7 +103,7 @@ class Ids:
         self._ids = pa.chunked_array(parts, pa.string()).combine_chunks()
 
     def of(self, orders: Orders) -> pa.StringArray:
-        """The ids of some of them, by order number; null for none (-1)."""
+        """Return the ids of the documents with these order numbers; null for -1 (no document)."""
         places = np.searchsorted(self._orders, orders)
         return self._ids.take(pa.array(places, mask=orders < 0))
 
@@ -105,14 +113,14 @@ class Ids:
 
 @dataclass(kw_only=True)
 class _Tally:
-    """What was kept and dropped, per (source, language) for the gate."""
+    """Documents kept and seen per (source, language), for the gate `survival`, and documents dropped per reason."""
 
     kept: Counter[tuple[str, str]]
     total: Counter[tuple[str, str]]
     reasons: Counter[str]
 
     def add(self, table: pa.Table, staying: pa.Table, going: pa.Table) -> None:
-        """Count the documents of a table, of which some stay and some go."""
+        """Count the documents of `table`, which is split into the `staying` and the `going` ones."""
         self.total.update(_groups(table))
         self.kept.update(_groups(staying))
         self.reasons.update(going["reason"].to_pylist())
@@ -121,7 +129,7 @@ class _Tally:
 def _write(
     corpus: Corpus, verdicts: Verdicts, edits: Edits | None, ids: Ids, work: Work
 ) -> tuple[tuple[str, ...], _Tally, Counts]:
-    """Copy the own documents into kept and dropped ones, file by file."""
+    """Write the own snapshot's documents into files of kept and of dropped documents, input file by input file."""
     tally = _Tally(kept=Counter(), total=Counter(), reasons=Counter())
     names: list[str] = []
     counts: list[dict[str, Any]] = []
@@ -154,7 +162,7 @@ def _write(
 def _judged(
     table: pa.Table, rows: Orders, verdicts: Verdicts, edits: Edits | None, ids: Ids
 ) -> tuple[pa.Table, pa.Table]:
-    """The documents of a table that are kept, and the removed ones with the columns that say why."""
+    """Return the kept documents of a table, and the removed ones with columns that give the reason."""
     reasons = np.array([None, *REASONS[1:]])[verdicts.reason[rows]]
     removed = verdicts.reason[rows] > 0
     if edits is not None:
@@ -175,14 +183,14 @@ def _judged(
 
 
 def _with_texts(table: pa.Table, staying: Flags, texts: pa.StringArray, emptied: list[str | None]) -> pa.Table:
-    """The table with the edited texts of the documents that stay; one that goes keeps the text that it had."""
+    """Return the table with the edited texts of the documents that stay; removed documents keep their original text."""
     kept = texts.filter(pa.array([reason is None for reason in emptied], pa.bool_()))
     column = pc.replace_with_mask(table["text"].combine_chunks(), pa.array(staying), kept)
     return table.set_column(table.schema.names.index("text"), table.schema.field("text"), column)
 
 
 def _groups(table: pa.Table) -> Counter[tuple[str, str]]:
-    """Documents of each source and language."""
+    """Number of documents per (source, language)."""
     languages = pc.fill_null(table["language"], "")
     return Counter(zip(table["source"].to_pylist(), languages.to_pylist(), strict=True))
 
@@ -219,7 +227,10 @@ def _metrics(corpus: Corpus, verdicts: Verdicts, tally: _Tally) -> dict[str, flo
 
 
 def _roots(corpus: Corpus, verdicts: Verdicts) -> Orders:
-    """For each own document the one at the end of its chain of `duplicate_of`; one of an earlier snapshot ends it."""
+    """Order number at which each own document's chain of `duplicate_of` ends.
+
+    A chain stops at the first document of an earlier snapshot. A document that repeats none is its own root.
+    """
     own = np.arange(corpus.own_start, len(corpus))
     roots = np.where(verdicts.reason > 0, verdicts.of, own)
     while True:
@@ -232,7 +243,10 @@ def _roots(corpus: Corpus, verdicts: Verdicts) -> Orders:
 
 
 def _gates(recipe: DedupRecipe, tally: _Tally) -> tuple[Gate, ...]:
-    """`survival`: every source and language keeps at least the recipe's share. Absent when the recipe asks for none."""
+    """Return the gate `survival`: every source and language keeps at least the share that the recipe asks for.
+
+    Return no gate if `min_kept_fraction` is 0.
+    """
     if recipe.min_kept_fraction <= 0:
         return ()
     survival = {group: tally.kept[group] / total for group, total in sorted(tally.total.items())}
@@ -252,7 +266,7 @@ def _gates(recipe: DedupRecipe, tally: _Tally) -> tuple[Gate, ...]:
 
 
 def _survival(tally: _Tally) -> dict[str, Any]:
-    """Documents in and kept of each source and language."""
+    """Number of documents read and kept for each source and language."""
     return {
         "survival": {
             "/".join(group): {"in": total, "kept": tally.kept[group]} for group, total in sorted(tally.total.items())
@@ -263,7 +277,7 @@ def _survival(tally: _Tally) -> dict[str, Any]:
 def _notes(recipe: DedupRecipe, verdicts: Verdicts, corpus: Corpus, ids: Ids) -> dict[str, Any]:
     if not recipe.enabled:
         return {"deduplication": "off: dedup.enabled is false, every document passed"}
-    # Spread over the snapshot, and the same ones on every run.
+    # Take the sample at even distances over the snapshot, so that every run shows the same pairs.
     removed = np.flatnonzero(verdicts.reason)
     removed = removed[:: max(1, len(removed) // SAMPLE_PAIRS)][:SAMPLE_PAIRS]
     own = pa.chunked_array(list(corpus.rows(removed + corpus.own_start, "id")), pa.string()).to_pylist()

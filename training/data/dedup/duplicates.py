@@ -1,9 +1,10 @@
-"""Which documents of a snapshot repeat an earlier one: by URL, by text, by set of n-grams, by verified similarity.
+"""Find documents of a snapshot that repeat an earlier one: by URL, by text, by set of n-grams, by verified similarity.
 
-Documents are numbered in order (snapshots in the recipe's order, then file, then row); the last snapshot is the own one
-and alone is judged. Earlier snapshots are read as arrays of signatures, a file at a time, of which only those rows stay
-in memory that share a key with an own document. Texts are opened for candidates alone: documents that share a MinHash
-key. Memory is then the own snapshot's arrays and what repeats, not what came before.
+Documents are numbered in order (snapshots in the recipe's order, then file, then row). The last snapshot is the own
+one; only its documents are judged. The signatures of earlier snapshots are read as arrays, one file at a time, and only
+rows that share a key with an own document stay in memory. Texts are opened only for candidates, which are documents
+that share a MinHash key. Memory therefore grows with the own snapshot and the repeated documents, not with the size of
+the earlier snapshots.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ Flags = npt.NDArray[np.bool_]
 
 KEPT, URL, EXACT, NEAR = range(4)
 REASONS = ("", "duplicate_url", "exact_duplicate", "near_duplicate")
-# Bytes of n-gram sets that one call compares; their pages are then handed back, so that memory does not grow with them.
+# Bytes of n-gram sets that one call compares. Their memory pages are released after each call, so that memory does not
+# grow with the number of sets.
 COMPARED_BYTES = 64_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:  # no slots: cached_property keeps its value in the instance
-    """The document and signature files of all snapshots in order, the own snapshot's last."""
+    """The document and signature files of all snapshots in order; the own snapshot's files come last."""
 
     document_files: tuple[Path, ...]
     signature_files: tuple[Path, ...]
@@ -47,13 +49,13 @@ class Corpus:  # no slots: cached_property keeps its value in the instance
 
     @cached_property
     def file_starts(self) -> Orders:
-        """Order number of each file's first document, and the total at the end."""
+        """Order number of each file's first document, followed by the total number of documents."""
         sizes = [signatures.num_documents(path) for path in self.signature_files]
         return np.concatenate([[0], np.cumsum(np.array(sizes, np.int64))]).astype(np.int64)
 
     @property
     def first_own_file(self) -> int:
-        """Number of the own snapshot's first file."""
+        """Index of the own snapshot's first file."""
         return len(self.document_files) - self.num_own_files
 
     @property
@@ -63,24 +65,27 @@ class Corpus:  # no slots: cached_property keeps its value in the instance
 
     @property
     def num_own(self) -> int:
-        """Number of documents of the own snapshot."""
+        """Number of documents in the own snapshot."""
         return len(self) - self.own_start
 
     def __len__(self) -> int:
         return int(self.file_starts[-1])
 
     def own(self, name: str, bucket: int | None = None) -> npt.NDArray[Any]:
-        """One array of the own snapshot's signatures, [own documents, …]."""
+        """Return one signature array of the own snapshot, [own documents, …]."""
         parts = [signatures.load(path, name, bucket) for path in self.signature_files[self.first_own_file :]]
         return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
     def earlier(self, name: str, bucket: int | None = None) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """(order number of the first row, array) of each file of the earlier snapshots."""
+        """Yield (order number of the first row, array) for each file of the earlier snapshots."""
         for number, path in enumerate(self.signature_files[: self.first_own_file]):
             yield int(self.file_starts[number]), signatures.load(path, name, bucket)
 
     def rows(self, orders: Orders, column: str) -> Iterator[pa.StringArray]:
-        """One column of the documents `orders` (ascending), row group by row group; other files stay closed."""
+        """Yield one column of the documents with the (ascending) numbers `orders`, one row group at a time.
+
+        Files without a wanted document are not opened.
+        """
         for path, start, end in zip(self.document_files, self.file_starts, self.file_starts[1:], strict=False):
             wanted = orders[slice(*np.searchsorted(orders, (start, end)))] - start
             if len(wanted):
@@ -101,7 +106,7 @@ def _rows_of_file(path: Path, wanted: Orders, column: str) -> Iterator[pa.String
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdicts:
-    """What the rule says of each own document: `reason` (0 keeps it), the order number it repeats, the similarity."""
+    """For each own document: `reason` (0: keep), `of` (order number of the document repeated, or -1), `similarity`."""
 
     reason: npt.NDArray[np.uint8]
     of: Orders
@@ -109,27 +114,27 @@ class Verdicts:
 
     @staticmethod
     def keep_all(number: int) -> Verdicts:
-        """Nothing removed."""
+        """Return verdicts that keep all `number` documents."""
         return Verdicts(
             reason=np.zeros(number, np.uint8), of=np.full(number, -1, np.int64), similarity=np.zeros(number, np.float32)
         )
 
     def remove(self, rows: Orders, reason: int, of: Orders, similarity: Any = 1.0) -> None:
-        """Enter one reason for some own documents, by row."""
+        """Mark the own documents `rows` as removed for one reason."""
         self.reason[rows], self.of[rows], self.similarity[rows] = reason, of, similarity
 
 
 def find_duplicates(corpus: Corpus, recipe: DedupRecipe, work: Work) -> Verdicts:
-    """For every document of this snapshot, whether it is removed, why, and which document it repeats.
+    """Return, for every document of this snapshot, whether it is removed, why, and which document it repeats.
 
-    A document that several reasons remove carries the first of: URL, text, n-grams, similarity.
+    If several reasons apply, the first of these is recorded: URL, text, n-grams, similarity.
     """
     verdicts = Verdicts.keep_all(corpus.num_own)
     own_orders = np.arange(corpus.own_start, len(corpus))
     first_set = _first_with_equal(corpus, "ngrams")
     askers = np.flatnonzero((first_set == own_orders) & (corpus.own("count") > 0))
     _enter_near(verdicts, corpus, recipe, askers, work)
-    # The strongest reason is entered last.
+    # The strongest reason is entered last and overwrites the weaker ones.
     for reason, first in ((NEAR, first_set), (EXACT, _first_with_equal(corpus, "text"))):
         rows = np.flatnonzero(first < own_orders)
         verdicts.remove(rows, reason, first[rows])
@@ -141,7 +146,10 @@ def find_duplicates(corpus: Corpus, recipe: DedupRecipe, work: Work) -> Verdicts
 
 
 def _first_with_equal(corpus: Corpus, name: str) -> Orders:
-    """For each own document the smallest order number of a document with an equal key; zeros equal nothing."""
+    """For each own document, the smallest order number of a document with an equal key.
+
+    A key of zeros equals no other key.
+    """
     own = corpus.own(name).reshape(-1, 2)
     first = np.arange(corpus.own_start, len(corpus))
     asking = np.flatnonzero(own.any(axis=1))
@@ -160,7 +168,7 @@ def _first_with_equal(corpus: Corpus, name: str) -> Orders:
 
 
 def _rows_at(corpus: Corpus, orders: Orders, own: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
-    """The rows of a signature array for some documents in any order."""
+    """Return the rows of a signature array for the documents `orders`, which may be in any order."""
     rows = np.empty((len(orders), *own.shape[1:]), own.dtype)
     mine = orders >= corpus.own_start
     rows[mine] = own[orders[mine] - corpus.own_start]
@@ -177,7 +185,7 @@ def join(
     earlier: Iterator[tuple[int, npt.NDArray[Any]]],
     key_of: Callable[[npt.NDArray[Any]], Hashes] = lambda keys: keys,
 ) -> tuple[Hashes, Orders]:
-    """Keys and order numbers of the own documents and of those earlier ones that have an own document's key."""
+    """Return keys and order numbers of the own documents, and of the earlier documents that share one of their keys."""
     keys, orders = [own_keys], [own_orders]
     search = None  # made for the first earlier file: a corpus of one snapshot needs none
     for start, rows in earlier if len(own_keys) else ():
@@ -190,10 +198,10 @@ def join(
 
 
 def _search(wanted: Hashes) -> Callable[[Hashes], Orders]:
-    """A function that finds the places of the wanted keys in an array of keys."""
+    """Return a function that finds the indices at which an array of keys has one of the wanted keys."""
     ordered = np.sort(wanted)
-    # A table of one byte for a value of the keys' highest bits, at least eight for each wanted key, sends most of the
-    # others away without a search.
+    # A table indexed by the keys' highest bits, with at least eight one-byte entries per wanted key, rules out most
+    # other keys without a binary search.
     bits = max(10, int(len(wanted) * 8).bit_length())
     shift = np.uint64(64 - bits)
     present = np.zeros(1 << bits, np.bool_)
@@ -209,7 +217,10 @@ def _search(wanted: Hashes) -> Callable[[Hashes], Orders]:
 
 
 def shared(keys: Hashes, orders: Orders) -> tuple[Orders, Flags]:
-    """The documents that share their key with another one, key by key and ascending, and where each key begins."""
+    """Return the documents that share a key with another document, and flags that mark where each key's run begins.
+
+    The documents are grouped by key and ascend within each run.
+    """
     by = np.argsort(keys)
     ordered = keys[by]
     same = ordered[1:] == ordered[:-1]
@@ -229,10 +240,10 @@ def shared(keys: Hashes, orders: Orders) -> tuple[Orders, Flags]:
 
 
 def _enter_near(verdicts: Verdicts, corpus: Corpus, recipe: DedupRecipe, askers: Orders, work: Work) -> None:
-    """The first verified near-duplicate of each asking own document (by row) that has one.
+    """Enter the first verified near-duplicate of each own document in `askers` (row numbers) that has one.
 
-    Of documents with equal sets of n-grams only the first asks and is asked: a page repeated a million times is one
-    document here, and what is similar to one of them is similar to all.
+    Of documents with equal sets of n-grams, only the first takes part on either side of a comparison. A page repeated a
+    million times therefore counts as one document here; whatever is similar to one of its copies is similar to all.
     """
     runs = [_candidates(corpus, bucket, askers) for bucket in range(recipe.buckets)]
     runs = _only_first_of_equal_sets(corpus, runs)
@@ -248,17 +259,18 @@ Runs = tuple[npt.NDArray[np.unsignedinteger[Any]], Flags]
 
 
 def _candidates(corpus: Corpus, bucket: int, askers: Orders) -> Runs:
-    """One bucket's runs: documents with one key, an own one among them."""
+    """Runs of documents that share a key in one bucket; each run contains at least one own document."""
     keys, orders = join(corpus.own("bands", bucket)[askers], askers + corpus.own_start, corpus.earlier("bands", bucket))
     members, begins = shared(keys, orders)
-    # Most corpora number fewer than 2^32: half the memory of what is kept for every bucket.
+    # Most corpora have fewer than 2^32 documents, so that 4 bytes per order number suffice: half the memory.
     return members.astype(np.min_scalar_type(max(len(corpus), 1 << 31))), begins
 
 
 def _only_first_of_equal_sets(corpus: Corpus, runs: list[Runs]) -> list[Runs]:
-    """The runs without those earlier documents whose set of n-grams is that of an earlier one still.
+    """Drop earlier documents from the runs if a still earlier document has the same set of n-grams.
 
-    Equal sets have equal keys, so that all documents of one set are in the runs or none is. Runs of one are gone.
+    Documents with equal sets have equal keys, so either all or none of them are in the runs. Runs that are left with
+    one document are dropped.
     """
     own_start = corpus.own_start
     earlier = np.unique(np.concatenate([np.empty(0, np.int64), *(members[members < own_start] for members, _ in runs)]))
@@ -286,7 +298,7 @@ def _without(members: Any, begins: Flags, gone: Orders) -> Runs:
 def _compare(
     corpus: Corpus, runs: list[Runs], opened: Orders, store: NgramStore, min_similarity: float, work: Work
 ) -> tuple[Orders, npt.NDArray[np.float64], int]:
-    """For each opened document the first similar one (itself when none), the similarity, and the pairs compared."""
+    """Return each opened document's first similar document (itself if none), the similarities, and the pairs tried."""
     best, similarity = np.arange(len(opened)), np.zeros(len(opened))
     own_from = int(np.searchsorted(opened, corpus.own_start))
     compare = _compiled_comparison() if store.compiled else first_similar
@@ -325,7 +337,7 @@ def first_similar(
     best: Orders,
     similarity: npt.NDArray[np.float64],
 ) -> int:
-    """minhash.first_similar, plainly."""
+    """Plain Python version of `minhash.first_similar`."""
     tried, begin = 0, 0
     bounds = starts.tolist()
     for position, row in enumerate(rows.tolist()):
@@ -349,7 +361,7 @@ def first_similar(
 
 
 class NgramStore:
-    """The n-gram sets of the opened documents, end to end in one memory-mapped private file."""
+    """The n-gram sets of the opened documents, concatenated in one private memory-mapped file."""
 
     def __init__(self, path: Path, corpus: Corpus, opened: Orders, ngram_words: int) -> None:
         self._path = path
@@ -378,7 +390,7 @@ class NgramStore:
         self._path.unlink()
 
     def portions(self, rows: Orders, begins: Flags) -> Iterator[tuple[int, int]]:
-        """Where to cut runs into calls, between runs, so that each compares about COMPARED_BYTES."""
+        """Yield (start, end) slices of `rows`, cut between runs; each compares about COMPARED_BYTES of n-gram sets."""
         if not len(rows):
             return
         read = np.cumsum(8 * (self.starts[rows + 1] - self.starts[rows])) // COMPARED_BYTES
@@ -387,13 +399,13 @@ class NgramStore:
         yield from zip(cuts.tolist(), [*cuts[1:].tolist(), len(rows)], strict=True)
 
     def forget(self) -> None:
-        """Hand the pages read so far back to the system."""
+        """Release the memory pages read so far to the operating system."""
         if self._map is not None:
             self._map.madvise(mmap.MADV_DONTNEED)
 
 
 def _num_bytes(corpus: Corpus, opened: Orders) -> int:
-    """Bytes of the opened documents' texts, estimated by their files' means."""
+    """Estimated text bytes of the opened documents, from the mean text size in each file."""
     total = 0.0
     for path, start, end in zip(corpus.document_files, corpus.file_starts, corpus.file_starts[1:], strict=False):
         wanted = np.diff(np.searchsorted(opened, (start, end)))[0]

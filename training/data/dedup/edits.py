@@ -1,11 +1,14 @@
-"""What deduplication cuts out of the documents it keeps: lines that occur too often, substrings that occurred before.
+"""Cuts that deduplication makes in the documents it keeps: lines that occur too often, substrings that occurred before.
 
-Both are counted among the kept documents of one snapshot, in groups of `group_documents` documents of it (kept or not),
-so that memory has a bound and an older or newer snapshot changes nothing. First lines: those that occur more than
-`max_line_copies` times in a group are cut wherever they stand (Llama 3, arXiv 2407.21783: 6 times in 30 million
-documents). A line is compared by its words, so case, punctuation and spacing do not count; unlike CCNet (arXiv
-1911.00359) digits do. Then substrings: bytes in a run of `min_substring_bytes` that an earlier document of the group or
-an earlier place in the same one has (training.data.dedup.substrings); the first occurrence stays.
+Both are counted among the kept documents of one snapshot, in groups of `group_documents` documents of the snapshot
+(kept or not). This bounds memory, and other snapshots change nothing.
+
+Lines are cut first. A line that occurs more than `max_line_copies` times in a group is cut everywhere (Llama 3, arXiv
+2407.21783: 6 times in 30 million documents). Lines are compared by their words, so case, punctuation and spacing do not
+count; unlike in CCNet (arXiv 1911.00359), digits do.
+
+Substrings are cut next: runs of at least `min_substring_bytes` bytes that also occur earlier, in an earlier document of
+the group or earlier in the same document (training.data.dedup.substrings). The first occurrence stays.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from training.data.documents import utf8_of
 from training.data.words.ngrams import Hashes, mixed, word_hashes
 
 LINES, SUBSTRINGS = "repeated_lines", "repeated_substrings"
-# Up to here a text is gone through plainly: loading compiled loops costs more.
+# Up to this size the plain Python code is used, because loading the compiled loops would take longer.
 PLAIN_BYTES = 200_000
 NEWLINE = 0x0A
 
@@ -34,15 +37,18 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(kw_only=True)
 class Edits:
-    """What is to be cut, by group; `counts` adds up what was."""
+    """The cuts of each group, and `counts` of the lines and bytes cut so far."""
 
     recipe: DedupRecipe
     lines: dict[int, Hashes] = field(default_factory=dict)  # group → keys of its too frequent lines, ascending
-    spans: dict[int, Orders] = field(default_factory=dict)  # group → [spans, 3] row, first byte, end in the edited text
+    spans: dict[int, Orders] = field(default_factory=dict)  # group → [spans, 3]: row, first byte, end, in edited text
     counts: Counter[str] = field(default_factory=Counter)
 
     def apply(self, texts: pa.StringArray, rows: Orders) -> tuple[pa.StringArray, list[str | None]]:
-        """The texts of some own documents (by row) as they are kept, and of what nothing is left the reason it goes."""
+        """Return the edited texts of the own documents `rows`, and why each is dropped.
+
+        The reason is None for a document that stays. A document is dropped when a cut leaves no text.
+        """
         edited, reasons = texts, [None] * len(texts)
         for reason, cut in ((LINES, self._without_lines), (SUBSTRINGS, self._without_spans)):
             before, edited = edited, cut(edited, rows)
@@ -88,7 +94,7 @@ class Edits:
 
 
 def find_edits(corpus: Corpus, verdicts: Verdicts, recipe: DedupRecipe) -> Edits | None:
-    """What is to be cut out of the kept documents; None when the recipe asks for nothing."""
+    """Find the cuts for the kept documents; None if the recipe asks for none."""
     if not recipe.max_line_copies and not recipe.min_substring_bytes:
         return None
     edits = Edits(recipe=recipe)
@@ -116,7 +122,7 @@ def _frequent_lines(corpus: Corpus, rows: Orders, recipe: DedupRecipe) -> Hashes
 
 
 def _repeated_spans(corpus: Corpus, rows: Orders, edits: Edits) -> Orders:
-    """[spans, 3]: own row, first byte and end of each run of repeated bytes, whole characters alone."""
+    """Return [spans, 3]: own row, first byte and end of each run of repeated bytes. Runs have only whole characters."""
     parts = [pa.array([], pa.large_string())]
     first = 0
     for texts in corpus.rows(rows + corpus.own_start, "text"):
@@ -126,7 +132,7 @@ def _repeated_spans(corpus: Corpus, rows: Orders, edits: Edits) -> Orders:
     data, offsets = utf8_of(pa.chunked_array(parts).combine_chunks())
     covered = _repeats(data, offsets, edits.recipe.min_substring_bytes)
     starts, ends = runs_of(whole_characters(data, covered))
-    # A run may go on from one text into the next.
+    # A run may continue from one text into the next; cut it at the boundary.
     inner = np.flatnonzero(np.searchsorted(offsets, starts, "right") != np.searchsorted(offsets, ends - 1, "right"))
     cuts = [offsets[(offsets > starts[run]) & (offsets < ends[run])] for run in inner.tolist()]
     extra = np.concatenate([np.empty(0, np.int64), *cuts])
@@ -144,8 +150,11 @@ def _repeats(data: Bytes, offsets: Orders, length: int) -> Flags:
 
 
 def lines_of(data: Bytes, offsets: Orders, unit: str) -> tuple[Orders, Hashes]:
-    """Where the lines (or paragraphs, after which a line is empty) of texts end to end begin, [lines + 1], and a key of
-    each one's words; 0 for a line without a word."""
+    """Return the start of each line, [lines + 1], and a key of each line's words.
+
+    `data` holds the texts end to end. With `unit` "paragraph", a paragraph (which ends at an empty line) counts as a
+    line. A line without a word has the key 0.
+    """
     ends = data[offsets[0] : offsets[-1]] == NEWLINE
     if unit == "paragraph":
         ends[1:] &= ends[:-1].copy()
@@ -156,7 +165,7 @@ def lines_of(data: Bytes, offsets: Orders, unit: str) -> tuple[Orders, Hashes]:
     keys = np.zeros(len(bounds) - 1, np.uint64)
     filled = np.flatnonzero(sizes)
     if len(filled):
-        # Each word's hash is mixed with its place in the line, so that the sum knows their order.
+        # Each word's hash is mixed with its position in the line, so that the sum depends on the order of the words.
         place = np.arange(len(hashes)) - np.repeat(starts[:-1], sizes)
         values = mixed(hashes + place.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
         keys[filled] = mixed(np.add.reduceat(values, starts[filled]))
@@ -174,7 +183,7 @@ def _words(data: Bytes, bounds: Orders) -> tuple[Hashes, Orders]:
 
 
 def whole_characters(data: Bytes, covered: Flags) -> Flags:
-    """`covered` without the bytes of characters that it covers in part."""
+    """Return `covered` without the bytes of UTF-8 characters that are only partly covered."""
     begins = np.flatnonzero(data & 0xC0 != 0x80)
     if not len(begins):
         return covered
@@ -182,13 +191,13 @@ def whole_characters(data: Bytes, covered: Flags) -> Flags:
 
 
 def runs_of(flags: Flags) -> tuple[Orders, Orders]:
-    """First places and ends of the runs of true."""
+    """Return the first index and the end index (exclusive) of each run of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
     return edges[::2], edges[1::2]
 
 
 def without_bytes(texts: pa.StringArray, cut: Flags) -> pa.StringArray:
-    """The texts without the bytes marked in `cut`. The pieces before and after a cut are put on separate lines."""
+    """Return the texts without the bytes marked in `cut`. The pieces before and after a cut go on separate lines."""
     _data, offsets = utf8_of(texts)
     cut = cut[: offsets[-1] - offsets[0]]
     edited = []

@@ -1,7 +1,7 @@
 """Compiled loops of deduplication: sets of word n-grams, their MinHash keys, and first similar documents.
 
-Each gives what its plain sibling gives: `distinct_ngrams` ngrams.ngram_set in another order, `sign_sets`
-signatures.set_digest and signatures.band_keys, `first_similar` the loop over ngrams.jaccard in duplicates.
+Each gives the same result as a plain Python function: `distinct_ngrams` as ngrams.ngram_set, in another order;
+`sign_sets` as sign.set_digest and sign.band_keys; `first_similar` as duplicates.first_similar.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MIX = 0x9E3779B97F4A7C15
 
 
 def ngram_sets(data: Bytes, offsets: Offsets, num_words: int) -> tuple[Hashes, Offsets]:
-    """The distinct n-grams of each text end to end, in the order of their first word, and [texts + 1] starts."""
+    """Return each text's distinct n-grams end to end, ordered by first word, and each text's start, [texts + 1]."""
     hashes, word_starts = hash_words(data, offsets)
     sets = np.empty(len(hashes), np.uint64)
     starts = distinct_ngrams(hashes, word_starts, num_words, sets)
@@ -25,9 +25,10 @@ def ngram_sets(data: Bytes, offsets: Offsets, num_words: int) -> tuple[Hashes, O
 
 @native
 def distinct_ngrams(hashes, word_starts, num_words, sets):
-    """Fill `sets` with each text's distinct n-grams, in the order of their first word; returns [texts + 1] starts.
+    """Fill `sets` with each text's distinct n-grams, ordered by first word; return each text's start, [texts + 1].
 
-    `sets` needs as many places as there are words. A text shorter than an n-gram has one, of all its words.
+    `sets` must have room for as many n-grams as there are words. A text with fewer than `num_words` words has one
+    n-gram, made of all its words.
     """
     num_texts = len(word_starts) - 1
     starts = np.zeros(num_texts + 1, np.int64)
@@ -71,7 +72,7 @@ def distinct_ngrams(hashes, word_starts, num_words, sets):
 
 @native
 def _table_size(values):
-    """A power of two, at least twice as many slots as values."""
+    """Return a power of two that is at least 16 and at least twice `values`: the number of slots of the hash table."""
     size = 16
     while size < 2 * values:
         size *= 2
@@ -103,7 +104,7 @@ def sign_sets(sets, starts, multipliers, addends, digests, bands):
 
 @native
 def _fill_minima(ngrams, multipliers, addends, minima):
-    """The least value of each permutation over the n-grams. The inner loop is one that LLVM makes into vectors."""
+    """Fill `minima` with each permutation's least value over the n-grams. LLVM vectorizes the inner loop."""
     for permutation in range(len(minima)):
         multiplier, addend = multipliers[permutation], addends[permutation]
         least = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -114,10 +115,10 @@ def _fill_minima(ngrams, multipliers, addends, minima):
 
 @native
 def first_similar(rows, begins, own_from, sets, starts, min_similarity, best, similarity):
-    """Lower `best` [rows] to the first row that is similar enough, for every row from `own_from` on.
+    """For every row from `own_from` on, lower `best` to the first row that is similar enough; return the pairs tried.
 
-    `rows` holds runs of rows that share a key, ascending within a run; `begins` is true where a run begins. A row whose
-    `best` is itself has none yet; `similarity` is that with `best`. Returns how many pairs were compared.
+    `rows` holds runs of rows that share a key, ascending within a run; `begins` is true where a run begins. If a row's
+    `best` is the row itself, no similar row has been found yet. `similarity` holds the similarity to `best`.
     """
     longest = 0
     for row in rows:
@@ -161,12 +162,15 @@ def _enter(ngrams, table, mask):
         slot = ngram & mask
         while table[slot] != 0:
             slot = slot + np.uint64(1) & mask
-        table[slot] = ngram  # an n-gram of hash zero is not found again: one in 2^64
+        table[slot] = ngram  # an n-gram whose hash is zero (one in 2^64) is not found again
 
 
 @native
 def _jaccard(mine, theirs, table, mask, min_similarity):
-    """Similarity of a set of `mine` n-grams, entered in the table, with another; 0 once it cannot be enough."""
+    """Similarity of two sets of n-grams: one of size `mine`, already in the table, and `theirs`.
+
+    Returns 0 as soon as the similarity can no longer reach `min_similarity`.
+    """
     total = mine + len(theirs)
     shared = 0
     for place in range(len(theirs)):

@@ -1,4 +1,4 @@
-"""The section `dedup`."""
+"""The recipe section `dedup`: how duplicates are found, and which repeated lines and substrings are cut."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from training.records import RecipeError, formerly
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DedupRecipe:
-    """Exact and near-duplicate removal; a document goes if and only if a verified near-duplicate with a smaller id
-    exists.
+    """Settings of exact and near-duplicate removal.
 
-    Source: MinHash LSH; 5-word n-grams, 14 buckets of 8 hashes are FineWeb's (arXiv 2406.17557). Every candidate
-    pair is verified.
+    Source: MinHash LSH. The defaults of 5-word n-grams and 14 buckets of 8 hashes are FineWeb's (arXiv 2406.17557).
+    Unlike there, every candidate pair is verified.
     """
 
     enabled: bool = True
@@ -24,11 +23,11 @@ class DedupRecipe:
     min_similarity: float = 0.7  # Jaccard of the n-gram sets, in [0, 1]
     min_kept_fraction: float = 0.0  # gate, per source and language
     urls: bool = False  # also remove a document whose normalized URL an earlier one has
-    # Then, in the documents that stay, among so many of a snapshot at a time (Llama 3's line rule: 6 in 30 million):
+    # Cuts in the documents that stay, counted in groups of this many documents (Llama 3's line rule: 6 in 30 million):
     group_documents: int = 30_000_000
     line_unit: Literal["line", "paragraph"] = "line"
-    max_line_copies: int | None = formerly(0)  # a line that occurs more often is cut everywhere; None: none is
-    min_substring_bytes: int | None = formerly(0)  # a run of so many bytes that occurred before is cut; None: none is
+    max_line_copies: int | None = formerly(0)  # a line that occurs more often is cut everywhere; None: cut no lines
+    min_substring_bytes: int | None = formerly(0)  # repeated runs of at least this length are cut; None: cut no runs
 
     def __post_init__(self) -> None:
         if min(self.group_documents, self.max_line_copies or 1, self.min_substring_bytes or 1) < 1:

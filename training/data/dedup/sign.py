@@ -1,17 +1,17 @@
-"""Stage `sign`: what deduplication compares instead of texts, one row a document.
+"""Stage `sign`: writes the signatures that deduplication compares instead of texts, one row per document.
 
 `signatures/00000.safetensors` belongs to `documents/00000.parquet`, row for row:
 
 - `text` uint64 [documents, 2]: 128-bit hash of the exact text;
-- `ngrams` uint64 [documents, 2]: hash of the set of word n-grams, whatever their order;
-- `count` int32 [documents]: distinct n-grams;
+- `ngrams` uint64 [documents, 2]: hash of the set of word n-grams, independent of their order;
+- `count` int32 [documents]: number of distinct n-grams;
 - `bands` uint64 [buckets, documents]: MinHash keys; two documents of Jaccard similarity s share at least one with
   probability 1 - (1 - s^hashes_per_bucket)^buckets. A document without a word has zeros, which match nothing;
-- `url` uint64 [documents, 2], with `dedup.urls` alone: 128-bit hash of the normalized URL; zeros where there is none.
+- `url` uint64 [documents, 2], only with `dedup.urls`: 128-bit hash of the normalized URL; zeros without a URL.
 
 Source: MinHash (Broder 1997) with banding; the recipe's defaults are FineWeb's (arXiv 2406.17557). The permutations are
-h → a·h + b modulo 2^64 over well-mixed n-gram hashes. They take about a fifth of the time of signing (docs/dedup.md),
-so one-permutation hashing, which is less exact on short texts, would gain little.
+h → a·h + b modulo 2^64 over well-mixed n-gram hashes. They take about a fifth of the signing time (docs/dedup.md), so
+one-permutation hashing, which is less exact on short texts, would gain little.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from training.runner import total_counts
 log = logging.getLogger(__name__)
 
 FOLDER = "signatures"
-# n-grams permuted at once: 112 × 1,024 × 8 bytes stay in the second-level cache.
+# Number of n-grams permuted at once: 112 × 1,024 × 8 bytes fit in the second-level cache.
 BLOCK = 1024
-# Bytes of text from which compiled loops are used: loading them costs 2 s, and the plain path signs 3 MB in a second.
+# From this many bytes of text on, compiled loops are used: loading them takes 2 s, plain Python signs 3 MB per second.
 COMPILED_FROM_BYTES = 5_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signatures:
-    """The signatures of documents, in their order."""
+    """The signatures of some documents, in the order of the documents."""
 
     text: Hashes  # [documents, 2]
     ngrams: Hashes  # [documents, 2]
@@ -64,7 +64,7 @@ class Signatures:
 
 
 def num_ranks(job: Job) -> int:
-    """One rank a document file."""
+    """Number of ranks: one per document file."""
     return len(document_files(job.input_of("filtered_documents")))
 
 
@@ -80,7 +80,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
-    """Add up what the ranks did."""
+    """Combine the results of all ranks."""
     counts = total_counts(ranks)
     documents = counts.kept
     files = tuple(name for rank in ranks for name in rank["files"])
@@ -96,7 +96,7 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
 
 
 def sign_file(path: Path, recipe: DedupRecipe) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of one document file's signatures, by name; a row group at a time."""
+    """Return the signature arrays of one document file, by name. The file is read one row group at a time."""
     parts = [sign(pa.array([], pa.string()), recipe, compiled=False).arrays()]
     urls = [np.empty((0, 2), np.uint64)]
     with open_documents(path) as parquet:
@@ -113,14 +113,14 @@ def sign_file(path: Path, recipe: DedupRecipe) -> dict[str, npt.NDArray[Any]]:
 
 
 def num_text_bytes(parquet: Any) -> int:
-    """Bytes of the column `text` of an opened document file, uncompressed, from its footer."""
+    """Uncompressed bytes of the column `text` of an open document file, read from its footer."""
     place = parquet.schema_arrow.names.index("text")
     groups = (parquet.metadata.row_group(group) for group in range(parquet.num_row_groups))
     return sum(group.column(place).total_uncompressed_size for group in groups)
 
 
 def sign(texts: pa.StringArray, recipe: DedupRecipe, *, compiled: bool) -> Signatures:
-    """The signatures of texts, in their order. Both ways give the same."""
+    """Return the signatures of the texts, in order. The result does not depend on `compiled`."""
     data, offsets = utf8_of(texts)
     view = memoryview(data)
     bounds = offsets.tolist()
@@ -156,7 +156,7 @@ def _sign_compiled(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], 
 
 
 def url_digests(urls: Iterable[str | None]) -> Hashes:
-    """128-bit hash of each normalized URL, uint64 [urls, 2]; zeros where there is none."""
+    """128-bit hash of each normalized URL, uint64 [urls, 2]; zeros for None or an empty URL."""
     digests = b"".join(
         xxhash.xxh3_128_digest(normalized_url(url).encode("utf-8", "replace")) if url else bytes(16) for url in urls
     )
@@ -164,9 +164,9 @@ def url_digests(urls: Iterable[str | None]) -> Hashes:
 
 
 def normalized_url(url: str) -> str:
-    """A URL without what does not tell pages apart: scheme, `www.`, default port, fragment, a slash at the end.
+    """Return the URL without what does not distinguish pages: scheme, `www.`, default port, fragment, final slash.
 
-    The host is compared in lower case, the path and the query as they are. What is no URL stands for itself.
+    The host becomes lower case; path and query stay as they are. Text that is not a valid URL is returned unchanged.
     """
     try:
         parts = urlsplit(url.strip())
@@ -209,7 +209,7 @@ def _minima(ngrams: Hashes, permutations: int) -> Hashes:
 
 @lru_cache(maxsize=8)
 def _permutations(number: int) -> tuple[Hashes, Hashes]:
-    """Odd multipliers and addends, each [number, 1], from counters: the same on every machine and in every release."""
+    """Odd multipliers and addends, each [number, 1], made from counters: equal on every machine, in every release."""
     values = mixed(np.arange(1, 2 * number + 1, dtype=np.uint64) * _odd_multiplier())
     return (values[:number] | np.uint64(1)).reshape(-1, 1), values[number:].reshape(-1, 1)
 
@@ -219,7 +219,7 @@ def _odd_multiplier() -> np.uint64:
 
 
 def save(arrays: dict[str, npt.NDArray[Any]], path: Path) -> None:
-    """Write signatures, whole or not at all."""
+    """Write signatures atomically: the complete file or none."""
     from safetensors.numpy import save as to_bytes
 
     with written(path) as stream:
@@ -227,7 +227,7 @@ def save(arrays: dict[str, npt.NDArray[Any]], path: Path) -> None:
 
 
 def load(path: Path, name: str, bucket: int | None = None) -> npt.NDArray[Any]:
-    """One array of a signature file, or one bucket of `bands`; nothing else is read."""
+    """Read one array of a signature file, or only one bucket of `bands`."""
     from safetensors import safe_open
 
     with safe_open(path, "numpy") as file:
@@ -235,7 +235,7 @@ def load(path: Path, name: str, bucket: int | None = None) -> npt.NDArray[Any]:
 
 
 def num_documents(path: Path) -> int:
-    """Number of documents of a signature file, from its header."""
+    """Number of documents in a signature file, read from its header."""
     from safetensors import safe_open
 
     with safe_open(path, "numpy") as file:

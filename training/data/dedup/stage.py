@@ -1,4 +1,4 @@
-"""Stages `sign`, which makes what is compared instead of texts, and `dedup`, which removes duplicates."""
+"""Stages `sign`, which makes the signatures that documents are compared by, and `dedup`, which removes duplicates."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ASSETS = (
         stage=DEDUP,
         description=(
             "Documents that are no exact copy and no verified near-duplicate of an earlier document, in this or an "
-            "earlier snapshot. Removed documents name the one that they repeat."
+            "earlier snapshot. Each removed document is kept with the id of the document that it repeats."
         ),
         group="corpus",
         scope="snapshot",

@@ -1,10 +1,10 @@
-"""Bytes of texts that repeat a run of at least so many bytes, exactly: what a suffix array would find, without one.
+"""Find bytes of texts that repeat a run of at least `length` bytes exactly, without a suffix array.
 
-Every window of `length` bytes has an anchor: of the runs of half that length in it, the one with the least hash, the
-last where several tie. Equal windows have equal anchors at one distance from their begin, so only windows whose
-anchor's hash occurs twice can repeat, and only those are looked up: in a table of the first window of each content,
-where a hit counts once the bytes are equal. Where one window repeats, the next one is compared by its one new byte, so
-a long copy is looked up once.
+Every window of `length` bytes has an anchor. The anchor is the run of half that length with the least hash in the
+window; of several with the same hash it is the last. Equal windows have equal anchors at the same distance from their
+start, so a window can repeat only if the hash of its anchor occurs twice. Only such windows are looked up, in a table
+of the first window with each content; a hit counts only if the bytes are equal. After a window that repeats, the next
+window is compared by its one new byte, so a long copy needs one lookup.
 
 Source: winnowing (Schleimer, Wilkerson, Aiken, 2003) for the anchors; removing repeats of exact substrings from
 training text is Lee et al. (arXiv 2107.06499), who use a suffix array and 50 tokens. `repeats_plainly` gives the same
@@ -26,12 +26,13 @@ _MIX_1 = 0xFF51AFD7ED558CCD
 
 
 def repeats(data: Bytes, offsets: Offsets, length: int, *, first_too: bool = False) -> Flags:
-    """Which bytes lie in a run of `length` bytes that occurs earlier; with `first_too`, in one that occurs again.
+    """Flags of the bytes that lie in a run of `length` bytes that also occurs earlier.
 
-    `offsets` [texts + 1] says where each text begins; a run lies in one text.
+    With `first_too`, the first occurrence of such a run is flagged as well. `offsets` [texts + 1] holds the start of
+    each text; a run never crosses texts.
     """
     covered = np.zeros(len(data), np.bool_)
-    # A run of half the length in every window, so that a window has as many of them as they have bytes.
+    # Anchors have half the length of a window, so a window contains about as many candidates as an anchor has bytes.
     short = max(1, length // 2)
     most = int(np.maximum(np.diff(offsets) - length + 1, 0).sum())
     if not most:
@@ -58,7 +59,7 @@ def _occurs_twice(hashes: npt.NDArray[np.uint64]) -> Flags:
 
 
 def repeats_plainly(data: Bytes, offsets: Offsets, length: int, *, first_too: bool = False) -> Flags:
-    """`repeats`, plainly: for short texts and for tests."""
+    """Plain Python version of `repeats`, for short texts and for tests."""
     covered = np.zeros(len(data), np.bool_)
     first: dict[bytes, int] = {}
     for start, end in zip(offsets.tolist(), offsets[1:].tolist(), strict=False):
@@ -74,7 +75,7 @@ def repeats_plainly(data: Bytes, offsets: Offsets, length: int, *, first_too: bo
 
 @native
 def _anchors(data, offsets, length, short, hashes, firsts, lasts):
-    """Fill each anchor's hash and its first and last window's begin; returns how many there are."""
+    """Fill each anchor's hash and the starts of its first and last window; return the number of anchors."""
     span = length - short + 1  # short runs in a window
     ring = np.empty(span, np.uint64)
     power = np.uint64(1)
@@ -89,7 +90,7 @@ def _anchors(data, offsets, length, short, hashes, firsts, lasts):
         for place in range(begin, begin + short - 1):
             rolling = rolling * np.uint64(_BASE) + np.uint64(data[place]) + np.uint64(1)
         least, at = np.uint64(0), np.int64(-1)
-        turn = 0  # where in the ring the run at `place` goes
+        turn = 0  # slot of the ring for the run at `place`
         for place in range(begin, end - short + 1):
             rolling = rolling * np.uint64(_BASE) + np.uint64(data[place + short - 1]) + np.uint64(1)
             if place > begin:
@@ -122,19 +123,21 @@ def _anchors(data, offsets, length, short, hashes, firsts, lasts):
 
 @native
 def _cover(data, firsts, lasts, offsets, length, table, first_too, covered):
-    """Mark the windows that repeat. A slot of the table holds where a window begins and the high bits of its hash; -1
-    is a free slot."""
+    """Mark the windows that repeat.
+
+    A slot of the table holds the start of a window and the high bits of its hash; -1 marks a free slot.
+    """
     power = np.uint64(1)
     for _ in range(length):
         power *= np.uint64(_BASE)
     mask = np.uint64(len(table) - 1)
     low_bits, tag_bits = np.int64((1 << 40) - 1), np.int64(0x7FFFFF) << np.int64(40)
-    earlier = np.int64(-1)  # the window that the one before `window` repeats
-    before = np.int64(-2)  # the window last looked at
-    hashed = np.int64(-2)  # the window that `rolling` belongs to
+    earlier = np.int64(-1)  # the earlier window that the previous window repeats; -1 for none
+    before = np.int64(-2)  # the previous window
+    hashed = np.int64(-2)  # the window whose hash is `rolling`
     rolling = np.uint64(0)
-    earlier_end = np.int64(0)  # of the text that it lies in
-    marked = np.int64(0)  # bytes below are marked already
+    earlier_end = np.int64(0)  # end of the text that contains the window `earlier`
+    marked = np.int64(0)  # bytes before this index are already marked
     for anchor in range(len(firsts)):
         for window in range(firsts[anchor], lasts[anchor] + 1):
             follows = earlier >= 0 and before == window - 1 and earlier + length < earlier_end

@@ -1,4 +1,4 @@
-"""Stage `summarize`: which sites the tokens of a corpus come from."""
+"""Stage `summarize`: counts which sites the tokens of a corpus come from."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ASSETS = (
         name="corpus_summary",
         stage=SUMMARIZE,
         description=(
-            "Which sites, sources and snapshots the tokens of the corpus come from, with the share of each. What is "
-            "trained on how often is in the plan."
+            "Which sites, sources and snapshots the tokens of the corpus come from, with the share of each. How often "
+            "each document is trained on is in the plan."
         ),
         group="tokens",
         scope="recipe",

@@ -1,9 +1,9 @@
 """Stage `summarize`: documents, tokens and bytes of a corpus by site, source and snapshot.
 
-Read from the tables beside the shards, so from what was tokenized, document by document. `hosts.parquet` has a row for
-each host with `host`, `documents`, `tokens` and `bytes`, most tokens first; `summary.json` has the totals, the same by
-source and snapshot, and the LARGEST hosts with their share of the tokens. A document without a readable address is
-counted under the empty host. Memory grows with the number of hosts.
+The counts come from the sidecars of the shards, and thus from the documents that were tokenized. `hosts.parquet` has
+one row per host with `host`, `documents`, `tokens` and `bytes`, the host with the most tokens first. `summary.json` has
+the totals, the same counts by source and by snapshot, and the LARGEST hosts with their share of the tokens. A document
+without a readable URL is counted under the empty host. Memory grows with the number of hosts.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ LARGEST = 1000
 COUNTED = ("documents", "tokens", "bytes")
 _SCHEMA = pa.schema([("host", pa.string()), *((name, pa.int64()) for name in COUNTED)])
 
-Sums = dict[str, list[int]]  # of each name: documents, tokens, bytes
+Sums = dict[str, list[int]]  # name → [documents, tokens, bytes]
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Add up the tables of all shards."""
+    """Add up the sidecars of all shards."""
     by: dict[str, Sums] = {name: defaultdict(lambda: [0, 0, 0]) for name in ("host", "source", "snapshot")}
     listed = 0
     for item in job.inputs:
@@ -53,7 +53,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def summary_of(by: Mapping[str, Sums]) -> dict[str, Any]:
-    """What `summary.json` says."""
+    """The content of `summary.json`, from the sums by host, source and snapshot."""
     total = [sum(numbers[place] for numbers in by["source"].values()) for place in range(len(COUNTED))]
     return {
         **dict(zip(COUNTED, total, strict=True)),
@@ -65,7 +65,7 @@ def summary_of(by: Mapping[str, Sums]) -> dict[str, Any]:
 
 
 def host_of(url: str | None) -> str:
-    """The host of an address, lower-case and without `www.`; empty where it has none or cannot be read."""
+    """The host of a URL in lower case and without `www.`; empty if the URL has no host or cannot be parsed."""
     try:
         return (urlsplit(url or "").hostname or "").removeprefix("www.").strip(".")
     except ValueError:  # "http://[broken"
@@ -73,7 +73,7 @@ def host_of(url: str | None) -> str:
 
 
 def _sidecars(item: InputArtifact) -> Iterator[tuple[Mapping[str, Any], pa.Table]]:
-    """Each shard's entry in the listing, and the table beside it."""
+    """Yield each shard's entry in the listing with its sidecar."""
     for shard in json.loads(item.file(SHARDS_FILE).read_text("utf-8"))["shards"]:
         path = item.file(shard["path"].removesuffix(TOKENS) + SIDECAR)
         yield shard, pq.read_table(path, columns=["url", "source", "snapshot", "tokens", "bytes"])
@@ -86,12 +86,12 @@ def _add(sums: list[int], row: Mapping[str, Any]) -> None:
 
 
 def _by_tokens(sums: Sums) -> list[tuple[str, list[int]]]:
-    """Most tokens first; of equal ones by name."""
+    """Sort by tokens, most first; ties are sorted by name."""
     return sorted(sums.items(), key=lambda one: (-one[1][1], one[0]))
 
 
 def _entries(sums: Sums, tokens: int) -> dict[str, dict[str, Any]]:
-    """By name what is counted, and the share of all tokens."""
+    """The counts of each name and its share of all tokens, most tokens first."""
     return {
         name: {**dict(zip(COUNTED, numbers, strict=True)), "share": round(numbers[1] / tokens, 6) if tokens else 0.0}
         for name, numbers in _by_tokens(sums)
