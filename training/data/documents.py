@@ -1,7 +1,7 @@
-"""Documents on disk: one parquet file a rank, streamed in and out; lines of JSON for everything small.
+"""Read and write documents: one parquet file per rank, streamed; JSON lines for everything small.
 
-The columns and the folders are those of docs/architecture.md, "Documents". Equal rows give equal bytes: one row-group
-size, one compression, no time and no path in the file.
+docs/architecture.md, "Documents", describes the columns and folders. Equal rows give equal bytes: row-group size and
+compression are fixed, and the file contains no time and no path.
 """
 
 from __future__ import annotations
@@ -47,30 +47,33 @@ SCHEMA = pa.schema(
 
 EXTRA_COLUMNS: dict[str, pa.DataType] = {
     "robots": pa.string(),  # directives, joined by commas
-    "tdm_reservation": pa.string(),  # 1 or 0, then the policy's address
-    "licence": pa.string(),  # what the page names as its licence
-    "reason": pa.string(),  # why it was dropped
-    "duplicate_of": pa.string(),  # id of the canonical document
-    "similarity": pa.float32(),  # Jaccard with it, in [0, 1]
+    "tdm_reservation": pa.string(),  # 1 or 0, then the policy's URL
+    "licence": pa.string(),  # the licence that the page states
+    "reason": pa.string(),  # why the document was dropped
+    "duplicate_of": pa.string(),  # id of the document that this one repeats
+    "similarity": pa.float32(),  # Jaccard similarity to that document, in [0, 1]
     "benchmark": pa.string(),
     "item": pa.string(),  # id of the benchmark's item
-    "part": pa.string(),  # of the item: question, answer, passage, or several joined by +
-    "span": pa.string(),  # start:end, the characters of the text that document and item share
+    "part": pa.string(),  # the item's part that was found: question, answer, passage, or several joined by +
+    "span": pa.string(),  # start:end in characters of the text that document and item share
+    "quality_score": pa.float32(),
+    "perplexity": pa.float32(),
+    "perplexity_bucket": pa.string(),
+    "toxicity": pa.float32(),
+    "toxicity_score": pa.float32(),
+    "redactions": pa.string(),  # JSON
     "flags": pa.list_(pa.string()),
 }
 """Columns that later stages add, by name. The filter's rules add others, which are declared with them."""
 
 
 def document_id(snapshot: str, warc_file: str, offset: int) -> str:
-    """`<snapshot>/<warc_file>/<offset>` with 12 digits, so that within a file ids sort as offsets do (up to 1 TB)."""
+    """Return `<snapshot>/<warc_file>/<offset>`; with 12 digits ids sort like offsets within a file (up to 1 TB)."""
     return f"{snapshot}/{warc_file}/{offset:012d}"
 
 
-def schema_with(extra: Iterable[str | pa.Field] = ()) -> pa.Schema:
-    """SCHEMA and further columns in the order given: by their names in EXTRA_COLUMNS, or as fields.
-
-    KeyError for any other name.
-    """
+def schema_with(extra: Iterable[str] = ()) -> pa.Schema:
+    """Return SCHEMA plus the columns of EXTRA_COLUMNS named in `extra`, in that order. Other names raise KeyError."""
     schema = SCHEMA
     for column in extra:
         schema = schema.append(pa.field(column, EXTRA_COLUMNS[column]) if isinstance(column, str) else column)
@@ -78,16 +81,16 @@ def schema_with(extra: Iterable[str | pa.Field] = ()) -> pa.Schema:
 
 
 class DocumentWriter:
-    """Writes documents to one parquet file, which appears whole when the `with` block ends well, or not at all.
+    """Writes documents to one parquet file, which appears complete if the `with` block succeeds, otherwise not at all.
 
-    With no rows it still writes the schema, so that a rank whose documents were all dropped leaves a readable file.
+    Without rows it still writes the schema, so that a rank whose documents were all dropped leaves a readable file.
     """
 
     def __init__(self, path: Path, extra: Sequence[str | pa.Field] = ()) -> None:
         self.path = Path(path)
         self.schema = schema_with(extra)
         self.num_documents = 0
-        self.reasons: Counter[str] = Counter()  # of those written with one
+        self.reasons: Counter[str] = Counter()  # documents written, by their column `reason`
         self._required = {field.name for field in self.schema if not field.nullable}
         self._names = frozenset(self.schema.names)
         self._rows: list[Mapping[str, Any]] = []
@@ -109,7 +112,7 @@ class DocumentWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._stack:
-            # `written` sees an error raised here or handed on, and then leaves nothing behind.
+            # If an error is raised here or passed on, `written` leaves no file behind.
             self._stack.push(lambda *_: self._parquet.close())
             if error is not None:
                 self._rows.clear()
@@ -117,7 +120,10 @@ class DocumentWriter:
             self._flush()
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Add one document. Absent optional columns are null; an unknown or a missing required one is a ValueError."""
+        """Add one document. Absent optional columns become null.
+
+        Raise ValueError for an unknown column or a missing required one.
+        """
         if unknown := row.keys() - self._names:
             raise ValueError(
                 f"{self.path.name}: unknown column {sorted(unknown)[0]!r}; columns here: {', '.join(self.schema.names)}"
@@ -132,7 +138,7 @@ class DocumentWriter:
             self._add(self._rows_as_table())
 
     def write_table(self, table: pa.Table) -> None:
-        """Add the documents of a table, which has the writer's columns. Equal rows give equal bytes either way."""
+        """Add the documents of a table that has the writer's columns. The file has the same bytes as with `write`."""
         self.num_documents += len(table)
         if "reason" in self._names:
             self.reasons.update(table["reason"].to_pylist())
@@ -144,7 +150,7 @@ class DocumentWriter:
         return table
 
     def _add(self, table: pa.Table) -> None:
-        """Write full row groups to the file; rows that do not fill one wait for more."""
+        """Write full row groups to the file and keep the remaining rows for the next one."""
         table = pa.concat_tables([self._table, table])
         whole = len(table) - len(table) % ROWS_PER_GROUP
         for start in range(0, whole, ROWS_PER_GROUP):
@@ -161,20 +167,23 @@ class DocumentWriter:
 
 
 def read_documents(path: Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-    """The rows of a document file in order, one row group in memory at a time; only `columns` when given."""
+    """Yield the rows of a document file in order, with one row group in memory; only `columns` if given."""
     for table in read_tables(path, columns):
         yield from table.to_pylist()
 
 
 def read_tables(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """The rows of a document file in order, a row group at a time; only `columns` when given."""
+    """Yield the row groups of a document file in order, as tables; only `columns` if given."""
     with open_documents(path) as parquet:
         for group in range(parquet.num_row_groups):
             yield parquet.read_row_group(group, columns=columns, use_threads=False)
 
 
 def utf8_of(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The bytes of an array of strings, and [texts + 1] where each one begins. DataError when they are not UTF-8."""
+    """Return the bytes of an array of strings, and where each string begins, [texts + 1].
+
+    Raise DataError if a string is not UTF-8.
+    """
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -183,7 +192,7 @@ def utf8_of(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[n
 
 
 def bytes_of(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """`utf8_of` of texts that were looked at before: nothing is checked, and nothing but the places is copied."""
+    """`utf8_of` for texts that are known to be UTF-8: checks nothing and copies only the offsets."""
     width = np.dtype(np.int64 if pa.types.is_large_string(texts.type) else np.int32)
     _, places, values = texts.buffers()
     if not len(texts):
@@ -193,10 +202,10 @@ def bytes_of(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[
     return data[: offsets[-1]], offsets
 
 
-def extra_columns(path: Path) -> tuple[str | pa.Field, ...]:
-    """The columns of a document file beyond SCHEMA, in order: what a stage that passes rows on gives its writer.
+def extra_columns(path: Path) -> tuple[str, ...]:
+    """Return the columns of a document file beyond SCHEMA, in order.
 
-    A column of EXTRA_COLUMNS is there by its name, any other as a field.
+    A stage that passes rows on gives them to its DocumentWriter.
     """
     with open_documents(path) as parquet:
         fields = [field for field in parquet.schema_arrow if field.name not in SCHEMA.names]
@@ -204,14 +213,14 @@ def extra_columns(path: Path) -> tuple[str | pa.Field, ...]:
 
 
 def count_documents(path: Path) -> int:
-    """Number of rows of a document file, from its footer."""
+    """Number of rows of a document file, read from its footer."""
     with open_documents(path) as parquet:
         return parquet.metadata.num_rows
 
 
 @contextmanager
 def open_documents(path: Path) -> Iterator[pq.ParquetFile]:
-    """A parquet file opened for streaming. DataError when it is not one."""
+    """Open a parquet file for streaming. Raise DataError if it is not a parquet file."""
     try:
         parquet = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
@@ -221,7 +230,7 @@ def open_documents(path: Path) -> Iterator[pq.ParquetFile]:
 
 
 def document_files(item: InputArtifact, folder: str = "documents") -> list[Path]:
-    """The artifact's files in `folder`, by its manifest and sorted, so in rank order."""
+    """Return the artifact's files in `folder` according to its record, sorted and thus in rank order."""
     names = sorted(entry["path"] for entry in item.record()["files"] if entry["path"].startswith(folder + "/"))
     return [item.file(name) for name in names]
 
@@ -230,7 +239,7 @@ def document_files(item: InputArtifact, folder: str = "documents") -> list[Path]
 
 
 class LineWriter:
-    """Writes JSON lines to one file, compressed as its suffix says; the file appears whole or not at all."""
+    """Writes JSON lines to one file, compressed according to its suffix; the file appears complete or not at all."""
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
@@ -261,7 +270,7 @@ def _compressing(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
         with zstandard.ZstdCompressor(level=ZSTD_LEVEL).stream_writer(stream, closefd=False) as compressed:
             yield compressed
     elif name.endswith(".gz"):
-        # No file name and no time in the header: equal lines give equal bytes.
+        # Without a file name and time in the header, equal lines give equal bytes.
         with gzip.GzipFile(filename="", fileobj=stream, mode="wb", compresslevel=6, mtime=0) as compressed:
             yield compressed
     else:
@@ -269,7 +278,7 @@ def _compressing(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
 
 
 def write_lines(path: Path, rows: Iterable[Any]) -> int:
-    """Write JSON lines, whole or not at all; returns how many."""
+    """Write JSON lines, the complete file or none; return the number of lines."""
     with LineWriter(path) as writer:
         for row in rows:
             writer.write(row)
@@ -277,13 +286,19 @@ def write_lines(path: Path, rows: Iterable[Any]) -> int:
 
 
 def read_lines(path: Path) -> Iterator[Any]:
-    """The values of a file of JSON lines; empty lines are skipped. DataError names file and line that is not JSON."""
+    """Yield the values of a file of JSON lines; empty lines are skipped.
+
+    Raise DataError, with file and line number, for a line that is not JSON.
+    """
     with open(path, "rb") as stream, decompressed_text(stream, str(path)) as lines:
         yield from parsed_lines(lines, str(path))
 
 
 def parsed_lines(lines: Iterable[str], name: str) -> Iterator[Any]:
-    """The JSON value of each line that is not blank. DataError names the line that is not JSON or not UTF-8."""
+    """Yield the JSON value of each line that is not blank.
+
+    Raise DataError, with the line number, for a line that is not JSON or not UTF-8, and for damaged compression.
+    """
     number = 0
     try:
         for number, line in enumerate(lines, 1):  # noqa: B007 - the error below needs it
@@ -298,14 +313,16 @@ def parsed_lines(lines: Iterable[str], name: str) -> Iterator[Any]:
 
 
 class _Frames(io.RawIOBase):
-    """The plain bytes of zstd frames. EOFError where the file ends inside one: zstandard's own reader passes over that
-    as if the file were whole."""
+    """The decompressed bytes of zstd frames.
 
-    INPUT_BYTES = 1024  # of which a hostile KiB gives 32 MiB at most
+    Raises EOFError if the file ends inside a frame, which zstandard's own reader does not notice.
+    """
+
+    INPUT_BYTES = 1024  # small, because a hostile KiB can expand to 32 MiB
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
-        self._frame: Any = None  # that has begun and not ended
+        self._frame: Any = None  # decompressor of the current frame; None between frames
         self._input = self._plain = b""
         self._at = 0
 
@@ -331,14 +348,17 @@ class _Frames(io.RawIOBase):
 
 @contextmanager
 def decompressed_text(stream: BinaryIO, name: str) -> Iterator[TextIO]:
-    """`stream` as UTF-8 text, decompressed as the suffix of `name` says (.gz, .zst, anything else plain)."""
+    """Open `stream` as UTF-8 text, decompressed according to the suffix of `name` (.gz, .zst; any other is plain)."""
     with decompressed(stream, name) as raw, io.TextIOWrapper(raw, "utf-8", newline="\n") as lines:
         yield lines
 
 
 @contextmanager
 def decompressed(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
-    """`stream` decompressed as the suffix of `name` says; files of several gzip members or zstd frames read as one."""
+    """Open `stream` decompressed according to the suffix of `name`.
+
+    Several gzip members or zstd frames are read as one stream.
+    """
     if name.endswith(".gz"):
         with gzip.open(stream, "rb") as raw:
             yield raw

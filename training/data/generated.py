@@ -1,12 +1,12 @@
-"""Sources that make their data instead of bringing it: the one place that resolves them.
+"""The only place that finds and calls generated sources, which write their data instead of reading it.
 
 A generated source writes files: the archives of a snapshot with the truth of each page, and files of JSON lines that a
-recipe names as `<source>://<file>`. A stage reads those files as it reads any others, so no stage imports a source. The
-source's module is imported by its name, in the process of a job whose recipe asks for it, and nowhere else.
+recipe names as `<source>://<file>`. Stages read these files like any others, so no stage imports a source. A source's
+module is imported by name, and only in the process of a job whose recipe uses the source.
 
-That module has two functions. `write_archives(section, snapshot, folder)` writes a snapshot's archives, and whatever
-else belongs to them, into `folder` and returns how many archives it wrote. `write_rows(section, name, stream)` writes
-the file called `name` as JSON lines. `section` is the source's section of the recipe, as plain data.
+The module has two functions. `write_archives(section, snapshot, folder)` writes the archives and further files of a
+snapshot into `folder` and returns the number of archives. `write_rows(section, name, stream)` writes the file `name` as
+JSON lines. `section` is the source's section of the recipe, as plain data.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from training.records import RecipeError
 
 
 def source_of(uri: str) -> Source | None:
-    """The source that writes the file behind a URI; None for whatever lies somewhere."""
+    """Return the source that generates the file behind a URI; None if the file is not generated."""
     scheme, separator, _ = uri.partition("://")
     return SOURCES.get(scheme) if separator else None
 
 
 def is_generated(uri: str) -> bool:
-    """Whether a source writes the file behind a URI."""
+    """Whether a source generates the file behind a URI."""
     return source_of(uri) is not None
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:
-    """The versions of some sources, of those that are no longer at their first."""
+    """Return the versions of those of the named sources that are no longer at their first version."""
     return {name: SOURCES[name].version for name in sorted(names) if SOURCES[name].version != FIRST_VERSION}
 
 
 def write_archives(name: str, settings: Mapping[str, Any], snapshot: str, folder: Path) -> int:
-    """Have the source `name` write a snapshot's files into `folder`; returns how many archives are among them.
+    """Let the source `name` write a snapshot's files into `folder`; return the number of archives among them.
 
-    `settings` are the job's, in which the source's section lies.
+    `settings` are the job's settings, which contain the source's section.
     """
     return _module(name).write_archives(_section(name, settings, f"snapshots.{snapshot}"), snapshot, folder)
 
 
 @contextmanager
 def opened(uri: str, settings: Mapping[str, Any]) -> Iterator[BinaryIO]:
-    """The file of JSON lines that a source writes for `uri`. It has no name, and goes when it is closed."""
+    """Open the JSON lines that a source generates for `uri`, in a temporary file that is removed when closed."""
     name, _, file = uri.partition("://")
     section = _section(name, settings, uri)
     with tempfile.TemporaryFile() as stream:

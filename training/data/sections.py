@@ -1,4 +1,4 @@
-"""What assets read of a recipe: its sections, with what the files that they name hold."""
+"""Settings that assets read from a recipe: its sections, and the checksums of the files that they name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
 
 def sections(*names: str) -> Settings:
-    """A function that gives a stage these sections of the recipe, the sections of the sources that they read, and the
-    checksums of the files that they name."""
+    """Return a function that gives a stage its settings from a recipe.
+
+    The settings are these sections of the recipe, the sections of the generated sources that they use, and the
+    checksums of the files that they name.
+    """
 
     def settings(recipe: Recipe, part: str) -> dict[str, Any]:
         del part
@@ -25,9 +28,11 @@ def sections(*names: str) -> Settings:
 
 
 def with_data(recipe: Recipe, asked: dict[str, Any]) -> dict[str, Any]:
-    """`asked` with the sections of the generated sources whose URIs occur in it, and `data` (URI: sha256) when files
-    are named."""
-    from training.data.sources import checksum_of  # it reads parquet: a second, which declarations need not wait for
+    """Return `asked` plus the sections of the generated sources that it names, and `data` (URI → sha256) of its files.
+
+    `data` is absent if no files are named.
+    """
+    from training.data.sources import checksum_of  # imports parquet, which takes a second that declarations should save
 
     uris = sorted(set(uris_in(asked)))
     files = {uri: checksum_of(uri) for uri in uris if not is_generated(uri)}
@@ -38,9 +43,9 @@ def with_data(recipe: Recipe, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def generated(recipe: Recipe, sources: Iterable[str]) -> dict[str, Any]:
-    """The sections of generated sources, and under `sources` the version of each that is not at its first.
+    """Return the sections of the generated sources, and under `sources` the version of each that is past its first.
 
-    So a source that writes something else marks what reads it, and nothing of a recipe that does not.
+    A source with a new version thus changes the fingerprints of what reads it, and of nothing else.
     """
     newer = versions(sources)
     return {name: getattr(recipe, name) for name in sorted(sources)} | ({"sources": newer} if newer else {})

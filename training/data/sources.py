@@ -1,8 +1,8 @@
-"""Data by URI: where it lies, its rows, its checksum.
+"""Data by URI: its location, rows and checksum.
 
-`data://benchmarks/arc_easy.jsonl.gz` lies under the folder that PEDIGREE_DATA names, `kitchen://cloze` is written by a
-source when it is read (training/data/generated.py), `made://base_model/kitchen/model` is what a recipe made, anything
-else is a path or an fsspec URL (s3://, https://, memory://).
+`data://benchmarks/arc_easy.jsonl.gz` is a file in the folder that PEDIGREE_DATA names. `kitchen://cloze` is written by
+a generated source when it is read (training/data/generated.py). `made://base_model/kitchen/model` is an artifact of a
+recipe. Anything else is a path or an fsspec URL (s3://, https://, memory://).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from training.records import RecipeError
 from training.secrets import masked
 
 DATA_VARIABLE = "PEDIGREE_DATA"
-# What fsspec may open. Where they are asked, and with which rights, is in its own configuration.
+# Object stores that fsspec may open. Endpoints and credentials are in fsspec's own configuration.
 STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "hdfs", "memory")
 FORMATS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".json", ".parquet", ".txt", ".txt.gz", ".zip")
 
@@ -40,14 +40,15 @@ def is_remote(location: str) -> bool:
 
 
 def is_http(location: str) -> bool:
-    """Whether a web server has it: what it lists is unknown, and it is asked politely."""
+    """Whether the location is on a web server, which cannot list its files and must be asked politely."""
     return location.lower().startswith(("http://", "https://"))
 
 
 def resolve(uri: str) -> str:
-    """The path or fsspec URL behind a URI. RecipeError for what a source writes when it is read.
+    """Return the path or fsspec URL behind a URI, without checking that the file exists.
 
-    DataError names PEDIGREE_DATA when a `data://` URI is used and it is not set. Nothing checks that the file exists.
+    Raise RecipeError for a generated file, which has no location. Raise DataError for a `made://` URI, and for a
+    `data://` URI if PEDIGREE_DATA is not set.
     """
     if source := generated.source_of(uri):
         raise RecipeError(f"{uri}: the {source.name} makes it; it has no file")
@@ -67,7 +68,7 @@ def resolve(uri: str) -> str:
 
 @contextmanager
 def open_uri(uri: str) -> Iterator[BinaryIO]:
-    """The bytes behind a URI as a stream. DataError when nothing is there."""
+    """Open the bytes behind a URI as a stream. Raise DataError if nothing is there."""
     location = resolve(uri)
     if not is_remote(location):
         _check_file(uri, location)
@@ -92,9 +93,9 @@ def open_uri(uri: str) -> Iterator[BinaryIO]:
 
 
 def check_store(location: str) -> None:
-    """DataError unless fsspec reads the URL from an object store, and from nothing else on the way.
+    """Raise DataError unless fsspec would read the URL from an object store, and from nothing else on the way.
 
-    Its other file systems open web addresses, connections and files of this machine by rules of their own.
+    Its other file systems open web addresses, connections and local files by their own rules.
     """
     scheme = location.partition("://")[0].lower()
     if scheme not in STORES or "::" in location:
@@ -128,10 +129,11 @@ def _check_file(uri: str, location: str) -> None:
 
 
 def expand(paths: Iterable[str], suffixes: Sequence[str] = ()) -> list[str]:
-    """The files behind paths, folders, globs, `data://` and fsspec URLs, each once, sorted by file name, then location.
+    """Return the files behind paths, folders, globs, `data://` and fsspec URLs, without repeats.
 
-    Of a folder (not of what is inside its folders) and of a glob those that end in one of `suffixes` are taken, hidden
-    ones never; a file named by itself is always taken. DataError for a name behind which there is nothing.
+    They are sorted by file name, then location. Folders (without subfolders) and globs contribute the files that end in
+    one of `suffixes` and are not hidden; a path to a single file is always taken. Raise DataError for a path without
+    any file.
     """
     found: set[str] = set()
     for path in paths:
@@ -154,7 +156,7 @@ def _expand_local(location: str, suffixes: Sequence[str]) -> list[str]:
 
 def _expand_remote(location: str, suffixes: Sequence[str]) -> list[str]:
     if is_http(location):
-        return [location]  # what is not there is found out when it is read
+        return [location]  # whether the file exists is found out when it is read
     import fsspec
 
     check_store(location)
@@ -171,7 +173,7 @@ def _wanted(name: str, suffixes: Sequence[str]) -> bool:
 
 
 def checksum_of(uri: str) -> str:
-    """sha256 (hex) of the file behind a URI. Read once in a process while path, size and modification time stay."""
+    """sha256 (hex) of the file behind a URI, cached per process while path, size and modification time stay."""
     location = resolve(uri)
     if is_remote(location):
         return _checksum_of_remote(uri)
@@ -224,10 +226,11 @@ def check_unchanged(uri: str, job: Job) -> None:
 
 
 def read_rows(uri: str, *, settings: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
-    """The rows behind a URI, by its suffix (FORMATS), in file order; JSON and parquet rows as they are.
+    """Yield the rows behind a URI in file order, read by its suffix (FORMATS); JSON and parquet rows stay as they are.
 
-    A text file is one row `{"text", "name"}`, a zip one such row for each `.txt` in it, by name. What a source
-    generates needs the job's `settings`. DataError names what is missing, damaged or not rows.
+    A text file is one row `{"text", "name"}`; a zip file is one such row for each of its `.txt` files, sorted by name.
+    A generated file needs the job's `settings`. Raise DataError if the file is missing or damaged, or has something
+    else than rows.
     """
     if generated.is_generated(uri):
         with generated.opened(uri, settings or {}) as stream:
@@ -255,11 +258,10 @@ def _json_lines(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:
 
 
 def _seekable(stream: BinaryIO) -> BinaryIO:
-    """The stream itself if it can be read from the end, as parquet and zip need; otherwise a copy of it in a temporary
-    file."""
+    """Return the stream if it is seekable, as parquet and zip need; otherwise a copy of it in a temporary file."""
     if stream.seekable():
         return stream
-    whole = tempfile.TemporaryFile()  # noqa: SIM115 - gone with the last who reads it
+    whole = tempfile.TemporaryFile()  # noqa: SIM115 - removed when its last reader is gone
     shutil.copyfileobj(stream, whole, 1 << 20)
     whole.seek(0)
     return whole
@@ -314,7 +316,10 @@ def _whole(stream: BinaryIO, uri: str) -> bytes:
 
 
 def decoded(data: bytes) -> str:
-    """A text file's bytes as text: UTF-8 (with or without a mark), else Windows-1252. Line ends become a newline."""
+    """Return a text file's bytes as text: UTF-8 (with or without a byte-order mark), otherwise Windows-1252.
+
+    Line ends become newlines.
+    """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -1,9 +1,10 @@
-"""Requests to web servers, which may lead astray: where a recipe's address, a name or a redirect points is not ours.
+"""Requests to web servers that are protected against addresses, names and redirects that lead into private networks.
 
-Every connection, that of each redirect too, goes to an address that was looked up once and found public. Private,
-loopback, link-local and metadata addresses are refused, in whatever form they are written, unless the person who runs
-the machine allows them (PEDIGREE_FETCH_ALLOW: names, addresses and networks, separated by commas). No recipe can.
-No proxy is taken from the environment but that of PEDIGREE_FETCH_PROXY, which then decides what may be reached.
+Every connection, including that of each redirect, goes to an address that was looked up once and found to be public.
+Private, loopback, link-local and metadata addresses are refused, in whatever form they are written, unless the person
+who runs the machine allows them (PEDIGREE_FETCH_ALLOW: names, addresses and networks, separated by commas). A recipe
+cannot allow them. The only proxy taken from the environment is PEDIGREE_FETCH_PROXY, which then decides what may be
+reached.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ ALLOW_VARIABLE, PROXY_VARIABLE, MAX_VARIABLE = (
     "PEDIGREE_FETCH_PROXY",
     "PEDIGREE_FETCH_MAX_GB",
 )
-MAX_GB = 100.0  # of one file
+MAX_GB = 100.0  # largest file
 MAX_REDIRECTS = 10
-TIMEOUT_SECONDS = 60.0  # without a byte
-PATIENCE_SECONDS, SLOWEST_BYTES_PER_SECOND = 120.0, 1000.0  # slower than that for so long: a server that only holds on
+TIMEOUT_SECONDS = 60.0  # without receiving a byte
+PATIENCE_SECONDS, SLOWEST_BYTES_PER_SECOND = 120.0, 1000.0  # a slower server is given up after PATIENCE_SECONDS
 WRONG_ADDRESSES = (
     requests.exceptions.InvalidURL,
     requests.exceptions.InvalidSchema,
@@ -44,23 +45,24 @@ WRONG_ADDRESSES = (
     urllib3.exceptions.LocationParseError,
     UnicodeError,
 )
-# IPv6 addresses that stand for the IPv4 address in their last 32 bits: compatible, NAT64.
+# IPv6 networks whose addresses represent the IPv4 address in their last 32 bits: IPv4-compatible, NAT64.
 EMBEDDING = tuple(map(ipaddress.ip_network, ("::/96", "64:ff9b::/96")))
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Broken(DataError):
-    """The server did not give the whole body; another attempt may get it."""
+    """The server did not send the whole body; another attempt may succeed."""
 
 
 @contextmanager
 def response(
     method: str, url: str, *, headers: Mapping[str, str], timeout_seconds: float = TIMEOUT_SECONDS
 ) -> Iterator[requests.Response]:
-    """The answer to a request, its body not read yet.
+    """Send a request and return the response, whose body has not been read yet.
 
-    DataError when the address, or one that it leads to, may not be asked; the errors of requests when nobody answers.
+    Raise DataError if the URL, or a redirect, leads to an address that is not allowed. If there is no answer, the
+    errors of requests pass through.
     """
     with _session() as session:
         try:
@@ -74,9 +76,9 @@ def response(
 
 
 class Body(io.RawIOBase):
-    """The bytes of an answer as they are sent, with limits on how many and how slowly.
+    """The bytes of a response as they were sent, with limits on size and slowness.
 
-    DataError above the limit, Broken when the connection ends early or the server only holds it open.
+    Raise DataError above the size limit; raise Broken if the connection ends early or the server is too slow.
     """
 
     def __init__(self, answer: requests.Response, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
@@ -88,13 +90,13 @@ class Body(io.RawIOBase):
             raise self._too_large()
 
     def readable(self) -> bool:
-        """Always true: a response can be read."""
+        """True: a response body can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """What has arrived, up to the size of the buffer; 0 at the end."""
+        """Read the bytes that have arrived, up to the size of the buffer; return their number, 0 at the end."""
         try:
-            # Not unpacked, so that a server's Content-Encoding for a .gz file changes nothing.
+            # Not decoded, because some servers declare a Content-Encoding for .gz files.
             data = self._raw.read1(len(buffer), decode_content=False)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise Broken(f"{self._url}: the connection broke: {masked(str(error))}") from None
@@ -114,13 +116,13 @@ class Body(io.RawIOBase):
 
 
 def declared_bytes(answer: requests.Response) -> int:
-    """The Content-Length of an answer; -1 when there is none, or none that is a number."""
+    """The Content-Length of a response; -1 if it is missing or not a number."""
     text = answer.headers.get("Content-Length", "")
     return int(text) if text.isascii() and text.isdigit() else -1
 
 
 def max_bytes() -> int:
-    """The largest file that is fetched."""
+    """Size in bytes of the largest file that may be downloaded."""
     text = os.environ.get(MAX_VARIABLE, "")
     try:
         return int(float(text or MAX_GB) * 1e9)
@@ -132,7 +134,10 @@ def max_bytes() -> int:
 
 
 def public_addresses(name: str, port: int) -> list[str]:
-    """The addresses behind a name, looked up once. DataError when one of them is not public and not allowed."""
+    """Look up a host name once and return its addresses.
+
+    Raise DataError if one of them is neither public nor allowed.
+    """
     found = [entry[4][0] for entry in socket.getaddrinfo(name.strip("[]"), port, type=socket.SOCK_STREAM)]
     allowed = _allowed()
     if name.lower().rstrip(".") not in allowed:
@@ -158,7 +163,7 @@ def _is_public(address: Address) -> bool:
 
 
 def _holds(text: str, address: Address) -> bool:
-    """Whether an entry of the allow-list is, or has in it, this address; an entry that is a name has none."""
+    """Whether an entry of the allow-list is this address or a network that contains it. Names return False."""
     try:
         network = ipaddress.ip_network(text, strict=False)
     except ValueError:
@@ -171,7 +176,7 @@ def _allowed() -> list[str]:
 
 
 class _Checked:
-    """A connection that goes to none but public addresses. The name stays what certificates are compared with."""
+    """A connection made only to public or allowed addresses. Certificates are still checked for the host name."""
 
     _dns_host: str
     port: int
@@ -218,7 +223,10 @@ class _Adapter(HTTPAdapter):
 
 class _Session(requests.Session):
     def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """Where an answer leads. DataError when that is no web server, or one that is asked without encryption."""
+        """Return the URL to which a response redirects.
+
+        Raise DataError if it is not on a web server, or if it leads from https to http.
+        """
         target = super().get_redirect_target(resp)
         if target is not None:
             scheme = urllib.parse.urlsplit(urllib.parse.urljoin(resp.url, target)).scheme.lower()
@@ -229,7 +237,7 @@ class _Session(requests.Session):
 
 def _session() -> requests.Session:
     session = _Session()
-    session.trust_env = False  # proxies, and passwords of ~/.netrc for whatever host a redirect names
+    session.trust_env = False  # else proxies apply, and passwords of ~/.netrc are sent to any host of a redirect
     session.verify = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True
     session.max_redirects = MAX_REDIRECTS
     if proxy := os.environ.get(PROXY_VARIABLE, ""):

@@ -1,14 +1,15 @@
-"""Stage `crawl`: the archive files of one snapshot, brought together with sizes and checksums.
+"""Stage `crawl`: collects the archive files of one snapshot, with sizes and checksums.
 
-`archives/<name>` are the files, in order of name; `archives.json` lists them and says what they hold:
+The files are in `archives/<name>`, sorted by name. `archives.json` lists them and describes their content:
 
 ```json
 {"snapshot", "label", "form": "warc" | "parquet" | "jsonl", "text_field", "url_field",
  "files": [{"name", "path", "bytes", "sha256"}]}
 ```
 
-Local files are copied (as clones where the file system can), so that the artifact stands by itself; remote ones
-are fetched and resumed. Files without one readable record are quarantined. Counts are files.
+Local files are copied (as clones where the file system supports it), so that the artifact does not depend on the
+originals. Remote files are downloaded, and interrupted downloads resume. Files without a single readable record are
+quarantined. The counts are numbers of files.
 """
 
 from __future__ import annotations
@@ -46,16 +47,17 @@ SUFFIXES = {
 
 FOLDER = "archives"
 LIST_FILE = "archives.json"
-FICLONE = 0x40049409  # ioctl of Linux: let a file share another one's blocks
+FICLONE = 0x40049409  # Linux ioctl that makes a file share the blocks of another file
 QUARANTINE_FILE = "quarantine/00000.jsonl"
-MAX_LISTING_BYTES = 256 << 20  # unpacked; that of 90,000 files has 13 million
+MAX_LISTING_BYTES = 256 << 20  # after decompression; a listing of 90,000 files has 13 million bytes
 
 
 def source_files(snapshot: SnapshotRecipe) -> list[dict[str, Any]]:
-    """Name, size and checksum of each of a snapshot's files, sorted by name: its identity, wherever they lie.
+    """Return the name, size and checksum of each file of a snapshot, sorted by name.
 
-    Empty for what is generated or fetched. The checksum of a file behind a URL is empty: reading it all to name it
-    would be fetching it. DataError when a path leads nowhere.
+    They identify the snapshot independently of where its files are stored. The list is empty for generated snapshots
+    and for Common Crawl. The checksum of a remote file is empty, because computing it would mean downloading the file.
+    Raise DataError if a path leads to no file.
     """
     if snapshot.source not in SUFFIXES:
         return []
@@ -66,7 +68,10 @@ def source_files(snapshot: SnapshotRecipe) -> list[dict[str, Any]]:
 
 
 def _located(snapshot: SnapshotRecipe) -> dict[str, str]:
-    """Where each of the snapshot's files lies, by its name, in order of name. RecipeError when two have one name."""
+    """Return the location of each of the snapshot's files by file name, sorted by name.
+
+    Raise RecipeError if two files have the same name.
+    """
     found: dict[str, str] = {}
     for location in expand(snapshot.paths, SUFFIXES[snapshot.source]):
         name = location.rpartition("/")[2]
@@ -80,7 +85,7 @@ def _located(snapshot: SnapshotRecipe) -> dict[str, str]:
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Bring the snapshot's files together, check each, list them."""
+    """Collect the snapshot's files, check each one and list them."""
     snapshot = job.settings_as(SnapshotRecipe, "snapshot")
     folder = work.path / FOLDER
     folder.mkdir(exist_ok=True)
@@ -96,7 +101,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def _listed(snapshot: SnapshotRecipe, form: str, work: Work, asked: int, extra: list[str]) -> Outcome:
-    """Check every file; list the readable ones and quarantine the others. In are the files that were asked for."""
+    """Check every file, list the readable ones and quarantine the others. `asked` is the number of files requested."""
     entries, quarantined = [], []
     for path in sorted((work.path / FOLDER).iterdir()):
         problem = _problem(path, form, snapshot)
@@ -139,7 +144,10 @@ def _listed(snapshot: SnapshotRecipe, form: str, work: Work, asked: int, extra: 
 
 
 def _generate(snapshot: SnapshotRecipe, job: Job, work: Work) -> tuple[int, list[str]]:
-    """Have the source write its archives, and keep the truth of each page aside. Returns their number and its names."""
+    """Let the source write its archives; keep the truth of its pages apart, in `truth/`.
+
+    Return the number of archives and the names of the truth files.
+    """
     made = work.scratch / snapshot.source
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
@@ -160,9 +168,9 @@ def _generate(snapshot: SnapshotRecipe, job: Job, work: Work) -> tuple[int, list
 
 
 def _bring(snapshot: SnapshotRecipe, expected: list[dict[str, Any]], folder: Path, work: Work) -> int:
-    """Copy or fetch the files that the recipe names, and compare them with the sizes and checksums in the job.
+    """Copy or download the files that the recipe names, and compare them with the sizes and checksums in the job.
 
-    Returns their number.
+    Return the number of files.
     """
     located = _located(snapshot)
     asked = {entry["name"]: entry for entry in expected} or {entry["name"]: entry for entry in source_files(snapshot)}
@@ -204,9 +212,10 @@ def _bring_one(location: str, target: Path, scratch: Path) -> None:
 
 
 def _copy(source: Path, target: Path, scratch: Path) -> None:
-    """A file of its own, so that whoever appends to the original changes nothing here.
+    """Copy a file, so that later changes to the original do not affect the artifact.
 
-    Where the file system can (Btrfs, XFS and others) the two share their blocks until one of them changes.
+    On file systems that support it (Btrfs, XFS and others), original and copy share their blocks until one of them
+    changes.
     """
     partial = scratch / f"{target.name}.part"
     with open(source, "rb") as original, open(partial, "wb") as copy:
@@ -220,7 +229,7 @@ def _copy(source: Path, target: Path, scratch: Path) -> None:
 
 
 def _copy_remote(location: str, target: Path, scratch: Path) -> None:
-    """Copy from an fsspec URL, going on where an earlier attempt was stopped."""
+    """Copy a file from an fsspec URL, resuming where an earlier attempt stopped."""
     partial = scratch / f"{target.name}.part"
     with open_uri(location) as source, open(partial, "ab") as stream:
         if stream.tell() > size_of(location):
@@ -231,7 +240,7 @@ def _copy_remote(location: str, target: Path, scratch: Path) -> None:
 
 
 def _fetch_crawl(snapshot: SnapshotRecipe, folder: Path, work: Work) -> int:
-    """Fetch the chosen WARC files of a Common Crawl snapshot by its listing; returns their number."""
+    """Download the chosen WARC files of a Common Crawl snapshot according to its listing; return their number."""
     from training.data.crawl.download import Manners, fetch, fetch_all  # requests is slow to import
 
     manners = Manners()
@@ -278,7 +287,7 @@ class _Problem:
 
 
 def _problem(path: Path, form: str, snapshot: SnapshotRecipe) -> _Problem | None:
-    """Why a file cannot be used at all; None when at least its first readable record was found."""
+    """Return why a file cannot be used at all; None if it has at least one readable record."""
     if path.stat().st_size == 0:
         return _Problem(reason="empty", detail="0 bytes")
     if form == "warc":
@@ -327,5 +336,5 @@ def read_listing(path: Path) -> dict[str, Any]:
 
 
 def truth_files(path: Path) -> Iterator[Path]:
-    """The truth that a generated source kept aside, in a crawl artifact at `path`; nothing for real crawls."""
+    """Yield the truth files of a crawl artifact at `path`, which only generated sources write."""
     yield from sorted((path / "truth").glob("*.jsonl*"))

@@ -1,4 +1,4 @@
-"""Files over HTTP, fetched politely: identified, few at a time, resumed where they broke off, waiting when told to.
+"""Polite downloads over HTTP: identified, few at a time, resumed after interruptions, with the waits a server asks for.
 
 Common Crawl asks for this (https://commoncrawl.org/blog/oct-nov-2023-performance-issues): few connections, and backing
 off on 403, 429 and 503.
@@ -33,30 +33,33 @@ TRY_AGAIN = frozenset({403, 408, 429, 500, 502, 503, 504})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manners:
-    """How a server is treated. Waits are in seconds and double from attempt to attempt, with jitter."""
+    """How politely a server is treated. Waits are in seconds and double with each attempt, with jitter."""
 
     connections: int = 4
     attempts: int = 8
     first_wait_seconds: float = 1.0
     longest_wait_seconds: float = 120.0
-    longest_asked_wait_seconds: float = 3600.0  # of Retry-After; a server that asks for more is asked again after this
+    longest_asked_wait_seconds: float = 3600.0  # limit on a wait requested by Retry-After
     timeout_seconds: float = 60.0
 
     @property
     def user_agent(self) -> str:
-        """Who is asking."""
+        """The User-Agent header."""
         return f"pedigree/{version('pedigree')} (language model corpus builder; python-requests/{requests.__version__})"
 
     def wait_seconds(self, attempt: int, asked_for: float | None) -> float:
-        """How long to wait after failed attempt `attempt` (from 0): what the server asked for, or longer each time."""
+        """Seconds to wait after failed attempt `attempt` (from 0).
+
+        The server's wish (`asked_for`) counts first; without one the wait grows with each attempt.
+        """
         if asked_for is not None:
             return min(asked_for, self.longest_asked_wait_seconds)
         limit = min(self.longest_wait_seconds, self.first_wait_seconds * 2**attempt)
-        return limit * random.uniform(0.5, 1.0)  # so that many clients do not come back at once
+        return limit * random.uniform(0.5, 1.0)  # so that many clients do not retry at the same moment
 
 
 class _Again(Exception):
-    """Worth another attempt, after `wait_seconds` if the server said so."""
+    """An error that is worth another attempt, after `wait_seconds` if the server gave a time."""
 
     def __init__(self, what: str, wait_seconds: float | None = None) -> None:
         super().__init__(what)
@@ -64,7 +67,7 @@ class _Again(Exception):
 
 
 def fetch_all(urls: Sequence[str], paths: Sequence[Path], scratch: Path, manners: Manners) -> None:
-    """Fetch each URL to the path beside it; those that are there are left alone. The first failure is raised."""
+    """Download each URL to the path with the same index; skip existing files. Raise the first failure."""
     with ThreadPoolExecutor(manners.connections) as pool:
         futures = [pool.submit(fetch, url, path, scratch, manners) for url, path in zip(urls, paths, strict=True)]
         try:
@@ -76,10 +79,10 @@ def fetch_all(urls: Sequence[str], paths: Sequence[Path], scratch: Path, manners
 
 
 def fetch(url: str, path: Path, scratch: Path, manners: Manners) -> None:
-    """Fetch one file to `path`, which appears when it is whole.
+    """Download one file to `path`, which appears only when the file is complete.
 
-    What has arrived stays in `scratch` and is asked for no second time, not even by a later run. DataError when the
-    server has no such file or does not give it within the attempts.
+    The bytes received so far stay in `scratch` and are not requested again, not even by a later run. Raise DataError if
+    the server does not have the file or does not deliver it within `manners.attempts` attempts.
     """
     if path.exists():
         return
@@ -104,7 +107,7 @@ def fetch(url: str, path: Path, scratch: Path, manners: Manners) -> None:
 
 
 def _fetch_rest(url: str, partial: Path, manners: Manners) -> None:
-    """Append what is missing of `partial`, and check its size."""
+    """Append the missing bytes to `partial`, and check its size."""
     have = partial.stat().st_size if partial.exists() else 0
     headers = {"User-Agent": manners.user_agent, "Accept-Encoding": "identity"}
     if have:
@@ -150,7 +153,7 @@ def _check_status(response: requests.Response, url: str) -> None:
 
 
 def _check_complete(response: requests.Response, partial: Path, have: int) -> None:
-    """416 to a request for more: either all of it is there, or what is there belongs to another file."""
+    """Handle status 416: either the file is already complete, or the bytes in `partial` belong to another file."""
     total = re.fullmatch(r"bytes \*/(\d+)", response.headers.get("Content-Range", ""))
     if not total or int(total[1]) != have:
         partial.unlink()
@@ -163,7 +166,7 @@ def _range_start(response: requests.Response) -> int:
 
 
 def _retry_after(response: requests.Response) -> float | None:
-    """Seconds that the server asks to wait (RFC 9110, 10.2.3: a number or a date); None when it does not."""
+    """Seconds that the server asks to wait (RFC 9110, 10.2.3: a number or a date); None without a valid Retry-After."""
     value = response.headers.get("Retry-After", "").strip()
     if value.isdigit():
         return float(value)
@@ -174,5 +177,5 @@ def _retry_after(response: requests.Response) -> float | None:
 
 
 def _validator(partial: Path) -> Path:
-    """Where a partial file's entity tag is kept, so that a changed file is fetched anew and not glued to the old."""
+    """Path of the file with a partial file's ETag, so that a file that changed on the server is downloaded anew."""
     return partial.with_name(partial.name + ".etag")

@@ -1,4 +1,4 @@
-"""The section `snapshots`: which crawl snapshots, or collections of text, are read."""
+"""The recipe section `snapshots`: which crawl snapshots, or collections of extracted text, are read."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from training.records import RecipeError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SnapshotRecipe:
-    """One crawl snapshot, or one collection of already extracted text. It is a partition; its files are not.
+    """One crawl snapshot, or one collection of already extracted text. Each snapshot is one partition.
 
-    `source` says what is read: `kitchen` (generated), `warc` (folder, glob or fsspec URLs), `parquet` or `jsonl`
-    (already
-    extracted text), `commoncrawl` (`crawl` id and the WARC files numbered `first_file` … of its listing).
+    `source` is the kind of data: `kitchen` (generated), `warc` (`paths` are folders, globs or fsspec URLs), `parquet`
+    or `jsonl` (already extracted text), `commoncrawl` (the crawl with the id `crawl`, and `num_files` WARC files of its
+    listing from number `first_file` on).
     """
 
     name: str
     source: Literal["kitchen", "warc", "parquet", "jsonl", "commoncrawl"]
-    label: str = "web"  # the mixture weighs documents by it
+    label: str = "web"  # the source by which the mixture weighs the documents
     paths: tuple[str, ...] = ()
     text_field: str = "text"
     url_field: str = "url"

@@ -1,4 +1,4 @@
-"""Stage `crawl`: the archive files of a snapshot."""
+"""Stage `crawl`: collects the archive files of a snapshot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CRAWL = Stage(
     name="crawl",
     version="1",
     module="training.data.crawl.crawl",
-    libraries=("warcio",),  # with which a source writes its archives
+    libraries=("warcio",),  # generated sources write their archives with it
     kinds=("warc",),
     gates=("counts_balance",),
     locations=(("snapshot", "paths"), ("snapshot", "base_url")),
@@ -23,7 +23,7 @@ CRAWL = Stage(
 
 
 def _settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
-    """A raw snapshot is its files' names, sizes and checksums, never their path."""
+    """Return the snapshot's settings with its files' names, sizes and checksums, but not their paths."""
     from training.data.crawl.crawl import source_files
 
     chosen = recipe.snapshot(snapshot)

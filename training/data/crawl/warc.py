@@ -1,9 +1,11 @@
-"""WARC files read record by record, with every damaged stretch reported and nothing after it lost.
+"""Read WARC files record by record; report every damaged part and still read everything after it.
 
-Reads gzip, zstd and LZ4, one record a member or the file as a whole, and plain files. FastWARC 2.0.1 (measured) ends
-silently at a record that the end of a file cuts off, stops at the first damaged member, and gives every record of a
-file compressed as a whole the same offset; hence this reader. It holds one record in memory, and of that no more than
-asked for.
+Reads plain files and gzip, zstd and LZ4 files, compressed record by record or as a whole. FastWARC 2.0.1 (measured)
+ends silently at a record that is cut off by the end of the file, stops at the first damaged member, and gives every
+record of a file compressed as a whole the same offset; hence this reader. It holds one record in memory, and no more of
+its content than requested.
+
+A member is a gzip member or a zstd or LZ4 frame.
 
 Formats: WARC 0.17 to 1.1 (ISO 28500), RFC 1952 (gzip), RFC 8878 (zstd), LZ4 frame format 1.6.
 """
@@ -21,12 +23,12 @@ import zstandard
 from isal import isal_zlib
 
 MAX_HEADER_BYTES = 65_536
-INPUT_BYTES = 65_536  # compressed bytes handed to a decompressor at a time
-LEAST_INPUT_BYTES, MOST_INPUT_BYTES = 16_384, 262_144  # for a member that may be read whole
+INPUT_BYTES = 65_536  # compressed bytes given to a decompressor at a time
+LEAST_INPUT_BYTES, MOST_INPUT_BYTES = 16_384, 262_144  # when trying to read a whole member at once
 ZSTD_INPUT_BYTES = (
-    1024  # its output has no limit; a block of 128 KiB takes 4 bytes, so a hostile KiB gives at most 32 MiB
+    1024  # zstd's output has no limit; 4 bytes can encode a block of 128 KiB, so a hostile KiB gives at most 32 MiB
 )
-CHUNK_BYTES = 1 << 20  # most that a decompressor may return at a time, whatever a hostile member expands to
+CHUNK_BYTES = 1 << 20  # largest output of a decompressor per call, however far a hostile member expands
 
 GZIP_MAGIC = b"\x1f\x8b\x08"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -34,7 +36,7 @@ ZSTD_DICTIONARY_MAGIC = b"\x5d\x2a\x4d\x18"
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
 
 VERSION = re.compile(rb"WARC/\d\.\d{1,2}[ \t]*\r?\n")
-# Searched for only after damage, where what stands before a record may be anything.
+# Searched for only after damage, where any bytes may precede a record.
 RECORD_START = re.compile(rb"WARC/\d\.\d{1,2}[ \t]*\r?\n(?=[A-Za-z])")
 HEADER_END = re.compile(rb"\r?\n\r?\n")
 LONGEST_RECORD_START = 32
@@ -42,11 +44,12 @@ LONGEST_RECORD_START = 32
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Record:
-    """One record. `offset` is the byte in the file where its member starts.
+    """One WARC record. `offset` is the byte in the file at which its member starts.
 
-    Where the file is not compressed, or as a whole, it is the byte in the uncompressed stream where the record starts.
-    `headers` have lower-case names. The record's block, cut after `max_content_bytes` when `content_length` is larger,
-    is `buffer[start:end]`: pages are large, and whoever takes a part of one need not copy it all first.
+    In a file that is not compressed, or compressed as a whole, `offset` is the byte in the uncompressed stream at which
+    the record starts. `headers` have lower-case names. `buffer[start:end]` is the record's block, cut after
+    `max_content_bytes` if `content_length` is larger. The block is not copied out of `buffer`, because pages are large
+    and callers often need only a part.
     """
 
     offset: int
@@ -58,17 +61,19 @@ class Record:
 
     @property
     def content(self) -> bytes:
-        """The block, or as much of it as was asked for."""
+        """The block, cut to the requested size."""
         return self.buffer[self.start : self.end]
 
     @property
     def type(self) -> str:
-        """WARC-Type: response, resource, conversion, request, metadata, revisit, warcinfo, continuation."""
+        """WARC-Type in lower case: response, resource, conversion, request, metadata, revisit, warcinfo or
+        continuation.
+        """
         return self.headers.get("warc-type", "").lower()
 
     @property
     def is_cut(self) -> bool:
-        """Whether the block was longer than asked for."""
+        """Whether the block is longer than the requested size."""
         return self.content_length > self.end - self.start
 
     @property
@@ -80,7 +85,7 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Damage:
-    """A stretch of a file, from `offset` to the next readable record, that holds no readable record."""
+    """A part of a file, from `offset` to the next readable record, that holds no readable record."""
 
     offset: int
     reason: str
@@ -88,18 +93,18 @@ class Damage:
 
 
 class _Damaged(Exception):
-    """The stream cannot go on: `offset` is the compressed offset of the member at fault."""
+    """The stream cannot be read further; `offset` is the compressed offset of the damaged member."""
 
     def __init__(self, offset: int, reason: str, detail: str) -> None:
         super().__init__(detail)
         self.offset, self.reason, self.detail = offset, reason, detail
-        self.is_told = False  # of the same member a Damage was given already, and no record since
+        self.is_told = False  # whether a Damage for this member was already yielded, with no record since
 
 
 def read_warc(path: Path, *, max_content_bytes: int) -> Iterator[Record | Damage]:
-    """Every record of a file in order, with a Damage wherever something could not be read. Offsets only rise.
+    """Yield every record of a file in order, and a Damage for every part that cannot be read. Offsets ascend.
 
-    An empty file gives nothing.
+    An empty file yields nothing.
     """
     if path.stat().st_size == 0:
         return
@@ -107,8 +112,8 @@ def read_warc(path: Path, *, max_content_bytes: int) -> Iterator[Record | Damage
         yield from _Reader(data, max_content_bytes).records()
 
 
-# Members: compressed bytes to plain ones. Each codec yields (offset, b"") where a member begins, (None, chunk) for what
-# is in it, and END when it was complete and its checksum right; it raises _Damaged.
+# Decompression of members. Each codec yields (offset, b"") at the start of a member, (None, chunk) for its content, and
+# END after a complete member with the right checksum; otherwise it raises _Damaged.
 
 _Event = tuple[int | None, bytes]
 END: _Event = (-1, b"")
@@ -155,8 +160,10 @@ def _gzip_member(data: mmap.mmap, start: int) -> Iterator[_Event]:
 
 
 def _before_damage(data: mmap.mmap, start: int, at: int, given: int) -> Iterator[bytes]:
-    """What a damaged gzip member still holds after its first `given` plain bytes: a call that fails returns nothing,
-    so it is inflated again and, from the input at `at` on, byte by byte. A file as one member has many records there.
+    """Yield the readable content of a damaged gzip member after its first `given` plain bytes.
+
+    A decompression call that fails returns nothing. So the member is decompressed again, byte by byte from the input
+    position `at` on. In a file that is one member, many records may lie before the damage.
     """
     inflate = isal_zlib.decompressobj(wbits=31)
     try:
@@ -191,7 +198,7 @@ def _zstd(data: mmap.mmap, start: int) -> Iterator[_Event]:
 
 
 def _zstd_dictionary(data: mmap.mmap) -> zstandard.ZstdCompressionDict | None:
-    """The dictionary that a file carries in its first frame (WARC with zstd, IIPC draft), perhaps compressed itself."""
+    """Return the dictionary in the first frame of a file (WARC with zstd, IIPC draft), which may be compressed too."""
     if data[:4] != ZSTD_DICTIONARY_MAGIC:
         return None
     content = data[8 : 8 + int.from_bytes(data[4:8], "little")]
@@ -235,7 +242,7 @@ def _lz4(data: mmap.mmap, start: int) -> Iterator[_Event]:
 
 
 def _lz4_frame_end(data: mmap.mmap, start: int) -> int:
-    """Where the LZ4 frame that begins at `start` ends: header, blocks with their sizes, end mark, checksum."""
+    """Return where the LZ4 frame at `start` ends, by reading its header, block sizes, end mark and checksum."""
     if data[start : start + 4] != LZ4_MAGIC:
         raise _Damaged(start, "damaged_compression", "no LZ4 frame where one should begin")
     flags = data[start + 4] if start + 4 < len(data) else 0
@@ -268,7 +275,7 @@ PLAIN = _Codec(magic=b"", events=_plain)
 
 
 def _codec_of(data: mmap.mmap) -> _Codec:
-    """The codec by the first bytes, or, where those are damaged, by the first magic that leads to a record."""
+    """Return the codec by the file's first bytes; if these are damaged, by the first magic that leads to a record."""
     for codec in CODECS:
         if data[: len(codec.magic)] == codec.magic:
             return codec
@@ -280,7 +287,7 @@ def _codec_of(data: mmap.mmap) -> _Codec:
 
 
 def _next_member(data: mmap.mmap, codec: _Codec, at: int) -> int:
-    """Offset of the next member from `at` on that begins with a record; the file's length when there is none."""
+    """Offset of the first member at or after `at` that begins with a record; the file's length if there is none."""
     magic = ZSTD_MAGIC if codec.magic == ZSTD_DICTIONARY_MAGIC else codec.magic
     while magic and (at := data.find(magic, at)) >= 0:
         if _begins_with_record(data, codec, at):
@@ -302,19 +309,19 @@ def _begins_with_record(data: mmap.mmap, codec: _Codec, at: int) -> bool:
 
 
 class _Stream:
-    """The plain bytes of a file from the member at `base` on, and the member that is being read."""
+    """The decompressed bytes of a file from the member at `base` on, with the position of the current member."""
 
     def __init__(self, data: mmap.mmap, codec: _Codec, base: int, *, position: int) -> None:
         self._events = codec.events(data, base)
-        self._damage: _Damaged | None = None  # where the events ended; said again whenever more is asked for
-        self.position = position  # in the plain stream, of the buffer's first byte
+        self._damage: _Damaged | None = None  # why the events ended; raised again on every further read
+        self.position = position  # position of the buffer's first byte in the plain stream
         self.buffer = bytearray()
         self.member = base
-        self.member_position = position  # where that member starts in the plain stream
+        self.member_position = position  # position of the member's start in the plain stream
         self.at_end = False
 
     def more(self) -> bool:
-        """Read on by one event. True when it was bytes; False at the end of a member or of everything."""
+        """Process the next event. Return True if it added bytes; False at the end of a member or of the file."""
         if self._damage:
             raise self._damage
         try:
@@ -333,12 +340,12 @@ class _Stream:
         return False
 
     def drop(self, size: int) -> None:
-        """Forget the first `size` bytes of the buffer."""
+        """Remove the first `size` bytes of the buffer."""
         del self.buffer[:size]
         self.position += size
 
     def skip(self, size: int) -> None:
-        """Move on by `size` bytes, or to the end, without holding them."""
+        """Advance by `size` bytes, or to the end, without keeping the bytes in memory."""
         while size and not self.at_end:
             step = min(size, len(self.buffer))
             self.drop(step)
@@ -349,7 +356,7 @@ class _Stream:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Start:
-    """Where a record starts: in the plain stream, and which member it is in."""
+    """The start of a record: its position in the plain stream, and the member that contains it."""
 
     position: int
     member: int
@@ -358,7 +365,7 @@ class _Start:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A gzip member that is one sound record: its bytes, where in them the block begins, and the offset behind it."""
+    """A gzip member that is one valid record: plain bytes, the block's start in them, and the next member's offset."""
 
     plain: bytes
     headers: dict[str, str]
@@ -368,9 +375,10 @@ class _Member:
 
 
 def _whole_member(data: memoryview, at: int, input_bytes: int, max_content: int) -> _Member | None:
-    """The member at `at` where it is one sound record that is not much longer than what is asked for; else None.
+    """Return the member at `at` if it is one valid record that is not much longer than `max_content`; otherwise None.
 
-    `input_bytes` is a guess at its length: one that is high enough inflates it at once, into one buffer.
+    `input_bytes` is a guess at its compressed length. If the guess is high enough, one call decompresses the whole
+    member into one buffer.
     """
     most = max_content + MAX_HEADER_BYTES
     inflate = isal_zlib.decompressobj(wbits=31)
@@ -380,7 +388,7 @@ def _whole_member(data: memoryview, at: int, input_bytes: int, max_content: int)
         while not inflate.eof:
             pending = data[at : at + input_bytes]
             if not pending or held >= most or inflate.unconsumed_tail:
-                return None  # cut off; or longer than asked for, which is for the way that holds little
+                return None  # cut off, or too long: `_records_of` reads it with less memory
             at += len(pending)
             parts.append(inflate.decompress(pending, most))
             held += len(parts[-1])
@@ -407,10 +415,11 @@ class _Reader:
         self._data = data
         self._max_content = max_content_bytes
         self._codec = _codec_of(data)
-        # A file whose first member goes on after its first record is compressed as a whole: offsets count plain bytes.
+        # If the first member continues after its first record, the file is compressed as a whole and offsets count
+        # plain bytes.
         self._by_member: bool | None = False if self._codec is PLAIN else None
         self._last_offset = -1
-        self._start: _Start | None = None  # of the record being read; None between records
+        self._start: _Start | None = None  # start of the record being read; None between records
 
     def records(self) -> Iterator[Record | Damage]:
         at = position = 0
@@ -435,17 +444,17 @@ class _Reader:
                 at, position = following, max(where.position, self._position) + 1
 
     def _whole_members(self, at: int) -> Generator[Record, None, int]:
-        """The records of gzip members that hold one sound record each, which nearly all do, from `at` on.
+        """Yield the records from `at` on as long as each gzip member holds exactly one valid record, as nearly all do.
 
-        Returns the offset of the first member that is anything else; what is wrong there, `_records_of` finds out. This
-        way costs a fifth of that one.
+        Return the offset of the first other member; `_records_of` then finds out what it is. Reading whole members
+        takes a fifth of the time.
         """
         if self._by_member is False:
             return at
         size = before = LEAST_INPUT_BYTES
         with memoryview(self._data) as view:
             while at < len(view):
-                # Requests are short and answers long, by turns: the longer of the last two says what may come.
+                # Short requests and long responses alternate, so guess from the longer of the last two members.
                 guess = min(MOST_INPUT_BYTES, max(LEAST_INPUT_BYTES, 4 * size, 4 * before))
                 member = _whole_member(view, at, guess, self._max_content)
                 if member is None:
@@ -465,8 +474,10 @@ class _Reader:
         return at
 
     def _records_of(self, stream: _Stream) -> Generator[Record | Damage, None, int | None]:
-        """The records from the stream's position on, read with care, to the end; or up to a gzip member that may again
-        be read whole, whose offset is returned."""
+        """Yield the records from the stream's position on, reading carefully around damage.
+
+        Return None at the end of the file, or the offset of a gzip member from which whole members can be read again.
+        """
         first = stream.member
         while True:
             self._start, self._position = None, stream.position
@@ -493,7 +504,10 @@ class _Reader:
                     raise
 
     def _record(self, stream: _Stream, start: _Start) -> Record:
-        """The record at the stream's position, complete and, where it ends its member, with the checksum verified."""
+        """Return the complete record at the stream's position.
+
+        If the record ends its member, the member's checksum is verified.
+        """
         headers, header_bytes = self._headers(stream)
         length = _content_length(headers)
         follow = len(self._data) - start.position - header_bytes
@@ -502,9 +516,9 @@ class _Reader:
         stream.drop(header_bytes)
         content = self._content(stream, length)
         num_line_ends, ends_member = self._skip_blank_lines(stream, by_member=self._by_member)
-        # A blank line after the block says as well that the length was right; what follows it is then another matter.
-        # But where bytes of the block are missing, that may be the blank line of the next record's header, or the next
-        # record may be inside the block but for its own last line end.
+        # A blank line after the block also shows that the length was right, whatever follows. But if bytes of the block
+        # are missing, this may be the blank line of the next record's header, or the block may contain the next record
+        # except for its last line end.
         is_next = VERSION.match(stream.buffer) is not None
         is_odd = not is_next or num_line_ends != 2
         if not ends_member and ((not is_next and num_line_ends < 2) or (is_odd and RECORD_START.search(content))):
@@ -515,7 +529,7 @@ class _Reader:
         return Record(offset=offset, headers=headers, buffer=content, start=0, end=len(content), content_length=length)
 
     def _headers(self, stream: _Stream) -> tuple[dict[str, str], int]:
-        """The WARC header at the stream's position, and its length in bytes with the blank line."""
+        """Return the WARC header at the stream's position, and its length in bytes including the blank line."""
         while len(stream.buffer) < LONGEST_RECORD_START:
             self._read_on(stream)
         if not VERSION.match(stream.buffer):
@@ -527,7 +541,7 @@ class _Reader:
         return _warc_headers(bytes(stream.buffer[: end.start()])), end.end()
 
     def _content(self, stream: _Stream, length: int) -> bytes:
-        """The first `max_content_bytes` of a record's block; the stream then stands after the block."""
+        """Return the first `max_content_bytes` of a record's block, and advance the stream past the block."""
         kept = min(length, self._max_content)
         content = bytearray()
         left = length
@@ -542,7 +556,10 @@ class _Reader:
 
     @staticmethod
     def _read_on(stream: _Stream) -> None:
-        """Read more of a record. It may span members, but not one that begins with a record of its own."""
+        """Read more bytes of a record.
+
+        A record may span members, but it does not continue into a member that begins with a record.
+        """
         if stream.more():
             return
         before = len(stream.buffer)
@@ -553,10 +570,10 @@ class _Reader:
 
     @staticmethod
     def _skip_blank_lines(stream: _Stream, *, by_member: bool | None = True) -> tuple[int, bool]:
-        """Pass line ends. How many, and whether the member, or everything, ended before anything else came.
+        """Skip line ends. Return their number, and whether the member or file ended before any other byte.
 
-        Of a file that is one member no record is verified before the file's end, so damage that comes after the blank
-        line is the next record's.
+        If the file is one member, no record is verified before the end of the file. Damage after the blank line then
+        counts as damage of the next record.
         """
         num_line_ends = 0
         while True:
@@ -579,10 +596,10 @@ class _Reader:
                     return num_line_ends, False
 
     def _resynchronized(self, bad: _Start) -> _Stream:
-        """A stream at the next record after the bad one, searched for from the bad one's start on."""
+        """Return a stream at the next record after the bad one, searching from the start of the bad record on."""
         base, position = (bad.position, bad.position) if self._codec is PLAIN else (bad.member, bad.member_position)
         stream = _Stream(self._data, self._codec, base, position=position)
-        stream.skip(bad.position + 1 - position)  # past the bad one's own first letter
+        stream.skip(bad.position + 1 - position)  # skip the bad record's first letter, to not find it again
         while True:
             found = RECORD_START.search(stream.buffer)
             if found:
@@ -598,8 +615,7 @@ class _Reader:
 
     @staticmethod
     def _record_begins_member(stream: _Stream) -> bool:
-        """Whether the gzip member at the stream's position begins with a WARC record; if it does, the stream is moved
-        to it."""
+        """Whether the gzip member at the stream's position begins with a WARC record; if so, move the stream to it."""
         at = stream.member_position - stream.position
         while len(stream.buffer) < at + LONGEST_RECORD_START and stream.more():
             pass
@@ -609,7 +625,7 @@ class _Reader:
         return True
 
     def _offset(self, start: _Start) -> int:
-        """The record's offset. A second record inside a member takes the next free number after its member's."""
+        """Return the record's offset. A second record in a member gets the next free number after that."""
         offset = start.position if self._by_member is False else start.member
         self._last_offset = max(offset, self._last_offset + 1)
         return self._last_offset
@@ -622,7 +638,11 @@ class _Malformed(Exception):
 
 
 def _warc_headers(block: bytes) -> dict[str, str]:
-    """A record's fields. A line or a field that cannot be in one header means that two records ran together."""
+    """Return a record's header fields.
+
+    Raise _Malformed for a line that is no field, and for a repeated field that must be unique: both show that two
+    records ran together.
+    """
     if (fields := _plain_fields(block)) is not None:
         return fields
     lines = block.splitlines()[1:]
@@ -636,7 +656,10 @@ def _warc_headers(block: bytes) -> dict[str, str]:
 
 
 class _Names(dict[str, str]):
-    """Maps a header field's name as written to its normalized form. Emptied when a hostile crawl has too many names."""
+    """Maps the name of a header field to its normalized form.
+
+    This is a cache. It is cleared at LIMIT names, because a hostile crawl may have any number of them.
+    """
 
     LIMIT = 10_000
 
@@ -651,7 +674,7 @@ _NAMES = _Names()
 
 
 def _plain_fields(block: bytes) -> dict[str, str] | None:
-    """The fields after the first line where each stands once, on a line of its own that ends as lines do; else None."""
+    """Return the fields after the first line if each occurs once, on its own line ending in CRLF; otherwise None."""
     try:
         text = block.decode("utf-8")
     except UnicodeDecodeError:
@@ -669,9 +692,10 @@ def _plain_fields(block: bytes) -> dict[str, str] | None:
 
 
 def parse_headers(block: bytes) -> dict[str, str]:
-    """Header fields after a first line, with lower-case names; continued lines are joined, the first of several wins.
+    """Return the header fields after the first line, with lower-case names.
 
-    UTF-8, else Latin-1, which every sequence of bytes is.
+    Continued lines are joined; of repeated fields the first counts. The bytes are decoded as UTF-8, or as Latin-1 if
+    they are not valid UTF-8.
     """
     if (fields := _plain_fields(block)) is not None:
         return fields
