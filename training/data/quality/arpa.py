@@ -1,10 +1,11 @@
-"""ARPA files of n-gram models: what other programs (KenLM, SRILM) read and write.
+"""Read and write n-gram models as ARPA files, the format of KenLM and SRILM.
 
     python -m training.data.quality.arpa ARTIFACT OUT.arpa [--language en]
 
-writes the model of a `quality_models` artifact. Logarithms are to base 10 and have nine digits, which is enough that
-`read_arpa` gives back the very same model. KenLM's query of such a file gives the probabilities that the model gives
-(docs/filters.md has the figures); it wants the words of `training.data.quality.forms.lines_of`, joined by spaces.
+writes the model of a `quality_models` artifact. Logarithms are to base 10 and have nine digits, which is enough for
+`read_arpa` to restore exactly the same model. KenLM gives the same probabilities for such a file as the model does
+(docs/filters.md has the figures); its input must be the words of `training.data.quality.forms.lines_of`, joined by
+spaces.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from training.job import DataError
 
 LOG_10 = math.log(10)
 _FIELD = re.compile(r"[ \t]+")  # not white space of any kind: a no-break space may be part of a word
-_ABSENT = -100.0  # what KenLM gives an unknown word where a file has no <unk>
+_ABSENT = -100.0  # KenLM's log probability (base 10) of an unknown word in a file without <unk>
 
 
 def write_arpa(model: NgramModel, stream: TextIO) -> None:
-    """The model as an ARPA file. DataError for a word that no such file can hold."""
+    """Write the model as an ARPA file. Raise DataError for a word that the format cannot represent."""
     sizes = [len(values) for values in model.log_probability]
     stream.write("\\data\\\n" + "".join(f"ngram {k}={size}\n" for k, size in enumerate(sizes, 1)))
     words = list(model.vocabulary)
@@ -44,7 +45,7 @@ def write_arpa(model: NgramModel, stream: TextIO) -> None:
 
 
 def _check_word(word: str) -> None:
-    """DataError for a NUL, which ends a word for KenLM, and for half of a surrogate pair, which is no UTF-8."""
+    """Raise DataError for a word with a NUL, which ends a word in KenLM, or with half a surrogate pair (no UTF-8)."""
     try:
         word.encode("utf-8")
     except UnicodeEncodeError:
@@ -54,7 +55,7 @@ def _check_word(word: str) -> None:
 
 
 def _lines(model: NgramModel, k: int, texts: list[str]) -> Iterator[str]:
-    """One a k-gram; the longest have no backoff."""
+    """Yield one line per k-gram. The longest n-grams have no backoff column."""
     probabilities = (model.log_probability[k - 1].astype(np.float64) / LOG_10).tolist()
     if k == model.order:
         return (f"{value:.9g}\t{text}\n" for value, text in zip(probabilities, texts, strict=True))
@@ -66,10 +67,10 @@ def _lines(model: NgramModel, k: int, texts: list[str]) -> Iterator[str]:
 
 
 def read_arpa(lines: Iterable[str], name: str) -> NgramModel:
-    """The model of an ARPA file, by its lines. DataError says what is wrong with the file called `name`.
+    """Return the model of an ARPA file, given its lines. DataError messages name the file `name`.
 
-    Text is asked about in the words of `training.data.quality.forms`: lower case, digits as 0, signs by themselves. A
-    model of words that were cut another way finds most of them unknown.
+    The model is queried with the words of `training.data.quality.forms`: lower case, digits as 0, signs as separate
+    words. If the model's words were cut in another way, most words of a text are unknown to it.
     """
     vocabulary: dict[str, int] = {START: 0, END: 1, UNKNOWN: 2}
     keys: list[np.ndarray] = []
@@ -100,7 +101,7 @@ def read_arpa(lines: Iterable[str], name: str) -> NgramModel:
 
 
 def _sections(lines: Iterable[str], name: str) -> Iterator[list[tuple[float, float, tuple[str, ...]]]]:
-    """Per order the n-grams: logarithm of probability and of backoff (0 where none is given), words."""
+    """Yield the n-grams of each order: base-10 logarithms of probability and backoff (0 if absent), and the words."""
     order, entries, is_open = 0, [], False
     for number, raw in enumerate(lines, 1):
         line = raw.strip(" \t\r\n")
@@ -123,7 +124,7 @@ def _sections(lines: Iterable[str], name: str) -> Iterator[list[tuple[float, flo
 
 
 def _keys(ids: np.ndarray, shorter: list[np.ndarray], name: str) -> np.ndarray:
-    """The keys of the n-grams `ids` [n, k], uint64 [n]. Every one's first k - 1 words must be in the model."""
+    """Return the keys of the n-grams `ids` [n, k], uint64 [n]. The first k - 1 words of each must be in the model."""
     keys = nodes = ids[:, 0]
     for k in range(1, ids.shape[1]):
         keys = (nodes.astype(np.uint64) << np.uint64(WORD_BITS)) | ids[:, k].astype(np.uint64)
@@ -135,7 +136,7 @@ def _keys(ids: np.ndarray, shorter: list[np.ndarray], name: str) -> np.ndarray:
 
 
 def _of_words(ids: np.ndarray, values: np.ndarray, num_words: int) -> tuple[np.ndarray, np.ndarray]:
-    """Logarithms of probability and backoff by word; `<s>` is never asked for."""
+    """Log probability and log backoff of each word. `<s>` gets probability 1, because it is never queried."""
     probability = np.full(num_words, _ABSENT * LOG_10)
     backoff = np.zeros(num_words)
     probability[ids], backoff[ids] = values[:, 0], values[:, 1]

@@ -1,8 +1,8 @@
-"""A linear classifier of hashed word 1- and 2-grams: how much a text is like the reference, from 0 to 1.
+"""A linear classifier on hashed word 1- and 2-grams that scores how similar a text is to the reference, from 0 to 1.
 
-The kind of classifier that GPT-3, LLaMA and DCLM (arXiv 2406.11794) pick pages with, trained here by accelerated
-gradient descent on the whole set (Nesterov 1983), which needs no random numbers and adds in one order. A model that
-fastText trained (arXiv 1607.01759) can stand in its place.
+GPT-3, LLaMA and DCLM (arXiv 2406.11794) select pages with this kind of classifier. It is trained here by accelerated
+gradient descent on the whole set (Nesterov 1983), which needs no random numbers and always adds in the same order. A
+fastText model (arXiv 1607.01759) can be used instead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from training.data.quality.forms import Column, shared_forms
 from training.data.words.native import native
 from training.job import DataError
 
-MAX_WORDS = 1000  # of a text are looked at: enough to judge it, and one long text costs no more than a page
+MAX_WORDS = 1000  # only a text's first words are used: enough to judge it, and long texts take no more time than a page
 PENALTY = 1e-5  # L2, per mean loss; on the human labels of DCLM 1e-4 and 1e-6 ranked the same within 0.01 AUC
 STEPS = 300
 MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -28,9 +28,10 @@ _HASHES = Column(xxhash.xxh64_intdigest, np.uint64)
 
 
 def features(text: str, *, buckets: int) -> tuple[np.ndarray, np.ndarray]:
-    """Bucket numbers (int64, ascending, each once) and values (float64, Euclidean length 1) of the text's word n-grams.
+    """Return bucket numbers (int64, ascending, unique) and values (float64, Euclidean length 1) of a text's n-grams.
 
-    A value grows with the square root of the n-gram's count. A text without words has none.
+    The n-grams are the text's words and pairs of words. A value grows with the square root of the n-gram's count. A
+    text without words has no features.
     """
     forms = shared_forms()
     words = forms.of(text).numbers[:MAX_WORDS]
@@ -47,31 +48,31 @@ def features(text: str, *, buckets: int) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinearClassifier:
-    """`weights` float32 [buckets] and the bias."""
+    """A linear classifier: `weights` float32 [buckets], and a bias."""
 
     weights: np.ndarray
     bias: float
 
     def score(self, text: str) -> float:
-        """Probability in [0, 1] that the text is from the reference, had both kinds been equally frequent."""
+        """Probability in [0, 1] that the text is from the reference, if both classes were equally frequent."""
         numbers, values = features(text, buckets=len(self.weights))
         return float(_sigmoid(np.sum(self.weights[numbers].astype(np.float64) * values) + self.bias))
 
     def save(self, folder: Path, name: str) -> str:
-        """Write `<name>.safetensors`; returns its name."""
+        """Write `<name>.safetensors`; return this file name."""
         with written(folder / f"{name}.safetensors") as stream:
             stream.write(save({"weights": self.weights, "bias": np.array([self.bias])}))
         return f"{name}.safetensors"
 
     @staticmethod
     def load(folder: Path, name: str) -> LinearClassifier:
-        """The classifier that `save` wrote."""
+        """Load a classifier written by `save`."""
         arrays = load_file(folder / f"{name}.safetensors")
         return LinearClassifier(weights=arrays["weights"], bias=float(arrays["bias"][0]))
 
 
 class FastTextClassifier:
-    """A supervised fastText model, `.bin` or `.ftz`, and the label that stands for good text."""
+    """A supervised fastText model (`.bin` or `.ftz`), and its label for good text."""
 
     def __init__(self, path: Path, label: str) -> None:
         import fasttext
@@ -80,9 +81,9 @@ class FastTextClassifier:
         self._label = label
 
     def score(self, text: str) -> float:
-        """Probability in [0, 1] of the label; the model sees one line. 0 for a text without words.
+        """Probability in [0, 1] of the label for good text; 0 for a text without words. The text is passed as one line.
 
-        DataError when the model has no such label.
+        Raise DataError if the model does not have this label.
         """
         line = " ".join(text.split())
         if not line:
@@ -96,7 +97,10 @@ class FastTextClassifier:
 
 
 def train(positives: Sequence[str], negatives: Sequence[str], *, buckets: int) -> LinearClassifier:
-    """The classifier of two sets of texts; each set weighs one half, whatever its size. DataError when one is empty."""
+    """Train a classifier on two sets of texts; each set has half of the weight, whatever its size.
+
+    Raise DataError if a set is empty.
+    """
     if not positives or not negatives:
         raise DataError(f"classifier: {len(positives)} positives and {len(negatives)} negatives; both are needed")
     parts = [features(text, buckets=buckets) for text in (*positives, *negatives)]
@@ -105,7 +109,7 @@ def train(positives: Sequence[str], negatives: Sequence[str], *, buckets: int) -
     values = np.concatenate([values for _, values in parts])
     labels = np.repeat([1.0, 0.0], [len(positives), len(negatives)])
     row_weights = np.repeat([0.5 / len(positives), 0.5 / len(negatives)], [len(positives), len(negatives)])
-    # Only buckets that occur are moved, so an untouched one stays 0. The frequent ones stand together, in the cache.
+    # Only buckets that occur are trained; the others stay 0. Frequent buckets are placed together to stay in the cache.
     used, columns, counts = np.unique(columns, return_inverse=True, return_counts=True)
     order = np.argsort(-counts, kind="stable")
     used, columns = used[order], np.argsort(order)[columns].astype(np.int32)
@@ -128,7 +132,7 @@ def train(positives: Sequence[str], negatives: Sequence[str], *, buckets: int) -
 
 @native
 def _products(weights, columns, values, ends):
-    """The sum of each row's weighted values, added in order: the same on every machine and thread count."""
+    """Sum of each row's weighted values, added in a fixed order: equal on every machine, with any number of threads."""
     sums = np.empty(len(ends))
     place = 0
     for row in range(len(ends)):
@@ -142,7 +146,7 @@ def _products(weights, columns, values, ends):
 
 @native
 def _sums(errors, columns, values, ends, num_columns):
-    """The sum of each column's values times the errors of their rows, added in order."""
+    """Sum of each column's values, each times the error of its row, added in a fixed order."""
     sums = np.zeros(num_columns)
     place = 0
     for row in range(len(ends)):

@@ -1,7 +1,8 @@
-"""The forms of a text's words, by which models judge it: lower-cased, every digit as 0, signs as words of their own.
+"""Cut text into word forms for the quality models: lower case, every digit as 0, signs as separate words.
 
-Each chunk between white space is cut into words once, and found again by its characters; a text is then a row of
-numbers, and what a model knows of a form is an array over them. `words_of` is the plain way to the same words.
+Each chunk between white space is cut into words once and then looked up by its characters. A text becomes an array of
+form numbers, and what a model knows about forms is an array indexed by these numbers. `words_of` gives the same words
+with plain Python.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from training.data.words.chunks import ChunkIndex, code_points, extended
 from training.data.words.native import native
 
 MAX_CHUNKS = 300_000  # about 70 MB, measured over made chunks of 10 characters
-MAX_CHARACTERS = 8_000_000  # of all chunks: one may be as long as a page
+MAX_CHARACTERS = 8_000_000  # of all chunks together, because a single chunk may be as long as a page
 
 # A run of letters and marks with inner apostrophes, a run of digits, or one other sign.
 _TOKEN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*|\d+|[^\w\s]|_")
@@ -26,7 +27,7 @@ _DIGIT = re.compile(r"\d")
 
 
 def words_of(line: str) -> list[str]:
-    """The words and signs of a line, lower-cased, every digit as 0 (as in CCNet), so that numbers share their form."""
+    """Return the words and signs of a line in lower case, with every digit as 0 (as in CCNet) so that numbers match."""
     return _TOKEN.findall(_plain(line))
 
 
@@ -35,20 +36,20 @@ def _plain(text: str) -> str:
 
 
 def lines_of(text: str) -> list[list[str]]:
-    """The words of each line that has any, as `words_of` gives them. A line is what models take for a sentence."""
+    """Return the words (as of `words_of`) of each line that has any. The models treat a line as a sentence."""
     return [words for line in text.splitlines() if (words := words_of(line))]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Formed:
-    """A text's forms by number, int32 [forms], and where each line that has any ends in them, int64 [lines]."""
+    """A text's form numbers, int32 [forms], and the index in them at which each line with words ends, int64 [lines]."""
 
     numbers: np.ndarray
     line_ends: np.ndarray
 
 
 class _Numbers(dict[str, int]):
-    """Maps each form of a word to its number; a new form gets the next number."""
+    """Maps each word form to its number; a new form gets the next number."""
 
     def __init__(self, words: list[str]) -> None:
         self._words = words
@@ -60,20 +61,20 @@ class _Numbers(dict[str, int]):
 
 
 class Forms:
-    """The forms that were seen so far. A form, and a chunk, keeps its number."""
+    """All word forms and chunks seen so far. Their numbers never change."""
 
     def __init__(self) -> None:
-        self.words: list[str] = []  # by number
+        self.words: list[str] = []  # indexed by the form's number
         self._numbers = _Numbers(self.words)
         self._index = ChunkIndex()
         self._cut = np.zeros(4096, np.int32)  # the forms of every chunk, end to end
-        self._cut_ends = np.zeros(1024, np.int64)  # of each chunk in `_cut`
+        self._cut_ends = np.zeros(1024, np.int64)  # end of each chunk's forms in `_cut`
         self._characters = 0
-        self._last: tuple[str, Formed] | None = None  # two models are asked about the same text
+        self._last: tuple[str, Formed] | None = None  # cached, because two models judge the same text in turn
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to begin anew: a crawl has no end of chunks."""
+        """Whether to start again with an empty `Forms`, because a crawl has an unlimited number of chunks."""
         return self._index.size > MAX_CHUNKS or self._characters > MAX_CHARACTERS
 
     def of(self, text: str) -> Formed:
@@ -85,7 +86,7 @@ class Forms:
         return self._last[1]
 
     def _learn(self, chunks: list[str]) -> dict[str, int]:
-        """The numbers of new chunks. Neither a word nor a rule of lower-casing sees beyond a chunk."""
+        """Add new chunks and return their numbers. Words and lower-casing do not depend on anything outside a chunk."""
         first = self._index.size
         filled = int(self._cut_ends[first - 1]) if first else 0
         cut = [_TOKEN.findall(chunk) for chunk in _plain("\n".join(chunks)).split("\n")]
@@ -98,7 +99,7 @@ class Forms:
 
 
 class Column:
-    """What someone knows of each form: an array over their numbers that grows with them."""
+    """A value for each form, in an array indexed by form number that grows with the forms."""
 
     def __init__(self, ask: Callable[[str], int], dtype: Any) -> None:
         self._ask = ask
@@ -107,7 +108,7 @@ class Column:
         self._values = np.zeros(1024, dtype)
 
     def of(self, forms: Forms) -> np.ndarray:
-        """The values of all forms seen so far, and room behind them."""
+        """Return the values of all forms seen so far; the array may be longer than their number."""
         if forms is not self._forms:
             self._forms, self._size = forms, 0
         if new := forms.words[self._size :]:
@@ -121,7 +122,7 @@ _SHARED = [Forms()]
 
 
 def shared_forms() -> Forms:
-    """This process's forms, new ones when the last are full. No answer depends on what they have seen."""
+    """Return the `Forms` of this process, replaced by new ones when full. Results do not depend on their content."""
     if _SHARED[0].is_full:
         _SHARED[0] = Forms()
     return _SHARED[0]
@@ -129,7 +130,7 @@ def shared_forms() -> Forms:
 
 @native
 def _spread(codes, chunks, bounds, cut, cut_ends):
-    """The forms of the chunks of a text one by one, and where each line that has any ends in them."""
+    """Return the forms of a text's chunks, and the index at which each line that has any ends."""
     total = 0
     for chunk in chunks:
         total += cut_ends[chunk] - (cut_ends[chunk - 1] if chunk else 0)
@@ -156,5 +157,5 @@ def _spread(codes, chunks, bounds, cut, cut_ends):
 
 @native
 def is_line_end(code):
-    """Whether str.splitlines ends a line at a character."""
+    """Whether `str.splitlines` ends a line at this character code."""
     return 10 <= code <= 13 or 28 <= code <= 30 or code == 0x85 or code == 0x2028 or code == 0x2029

@@ -1,12 +1,12 @@
-"""An n-gram language model of the reference texts: interpolated modified Kneser-Ney, estimated and queried here.
+"""N-gram language model of the reference texts: interpolated modified Kneser-Ney, estimated and queried here.
 
-Method: Chen and Goodman (1998), in the form that KenLM's lmplz uses (Heafield et al. 2013): lower orders count distinct
-left neighbours, each order has three discounts, unigrams are interpolated with the uniform distribution, and that share
-alone is what an unknown word gets. Left out: pruning and quantization. CCNet (arXiv 1911.00359) sorts pages by such a
+Method: Chen and Goodman (1998), in the form of KenLM's lmplz (Heafield et al. 2013): lower orders count distinct left
+neighbours, each order has three discounts, and unigrams are interpolated with the uniform distribution, whose share is
+all that an unknown word gets. Pruning and quantization are left out. CCNet (arXiv 1911.00359) sorts pages by such a
 perplexity.
 
-N-grams are kept as a trie in arrays: an n-gram's key is (index of its first n - 1 words among the (n-1)-grams, last
-word). Keys are sorted, so those that go on from one (n-1)-gram lie together, and a query goes down the trie.
+N-grams are stored as a trie in arrays. An n-gram's key is (index of its first n - 1 words among the (n-1)-grams, last
+word). Keys are sorted, so all continuations of one (n-1)-gram are adjacent, and a query descends the trie.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ NO_NODE = np.int64(-1)
 
 @dataclass(frozen=True, kw_only=True)
 class NgramModel:
-    """Probabilities of words after up to `order` - 1 others.
+    """An n-gram model: the probability of a word after up to `order` - 1 others.
 
-    Per order k, all sorted by key: `keys[k]` uint64 [n_k] (k from 2), `log_probability[k]` float32 [n_k], natural
-    logarithm, `log_backoff[k]` float32 [n_k]: what remains for shorter contexts after this one (0 where it was never a
-    context).
+    For each order k, sorted by key: `keys[k]` uint64 [n_k] (k from 2), `log_probability[k]` float32 [n_k] (natural
+    logarithm), and `log_backoff[k]` float32 [n_k], the log weight of shorter contexts after this one (0 if it never was
+    a context).
     """
 
     vocabulary: dict[str, int]
@@ -52,13 +52,13 @@ class NgramModel:
         return len(self.log_probability)
 
     def log_probabilities(self, lines: Sequence[Sequence[str]]) -> np.ndarray:
-        """Natural log probability of every word and every line's end, float64 [words + lines], in order."""
+        """Natural log probability of every word and every line end, float64 [words + lines], in order."""
         words = [word for line in lines for word in line]
         numbers = np.array([self.vocabulary.get(word, UNKNOWN_ID) for word in words], np.int32)
         return self._descended(numbers, np.cumsum([len(line) for line in lines], dtype=np.int64))
 
     def perplexity(self, text: str) -> float:
-        """exp of the mean negative log probability of a word (or line end); infinity for a text without words."""
+        """exp of the mean negative log probability per word or line end; infinity for a text without words."""
         forms = shared_forms()
         formed = forms.of(text)
         values = self._descended(self._column.of(forms)[formed.numbers], formed.line_ends)
@@ -71,13 +71,16 @@ class NgramModel:
 
     @cached_property
     def _column(self) -> Column:
-        """Each form's number here."""
+        """The model's word number of each form."""
         return Column(lambda word: self.vocabulary.get(word, UNKNOWN_ID), np.int32)
 
     @cached_property
     def _trie(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """The n-grams of all orders end to end, words first: (where those that go on from each begin, int64 [n + 1];
-        last word, int32 [n]; log probability and log backoff, float32 [n])."""
+        """The n-grams of all orders in one sequence, words first.
+
+        Returns the start of each n-gram's continuations (int64 [n + 1]), last words (int32 [n]), log probabilities and
+        log backoffs (float32 [n]).
+        """
         sizes = [len(values) for values in self.log_probability]
         ends = np.cumsum(sizes)
         begins = [
@@ -93,7 +96,7 @@ class NgramModel:
         )
 
     def save(self, folder: Path, name: str) -> list[str]:
-        """Write `<name>.safetensors` and `<name>.vocabulary.json`; returns their names."""
+        """Write `<name>.safetensors` and `<name>.vocabulary.json`; return these file names."""
         arrays = {}
         for k in range(self.order):
             arrays[f"keys.{k + 1}"] = self.keys[k]
@@ -106,7 +109,7 @@ class NgramModel:
 
     @staticmethod
     def load(folder: Path, name: str) -> NgramModel:
-        """The model that `save` wrote."""
+        """Load a model written by `save`."""
         arrays = load_file(folder / f"{name}.safetensors")
         words = json.loads((folder / f"{name}.vocabulary.json").read_text("utf-8"))
         orders = range(1, 1 + len(arrays) // 3)
@@ -119,7 +122,7 @@ class NgramModel:
 
 
 def train(texts: Iterable[str], *, order: int) -> NgramModel:
-    """The model of `texts`, whose order does not matter. DataError when they hold no word."""
+    """Estimate a model from `texts`, whose order does not matter. Raise DataError if they contain no word."""
     forms = Forms()
     formed = [forms.of(text) for text in texts]
     if not forms.words:
@@ -136,7 +139,7 @@ def train(texts: Iterable[str], *, order: int) -> NgramModel:
 
 
 def _sentences(formed: Sequence[Formed], numbers: np.ndarray) -> np.ndarray:
-    """`<s> words </s>` of all lines end to end, int64; `numbers` are those of the forms."""
+    """Return `<s> words </s>` of all lines end to end, int64. `numbers` maps form numbers to word numbers."""
     words = numbers[np.concatenate([one.numbers for one in formed])]
     lengths = np.concatenate([np.diff(one.line_ends, prepend=0) for one in formed])
     ends = np.cumsum(lengths + 2)
@@ -149,14 +152,15 @@ def _sentences(formed: Sequence[Formed], numbers: np.ndarray) -> np.ndarray:
 
 
 def _before(nodes: np.ndarray) -> np.ndarray:
-    """The value at the position before each; NO_NODE at the first."""
+    """The value at the previous position; NO_NODE at the first."""
     return np.concatenate([[NO_NODE], nodes[:-1]])
 
 
 def _keys_at(ids: np.ndarray, shorter: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Keys of the n-grams that end at each position, and where there is one; `shorter` holds the (n-1)-gram nodes.
+    """Return the key of the n-gram that ends at each position, and whether there is one.
 
-    None ends in `<s>`, so none crosses a line's start.
+    `shorter` holds the index of the (n-1)-gram that ends at each position. No n-gram ends in `<s>`, so none crosses the
+    start of a line.
     """
     prefix = _before(shorter)
     present = (prefix >= 0) & (ids != START_ID)
@@ -164,8 +168,10 @@ def _keys_at(ids: np.ndarray, shorter: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _ngrams(ids: np.ndarray, order: int) -> tuple[tuple[np.ndarray, ...], list[np.ndarray]]:
-    """The sorted keys of all n-grams of each order (the first has none, its index is the word), and for each order k
-    the index of the k-gram that ends at each position, NO_NODE where there is none."""
+    """Return the sorted keys of each order's n-grams, and for each order k the k-gram that ends at each position.
+
+    K-grams are given by index, NO_NODE where none ends. Order 1 has no keys, because the index of a 1-gram is its word.
+    """
     keys, nodes = [np.zeros(0, dtype=np.uint64)], [ids]
     for _ in range(1, order):
         candidates, present = _keys_at(ids, nodes[-1])
@@ -176,7 +182,7 @@ def _ngrams(ids: np.ndarray, order: int) -> tuple[tuple[np.ndarray, ...], list[n
 
 
 def found(candidates: np.ndarray, present: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Index of each candidate in `keys`, NO_NODE where absent."""
+    """Return the index of each candidate in `keys`; NO_NODE if it is absent or `present` is false."""
     if len(keys) == 0:
         return np.full(len(candidates), NO_NODE)
     index = np.minimum(np.searchsorted(keys, candidates), len(keys) - 1)
@@ -187,7 +193,7 @@ def found(candidates: np.ndarray, present: np.ndarray, keys: np.ndarray) -> np.n
 def _descend(numbers, line_ends, begins, words, probability, backoff, nodes, result):
     """Fill `result` with the log probability of each word of the lines, and of each line's end.
 
-    `nodes` [2, order] is room for the n-grams of each order that end at a position, and at the one before.
+    `nodes` [2, order] is working memory for the n-grams of each order that end at this and at the previous position.
     """
     place = out = 0
     for line_end in line_ends:
@@ -214,7 +220,7 @@ def _descend(numbers, line_ends, begins, words, probability, backoff, nodes, res
 
 @native
 def _longer(context, word, begins, words):
-    """The n-gram that goes on from another with a word, -1 where there is none."""
+    """Return the index of the n-gram `context` + `word`, -1 if there is none."""
     if context < 0:
         return -1
     low, end = begins[context], begins[context + 1]
@@ -229,23 +235,23 @@ def _longer(context, word, begins, words):
 
 
 def _adjusted_counts(ids: np.ndarray, nodes: np.ndarray, size: int, longer: np.ndarray | None) -> np.ndarray:
-    """Counts of the highest order; below it the number of distinct left neighbours. int64 [size].
+    """Counts of the highest order; for lower orders the number of distinct left neighbours. int64 [size].
 
-    `longer` are the suffixes of the n-grams one longer. An n-gram that starts a line has no left neighbour and keeps
-    its count. `<s>` itself is never predicted: 0.
+    `longer` has, for each n-gram of the next order, the index of its suffix. An n-gram at the start of a line has no
+    left neighbour and keeps its count. `<s>` is never predicted and has 0.
     """
     plain = np.bincount(nodes[(nodes >= 0) & (ids != START_ID)], minlength=size)
     if longer is None:
         return plain
     neighbours = np.bincount(longer, minlength=size)
-    # Only n-grams that begin with <s> have no longer n-gram ending where they end.
+    # Only n-grams that begin with <s> are not the suffix of a longer n-gram.
     return np.where(neighbours > 0, neighbours, plain)
 
 
 def discounts(counts: np.ndarray) -> np.ndarray:
     """Chen and Goodman's discounts for counts of 0, 1, 2 and 3 or more, float64 [4].
 
-    Where the counts of counts allow no estimate (small corpora), KenLM's fallback 0.5, 1, 1.5 is used.
+    If the counts of counts allow no estimate (small corpora), KenLM's fallback 0.5, 1, 1.5 is used.
     """
     seen = [int((counts == number).sum()) for number in (1, 2, 3, 4)]
     fallback = np.array([0.0, 0.5, 1.0, 1.5])
@@ -261,7 +267,7 @@ def _estimate(
 ) -> NgramModel:
     order, num_words = len(keys), len(vocabulary)
     probabilities: list[np.ndarray] = []
-    remainders: list[np.ndarray] = []  # of the contexts of order k, that is, indexed by the k-grams
+    remainders: list[np.ndarray] = []  # for each order k, the backoff weight of each k-gram as a context
     for k in range(order):
         discounted = counts[k] - discounts(counts[k])[np.minimum(counts[k], 3)]
         contexts = np.zeros(num_words, np.int64) if k == 0 else (keys[k] >> np.uint64(WORD_BITS)).astype(np.int64)
@@ -274,13 +280,13 @@ def _estimate(
         if k == 0:
             shorter = np.full(num_words, 1.0 / (num_words - 1))  # uniform over all but <s>
             probability = discounted / total[0] + remainder[0] * shorter
-            probability[START_ID] = 1.0  # never asked for; its logarithm is 0
+            probability[START_ID] = 1.0  # never queried; its logarithm is 0
         else:
             shorter = probabilities[k - 1][suffixes[k - 1]]
             probability = discounted / total[contexts] + remainder[contexts] * shorter
             remainders.append(remainder)
         probabilities.append(probability)
-    remainders.append(np.ones(len(probabilities[-1])))  # the longest n-grams are no contexts
+    remainders.append(np.ones(len(probabilities[-1])))  # the longest n-grams are never contexts
     return NgramModel(
         vocabulary=vocabulary,
         keys=keys,
@@ -290,9 +296,9 @@ def _estimate(
 
 
 def _suffixes(shorter: np.ndarray, nodes: np.ndarray, size: int) -> np.ndarray:
-    """For each n-gram of an order, the index of its last n - 1 words among the n-grams one shorter. int64 [size].
+    """For each n-gram of an order, the index of its last n - 1 words among the (n-1)-grams. int64 [size].
 
-    `nodes` and `shorter` say which n-gram of the two orders ends at each position.
+    `nodes` and `shorter` hold the index of the n-gram and of the (n-1)-gram that end at each position.
     """
     present = nodes >= 0
     suffixes = np.zeros(size, dtype=np.int64)

@@ -1,10 +1,12 @@
-"""Models that judge text, made from the reference texts that the recipe names: n-gram perplexity and a classifier.
+"""Stage `quality`: models that judge text, trained on the reference texts that the recipe names.
 
-The classifier tells reference texts from the negatives that the recipe names, or from a sample of the crawl in the
-reference's language. A share of both is held out to measure it, and texts that people labelled measure it too. A second
-one tells toxic texts from others, where the recipe names both. Files: `quality.json`; where a reference is named,
-`classifier.safetensors` and `ngram.*`, or `ngram.<language>.*` for each language that the recipe names; and
-`toxicity.safetensors`.
+There is an n-gram model for perplexity and a classifier. The classifier separates reference texts from the negatives
+that the recipe names, or from a sample of the crawl in the reference's language. It is measured on a held-out share of
+both, and on texts that people labelled. A second classifier separates toxic texts from others, if the recipe names
+both.
+
+Files: `quality.json`; with a reference, `classifier.safetensors` and `ngram.*`, or `ngram.<language>.*` for each
+language that the recipe names; with toxic texts, `toxicity.safetensors`.
 """
 
 from __future__ import annotations
@@ -38,23 +40,26 @@ from training.records import RecipeError
 SUMMARY_FILE = "quality.json"
 FASTTEXT_FILE = "classifier.fasttext"
 TOXICITY = "toxicity"
-PIECE_CHARACTERS = 4000  # a book or a list of articles in one row is cut into page-sized pieces, at line ends
-MIN_TEXTS = 10  # on either side; fewer say nothing about quality
-LANGUAGE_CHARACTERS = 2000  # of a text are enough to tell the language of a candidate
-CANDIDATES_PER_NEGATIVE = 4  # of other languages, short or empty ones may be among them
+PIECE_CHARACTERS = 4000  # a row with a book or a list of articles is cut into page-sized pieces, at line ends
+MIN_TEXTS = 10  # in each set; fewer texts say nothing about quality
+LANGUAGE_CHARACTERS = 2000  # a text's first characters, enough to identify its language
+CANDIDATES_PER_NEGATIVE = 4  # more than one, because candidates may be empty, short or in other languages
 BUCKETS = ("head", "middle", "tail")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QualityModels:
-    """What the rules ask; None where the recipe names no texts. `ngrams` by language, or one under "" for all."""
+    """The models that filter rules use. `ngrams` holds one model per language, or one model for all under "".
+
+    `classifier` and `toxicity` are None if the recipe names no texts for them.
+    """
 
     ngrams: Mapping[str, BucketedNgrams]
     classifier: LinearClassifier | FastTextClassifier | None
     toxicity: LinearClassifier | None = None
 
     def perplexity(self, text: str, language: str) -> tuple[float, str | None]:
-        """Perplexity and bucket by the model of the language; not a number and None where there is none."""
+        """Return perplexity and bucket by the model of the language; NaN and None if the language has no model."""
         model = self.ngrams.get("") or self.ngrams.get(language)
         if model is None:
             return math.nan, None
@@ -64,21 +69,22 @@ class QualityModels:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketedNgrams:
-    """A model and its bucket limits, which are perplexities: the first is head's highest, the second middle's.
+    """An n-gram model and its two bucket limits: the highest perplexities of `head` and of `middle`.
 
-    They part the sampled crawl pages in three, as CCNet does; by the reference texts nearly every page is `tail`.
+    The limits divide the sampled crawl pages into three equal parts, as in CCNet. Limits from the reference texts would
+    put nearly every page into `tail`.
     """
 
     ngram: NgramModel
     bucket_limits: tuple[float, float]
 
     def bucket(self, value: float) -> str:
-        """`head`, `middle` or `tail`: in which third of the sampled crawl pages this perplexity would lie."""
+        """Return `head`, `middle` or `tail`: the third of the sampled crawl pages in which this perplexity lies."""
         return BUCKETS[sum(value > limit for limit in self.bucket_limits)]
 
 
 def load_models(item: InputArtifact) -> QualityModels | None:
-    """The models of a `quality_models` artifact; None when its recipe asks for none."""
+    """Load the models of a `quality_models` artifact; None if its recipe asks for no models."""
     summary = json.loads(item.file(SUMMARY_FILE).read_text("utf-8"))
     folder = Path(item.path)
     toxicity = LinearClassifier.load(folder, TOXICITY) if summary.get("has_toxicity") else None
@@ -94,24 +100,24 @@ def load_models(item: InputArtifact) -> QualityModels | None:
 
 
 def file_of(code: str) -> str:
-    """The name, without its endings, of the files of a language's n-gram model; "" for the one of all languages."""
+    """File name, without suffix, of a language's n-gram model; "" is the model for all languages."""
     return f"ngram.{code}" if code else "ngram"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Made:
-    """Models that were made, and what is said of them: `summary` is for those who load them."""
+    """Trained models and what the stage reports about them. `summary` is written to `quality.json` for loading."""
 
     summary: dict[str, Any]
     files: tuple[str, ...] = ()
     metrics: dict[str, float] = field(default_factory=dict)
     gates: tuple[Gate, ...] = ()
     notes: dict[str, Any] = field(default_factory=dict)
-    counts: Counts | None = None  # of crawled pages; None where none are read
+    counts: Counts | None = None  # of crawled pages; None if none are read
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Train the models that the recipe asks for, or state that it asks for none."""
+    """Train the models that the recipe asks for, or record that it asks for none."""
     recipe = job.settings_as(QualityRecipe, "quality")
     reference = _reference_models(job, recipe, work)
     made = [reference]
@@ -128,7 +134,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def _reference_models(job: Job, recipe: QualityRecipe, work: Work) -> Made:
-    """Perplexity and the classifier of reference texts."""
+    """Train the n-gram models and the classifier of the reference texts."""
     if not recipe.reference:
         note = "quality.reference is empty: no models, and a filter that asks for classifier or perplexity is refused"
         return Made(summary={"has_models": False}, notes={"models": note})
@@ -155,15 +161,15 @@ def _reference_models(job: Job, recipe: QualityRecipe, work: Work) -> Made:
 
 
 def _counts(pages: int, sampled: int) -> Counts:
-    """In are all pages of the snapshots, kept those of the samples that models were made with.
+    """Counts of crawled pages: read are all pages of the snapshots, kept are the pages in the samples.
 
-    The rest follows from the two: what the gate compares here is `in` with what the snapshots hold.
+    `dropped` is the difference of the two. The gate thus compares the pages read with what the snapshots hold.
     """
     return Counts(records_in=pages, kept=sampled, dropped={"not_sampled": pages - sampled} if pages > sampled else {})
 
 
 def _toxicity_model(job: Job, recipe: QualityRecipe, work: Work) -> Made:
-    """The classifier of toxic texts, measured on texts of both sets that it was not trained on."""
+    """Train the classifier of toxic texts, and measure it on held-out texts of both sets."""
     asked = recipe.toxicity
     toxic = _texts(job, asked.positive, asked.positive_field, "quality.toxicity.positive")
     others = _texts(job, asked.negative, asked.negative_field, "quality.toxicity.negative")
@@ -204,8 +210,11 @@ def _in_language(references: Sequence[str], code: str) -> list[str]:
 def _train_ngrams(
     recipe: QualityRecipe, sides: Mapping[str, tuple[list[str], list[str]]]
 ) -> tuple[dict[str, BucketedNgrams], dict[str, np.ndarray]]:
-    """Per language (reference texts, crawled pages) the model of the former, or of a file that the recipe names, with
-    the buckets of the latter; and their perplexities under it."""
+    """Return each language's n-gram model with buckets, and the perplexities of the crawled pages under it.
+
+    `sides` has (reference texts, crawled pages) by language. A model is trained on the reference texts, or read from a
+    file that the recipe names; its bucket limits come from the crawled pages.
+    """
     models, perplexities = {}, {}
     files = {one.language: one.uri for one in recipe.ngram_files}
     for code, (references, crawled) in sides.items():
@@ -226,7 +235,7 @@ def _of_file(uri: str) -> NgramModel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReferenceTexts:
-    """The two sides of the classifier, and how the sampled crawl pages read to each language's n-gram model."""
+    """The classifier's two sets of texts, and the perplexities of the sampled crawl pages by language."""
 
     references: list[str]
     language: str
@@ -284,7 +293,7 @@ def _train(
 def _classifier(
     recipe: QualityRecipe, work: Work, good: list[str], bad: list[str]
 ) -> tuple[LinearClassifier | FastTextClassifier, str]:
-    """The classifier and the name of its file: the recipe's fastText model, copied, or one trained on both sides."""
+    """Return the classifier and its file name: a copy of the recipe's fastText model, or one trained on both sets."""
     if not recipe.classifier_model:
         model = classifier.train(good, bad, buckets=recipe.classifier_buckets)
         return model, model.save(work.path, "classifier")
@@ -297,7 +306,7 @@ def _classifier(
 
 
 def _texts(job: Job, uris: Sequence[str], column: str, where: str, *, but: Set[str] = frozenset()) -> list[str]:
-    """Page-sized pieces of all texts of a setting `but` some, each once, in the order of their hash."""
+    """Return page-sized pieces of all texts behind the URIs except those in `but`, without repeats, sorted by hash."""
     rows = _rows(job, uris, column, where, f"{where}_field")
     pieces = {piece for _, text in rows for piece in page_sized(text)} - but
     return _enough(pieces, uris, where)
@@ -306,7 +315,7 @@ def _texts(job: Job, uris: Sequence[str], column: str, where: str, *, but: Set[s
 def _rows(
     job: Job, uris: Sequence[str], column: str, where: str, column_setting: str
 ) -> Iterator[tuple[dict[str, Any], str]]:
-    """Every row behind the URIs and its text."""
+    """Yield every row behind the URIs, with its text."""
     for uri in uris:
         for number, row in enumerate(read_rows(uri, settings=job.settings)):
             text = row.get(column)
@@ -330,7 +339,7 @@ def _check_apart(where: str, texts: Sequence[str], others: Sequence[str]) -> Non
 
 
 def page_sized(text: str) -> Iterator[str]:
-    """The text in pieces of at most PIECE_CHARACTERS, cut at line ends; a longer line is a piece of its own."""
+    """Yield the text in pieces of at most PIECE_CHARACTERS, cut at line ends. A longer line is one piece."""
     piece: list[str] = []
     size = 0
     for line in text.splitlines():
@@ -348,19 +357,19 @@ def _main_language(texts: Sequence[str]) -> str:
     return min(counts, key=lambda code: (-counts[code], code))
 
 
-# Texts that people called good or not
+# Texts that people labelled as good or bad
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelledTexts:
-    """Whole texts, as a page is scored."""
+    """Texts that people labelled as good or bad. They are not cut into pieces, because pages are scored whole too."""
 
     recipe: LabelledRecipe
     good: list[str]
     bad: list[str]
 
     def area_under_curve(self, model: LinearClassifier | FastTextClassifier) -> float:
-        """Probability in [0, 1] that the classifier puts a good text before one that is not."""
+        """Probability in [0, 1] that the classifier scores a good text above a bad one."""
         scores = ([model.score(text) for text in texts] for texts in (self.good, self.bad))
         return classifier.area_under_curve(*scores)
 
@@ -387,12 +396,12 @@ def _labelled_gate(areas: Mapping[str, float], asked: Sequence[LabelledRecipe]) 
     )
 
 
-# The crawl's side
-
-
+# Texts of the crawl
 def _candidates(job: Job, recipe: QualityRecipe) -> tuple[int, list[str]]:
-    """How many pages there are, and the texts of some, chosen by the hash of their id and in that order: the same for
-    any order of files."""
+    """Return the number of pages and the texts of some, chosen and sorted by the hash of their id.
+
+    The choice is thus the same for any order of files.
+    """
     pages = Counted(
         row
         for item in job.inputs_of("extracted_documents")
@@ -406,7 +415,7 @@ def _candidates(job: Job, recipe: QualityRecipe) -> tuple[int, list[str]]:
 
 
 def _sample(candidates: Sequence[str], recipe: QualityRecipe, language: str) -> list[str]:
-    """The first candidates in `language`, at most `negatives`."""
+    """Return the first candidates in `language`, at most `recipe.negatives`."""
     chosen: list[str] = []
     for text in candidates:
         if len(chosen) < recipe.negatives and identify(text[:LANGUAGE_CHARACTERS])[0] == language:
@@ -421,7 +430,10 @@ def _sample(candidates: Sequence[str], recipe: QualityRecipe, language: str) -> 
 
 
 def _split(texts: list[str], held_out_fraction: float) -> tuple[list[str], list[str]]:
-    """(training, held out), the latter at least one; chosen by a hash, so a new text moves no other."""
+    """Return (training texts, held-out texts); at least one text is held out.
+
+    The choice is by the hash of a text, so an added text does not move any other.
+    """
     limit = held_out_fraction * 2**64
     is_held_out = [int(_hash("held out\n" + text)[:16], 16) < limit for text in texts]
     if not any(is_held_out):

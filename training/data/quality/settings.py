@@ -1,4 +1,4 @@
-"""The section `quality`: models that score text, and the texts that they are trained and measured on."""
+"""The recipe section `quality`: models that score text, and the texts on which they are trained and measured."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from training.records import RecipeError, Uri
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToxicityRecipe:
-    """A classifier that tells toxic texts from others: linear, of hashed word n-grams, trained on two named sets."""
+    """A linear classifier on hashed word n-grams that separates toxic from other texts, trained on a set of each."""
 
     positive: tuple[Uri, ...] = ()  # toxic texts; empty: no model
-    negative: tuple[Uri, ...] = ()  # of others, as like them as can be had in everything else
+    negative: tuple[Uri, ...] = ()  # other texts, as similar to the toxic ones as possible in everything else
     positive_field: str = "text"
     negative_field: str = "text"
     buckets: int = 65_536
@@ -29,13 +29,13 @@ class ToxicityRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelledRecipe:
-    """Texts that people called good or not. The classifier is measured on them and never trained on them."""
+    """Texts that people labelled as good or bad. The classifier is measured on them, but never trained on them."""
 
     name: str
     positive: tuple[Uri, ...] = ()  # good texts
-    negative: tuple[Uri, ...] = ()  # of others
+    negative: tuple[Uri, ...] = ()  # bad texts
     text_field: str = "text"
-    label_field: str = ""  # of rows in files that hold both kinds: only those with a side's label are that side's
+    label_field: str = ""  # for files with both kinds: rows belong to the side whose label they have in this field
     positive_label: str = "1"
     negative_label: str = "0"
     min_auc: float = 0.6  # gate
@@ -53,33 +53,33 @@ class LabelledRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NgramFileRecipe:
-    """An n-gram model that is taken as it is: an ARPA file, plain or .gz or .zst."""
+    """An n-gram model to use unchanged: an ARPA file, plain, .gz or .zst."""
 
     uri: Uri
-    language: str = ""  # one of `ngram_languages`, or "" where there are none
+    language: str = ""  # one of `ngram_languages`; "" if that is empty
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QualityRecipe:
-    """Models that judge text, trained by the pipeline on what the recipe names for them.
+    """Models that judge text, trained on the texts that the recipe names.
 
-    An n-gram model of the reference texts (perplexity) and a linear classifier of hashed word n-grams (reference
-    against `negative`, or a sample of `snapshots`).
+    There is an n-gram model of the reference texts (perplexity), and a linear classifier on hashed word n-grams that
+    separates the reference from `negative`, or from a sample of `snapshots`.
     """
 
     reference: tuple[Uri, ...] = ()  # texts that are known to be good
     reference_field: str = "text"
     negative: tuple[Uri, ...] = ()  # the classifier's negatives; empty: the sample of `snapshots`
     negative_field: str = "text"
-    snapshots: tuple[str, ...] = ()  # the sample that the buckets part in three, and the negatives, are of these
+    snapshots: tuple[str, ...] = ()  # source of the sample that sets the bucket limits and serves as negatives
     negatives: int = 2000  # pages in the sample
-    labelled: tuple[LabelledRecipe, ...] = ()  # held-out sets of their own, each with a gate
+    labelled: tuple[LabelledRecipe, ...] = ()  # additional held-out sets, each with a gate
     ngram_order: int = 3
-    ngram_languages: tuple[str, ...] = ()  # each with a model and buckets of its own; empty: one model for all
-    ngram_files: tuple[NgramFileRecipe, ...] = ()  # models to take instead of estimating them
+    ngram_languages: tuple[str, ...] = ()  # each gets its own model and buckets; empty: one model for all
+    ngram_files: tuple[NgramFileRecipe, ...] = ()  # models to use instead of estimating them
     classifier_buckets: int = 65_536
     classifier_model: Uri = ""  # a fastText model to use instead of training one; "": train it
-    classifier_label: str = "__label__hq"  # of that model, for good text
+    classifier_label: str = "__label__hq"  # the fastText model's label for good text
     held_out_fraction: float = 0.1
     min_auc: float = 0.6  # gate on held-out documents
     toxicity: ToxicityRecipe = field(default_factory=ToxicityRecipe)

@@ -1,4 +1,4 @@
-"""Stage `quality`: models that rate text."""
+"""Stage `quality`: trains the models that rate text."""
 
 from __future__ import annotations
 
