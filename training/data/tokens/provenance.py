@@ -1,4 +1,4 @@
-"""From a token to its page, and from a page to its tokens, by the sidecars beside the shards."""
+"""Find a token's document and a document's tokens, through the sidecars of the shards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from training.job import DataError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenRange:
-    """Where a document stands: `length` tokens (its end-of-text token included) from `start` of a shard."""
+    """Position of a document: `length` tokens (including its end-of-text token) from token `start` of a shard on."""
 
     shard: str
     start: int
@@ -27,9 +27,10 @@ class TokenRange:
 
 
 def document_of(folder: Path, shard: str, token_offset: int) -> dict[str, Any]:
-    """The sidecar row of the document whose token stands at an offset of a shard (its end-of-text token is its own).
+    """Return the sidecar row of the document that contains the token at an offset of a shard.
 
-    `folder` holds `shards.json`; `shard` is the name there. DataError for an unknown shard or an offset outside it.
+    A document's end-of-text token belongs to the document. `folder` contains `shards.json`; `shard` is a name listed in
+    it. Raise DataError for an unknown shard or an offset outside the shard.
     """
     base = _base(folder, shard)
     offsets = np.load(_beside(base, OFFSETS), mmap_mode="r", allow_pickle=False)
@@ -41,7 +42,7 @@ def document_of(folder: Path, shard: str, token_offset: int) -> dict[str, Any]:
 
 
 def rows(folder: Path, *, url: str | None = None, document_id: str | None = None) -> Iterator[TokenRange]:
-    """Where the documents with a URL or an id stand, shard by shard."""
+    """Yield the token range of each document with this URL or id, shard by shard."""
     wanted = {"url": url, "id": document_id}
     for entry in _listing(folder)["shards"]:
         base = _base(folder, entry["name"])

@@ -1,4 +1,4 @@
-"""The names of what a token_shards artifact holds; docs/architecture.md, "Shards and plan", has the format."""
+"""File names and suffixes in a token_shards artifact; docs/architecture.md, "Shards and plan", describes the format."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ ASSETS = (
         name="token_shards",
         stage=TOKENIZE,
         description=(
-            "Memory-mapped files of the token ids of one snapshot. A table beside each leads from every token to its "
+            "Memory-mapped files with the token ids of one snapshot. A table beside each file maps every token to its "
             "document."
         ),
         group="tokens",

@@ -1,13 +1,14 @@
-"""Stage `tokenize`: documents become memory-mapped token shards with a sidecar that names each one's page.
+"""Stage `tokenize`: writes documents as memory-mapped token shards, each with a sidecar that lists its documents.
 
-The format is in docs/architecture.md, "Shards and plan". A document is its text's tokens and the end-of-text token,
-which `tokens` in the sidecar counts too. A rank's shards are `shards/<rank>` and, when it needs more, `<rank>-001` and
-so on; a shard never mixes sources and is closed before `max_shard_tokens` would be passed. `tokenizer_digest` in
-`shards.json` is the tokenizer artifact's digest, `tokenizer_sha256` that of its `tokenizer.json`.
+The format is in docs/architecture.md, "Shards and plan". A document is the tokens of its text and the end-of-text
+token, which is included in the sidecar's column `tokens`. A rank writes `shards/<rank>` and, if it needs more shards,
+`<rank>-001` and so on. A shard has documents of one source only, and is closed before it would exceed
+`max_shard_tokens`. In `shards.json`, `tokenizer_digest` is the digest of the tokenizer artifact and `tokenizer_sha256`
+the checksum of its `tokenizer.json`.
 
-`tokenizers` is the reference. gigatoken encodes as long as it gives the same ids: on hard strings, on the first
-documents and on a sample of the rest. At the first difference the reference encodes the rank anew; the notes say which
-ranks that happened to, and why.
+The library `tokenizers` is the reference. gigatoken encodes the texts as long as its ids equal the reference's, which
+is checked on hard strings, on the first documents and on a sample of the rest. At the first difference the rank is
+encoded again by the reference. The notes list the ranks to which this happened, and why.
 """
 
 from __future__ import annotations
@@ -54,15 +55,15 @@ FOLDER: Final = "shards"
 BATCH_BYTES: Final = 4_000_000
 BUCKETS: Final = ("head", "middle", "tail")
 UNSCORED: Final = "unscored"
-# Of a rank's documents those compared with the reference: the first fifty, then one in PROVED_EVERY, and after
-# PROVED_OFTEN documents one in PROVED_LATER. The reference is 60 times as slow, so that one in fifty throughout would
-# double the time.
+# Documents of a rank that are compared with the reference: the first PROVED_FIRST, then one in PROVED_EVERY, and after
+# PROVED_OFTEN documents one in PROVED_LATER. The reference is 60 times slower, so comparing one in fifty throughout
+# would double the time.
 PROVED_FIRST: Final = 50
 PROVED_EVERY: Final = 50
 PROVED_OFTEN: Final = 2_500
 PROVED_LATER: Final = 1_000
-# A rank with no more tokens than this is decoded whole; of a larger one every twentieth document. The reference's own
-# decoder is slow: it is asked about the first documents of each shard, and must agree with the tokens' bytes.
+# A rank with at most this many tokens is decoded completely, a larger one at every twentieth document. The reference's
+# own decoder is slow. It decodes only the first documents of each shard, and must agree with the tokens' bytes.
 DECODED_WHOLE_TOKENS: Final = 500_000
 DECODED_EVERY: Final = 20
 DECODED_BY_REFERENCE: Final = 5
@@ -89,7 +90,7 @@ Ids = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The ids of several texts end to end, and [texts + 1] where each one's begin."""
+    """The ids of several texts end to end, and the start of each text's ids, [texts + 1]."""
 
     ids: Ids
     starts: npt.NDArray[np.int64]
@@ -103,14 +104,14 @@ Encode = Callable[[pa.StringArray], Encoded]
 
 
 class NotTheFastEncoder(Exception):
-    """The fast encoder is not installed, refuses this tokenizer, breaks, or gives other ids than the reference."""
+    """Raised if the fast encoder is not installed, rejects this tokenizer, crashes, or differs from the reference."""
 
 
 # Encoding
 
 
 def reference_encoder(tokenizer: Tokenizer) -> Encode:
-    """Encodes by `tokenizers`."""
+    """Return a function that encodes texts with the library `tokenizers`."""
 
     def encode(texts: pa.StringArray) -> Encoded:
         found = tokenizer.encode_batch_fast(texts.to_pylist(), add_special_tokens=False)
@@ -121,7 +122,10 @@ def reference_encoder(tokenizer: Tokenizer) -> Encode:
 
 
 def fast_encoder(path: Path) -> Encode:
-    """Encodes UTF-8 texts by gigatoken. NotTheFastEncoder where it is not installed or refuses this tokenizer."""
+    """Return a function that encodes UTF-8 texts with gigatoken.
+
+    Raise NotTheFastEncoder if gigatoken is not installed or rejects this tokenizer.
+    """
     try:
         import awkward
 
@@ -143,7 +147,7 @@ def fast_encoder(path: Path) -> Encode:
 
 
 def _as_strings(texts: pa.StringArray) -> Any:
-    """The layout of the same bytes that gigatoken reads in place: from a list of strings it took a third longer."""
+    """Wrap the texts, without copying, in the layout that gigatoken reads; a list of strings took a third longer."""
     from awkward.contents import ListOffsetArray, NumpyArray
     from awkward.index import Index64
 
@@ -154,22 +158,23 @@ def _as_strings(texts: pa.StringArray) -> Any:
 
 @lru_cache(maxsize=1)
 def _tokenizer(path: Path) -> Tokenizer:
-    """The reference, one for all ranks of a process: a new one for each file is slower with every file."""
+    """Load the reference tokenizer, once for all ranks of a process; each new instance is slower than the last."""
     return load_tokenizer(path)
 
 
 @lru_cache(maxsize=1)
 def _backend(path: Path) -> Any:
-    """gigatoken's tokenizer, one for all ranks of a process: it remembers the words it has met."""
+    """Load gigatoken's tokenizer, once for all ranks of a process, because it caches the words it has seen."""
     import gigatoken
 
     return gigatoken.Tokenizer.from_json(plain_text_json(path))
 
 
 class Proving:
-    """A fast encoder that is compared with the reference on probes and on a sample of the texts that pass.
+    """A fast encoder that is compared with the reference on probes and on a sample of the texts that it encodes.
 
-    Called as an encoder, it raises NotTheFastEncoder at the first difference. `compared` counts texts.
+    Calling it encodes texts; it raises NotTheFastEncoder at the first difference. `compared` is the number of sampled
+    texts.
     """
 
     def __init__(self, fast: Encode, reference: Encode, probes: Sequence[str]) -> None:
@@ -197,7 +202,7 @@ class Proving:
 
 
 def _is_proved(number: int) -> bool:
-    """Whether a rank's document of this number is encoded by the reference too."""
+    """Whether the rank's document with this number is also encoded by the reference."""
     return number < PROVED_FIRST or number % (PROVED_EVERY if number < PROVED_OFTEN else PROVED_LATER) == 0
 
 
@@ -205,12 +210,12 @@ def _is_proved(number: int) -> bool:
 
 
 def num_ranks(job: Job) -> int:
-    """One rank a document file."""
+    """Number of ranks: one per document file."""
     return len(document_files(job.input_of("decontaminated_documents")))
 
 
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
-    """Encode one document file into shards, then decode them again."""
+    """Encode one document file into shards, then check that they decode to the texts."""
     item = job.input_of("tokenizer")
     source = document_files(job.input_of("decontaminated_documents"))[rank]
     tokenizer = _tokenizer(item.file(TOKENIZER_FILE))
@@ -239,7 +244,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
-    """List the shards and judge whether they decode."""
+    """List the shards and judge whether they decode correctly."""
     item = job.input_of("tokenizer")
     shape = _Shape.of(job, _tokenizer(item.file(TOKENIZER_FILE)))
     shards = [shard for rank in ranks for shard in rank["shards"]]
@@ -282,7 +287,7 @@ SUFFIXES: Final = (TOKENS, OFFSETS, SIDECAR)
 
 
 class _Shape:
-    """What every shard of the job shares: size limit, vocabulary, number format and the end-of-text token."""
+    """Properties that all shards of the job share: size limit, vocabulary, data type and the end-of-text token."""
 
     def __init__(self, *, max_tokens: int, vocabulary: int, end_id: int) -> None:
         self.max_tokens = max_tokens
@@ -307,7 +312,7 @@ def _probes(item: InputArtifact) -> list[str]:
 
 
 def _encoded(path: Path, encode: Encode, recipe: ShardsRecipe) -> Iterator[tuple[pa.Table, Encoded]]:
-    """The documents of a file with their ids and the sources that they are of, some megabytes at a time."""
+    """Yield the documents of a file, with their sources set by `buckets`, and their ids; some megabytes at a time."""
     columns = [name for name in SIDECAR_SCHEMA.names if name not in _COUNTED]
     scored = {"none": (), "perplexity": ("perplexity_bucket",), "quality": ("quality_score",)}[recipe.buckets]
     for table in read_tables(path, [*columns, "text", *scored]):
@@ -317,7 +322,7 @@ def _encoded(path: Path, encode: Encode, recipe: ShardsRecipe) -> Iterator[tuple
 
 
 def in_buckets(table: pa.Table, recipe: ShardsRecipe) -> pa.Table:
-    """Documents with their label and their quality bucket as source, `web/head`, where the recipe asks for buckets."""
+    """Append the quality bucket to each document's source, such as `web/head`, if the recipe asks for buckets."""
     if recipe.buckets == "none":
         return table
     if recipe.buckets == "perplexity":
@@ -332,7 +337,7 @@ def in_buckets(table: pa.Table, recipe: ShardsRecipe) -> pa.Table:
 
 
 def _batches(table: pa.Table) -> Iterator[pa.Table]:
-    """Slices of a table with about BATCH_BYTES of text each. DataError when a text is not UTF-8."""
+    """Yield slices of a table with about BATCH_BYTES of text each. Raise DataError if a text is not UTF-8."""
     offsets = utf8_of(table["text"].combine_chunks())[1]
     numbers = (offsets - offsets[0])[1:] // BATCH_BYTES
     for start, end in pairwise([0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(table)]):
@@ -345,7 +350,7 @@ def _batches(table: pa.Table) -> Iterator[pa.Table]:
 def write_shards(
     folder: Path, rank: int, encoded: Iterable[tuple[pa.Table, Encoded]], shape: _Shape
 ) -> list[dict[str, Any]]:
-    """Write documents into shards; returns the entry of each for `shards.json`, in order."""
+    """Write documents into shards; return the entry of each shard for `shards.json`, in order."""
     entries: list[dict[str, Any]] = []
     open_by_source: dict[str, _Shard] = {}
     with ExitStack() as stack:
@@ -360,7 +365,7 @@ def write_shards(
                         shard = _Shard(stack, folder / FOLDER, _name(rank, len(entries)), source, shape)
                         open_by_source[source] = shard
                         entries.append(shard.entry)
-                    # A document that is longer than a whole shard has one of its own.
+                    # A document that is longer than the limit gets its own shard.
                     stop = start + max(1, batch.fitting(start, end, shape.max_tokens - shard.tokens))
                     shard.add(batch, start, stop)
                     start = stop
@@ -370,7 +375,7 @@ def write_shards(
 
 
 def _runs(sources: pa.ChunkedArray) -> Iterator[tuple[str, int, int]]:
-    """(source, start, end) of rows that follow each other and have one source."""
+    """Yield (source, start, end) for each run of consecutive rows with the same source."""
     for source, rows in groupby(enumerate(sources.to_pylist()), key=itemgetter(1)):
         first, *rest = (row for row, _ in rows)
         yield source, first, first + len(rest) + 1
@@ -378,7 +383,7 @@ def _runs(sources: pa.ChunkedArray) -> Iterator[tuple[str, int, int]]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Batch:
-    """Documents as they go into shards: tokens with the end-of-text token behind each, and their sidecar rows."""
+    """Documents ready to be written: tokens, with the end-of-text token after each document, and sidecar rows."""
 
     tokens: npt.NDArray[Any]
     starts: npt.NDArray[np.int64]  # [documents + 1]
@@ -404,9 +409,9 @@ class _Batch:
         return _Batch(tokens=tokens, starts=starts, sidecar=pa.table(columns, schema=SIDECAR_SCHEMA))
 
     def fitting(self, start: int, end: int, room: int) -> int:
-        """How many of the documents from `start` up to `end`, in order, fit into `room` tokens together."""
+        """Return how many documents from `start` on (up to `end`) fit into `room` tokens together."""
         fitting = int(np.searchsorted(self.starts[start : end + 1], self.starts[start] + room, "right")) - 1
-        return max(0, fitting)  # there is less than no room in the shard of a document that is longer than a shard
+        return max(0, fitting)  # `room` is negative in the shard of a document that is longer than the limit
 
 
 def _name(rank: int, number: int) -> str:
@@ -414,7 +419,7 @@ def _name(rank: int, number: int) -> str:
 
 
 class _Shard:
-    """One token file being written, with its offsets and its sidecar. Everything appears when the stack closes."""
+    """One token file being written, with its offsets and its sidecar. The token file appears when the stack closes."""
 
     def __init__(self, stack: ExitStack, folder: Path, name: str, source: str, shape: _Shape) -> None:
         self.entry: dict[str, Any] = {"name": name, "path": f"{FOLDER}/{name}.bin", "source": source}
@@ -432,7 +437,7 @@ class _Shard:
         self.tokens += len(tokens)
 
     def finish(self) -> None:
-        """Write what stands beside the tokens."""
+        """Write the offsets and the sidecar, and complete the entry for `shards.json`."""
         name = self.entry["name"]
         sidecar = pa.concat_tables(self._sidecar).combine_chunks()
         lengths, sizes = sidecar["tokens"].to_numpy(), sidecar["bytes"].to_numpy()
@@ -446,9 +451,9 @@ class _Shard:
 def check_decoding(
     folder: Path, shards: Sequence[dict[str, Any]], tokenizer: Tokenizer, shape: _Shape
 ) -> tuple[int, list[str]]:
-    """How many documents were decoded from the written files, and the ids of those that differ from their text.
+    """Return the number of documents decoded from the written files, and the ids of those that differ from their text.
 
-    Of those that are not decoded the length in bytes is compared all the same.
+    For documents that are not decoded, only the length in bytes is compared.
     """
     every = 1 if sum(shard["tokens"] for shard in shards) <= DECODED_WHOLE_TOKENS else DECODED_EVERY
     spelled = pa.array(token_bytes(tokenizer), pa.binary())
@@ -481,7 +486,7 @@ def check_decoding(
 
 
 def _spelled_out(ids: npt.NDArray[Any], spelled: pa.BinaryArray) -> bytes:
-    """The bytes of tokens end to end."""
+    """Return the bytes of the tokens end to end."""
     return bytes_of(spelled.take(pa.array(ids)))[0].tobytes()
 
 
@@ -492,9 +497,9 @@ def _right_lengths(
     sizes: npt.NDArray[np.int64],
     shape: _Shape,
 ) -> npt.NDArray[np.bool_]:
-    """For each document whether its tokens have as many bytes as its text, with the end-of-text token behind them.
+    """Whether each document's tokens have as many bytes as its text and are followed by the end-of-text token.
 
-    `tokens` are of the vocabulary: `lengths` is read without a look at its bounds, which is what makes it fast.
+    All `tokens` must be in the vocabulary: `lengths` is indexed without a bounds check, which makes this fast.
     """
     right = np.empty(len(sizes), np.bool_)
     for first in range(0, len(sizes), MEASURED_AT_ONCE):

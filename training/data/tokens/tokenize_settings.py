@@ -1,4 +1,4 @@
-"""The section `shards`."""
+"""The recipe section `shards`: size of the token files, and the division of sources into quality buckets."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from training.records import RecipeError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardsRecipe:
-    """How documents become token files.
+    """Settings for writing documents as token files.
 
-    `buckets` parts each label of the mixture in three or four sources, `web/head`, `web/middle`, `web/tail` and
-    `web/unscored`: by the bucket that the rule `perplexity` wrote, or by the classifier's score and `quality_limits`
-    (head from the first on, tail below the second).
+    `buckets` splits each source of the mixture in up to four: `web/head`, `web/middle`, `web/tail` and `web/unscored`.
+    The bucket is the one that the rule `perplexity` wrote, or it follows from the classifier's score and
+    `quality_limits` (`head` from the first limit on, `tail` below the second).
     """
 
     max_shard_tokens: int = 100_000_000

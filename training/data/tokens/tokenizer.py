@@ -1,12 +1,12 @@
-"""Stage `tokenizer`: a byte-level vocabulary trained on a fixed sample of the snapshots that the recipe names for it.
+"""Stage `tokenizer`: trains a byte-level vocabulary on a fixed sample of the snapshots that the recipe names for it.
 
 `tokenizer.json` and `tokenizer_config.json` load with `tokenizers` and with transformers' `AutoTokenizer`. Special
-tokens have the first ids, in the recipe's order: the first ends every document (and can begin a text), the second pads.
-The chat template belongs to post-training.
+tokens have the first ids, in the recipe's order. The first one ends every document (and may begin a text); the second
+one is for padding. Post-training adds the chat template.
 
-Text is cut by Qwen2's pattern (GPT-4's with digits one by one), so that numbers have one spelling; nothing is
-normalized, so that every text comes back as it was. Special tokens stand outside of text: `load_tokenizer` gives an
-encoder that spells a look-alike in a document with ordinary tokens.
+Text is split by Qwen2's pattern (GPT-4's with single digits), so that numbers have one spelling. Nothing is normalized,
+so that every text is restored exactly. Special tokens never occur in text: the encoder of `load_tokenizer` encodes a
+text that looks like a special token with ordinary tokens.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ log = logging.getLogger(__name__)
 
 TOKENIZER_FILE: Final = "tokenizer.json"
 CONFIG_FILE: Final = "tokenizer_config.json"
-# Source: Qwen2 (arXiv 2407.10671), which cuts text as GPT-4's cl100k does but takes digits one by one.
+# Source: Qwen2 (arXiv 2407.10671), which splits text like GPT-4's cl100k, except that each digit is a piece.
 PATTERN: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-WORDPIECE_SIGNS: Final = 100  # what models.WordPiece takes at most
-NEVER: Final = -1e9  # a special token's score under Unigram: its single bytes are always more probable
+WORDPIECE_SIGNS: Final = 100  # longest word that models.WordPiece accepts
+NEVER: Final = -1e9  # a special token's score under Unigram, so that its single bytes are always more probable
 HELD_OUT_FRACTION: Final = 0.02
 HELD_OUT_BYTES: Final = 2_000_000
 HARD_STRINGS: Final = (
@@ -63,17 +63,17 @@ HARD_STRINGS: Final = (
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer of a `tokenizer.json` as an encoder of plain text: it never emits a special token.
+    """Load a `tokenizer.json` as an encoder of plain text, which never emits a special token.
 
-    Special tokens keep their ids (`token_to_id`); a text that looks like one is spelled with ordinary tokens.
+    Special tokens keep their ids (`token_to_id`). A text that looks like one is encoded with ordinary tokens.
     """
     return Tokenizer.from_str(plain_text_json(path))
 
 
 def plain_text_json(path: Path) -> str:
-    """The content of a `tokenizer.json` without added tokens, so that no text is taken for one.
+    """Return the content of a `tokenizer.json` without added tokens, so that no text is encoded as a special token.
 
-    DataError when it cannot be read as one.
+    Raise DataError if the file is not a readable `tokenizer.json`.
     """
     try:
         content = json.loads(path.read_text("utf-8"))
@@ -84,7 +84,7 @@ def plain_text_json(path: Path) -> str:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The `tokenizer_config.json` at `path`. DataError when it is not one with an end and a padding token."""
+    """Read the `tokenizer_config.json` at `path`. Raise DataError if it has no end-of-text or padding token."""
     try:
         config = json.loads(path.read_text("utf-8"))
         _ = config["eos_token"], config["pad_token"]
@@ -94,10 +94,10 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def byte_values() -> dict[str, int]:
-    """The byte that each sign of a byte-level vocabulary stands for.
+    """Return the byte that each character of a byte-level vocabulary represents.
 
-    Source: GPT-2. A printable byte of Latin-1 other than the space is its own sign, the others are, in order, the
-    characters from 256.
+    Source: GPT-2. A printable byte of Latin-1, except the space, is represented by its own character. The other bytes
+    are represented, in order, by the characters from 256 on.
     """
     own = [value for value in range(256) if chr(value).isprintable() and chr(value) != " "]
     others = [value for value in range(256) if value not in own]
@@ -105,7 +105,7 @@ def byte_values() -> dict[str, int]:
 
 
 def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
-    """The bytes of text that each token id of a byte-level vocabulary stands for."""
+    """Return the bytes of text that each token id of a byte-level vocabulary represents."""
     latin = str.maketrans({sign: chr(value) for sign, value in byte_values().items()})
     tokens = (tokenizer.id_to_token(number) for number in range(tokenizer.get_vocab_size()))
     return [token.translate(latin).encode("latin-1") for token in tokens]
@@ -115,15 +115,15 @@ def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
 
 
 def train(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:
-    """A byte-level vocabulary over texts; independent of their order and of the number of threads."""
+    """Train a byte-level vocabulary on texts, independent of their order and of the number of threads."""
     trained = {"bpe": _train_merges, "wordpiece": _train_merges, "unigram": _train_unigram}
     return trained[recipe.model](texts, recipe)
 
 
 def _train_merges(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:
-    """BPE or WordPiece, which are both trained by counting merges.
+    """Train BPE or WordPiece, both of which count merges.
 
-    WordPiece needs no mark for pieces inside a word: on bytes, a word's begin is its space.
+    WordPiece needs no prefix for pieces inside a word: in a byte-level vocabulary the space marks the start of a word.
     """
     is_bpe = recipe.model == "bpe"
     tokenizer = Tokenizer(models.BPE() if is_bpe else models.WordPiece(unk_token=recipe.special_tokens[0]))
@@ -132,7 +132,7 @@ def _train_merges(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
     ]
     if not is_bpe:
-        # A longer word would be one unknown token, and the search for pieces is quadratic in its length.
+        # A longer word would become one unknown token, and the search for pieces is quadratic in the word's length.
         cuts.append(pre_tokenizers.FixedLength(length=WORDPIECE_SIGNS))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
     tokenizer.decoder = decoders.ByteLevel()
@@ -141,7 +141,7 @@ def _train_merges(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:
         vocab_size=recipe.vocabulary,
         min_frequency=recipe.min_frequency,
         special_tokens=list(recipe.special_tokens),
-        # Without it a byte that the sample lacks would be dropped from every text without a word.
+        # Without this, a byte that does not occur in the sample would silently be dropped from every text.
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
@@ -150,7 +150,7 @@ def _train_merges(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:
 
 
 def _train_unigram(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:
-    """Unigram with pieces of our own: the scores of the library's trainer are others in each run."""
+    """Train Unigram with our own pieces and scores, because the library's trainer gives other scores in each run."""
     cut = pre_tokenizers.Split(Regex(PATTERN), "isolated")
     counts = Counter(word for text in texts for word, _ in cut.pre_tokenize_str(text))
     pieces = unigram.train(
@@ -160,7 +160,7 @@ def _train_unigram(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:
     )
     signs = {value: sign for sign, value in byte_values().items()}
     scores = {"".join(signs[value] for value in piece): score for piece, score in pieces}
-    special = dict.fromkeys(recipe.special_tokens, NEVER)  # first, and in place of a piece that looks the same
+    special = dict.fromkeys(recipe.special_tokens, NEVER)  # they come first and replace pieces that look the same
     tokenizer = Tokenizer(models.Unigram(list((special | scores | special).items())))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
@@ -171,7 +171,7 @@ def _train_unigram(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:
 
 
 def tokenizer_config(recipe: TokenizerRecipe) -> dict[str, Any]:
-    """What transformers needs beside `tokenizer.json`."""
+    """Return the content of `tokenizer_config.json`, which transformers needs beside `tokenizer.json`."""
     end, pad = recipe.special_tokens[:2]
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -179,7 +179,7 @@ def tokenizer_config(recipe: TokenizerRecipe) -> dict[str, Any]:
         "eos_token": end,
         "pad_token": pad,
         "clean_up_tokenization_spaces": False,
-        "model_max_length": int(1e30),  # transformers' own way to say: no limit
+        "model_max_length": int(1e30),  # transformers' value for "no limit"
     }
 
 
@@ -188,9 +188,10 @@ def tokenizer_config(recipe: TokenizerRecipe) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """Which documents train and which measure, by the hash of their ids: no order or file layout enters.
+    """The documents to train on and to measure on, chosen by the hash of their ids, so that file order does not matter.
 
-    A document trains when its hash is at most `train_below`, and measures when it is at least `held_out_above`.
+    A document is used for training if its hash is at most `train_below`, and is held out if its hash is at least
+    `held_out_above`.
     """
 
     files: tuple[Path, ...]
@@ -198,14 +199,15 @@ class Sample:
     held_out_above: int
     train_bytes: int
     documents: int
-    unused: int  # documents that neither train nor measure
+    unused: int  # documents that are neither trained on nor held out
 
     @staticmethod
     def choose(files: Sequence[Path], recipe: TokenizerRecipe) -> Sample:
-        """The documents with the smallest hashes, up to `sample_bytes`; those with the largest are held out.
+        """Choose the documents with the smallest hashes for training, up to `sample_bytes`; hold out the largest
+        hashes.
 
-        Held out are 2 % of all documents, at most 2 MB of text, and at least one when there are two. DataError when
-        there is no document at all.
+        Held out are 2 % of all documents, at most 2 MB of text, and at least one document if there are two. Raise
+        DataError if there is no document.
         """
         hashes, sizes = _hashes_and_sizes(files)
         if not len(hashes):
@@ -232,7 +234,7 @@ class Sample:
         return (row["text"] for row in self._rows() if _hash(row["id"]) <= self.train_below)
 
     def held_out_rows(self) -> list[dict[str, Any]]:
-        """The documents to measure on: text, language and source."""
+        """The held-out documents, with text, language and source."""
         return [row for row in self._rows("language", "source") if _hash(row["id"]) >= self.held_out_above]
 
     def _rows(self, *more: str) -> Iterator[dict[str, Any]]:
@@ -257,7 +259,7 @@ def _hash(document_id: str) -> int:
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Train, write, and check what was written."""
+    """Train a tokenizer, write it, and check the written files."""
     recipe = job.settings_as(TokenizerRecipe, "tokenizer")
     sample = Sample.choose(sample_files(job, recipe), recipe)
     work.progress.log(step=0, training_bytes=sample.train_bytes)
@@ -301,8 +303,10 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def _counts(sample: Sample, trained: int, held_out: Sequence[Mapping[str, Any]]) -> Counts:
-    """In are the documents of the snapshots, kept those whose text trained or was measured on. A single document is
-    both."""
+    """Counts of documents: read are all documents of the snapshots, kept are those trained on or held out.
+
+    A single document is both trained on and held out.
+    """
     measured_alone = sum(_hash(row["id"]) > sample.train_below for row in held_out)
     return Counts(
         records_in=sample.documents,
@@ -321,7 +325,7 @@ def sample_files(job: Job, recipe: TokenizerRecipe) -> list[Path]:
 
 
 def measure(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, float]:
-    """Fertility over texts: UTF-8 bytes per token, tokens per word."""
+    """Return the fertility over texts: UTF-8 bytes per token, and tokens per word."""
     tokens = sum(len(encoding.ids) for encoding in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False))
     num_bytes = sum(len(text.encode("utf-8")) for text in texts)
     return {
@@ -333,9 +337,9 @@ def measure(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, float]:
 def fertility_table(
     tokenizer: Tokenizer, reference: Tokenizer | None, rows: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Fertility over all held-out documents, by language and by source, the reference's beside; most documents first.
+    """Return the fertility over all held-out documents, by language and by source; largest groups come first.
 
-    Sources are listed when there are several: code, for one, is told apart by its source.
+    Each row also has the reference's fertility, if there is a reference. Sources are listed only if there are several.
     """
     groups: dict[tuple[str, str], list[str]] = {}
     for row in rows:
@@ -355,10 +359,10 @@ def fertility_table(
 def study(
     tokenizer: Tokenizer, sample: Sample, recipe: TokenizerRecipe, sizes: Iterable[int]
 ) -> list[dict[str, float]]:
-    """What other sizes of the recipe's vocabulary would give: fertility over all held-out documents, smallest first.
+    """Return what other vocabulary sizes would give: the fertility over all held-out documents, smallest size first.
 
-    Each size is trained on the same sample. The recipe's own vocabulary stands among them. `pieces` may be fewer than
-    the size: a sample has only so many.
+    Each size is trained on the same sample. The recipe's own vocabulary is included. `pieces` may be below the size,
+    because a sample has a limited number of pieces.
     """
     held_out = [row["text"] for row in sample.held_out_rows()]
     table = []
@@ -370,12 +374,15 @@ def study(
 
 
 def _plain(tokenizer: Tokenizer) -> Tokenizer:
-    """As `load_tokenizer` reads it: what looks like a special token is spelled with ordinary ones."""
+    """Return the tokenizer as `load_tokenizer` would read it, so that it never emits a special token."""
     return Tokenizer.from_str(json.dumps({**json.loads(tokenizer.to_str()), "added_tokens": []}))
 
 
 def reference_of(job: Job, recipe: TokenizerRecipe) -> Tokenizer | None:
-    """The tokenizer to compare with; None when the recipe names none. DataError when it is not what the job names."""
+    """Return the tokenizer to compare with; None if the recipe names none.
+
+    Raise DataError if its file is not the one that the job names.
+    """
     if not recipe.reference:
         return None
     with open_uri(recipe.reference) as stream:
@@ -390,13 +397,13 @@ def reference_of(job: Job, recipe: TokenizerRecipe) -> Tokenizer | None:
 
 
 def _all_bytes_gate(tokenizer: Tokenizer) -> Gate:
-    """Every byte has a token of its own, so that no text is unspeakable."""
+    """Check that every byte has its own token, so that every text can be encoded."""
     missing = sorted(sign for sign in pre_tokenizers.ByteLevel.alphabet() if tokenizer.token_to_id(sign) is None)
     return Gate(name="all_bytes", passed=not missing, evidence={"bytes": 256 - len(missing), "missing": missing})
 
 
 def _round_trip_gate(tokenizer: Tokenizer, held_out: Sequence[str], recipe: TokenizerRecipe) -> Gate:
-    """Texts come back as they were and hold no special token, though they spell one."""
+    """Check that texts are restored exactly and never contain a special token, even if they spell one."""
     texts = [*held_out, *HARD_STRINGS, *look_alikes(recipe.special_tokens), every_byte()]
     encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
     decoded = tokenizer.decode_batch([encoding.ids for encoding in encoded], skip_special_tokens=False)
@@ -417,13 +424,13 @@ def _round_trip_gate(tokenizer: Tokenizer, held_out: Sequence[str], recipe: Toke
 
 
 def look_alikes(special_tokens: Sequence[str]) -> list[str]:
-    """Texts that spell special tokens: alone, between words, doubled, and cut in two."""
+    """Return texts that spell special tokens: alone, between words, doubled, and split in two."""
     forms = ("{0}", "before{0}after", " {0} {0}\n", "{1} {2}")
     return [form.format(token, token[:3], token[3:]) for token in special_tokens for form in forms]
 
 
 def every_byte() -> str:
-    """A text whose UTF-8 form has every byte that UTF-8 can have, alone between letters of the alphabet."""
+    """Return a text whose UTF-8 encoding contains every byte that UTF-8 can contain."""
     low = "".join(map(chr, range(0x800)))
     high = "".join(chr(code) for code in range(0x800, 0x110000, 0x3F1) if not 0xD800 <= code < 0xE000)
     return low + high + "\U0010ffff"

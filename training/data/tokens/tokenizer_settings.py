@@ -1,4 +1,4 @@
-"""The section `tokenizer`."""
+"""The recipe section `tokenizer`: how the vocabulary is trained."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from training.records import RecipeError, Uri
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenizerRecipe:
-    """A byte-level vocabulary with its special tokens, fixed here; the chat template belongs to post-training.
+    """Settings of the byte-level vocabulary and its special tokens. The chat template is a setting of post-training.
 
-    `model` says how a word is cut: bpe by merges in order, wordpiece by the longest piece from the left, unigram into
-    the most probable pieces.
+    `model` is the method that splits a word into pieces: `bpe` by merges in order, `wordpiece` by the longest piece
+    from the left, `unigram` into the most probable pieces.
     """
 
     snapshots: tuple[str, ...]
     vocabulary: int
     model: Literal["bpe", "wordpiece", "unigram"] = "bpe"
-    reference: Uri = ""  # a tokenizer.json whose fertility is reported beside; none when empty
-    study: tuple[int, ...] = ()  # other sizes, trained and measured for the report alone
+    reference: Uri = ""  # a tokenizer.json whose fertility is reported for comparison; "": none
+    study: tuple[int, ...] = ()  # other vocabulary sizes, trained and measured only for the report
     sample_bytes: int = 50_000_000
     min_frequency: int = 2
-    # the first ends a document, the second pads; post-training uses the others
+    # The first one ends a document, the second one is for padding; post-training uses the others.
     special_tokens: tuple[str, ...] = ("<|endoftext|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
     min_bytes_per_token: float = 2.0  # gate on fertility
 

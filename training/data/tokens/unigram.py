@@ -1,12 +1,13 @@
-"""Unigram: pieces with probabilities, of which a word is spelled by those whose product is greatest.
+"""Train a Unigram vocabulary: pieces with probabilities; a word is split into the pieces with the largest product.
 
-Source: Kudo 2018 (arXiv 1804.10959), section 3.2: from every frequent substring of the words down to the size that is
-asked for, by expectation maximization and the loss that each piece's removal would mean. As in sentencepiece, a
-quarter of the pieces goes at a time, after two passes of EM. Left out: sentencepiece's sparse prior (its digamma) and
-the change of the other pieces' probabilities in the loss.
+Source: Kudo 2018 (arXiv 1804.10959), section 3.2. Training starts from every frequent substring of the words and
+reduces the pieces to the requested number, by expectation maximization and the loss that removing each piece would
+cause. As in sentencepiece, a quarter of the pieces is removed at a time, after two passes of EM. Left out are
+sentencepiece's sparse prior (its digamma) and the change of the other pieces' probabilities in the loss.
 
-Everything is summed in one order, that of the sorted words, by one thread and with nothing but +, * and / until the
-logarithms at the end of a round: neither the order of documents nor threads can enter. Bytes are never given up.
+Everything is summed by one thread in a fixed order, that of the sorted words, using only +, * and / until the
+logarithms at the end of a round. So neither the order of documents nor the number of threads matters. The 256 bytes
+always stay in the vocabulary.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ MAX_WORD: Final = 64  # bytes; longer words are cut for training, so that no pro
 SEED_PIECES: Final = 1_000_000  # sentencepiece's default, as are the next two
 KEPT_FRACTION: Final = 0.75
 PASSES: Final = 2
-# The least probability of a piece. With the scale below, 64 bytes of it are 2^-960.
+# Lowest probability of a piece. With the scale below, a word of 64 such bytes has the product 2^-960.
 FLOOR: Final = 2.0**-23
-SCALE_BITS: Final = 8  # to a byte; scaling by powers of two changes no digit
+SCALE_BITS: Final = 8  # scaling per byte; powers of two do not change any digit
 
-# Edges of a lattice from which on the loops are compiled: below, the compiler takes longer than they do.
+# From this number of edges in a lattice on, the loops are compiled; below it, compiling takes longer than the loops.
 COMPILED_FROM_EDGES = 100_000
 
 Numbers = npt.NDArray[np.float64]
@@ -39,11 +40,11 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Lattice:
-    """Where each piece stands in the words.
+    """The positions of all pieces in the words.
 
-    Word w is `text[begins[w] : begins[w + 1]]` and occurs `counts[w]` times. Edges `starts[i]` to `starts[i + 1]` are
-    the pieces that begin at byte i, shortest first, by length and number. Piece p stands at byte `places[p]` among
-    others and is `sizes[p]` bytes long.
+    Word w is `text[begins[w] : begins[w + 1]]` and occurs `counts[w]` times. The edges `starts[i]` to `starts[i + 1]`
+    are the pieces that begin at byte i, shortest first; `lengths` and `pieces` have their length in bytes and piece
+    number. Piece p occurs at byte `places[p]` (one of its places) and has `sizes[p]` bytes.
     """
 
     text: npt.NDArray[np.uint8]
@@ -56,14 +57,14 @@ class Lattice:
     sizes: Places
 
     def spelled(self) -> list[bytes]:
-        """The pieces themselves."""
+        """Return the bytes of each piece."""
         content = self.text.tobytes()
         places, sizes = self.places[BYTES:].tolist(), self.sizes[BYTES:].tolist()
         seen = (content[place : place + size] for place, size in zip(places, sizes, strict=True))
         return [*(bytes([value]) for value in range(BYTES)), *seen]
 
     def only(self, kept: npt.NDArray[np.bool_]) -> Lattice:
-        """Without the pieces that are not kept; the others keep their order."""
+        """Return the lattice with only the kept pieces; they keep their order."""
         numbers = (np.cumsum(kept) - 1).astype(np.int32)
         edges = kept[self.pieces]
         starts = np.append(0, np.cumsum(edges))[self.starts]
@@ -78,9 +79,10 @@ class Lattice:
 
 
 def train(words: Mapping[bytes, int], *, num_pieces: int, min_count: int) -> list[tuple[bytes, float]]:
-    """Pieces with the logarithms of their probabilities, most probable first; the 256 bytes are among them.
+    """Return pieces with their log probabilities, most probable first; all 256 single bytes are among them.
 
-    `words` says how often each occurs. Fewer pieces are given where fewer substrings occur `min_count` times.
+    `words` maps each word to its count. The result has fewer than `num_pieces` pieces if too few substrings occur
+    `min_count` times.
     """
     lattice, probabilities = seeds(words, min_count=min_count)
     while True:
@@ -98,10 +100,14 @@ def train(words: Mapping[bytes, int], *, num_pieces: int, min_count: int) -> lis
 
 
 def seeds(words: Mapping[bytes, int], *, min_count: int) -> tuple[Lattice, Numbers]:
-    """The single bytes and the substrings that cover most of the text (count times length), with their shares of it."""
+    """Return the first lattice and the pieces' initial probabilities.
+
+    The pieces are the single bytes, and the substrings that cover most of the text (count times length). Their
+    probabilities are their shares of the text.
+    """
     text, begins, counts = _laid_out(words)
     own = np.repeat(np.arange(len(counts)), np.diff(begins))  # the word of each byte
-    left = begins[1:][own] - np.arange(len(text))  # bytes to the end of its word
+    left = begins[1:][own] - np.arange(len(text))  # bytes from each byte to the end of its word
     found = [_Substrings.bytes_of(text, counts[own])]
     while len(found) < MAX_PIECE and len(found[-1].at):
         found.append(found[-1].longer(text, left, counts[own], max(min_count, 2)))
@@ -115,7 +121,7 @@ def seeds(words: Mapping[bytes, int], *, min_count: int) -> tuple[Lattice, Numbe
 
 
 def _laid_out(words: Mapping[bytes, int]) -> tuple[npt.NDArray[np.uint8], Places, Numbers]:
-    """The words behind each other in order, where each begins, and how often it occurs; long ones in parts."""
+    """Return the sorted words end to end, the start of each, and their counts; long words are cut into parts."""
     parts: list[bytes] = []
     counts: list[int] = []
     for word in sorted(words):
@@ -128,7 +134,7 @@ def _laid_out(words: Mapping[bytes, int]) -> tuple[npt.NDArray[np.uint8], Places
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class _Substrings:
-    """The substrings of one length that occur often enough: how often and where first, and the places of all of them.
+    """The substrings of one length that occur often enough: their counts, first places, and all places.
 
     `numbers[i]` is the substring at byte `at[i]`.
     """
@@ -151,7 +157,9 @@ class _Substrings:
         )
 
     def longer(self, text: npt.NDArray[np.uint8], left: Places, counts: Numbers, min_count: int) -> _Substrings:
-        """Those of one byte more: a substring that is rare has no frequent one around it."""
+        """Return the frequent substrings that are one byte longer; each begins with a frequent substring of this
+        length.
+        """
         fits = left[self.at] > self.length
         at = self.at[fits]
         keys = self.numbers[fits] * BYTES + text[at + self.length]
@@ -169,7 +177,10 @@ class _Substrings:
 
 
 def _chosen(found: list[_Substrings]) -> list[Places]:
-    """For each length the pieces' numbers, -1 for a substring that is none: all bytes, then the first by cover."""
+    """For each length, the piece number of each substring, -1 if it is not a piece.
+
+    Pieces are all bytes, then the SEED_PIECES substrings that cover most of the text.
+    """
     cover = np.concatenate([one.counts * one.length for one in found[1:]] or [np.empty(0)])
     order = np.argsort(-cover, kind="stable")[:SEED_PIECES]
     numbers = np.full(len(cover), -1)
@@ -178,7 +189,7 @@ def _chosen(found: list[_Substrings]) -> list[Places]:
 
 
 def _edges(found: list[_Substrings], chosen: list[Places], num_bytes: int) -> dict[str, Any]:
-    """The fields of a lattice that say where pieces are."""
+    """Return the fields of a lattice that hold the positions of the pieces."""
     size = sum(int((numbers >= 0).sum()) for numbers in chosen)
     places, sizes = np.zeros(size, np.int64), np.ones(size, np.int64)
     at, lengths, pieces = [], [], []
@@ -204,7 +215,7 @@ def _edges(found: list[_Substrings], chosen: list[Places], num_bytes: int) -> di
 
 
 def maximized(lattice: Lattice, probabilities: Numbers) -> Numbers:
-    """One pass of EM: each piece's share of the pieces that the words are expected to be spelled with."""
+    """Run one pass of EM; return each piece's share of the pieces expected in the spellings of the words."""
     expected = np.zeros(len(probabilities))
     loop = _loop(_expect, lattice)
     scaled = _scaled(lattice, probabilities)
@@ -213,9 +224,10 @@ def maximized(lattice: Lattice, probabilities: Numbers) -> Numbers:
 
 
 def worth_keeping(lattice: Lattice, probabilities: Numbers, size: int) -> npt.NDArray[np.bool_]:
-    """The `size` pieces without which the likelihood of the words' best spellings would suffer most, and all bytes.
+    """Flag the `size` pieces whose removal would most reduce the likelihood of the words' best spellings, and all
+    bytes.
 
-    A piece's loss is what its best spelling by others costs, times how often it is in a best spelling.
+    A piece's loss is the cost of spelling it with other pieces, times how often it occurs in a best spelling.
     """
     edges = (lattice.starts, lattice.lengths, lattice.pieces, _scaled(lattice, probabilities))
     loop = _loop(_spell, lattice)
@@ -232,7 +244,7 @@ def worth_keeping(lattice: Lattice, probabilities: Numbers, size: int) -> npt.ND
 
 
 def _shares(weights: Numbers) -> Numbers:
-    return np.maximum(weights / max(weights.sum(), 1.0), FLOOR)  # 1: of no word at all
+    return np.maximum(weights / max(weights.sum(), 1.0), FLOOR)  # 1.0 avoids 0 / 0 if there are no words
 
 
 def _scaled(lattice: Lattice, probabilities: Numbers) -> Numbers:
@@ -245,7 +257,7 @@ def _loop(kernel: Any, lattice: Lattice) -> Any:
 
 @native
 def _expect(begins, counts, starts, lengths, pieces, scaled, expected):
-    """Add to `expected` how often each piece is expected in all spellings, by forward and backward sums."""
+    """Add to `expected` how often each piece is expected over all spellings, by forward and backward sums."""
     forward, backward = np.zeros(MAX_WORD + 1), np.zeros(MAX_WORD + 1)
     for word in range(len(counts)):
         first, size = begins[word], begins[word + 1] - begins[word]
@@ -269,9 +281,9 @@ def _expect(begins, counts, starts, lengths, pieces, scaled, expected):
 
 @native
 def _spell(begins, ends, weights, whole, starts, lengths, pieces, scaled, used, found):
-    """Write the greatest product of each span to `found`, and add the span's weight to the pieces of it in `used`.
+    """Write the largest product of each span to `found`, and add the span's weight to its pieces in `used`.
 
-    Where not `whole`, the piece that is the span itself does not count.
+    If not `whole`, a span is not spelled by the piece that equals it.
     """
     best, back = np.zeros(MAX_WORD + 1), np.zeros(MAX_WORD + 1, np.int64)
     for span in range(len(begins)):

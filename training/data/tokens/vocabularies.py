@@ -1,9 +1,9 @@
-"""What other sizes of a vocabulary would give: fertility against size, on the sample that a tokenizer was trained on.
+"""Compare vocabulary sizes by their fertility, on the sample on which a tokenizer was trained.
 
     python -m training.data.tokens.vocabularies RUNS/tokenizer/FINGERPRINT 1024 4096 16384
 
-The same as the recipe's `tokenizer.study`, afterwards: prints a table, with the reference's row where the recipe names
-one, and writes nothing, so that to look at it makes nothing outdated.
+This is the recipe's `tokenizer.study` for a finished tokenizer. It prints a table, including the reference if the
+recipe names one, and writes nothing, so that no artifact becomes outdated.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from training.records import RecipeError
 
 
 def study_of(folder: Path, sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """The study of the tokenizer in `folder`, each row with its name; last the reference, if its recipe names one.
+    """Return the study of the tokenizer in `folder` as named rows; the recipe's reference, if any, is the last row.
 
-    DataError when the documents that it was made of are gone.
+    Raise DataError if the documents that the tokenizer was trained on no longer exist.
     """
     job = read_job(folder / "job.json")
     recipe = replace(job.settings_as(TokenizerRecipe, "tokenizer"), study=tuple(sizes))
@@ -47,7 +47,7 @@ def study_of(folder: Path, sizes: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows as text; the last column says how many tokens a size saves beside the one before it."""
+    """Format the rows as text; the last column is the share of tokens that a size saves, compared to the row before."""
     lines = [f"{'vocabulary':>12} {'pieces':>9} {'bytes/token':>12} {'tokens/word':>12} {'fewer tokens':>13}"]
     before = None
     for row in rows:
@@ -61,7 +61,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the study of a tokenizer's artifact; returns the exit code."""
+    """Print the study of a tokenizer artifact; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m training.data.tokens.vocabularies", description=__doc__.partition("\n")[0]
     )
