@@ -1,4 +1,4 @@
-"""The chunks of a text between white space, as numbers: found by their characters, without a string for each."""
+"""Find the number of each chunk of a text (a run without white space) by its characters, without making strings."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from training.data.words.native import native
 
 
 class ChunkIndex:
-    """The numbers of chunks by their characters: an open hash table over the characters of all chunks, end to end.
+    """Numbers of chunks by their characters: an open hash table over the characters of all chunks, end to end.
 
-    Chunks are compared whole, so a collision of hashes changes nothing.
+    Chunks are compared character by character, so hash collisions change nothing.
     """
 
     def __init__(self) -> None:
         self.size = 0  # chunks
         self._codes = np.zeros(8192, np.uint32)
-        self._ends = np.zeros(1024, np.int64)  # of each chunk in `_codes`
+        self._ends = np.zeros(1024, np.int64)  # end of each chunk in `_codes`
         self._hashes = np.zeros(1024, np.uint64)
         self._slots = np.full(4096, -1, np.int32)  # numbers of chunks
 
     def find(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The number of each chunk of a text, int32 [chunks], -1 for an unknown one; its bounds, int32 [chunks, 2]."""
+        """Return the number of each chunk of a text, int32 [chunks] (-1: unknown), its bounds, int32 [chunks, 2]."""
         return _numbered(codes, self._codes, self._ends, self._hashes, self._slots)
 
     def learned(
         self, text: str, codes: np.ndarray, learn: Callable[[list[str]], dict[str, int]]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`find` with no chunk unknown: `learn` adds the new ones, each once, and says their numbers."""
+        """Like `find`, but first let `learn` add the unknown chunks, each once, and return their numbers."""
         chunks, bounds = self.find(codes)
         unseen = np.flatnonzero(chunks < 0)
         if len(unseen):
@@ -40,7 +40,7 @@ class ChunkIndex:
         return chunks, bounds
 
     def add(self, chunks: list[str]) -> None:
-        """New chunks, the next numbers theirs; an empty one has a number and is never found."""
+        """Add new chunks; they get the next numbers. An empty chunk gets a number but is never found."""
         first, start = self.size, int(self._ends[self.size - 1]) if self.size else 0
         self._codes = extended(self._codes, start, code_points("".join(chunks)))
         self._ends = extended(self._ends, first, start + np.cumsum([len(chunk) for chunk in chunks]))
@@ -52,12 +52,15 @@ class ChunkIndex:
 
 
 def code_points(text: str) -> np.ndarray:
-    """Code points, uint32 [characters]."""
+    """Return the code points of a text, uint32 [characters]."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
 
 
 def extended(array: np.ndarray, size: int, more: Sequence[Any] | np.ndarray) -> np.ndarray:
-    """The first `size` rows of an array and more behind them, in it or in one at least twice as long."""
+    """Return an array with the first `size` rows of `array`, followed by `more`.
+
+    It is `array` itself if there is room; otherwise a new array of at least twice the length.
+    """
     end = size + len(more)
     if end > len(array):
         longer = np.zeros((max(end, 2 * len(array)), *array.shape[1:]), array.dtype)
@@ -70,7 +73,7 @@ def extended(array: np.ndarray, size: int, more: Sequence[Any] | np.ndarray) -> 
 
 @native
 def is_space(code):
-    """str.isspace of one character."""
+    """`str.isspace` for one character code."""
     if code < 128:
         return code == 32 or 9 <= code <= 13 or 28 <= code <= 31
     return (
@@ -88,7 +91,7 @@ def is_space(code):
 
 @native
 def _hash(codes, start, end):
-    """64 bits of the characters between two places."""
+    """64-bit hash of the characters in [start, end)."""
     value = np.uint64(0xCBF29CE484222325)
     for place in range(start, end):
         value = (value ^ np.uint64(codes[place])) * np.uint64(0x9E3779B97F4A7C15)
@@ -97,7 +100,7 @@ def _hash(codes, start, end):
 
 @native
 def _slot(value, codes, start, end, known, ends, hashes, slots):
-    """Where the number of a chunk with this hash stands, or the free place for it."""
+    """Return the slot that holds the number of this chunk, or else the free slot for it. `value` is its hash."""
     mask = np.uint64(len(slots) - 1)
     slot = value & mask
     while slots[slot] >= 0:
@@ -116,7 +119,7 @@ def _slot(value, codes, start, end, known, ends, hashes, slots):
 
 @native
 def _numbered(codes, known, ends, hashes, slots):
-    """See `ChunkIndex.find`."""
+    """Compiled loop of `ChunkIndex.find`."""
     numbers = np.empty(len(codes) // 2 + 1, np.int32)
     bounds = np.empty((len(numbers), 2), np.int32)
     count = place = 0
@@ -136,7 +139,7 @@ def _numbered(codes, known, ends, hashes, slots):
 
 @native
 def _put(first, last, known, ends, hashes, slots):
-    """Number the chunks from `first` to `last` in the table."""
+    """Enter the chunks with the numbers `first` up to `last` (exclusive) into the table."""
     for number in range(first, last):
         start, end = ends[number - 1] if number else 0, ends[number]
         if start < end:

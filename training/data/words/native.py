@@ -1,11 +1,11 @@
-"""Kernels compiled by numba at their first call, and the cache in which they stay compiled.
+"""Functions (kernels) that numba compiles at their first call, and the cache of the compiled code.
 
-The functions are plain Python: `kernel.py_func` is the same code without the compiler, and tests hold both to the same
-answers. Compiled code is kept beside the module, or, where an installation cannot be written to, in numba's cache
-folder of the user (`NUMBA_CACHE_DIR` names another); where there is none at all, every process compiles for itself.
-numba looks whether the file of a kernel is the one that it compiled, and at nothing that the kernel takes from another
-file, so a kernel is compiled under a name with a digest of its code, its constants and every kernel that it calls.
-numba itself is imported at the first call too: that takes half a second, and many processes never call a kernel.
+Kernels are plain Python: `kernel.py_func` is the same code without the compiler, and tests compare the two. Compiled
+code is cached beside the module; if that folder is not writable, in numba's cache folder of the user
+(`NUMBA_CACHE_DIR` names another); if there is none, every process compiles for itself. numba notices changes only in
+the kernel's own file, not in anything that the kernel uses from another file. So a kernel is compiled under a name that
+contains a digest of its code, its constants and every kernel that it calls. numba itself is also imported at the first
+call, because that takes half a second and many processes never call a kernel.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Kernel:
 
     @cached_property
     def compiled(self) -> Any:
-        """numba's form of the function. It lets other Python threads run."""
+        """The function compiled by numba. It releases the GIL."""
         numba, function = _compiler(), _named(self.py_func)
         try:
             return numba.njit(cache=True, nogil=True)(function)
@@ -41,13 +41,15 @@ class Kernel:
 
 
 def native(function: Callable[..., Any]) -> Kernel:
-    """`function` as a kernel."""
+    """Decorator that makes `function` a kernel."""
     return Kernel(function)
 
 
 def _named(function: Callable[..., Any]) -> FunctionType:
-    """A copy of `function` whose qualified name, by which numba keeps what it compiles, ends in a digest of what
-    decides the compiled code."""
+    """Copy `function` under a qualified name that ends in a digest of everything that determines the compiled code.
+
+    numba caches compiled code under this name.
+    """
     assert isinstance(function, FunctionType)
     copy = FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
@@ -58,8 +60,11 @@ def _named(function: Callable[..., Any]) -> FunctionType:
 
 
 def _decides(function: FunctionType, known: set[FunctionType]) -> Iterator[str]:
-    """What decides the compiled code of `function`: its own code, and what it names of its module, through the kernels
-    that it calls. `known` holds those that were looked at, for kernels may call each other."""
+    """Yield everything that determines the compiled code of `function`, as text.
+
+    That is its own code, the globals that it uses, and the same for every kernel that it calls. `known` holds the
+    functions already visited, because kernels may call each other.
+    """
     known.add(function)
     yield function.__qualname__
     for code in _codes(function.__code__):
@@ -74,7 +79,7 @@ def _decides(function: FunctionType, known: set[FunctionType]) -> Iterator[str]:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """The code of a function, and of the comprehensions and functions inside it."""
+    """Yield the code object of a function and of all functions and comprehensions inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -82,20 +87,20 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _written(value: Any) -> str:
-    """A constant as text, the same in every process; a module or a function of a library is its name."""
+    """A constant as text that is the same in every process; a module or library function is represented by its name."""
     if isinstance(value, ModuleType) or callable(value):
         return str(getattr(value, "__qualname__", getattr(value, "__name__", type(value).__qualname__)))
-    if hasattr(value, "tobytes"):  # of an array, whose text leaves out its middle
+    if hasattr(value, "tobytes"):  # an array, because its repr leaves out the middle
         return f"{value.dtype} {value.shape} {value.tobytes().hex()}"
     return repr(value)
 
 
 @cache
 def _compiler() -> Any:
-    """numba, which now sees in a kernel that another kernel names the function that it compiles.
+    """Return numba, set up so that kernels can call other kernels.
 
-    It looks whether scipy is there, for products of matrices, and loads the extensions of other packages, of which
-    awkward's imports awkward. No kernel here needs either: a second of processor time of each process.
+    On import numba looks for scipy, for matrix products, and loads the extensions of other packages; awkward's
+    extension imports awkward. No kernel here needs either, and this saves each process a second of processor time.
     """
     with without("scipy", "awkward"), warnings.catch_warnings():
         import numba

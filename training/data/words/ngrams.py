@@ -1,9 +1,9 @@
-"""Words and word n-grams as 64-bit hashes: one definition for deduplication, decontamination and the reports.
+"""Words and word n-grams as 64-bit hashes: the definition used by deduplication, decontamination and the reports.
 
-A word is a run of letters, digits and combining marks, or several joined by apostrophes, which are left out; everything
-else, the underscore too, stands between words. Scripts written without spaces (Han, kana, Thai, Lao, Khmer, Burmese)
-give one word a character. Words compare in lower case after NFKC, so `Café`, `café` in either Unicode form, and
-full-width letters are equal.
+A word is a run of letters, digits and combining marks, or several such runs joined by apostrophes, which are removed.
+Everything else, including the underscore, separates words. In scripts written without spaces (Han, kana, Thai, Lao,
+Khmer, Burmese) each character is a word. Words are compared in lower case after NFKC, so `Café`, `café` in either
+Unicode form, and full-width letters are equal.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _UNSPACED: Final = (
     "\uf900-\ufaff\uff66-\uff9f\U00020000-\U000323af"
 )
 _MARKS: Final = "".join(chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
-# Marks of the unspaced scripts come first, as words of their own; the order of the alternatives sees to it.
-LETTER: Final = f"(?:[^\\W_{_UNSPACED}]|[{_MARKS}])"  # of a word of several characters, as a pattern
-SINGLE: Final = f"[{_UNSPACED}]"  # a character that is a word
+# In _WORD, SINGLE comes first, so that a mark of an unspaced script is a word by itself.
+LETTER: Final = f"(?:[^\\W_{_UNSPACED}]|[{_MARKS}])"  # pattern of a character in a word of several characters
+SINGLE: Final = f"[{_UNSPACED}]"  # pattern of a character that is a word by itself
 _RUN: Final = f"{LETTER}+"
 _WORD: Final = re.compile(f"{SINGLE}|{_RUN}(?:['’]{_RUN})*")
 _SINGLE: Final = re.compile(SINGLE)
@@ -39,7 +39,7 @@ _SHIFT: Final = np.uint64(33)
 
 
 class _WordHashes(dict[str, int]):
-    """Spelling → hash of the normalized word. Emptied when full: a crawl has no end of distinct words."""
+    """Maps a spelling to the hash of its normalized word; cleared when full, as a crawl has unlimited words."""
 
     LIMIT: Final = 1_000_000
 
@@ -54,7 +54,7 @@ _HASHES: Final = _WordHashes()
 
 
 def normalized_word(word: str) -> str:
-    """The form in which words are compared: NFKC, lower case, no apostrophe."""
+    """Return the form in which words are compared: NFKC, lower case, without apostrophes."""
     plain = word.lower() if word.isascii() else unicodedata.normalize("NFKC", word.lower()).replace("’", "")
     return plain.replace("'", "")
 
@@ -65,25 +65,25 @@ def words(text: str) -> list[str]:
 
 
 def word_hash(word: str) -> int:
-    """The hash of one word as it is spelled in a text."""
+    """The hash of one word as spelled in a text."""
     return _HASHES[word]
 
 
 def letters() -> Iterator[tuple[str, bool]]:
-    """Every character that words are made of, and whether it stands at a word's begin for a word of its own."""
+    """Yield every character that can be part of a word, and whether it is a word by itself at the start of a word."""
     text = "".join(chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000)
     for character in re.findall(f"{SINGLE}|{LETTER}", text):
         yield character, bool(_SINGLE.match(character))
 
 
 def word_hashes(text: str) -> Hashes:
-    """The hash (uint64) of each word, in order."""
+    """The hash of each word of a text, uint64 [words], in order."""
     found = _pattern(text).findall(text)
     return np.fromiter(map(_HASHES.__getitem__, found), np.uint64, len(found))
 
 
 def words_with_spans(text: str) -> tuple[Hashes, npt.NDArray[np.int64]]:
-    """One uint64 a word, and [words, 2] character offsets (start, end) of each word in the text."""
+    """Return the hash of each word, uint64 [words], and its character offsets (start, end), int64 [words, 2]."""
     found = [(match.group(), match.start(), match.end()) for match in _pattern(text).finditer(text)]
     hashes = np.fromiter((_HASHES[word] for word, _, _ in found), np.uint64, len(found))
     spans = np.array([(start, end) for _, start, end in found], np.int64).reshape(-1, 2)
@@ -91,12 +91,12 @@ def words_with_spans(text: str) -> tuple[Hashes, npt.NDArray[np.int64]]:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    # Equal on ASCII text and three times as fast.
+    # The ASCII pattern gives equal words on ASCII text and is three times as fast.
     return _ASCII_WORD if text.isascii() else _WORD
 
 
 def ngram_hashes(hashes: Hashes, num_words: int) -> Hashes:
-    """One uint64 for each run of `num_words` words, at the run's first word; empty when the text is shorter."""
+    """Hash of each run of `num_words` words, uint64, in the order of the runs; empty if the text is shorter."""
     length = len(hashes) - num_words + 1
     if length <= 0:
         return np.empty(0, np.uint64)
@@ -110,7 +110,7 @@ def ngram_hashes(hashes: Hashes, num_words: int) -> Hashes:
 def ngram_set(text: str, num_words: int) -> Hashes:
     """The distinct n-grams of a text, sorted.
 
-    A text shorter than one n-gram counts as one n-gram of all its words; one without a word has none.
+    A text shorter than one n-gram has one n-gram, made of all its words; a text without words has none.
     """
     hashes = word_hashes(text)
     if not len(hashes):
@@ -119,7 +119,7 @@ def ngram_set(text: str, num_words: int) -> Hashes:
 
 
 def jaccard(left: Hashes, right: Hashes) -> float:
-    """Size of the intersection over size of the union of two sorted sets of distinct hashes; 0 when one is empty."""
+    """Jaccard similarity (intersection over union) of two sorted sets of distinct hashes; 0 if one is empty."""
     if not len(left) or not len(right):
         return 0.0
     small, large = (left, right) if len(left) <= len(right) else (right, left)
@@ -130,7 +130,7 @@ def jaccard(left: Hashes, right: Hashes) -> float:
 
 
 def mixed(values: Hashes) -> Hashes:
-    """Each value with its bits spread over all 64 (MurmurHash3's finalizer); a permutation, done in place."""
+    """Spread each value's bits over all 64 (MurmurHash3's finalizer, which is a permutation); works in place."""
     values ^= values >> _SHIFT
     values *= _MIX_1
     values ^= values >> _SHIFT
@@ -140,7 +140,7 @@ def mixed(values: Hashes) -> Hashes:
 
 
 def digest(parts: Iterable[bytes]) -> tuple[int, int]:
-    """128-bit xxh3 of the joined parts, as two numbers of 64 bits."""
+    """128-bit XXH3 of the joined parts, as two 64-bit numbers."""
     hasher = xxhash.xxh3_128()
     for part in parts:
         hasher.update(part)

@@ -1,10 +1,12 @@
-"""How many characters of a text stand in repeated word n-grams, as Gopher's repetition rules (arXiv 2112.11446) ask.
+"""Count a text's characters in repeated word n-grams, for Gopher's repetition rules (arXiv 2112.11446).
 
-Definitions are datatrove's, so that its decisions are met. Top: of the commonest n-gram, joined by blanks, length times
-count; of equally common ones the first. Duplicate: reading on from the start, an n-gram whose characters were read
-before counts and is jumped over, any other moves on by one word; n-grams are equal when their characters are, wherever
-their words end. `repeated` is the plain form, `repeated_native` the same for words given as numbers: n-grams are
-found by a hash and then compared, so a collision of hashes changes nothing.
+Definitions are datatrove's, so that decisions agree. "Top" is the most frequent n-gram, joined by spaces: its length
+times its count; of equally frequent n-grams the first counts. For "duplicate", the text is read from the start. An
+n-gram whose characters were read before is counted and skipped; after any other n-gram reading continues at the next
+word. N-grams are equal if their characters are, even if their words end at different places.
+
+`repeated` is the plain version, `repeated_native` the compiled one for words given as numbers. It finds n-grams by hash
+and then compares them, so hash collisions change nothing.
 """
 
 from __future__ import annotations
@@ -18,13 +20,16 @@ from training.data.words.native import native
 
 TOP_SIZES = (2, 3, 4)
 DUPLICATE_SIZES = (5, 6, 7, 8, 9, 10)
-_BASE = np.uint64(0x5851F42D4C957F2D)  # odd, so that it has an inverse among 64-bit numbers
+_BASE = np.uint64(0x5851F42D4C957F2D)  # odd, so that it has an inverse modulo 2^64
 _INVERSE = np.uint64(pow(int(_BASE), -1, 1 << 64))
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def repeated(words: Sequence[str]) -> list[int]:
-    """Characters in the commonest 2- to 4-gram, then in duplicate 5- to 10-grams; 0 where a text is shorter."""
+    """Characters in the most frequent n-gram of 2 to 4 words each, then in duplicate n-grams of 5 to 10 words each.
+
+    The number is 0 if the text has fewer words.
+    """
     return [*(_top(words, size) for size in TOP_SIZES), *(_duplicate(words, size) for size in DUPLICATE_SIZES)]
 
 
@@ -32,7 +37,7 @@ def _top(words: Sequence[str], size: int) -> int:
     counts = Counter(" ".join(words[at : at + size]) for at in range(len(words) - size + 1))
     if not counts:
         return 0
-    commonest = max(counts, key=counts.__getitem__)  # of equal ones the first, as dicts keep their order
+    commonest = max(counts, key=counts.__getitem__)  # the first of equally frequent ones, as dicts keep their order
     return len(commonest) * counts[commonest]
 
 
@@ -51,7 +56,7 @@ def _duplicate(words: Sequence[str], size: int) -> int:
 
 
 def repeated_words(words: Sequence[str]) -> list[int]:
-    """`repeated` by whichever form may be used: the native one takes no word that holds a blank."""
+    """Return `repeated(words)`, computed by the compiled version unless a word contains a space."""
     text = "".join(words)
     if " " in text:
         return repeated(words)
@@ -62,9 +67,10 @@ def repeated_words(words: Sequence[str]) -> list[int]:
 
 
 def repeated_native(words: np.ndarray, lengths: np.ndarray, codes: np.ndarray) -> list[int]:
-    """`repeated` for word numbers int32 [n], the length of each numbered word int32 [m], and the words' characters.
+    """Compiled version of `repeated`. No word may contain a space.
 
-    `codes` uint32 are the characters of all words end to end. No word may hold a blank.
+    `words` int32 [n] are word numbers, `lengths` int32 [m] the length of each numbered word, and `codes` uint32 the
+    characters of all words end to end.
     """
     result = np.zeros(len(TOP_SIZES) + len(DUPLICATE_SIZES), np.int64)
     if len(words):
@@ -78,7 +84,7 @@ def _count(words, lengths, codes, result):
     slots = 16
     while slots < 2 * num_words:
         slots *= 2
-    table = np.empty(slots, np.int32)  # position of an n-gram's first appearance, -1 where free
+    table = np.empty(slots, np.int32)  # position of an n-gram's first occurrence; -1: free
     counts = np.empty(num_words, np.int32)
     starts, sums, scales = _places(words, lengths, codes)
     for number in range(3):
@@ -89,7 +95,7 @@ def _count(words, lengths, codes, result):
 
 @native
 def _places(words, lengths, codes):
-    """Where each word starts, int64 [n + 1]; there the sum of code · BASE^place up to it, and BASE^-place."""
+    """Return for each word where it starts, int64 [n + 1], the sum of code · BASE^place before it, and BASE^-place."""
     num_words = len(words)
     starts = np.zeros(num_words + 1, np.int64)
     sums = np.zeros(num_words + 1, np.uint64)

@@ -1,15 +1,18 @@
-"""Words as datatrove counts them: spaCy's rules for a language, read from spaCy once and applied here.
+"""Split text into words as datatrove does: spaCy's rules for a language, read from spaCy once and applied here.
 
-spaCy's tokenizer of nearly every language is data: patterns for what to cut off at the start and the end of a chunk (a
-run without white space) and inside it, and a table of exceptions. Reading that data through spaCy costs four seconds of
-imports a process, so it is kept as JSON beside the compiled modules (or in the user's cache folder, or, where neither
-can be written, nowhere) under a digest of all that decides it. Applying it is the algorithm that spaCy documents
-(https://spacy.io/usage/linguistic-features#how-tokenizer-works); a test compares the words with spaCy's own. One is
-left out: on `IS_ALPHA`, the name of a symbol of its own, spaCy 3.8 gives the word or fails, by what it read before, and
-datatrove then reads the text without it; here it is a word like any other.
+For nearly every language, spaCy's tokenizer is data: patterns for what to cut off at the start and the end of a chunk
+(a run without white space) and inside it, and a table of exceptions. Loading this data through spaCy takes each process
+four seconds of imports. So it is stored as JSON, under a digest of everything that determines it, beside the compiled
+modules, or else in the user's cache folder, or not at all if neither is writable. It is applied by the algorithm that
+spaCy documents (https://spacy.io/usage/linguistic-features#how-tokenizer-works); a test compares the words with
+spaCy's.
 
-A chunk's words depend on that chunk alone but for two things: an exception that holds a blank (`Rules.spaced`), and an
-exception that is looked for among the words, when a longer one that runs into the next chunk stands in its way (`Cut`).
+One difference remains. On `IS_ALPHA`, the name of one of spaCy's own symbols, spaCy 3.8 returns the word or fails,
+depending on what it read before, and datatrove then reads the text without it. Here it is an ordinary word.
+
+The words of a chunk depend only on the chunk, with two exceptions: exceptions that contain a space (`Rules.spaced`),
+and exceptions that spaCy also searches for among the words, where a longer one that reaches into the next chunk takes
+precedence (`Cut`).
 """
 
 from __future__ import annotations
@@ -38,8 +41,10 @@ _SOURCE = Path(__file__)
 
 
 class Tail(NamedTuple):
-    """Where a pattern that looks at the end of a text can match: no text that ends in one of `never`, and within
-    `reach` characters of the end unless it ends in one of `runs`.
+    """Where a pattern that matches at the end of a text can match.
+
+    It matches no text that ends in a character of `never`, and matches within `reach` characters of the end unless the
+    text ends in a character of `runs`.
     """
 
     never: frozenset[str]
@@ -52,11 +57,11 @@ ANYWHERE = Tail(frozenset(), sys.maxsize, frozenset())
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """How one language's text is cut into words.
+    """The rules that split one language's text into words.
 
-    `exceptions`: chunk → its words. `sequences`: first word → the exceptions (as the words they are cut into without
-    being exceptions) that are also looked for inside other chunks. `spaced` finds exceptions that hold a space, None
-    when there is none. `sentence_ends`: the words that end a sentence.
+    `exceptions` maps a chunk to its words. `sequences` maps a first word to the exceptions that are also searched for
+    inside other chunks, given as the words into which the patterns would cut them. `spaced` finds exceptions that
+    contain a space; None if there are none. `sentence_ends` are the words that end a sentence.
     """
 
     prefix: re.Pattern[str] | None
@@ -69,12 +74,12 @@ class Rules:
     spaced: re.Pattern[str] | None
     sentence_ends: frozenset[str]
     leaves_letters: bool = field(init=False)  # no pattern can match inside a run of letters
-    begins_at_others: bool = field(init=False)  # nor can suffix and infix match before the first that is no letter
-    tail: Tail = field(init=False)  # where a suffix can be
-    joints: frozenset[tuple[str, str]] = field(init=False)  # words that follow each other in a sequence
+    begins_at_others: bool = field(init=False)  # suffix and infix cannot match before the first non-letter
+    tail: Tail = field(init=False)  # where a suffix can match
+    joints: frozenset[tuple[str, str]] = field(init=False)  # pairs of adjacent words in sequences
     singles: frozenset[str] = field(init=False)  # sequences of one word
-    openers: frozenset[str] = field(init=False)  # the first of such two
-    closers: frozenset[str] = field(init=False)  # the second
+    openers: frozenset[str] = field(init=False)  # first words of the pairs in `joints`
+    closers: frozenset[str] = field(init=False)  # second words of the pairs in `joints`
     special: frozenset[str] = field(init=False)  # exceptions, sentence ends, and words that sequences begin or end with
 
     def __post_init__(self) -> None:
@@ -99,8 +104,10 @@ class Rules:
 
 
 class Cut(NamedTuple):
-    """A chunk's words. A neighbour may change them when there is a sequence in the chunk and one runs to the neighbour:
-    `first` and `last` are its first word if one of `Rules.closers`, and its last if one of `Rules.openers`, else "".
+    """The words of a chunk, with what is needed to see whether a neighbouring chunk may change them.
+
+    That may happen if the chunk contains a sequence and another sequence reaches into the neighbour. `first` is the
+    first word if it is one of `Rules.closers`, `last` is the last word if it is one of `Rules.openers`; otherwise "".
     """
 
     words: Sequence[str]
@@ -110,7 +117,7 @@ class Cut(NamedTuple):
 
 
 def cut(chunk: str, rules: Rules) -> Cut:
-    """The words of a chunk that stands alone. A chunk is never empty and holds no white space."""
+    """Return the words of a chunk without its context. The chunk must not be empty or contain white space."""
     if rules.leaves_letters and chunk.isalpha() and chunk not in rules.special:
         return Cut([chunk], False, "", "")
     words = _affixes(chunk, rules, with_exceptions=True)
@@ -127,9 +134,9 @@ def cut(chunk: str, rules: Rules) -> Cut:
 
 
 def words_of(text: str, rules: Rules) -> list[str]:
-    """All words of a text, and runs of white space but for a single blank, in order: the whole of spaCy's algorithm.
+    """Return all words of a text and its runs of white space, except single spaces: spaCy's complete algorithm.
 
-    `cut` gives the same words chunk by chunk for all but the texts that need this.
+    `cut` gives the same words chunk by chunk, except for the few texts that need this function.
     """
     words: list[str] = []
     places: list[tuple[int, int]] = []
@@ -143,7 +150,7 @@ def words_of(text: str, rules: Rules) -> list[str]:
 
 
 def _chunks(text: str) -> Iterator[tuple[int, str]]:
-    """(offset, chunk) of runs with and without white space; a blank directly after a chunk belongs to neither."""
+    """Yield (offset, chunk) of runs with and without white space; a space directly after a chunk belongs to neither."""
     for match in _CHUNK.finditer(text):
         start, chunk = match.start(), match[0]
         if start and chunk[0] == " ":
@@ -153,7 +160,7 @@ def _chunks(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _affixes(chunk: str, rules: Rules, *, with_exceptions: bool) -> list[str]:
-    """What is cut off at both ends, what remains, cut at its infixes."""
+    """Cut prefixes and suffixes off a chunk, and the remainder at its infixes; return the pieces in order."""
     exceptions = rules.exceptions if with_exceptions else {}
     if chunk in exceptions:
         return list(exceptions[chunk])
@@ -192,7 +199,7 @@ def _length(pattern: re.Pattern[str] | None, text: str, start: int) -> int:
 
 
 def _suffix(rules: Rules, text: str) -> int:
-    """The length of what is cut off at the end."""
+    """Length of the suffix to cut off; 0 for none."""
     last = text[-1:]
     if last in rules.tail.never:
         return 0
@@ -203,7 +210,7 @@ def _suffix(rules: Rules, text: str) -> int:
 
 
 def _first_other(text: str) -> int:
-    """Where the first character is that is no letter, of text in ASCII; 0 of any other text."""
+    """Index of the first non-letter of an ASCII text; 0 for any other text."""
     found = _OTHER.search(text) if text.isascii() else None
     return found.start() if found else 0
 
@@ -223,7 +230,7 @@ def _middle(text: str, rules: Rules, exceptions: Mapping[str, tuple[str, ...]]) 
     start = 0
     for match in rules.infix.finditer(text, _first_other(text) if rules.begins_at_others else 0):
         if match.start() == 0:
-            continue  # an infix is never the first thing
+            continue  # an infix never comes first
         if match.start() != start:
             yield text[start : match.start()]
         if match[0]:
@@ -234,9 +241,9 @@ def _middle(text: str, rules: Rules, exceptions: Mapping[str, tuple[str, ...]]) 
 
 
 def _sequences(words: Sequence[str], rules: Rules) -> list[tuple[int, int]]:
-    """Spans of `words` that are cut-up exceptions; of overlapping ones the longest, then the first.
+    """Return the spans of `words` that spell exceptions; of overlapping spans the longest, then the first.
 
-    As in spaCy a span that itself had to give way still stands in the way of shorter ones.
+    As in spaCy, a span that is rejected still blocks shorter spans.
     """
     found = [
         (start, start + len(sequence))
@@ -254,7 +261,7 @@ def _sequences(words: Sequence[str], rules: Rules) -> list[tuple[int, int]]:
 
 
 def _replaced(words: Sequence[str], spans: Sequence[tuple[int, int]], spelling: Any, rules: Rules) -> list[str]:
-    """`words` with each span that is spelled like an exception replaced by the exception's words."""
+    """Return `words`, with each span that is spelled like an exception replaced by the exception's words."""
     result: list[str] = []
     end = 0
     for start, stop in spans:
@@ -265,14 +272,15 @@ def _replaced(words: Sequence[str], spans: Sequence[tuple[int, int]], spelling: 
     return result
 
 
-# What patterns cannot match
+# What a pattern can match, read from its parse tree
 
 
 @cache
 def may_match_letters(pattern: re.Pattern[str]) -> bool:
-    """False only where every match must read a character that is no letter (`str.isalpha`), so none lies in a word.
+    """Whether the pattern might match inside a run of letters.
 
-    By the parse tree of `re`, which is no public interface: what is not known in it counts as a letter.
+    False only if every match must read a non-letter (by `str.isalpha`). This uses the parse tree of `re`, which is not
+    a public interface; unknown nodes count as letters.
     """
     tree = _tree(pattern)
     return tree is None or not _needs_other(tree)
@@ -280,14 +288,14 @@ def may_match_letters(pattern: re.Pattern[str]) -> bool:
 
 @cache
 def begins_at_other(pattern: re.Pattern[str]) -> bool:
-    """True only where every match begins with a character that is no letter, or has to see one somewhere before it."""
+    """Whether every match certainly begins with a non-letter or requires one somewhere before it."""
     tree = _tree(pattern)
     return tree is not None and _begins_at_other(tree)
 
 
 @cache
 def tail_of(pattern: re.Pattern[str]) -> Tail:
-    """Where a pattern can match; anywhere unless each of its alternatives ends with `$`."""
+    """Return where a pattern can match; ANYWHERE unless each of its alternatives ends with `$`."""
     tree = _tree(pattern)
     if tree is None:
         return ANYWHERE
@@ -312,7 +320,7 @@ def tail_of(pattern: re.Pattern[str]) -> Tail:
 
 
 def _run_of(nodes: Any) -> int | None:
-    """The character of which a pattern matches any number, and nothing else; None for other patterns."""
+    """The character of which the pattern matches any number, and nothing else; None for other patterns."""
     codes = set()
     for kind, value in nodes:
         repeated = list(value[2]) if str(kind) == "MAX_REPEAT" else [(kind, value)]
@@ -323,7 +331,7 @@ def _run_of(nodes: Any) -> int | None:
 
 
 def _last_codes(nodes: Any) -> set[int] | None:
-    """The ASCII characters that a match can end with; None where that is not known."""
+    """The ASCII codes with which a match can end; None if unknown."""
     for kind, value in ((str(kind), value) for kind, value in reversed(list(nodes))):
         if kind == "LITERAL":
             return {value} & set(range(128))
@@ -338,11 +346,11 @@ def _last_codes(nodes: Any) -> set[int] | None:
             return _last_codes(value[2])
         if kind not in ("AT", "ASSERT", "ASSERT_NOT"):
             return None
-    return None  # it can match nothing at all
+    return None  # it can match the empty text
 
 
 def _codes_in(members: Any) -> set[int] | None:
-    """The ASCII characters of a set of characters."""
+    """The ASCII codes in a character set; None if unknown."""
     codes: set[int] = set()
     for kind, value in ((str(kind), value) for kind, value in members):
         if kind == "LITERAL":
@@ -355,7 +363,7 @@ def _codes_in(members: Any) -> set[int] | None:
 
 
 def _tree(pattern: re.Pattern[str]) -> Any:
-    """The parse tree, None where letters are not compared one by one."""
+    """The parse tree of a pattern; None if it is not available or if flags change how letters are compared."""
     try:
         from re import _parser as parser
     except ImportError:
@@ -369,7 +377,7 @@ def _begins_at_other(nodes: Any) -> bool:
     for kind, value in ((str(kind), value) for kind, value in nodes):
         if kind in ("AT", "ASSERT_NOT"):
             continue
-        if kind == "ASSERT" and value[0] < 0:  # what stands before
+        if kind == "ASSERT" and value[0] < 0:  # a lookbehind
             if _needs_other(value[1]):
                 return True
             continue
@@ -384,7 +392,7 @@ def _begins_at_other(nodes: Any) -> bool:
 
 
 def _needs_other(nodes: Any) -> bool:
-    """Whether a part of a pattern reads a character that is no letter in whatever way it matches."""
+    """Whether every match of this part of a pattern reads a non-letter."""
     return any(_node_needs_other(str(kind), value) for kind, value in nodes)
 
 
@@ -396,14 +404,14 @@ def _node_needs_other(kind: str, value: Any) -> bool:
     if kind == "BRANCH":
         return all(map(_needs_other, value[1]))
     if kind == "SUBPATTERN":
-        return not value[1] and _needs_other(value[3])  # without flags of its own
+        return not value[1] and _needs_other(value[3])  # only groups without their own flags
     if kind in ("MAX_REPEAT", "MIN_REPEAT"):
         return value[0] > 0 and _needs_other(value[2])
     return kind == "ASSERT" and _needs_other(value[1])
 
 
 def _may_be_letter(kind: str, value: Any) -> bool:
-    """Whether a member of a set of characters is a letter or holds one."""
+    """Whether a member of a character set is a letter or includes one."""
     if kind == "LITERAL":
         return chr(value).isalpha()
     if kind == "RANGE":
@@ -416,16 +424,20 @@ def _may_be_letter(kind: str, value: Any) -> bool:
 
 @cache
 def load_rules(code: str) -> Rules | None:
-    """The rules of a language; None where datatrove splits its words by something else than spaCy's rules.
+    """Return the rules of a language; None if datatrove does not split its words by spaCy's rules.
 
-    RecipeError when datatrove has no word tokenizer for the language, or one whose library is not installed.
+    Raise RecipeError if datatrove has no word tokenizer for the language, or if the tokenizer's library is not
+    installed.
     """
     stored = _stored(code)
     return _rules(stored) if stored["has_rules"] else None
 
 
 def _stored(code: str) -> dict[str, Any]:
-    """What `_read_from_spacy` gives, from the first folder that has it; else kept in the first that can be written."""
+    """Return the result of `_read_from_spacy`, read from the first cache folder that has it.
+
+    If none has it, compute it and store it in the first folder that is writable.
+    """
     name = f"words.{code}.{what_decides(_folder('spacy'), _folder('datatrove'))}.json"
     user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "pedigree")
     folders = (Path(__file__).parent / "__pycache__", user)
@@ -447,8 +459,11 @@ def _stored(code: str) -> dict[str, Any]:
 
 @cache
 def what_decides(spacy: Path, datatrove: Path) -> str:
-    """A digest of all that decides the rules: this module, and the modules of spaCy's languages and of datatrove's
-    tokenizers in these folders, each by size and time. Nothing is imported."""
+    """Digest of everything that determines the rules, without importing anything.
+
+    That is this module, the versions of spaCy and datatrove, and name, size and time of the modules with spaCy's
+    languages and datatrove's tokenizers in these folders.
+    """
     sources = [*spacy.glob("*.py"), *(spacy / "lang").rglob("*.py"), *(datatrove / "utils").glob("*tokenizer*.py")]
     files = [f"{path.name} {(found := path.stat()).st_size} {found.st_mtime_ns}" for path in sorted(sources)]
     versions = [importlib.metadata.version(library) for library in ("spacy", "datatrove")]
@@ -460,7 +475,7 @@ def _folder(library: str) -> Path:
 
 
 def _read_from_spacy(code: str) -> dict[str, Any]:
-    """The rules as JSON: patterns as [text, flags] or null, exceptions as lists of words."""
+    """Return the rules as JSON: patterns as [text, flags] or null, exceptions as lists of words."""
     from datatrove.utils.word_tokenizers import SpaCyTokenizer
 
     tokenizer = library_tokenizer(code)
@@ -489,7 +504,10 @@ def _read_from_spacy(code: str) -> dict[str, Any]:
 
 @cache
 def library_tokenizer(code: str) -> Any:
-    """datatrove's word tokenizer of a language. RecipeError when there is none or its library is not installed."""
+    """Return datatrove's word tokenizer of a language.
+
+    Raise RecipeError if there is none, or if its library is not installed.
+    """
     from datatrove.utils.word_tokenizers import load_word_tokenizer
 
     try:
@@ -522,7 +540,10 @@ def _rules(stored: Mapping[str, Any]) -> Rules:
 
 
 def _cut_exceptions(rules: Rules) -> dict[str, tuple[tuple[str, ...], ...]]:
-    """The exceptions that spaCy also looks for among the words: those that the patterns cut up or that hold a blank."""
+    """The exceptions that spaCy also searches for among the words, by first word.
+
+    These are the exceptions that the patterns would cut, and those that contain a space.
+    """
     sequences: dict[str, list[tuple[str, ...]]] = {}
     for chunk in rules.exceptions:
         searched = (rules.prefix, rules.suffix, rules.infix)

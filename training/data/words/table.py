@@ -1,10 +1,10 @@
-"""A text's words by table: each chunk between white space is cut once, and everything a rule asks of words is a sum.
+"""Count a text's words through a table: each chunk between white space is split once, and rules add up table rows.
 
-A text becomes the numbers of its chunks, found by their characters; a row of the table says what a chunk's words add to
-each count. What the rules ask is then arithmetic on a few arrays, done by kernels. Chunks that are not cut alone (see
-`training.data.words.segment`) share a row. Texts with an exception that holds a blank, and languages that are not cut
-by spaCy's rules, go the plain way, word by word, to the same answers. A full table is left for a new one: a crawl has
-no end of chunks, and no answer depends on what a table remembers.
+A text becomes the numbers of its chunks, found by their characters. A row of the table holds what the words of a chunk
+add to each count, so the rules' numbers are arithmetic on a few arrays, done by kernels. Chunks that are not split
+independently (see `training.data.words.segment`) share a row. Texts with an exception that contains a space, and
+languages that are not split by spaCy's rules, are processed word by word, with the same results. A full table is
+replaced by an empty one, because a crawl has unlimited chunks; results do not depend on what a table contains.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from training.data.words.repetition import repeated_native, repeated_words
 from training.data.words.segment import Rules
 
 MAX_CHUNKS = 500_000  # about 220 MB, measured over made chunks of 10 characters
-_ENDS, _IS_MARK = 1, 2  # of a word: it ends a sentence; it is nothing but punctuation
-# What a chunk's row holds
+_ENDS, _IS_MARK = 1, 2  # flags of a word: it ends a sentence; it consists of punctuation only
+# Columns of a chunk's row
 _WORDS, _WRITTEN, _LETTERS, _ALPHABETIC, _STOPS, _OPEN, _FIRST, _PIECES = range(8)
 _BREAKS_0, _ENDED_0, _BREAKS_1, _ENDED_1 = range(8, 12)
 _COLUMNS = 12
-_FACTS = _WRITTEN_WORD, _LENGTH, _IS_ALPHABETIC, _STOP, _KIND = range(5)  # of a word
+_FACTS = _WRITTEN_WORD, _LENGTH, _IS_ALPHABETIC, _STOP, _KIND = range(5)  # columns of a word's facts
 _HAS_SEQUENCE, _MAY_OPEN, _MAY_CLOSE = 1, 2, 4
 
 
 @dataclass(frozen=True, slots=True)
 class WordCounts:
-    """What Gopher's quality rules ask of a text's words. A word is written if it is not all punctuation."""
+    """Counts for Gopher's quality rules. A word is written if it is not all punctuation."""
 
     words: int
     written: int
     letters: int  # characters of the written words
     alphabetic: int  # words with a letter
-    stop_words: int  # different ones
+    stop_words: int  # number of different stop words
 
 
 class Words:
-    """The words of one text: as numbers of the table's chunks with the text's code points, or as they are."""
+    """The words of one text: numbers of the table's chunks and the text's code points, or a plain list of words."""
 
     def __init__(
         self,
@@ -61,30 +61,30 @@ class Words:
 
     @cached_property
     def counts(self) -> WordCounts:
-        """Sums over all words."""
+        """Counts over all words."""
         return self._table.counts(self._plain) if self._chunks is None else self._table.sums(self._chunks)
 
     @cached_property
     def repeated(self) -> list[int]:
-        """`training.data.words.repetition.repeated` of the words."""
+        """Result of `training.data.words.repetition.repeated` for the words."""
         if self._chunks is None:
             return repeated_words(self._plain)
         return self._table.repeated(self._chunks, self._codes)
 
     @property
     def has_stop_words(self) -> bool:
-        """Whether the table knows stop words of the text's language."""
+        """Whether the table has a list of stop words for the text's language."""
         return self._table.has_stop_words
 
     def sentences(self, lines: Sequence[str]) -> int:
-        """Sentences of the text's lines, each for itself; at least one a line. `lines` have no line ends in them."""
+        """Number of sentences in the text's lines, counted per line; at least one each. Lines contain no line ends."""
         if self._chunks is None:
             return self._table.plain_sentences(lines)
         return self._table.sentences("\n".join(lines), self._chunks) if lines else 0
 
 
 class WordTable:
-    """The chunks of one language that were seen so far."""
+    """All chunks of one language seen so far, with their words and counts."""
 
     def __init__(self, code: str, stop_words: Sequence[str] = ()) -> None:
         self._rules: Rules | None = segment.load_rules(code)
@@ -93,23 +93,23 @@ class WordTable:
         self._word_numbers: dict[str, int] = {}
         self._word_facts = np.zeros((1024, len(_FACTS)), np.int64)
         self._word_lengths = np.zeros(1024, np.int32)
-        self._new_facts: list[tuple[int, ...]] = []  # of words that are not among them yet
+        self._new_facts: list[tuple[int, ...]] = []  # facts of new words, not yet in `_word_facts`
         self._index = ChunkIndex()
-        self._together: dict[str, int] = {}  # of chunks that are cut as one
+        self._together: dict[str, int] = {}  # numbers of chunks that are cut together
         self._rows = np.zeros((1024, _COLUMNS), np.int64)
         self._cut = np.zeros(4096, np.int32)  # the words of every chunk, end to end
         self._num_cut = 0
-        self._firsts: list[str] = []  # of every chunk: see `segment.Cut`
+        self._firsts: list[str] = []  # `first` of every chunk, see `segment.Cut`
         self._lasts: list[str] = []
 
     @property
     def has_stop_words(self) -> bool:
-        """Whether it was given any."""
+        """Whether the table was given stop words."""
         return bool(self._stop_words)
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time for a new one."""
+        """Whether to replace the table by an empty one."""
         return self._index.size > MAX_CHUNKS
 
     def words(self, text: str) -> Words:
@@ -130,20 +130,20 @@ class WordTable:
     # Learning
 
     def _chunks_of(self, text: str, codes: np.ndarray) -> np.ndarray:
-        """The row of each chunk, int32 [chunks]; chunks that are cut together are one."""
+        """Return the row number of each chunk, int32 [chunks]; chunks that are cut together count as one."""
         chunks, bounds = self._index.learned(text, codes, self._learn)
         places = [place for place in _open_places(chunks, self._rows).tolist() if self._joins(chunks, place)]
         return self._joined(text, codes, chunks, bounds, places) if places else chunks
 
     def _joins(self, chunks: np.ndarray, left: int) -> bool:
-        """Whether a sequence of words may run from a chunk into the next."""
+        """Whether a sequence of words may reach from the chunk at `left` into the next chunk."""
         assert self._rules is not None
         return (self._lasts[chunks[left]], self._firsts[chunks[left + 1]]) in self._rules.joints
 
     def _joined(
         self, text: str, codes: np.ndarray, chunks: np.ndarray, bounds: np.ndarray, places: list[int]
     ) -> np.ndarray:
-        """`chunks` with those that a sequence at `places` may run through made one, with the blanks between them."""
+        """Merge chunks through which a sequence at `places` may reach, with the spaces between; return the rows."""
         gaps = _single_blanks(codes, len(chunks))
         result: list[int] = []
         done = 0
@@ -166,7 +166,7 @@ class WordTable:
         return self._together[pieces]
 
     def _learn(self, chunks: list[str]) -> dict[str, int]:
-        """Rows of new chunks, and the number of each. One with blanks in it is never found in a text."""
+        """Add rows for new chunks and return their numbers. `ChunkIndex` never finds a chunk that contains spaces."""
         first, num_words = self._index.size, len(self._word_numbers)
         cut, shapes = [], []
         for chunk in chunks:
@@ -184,7 +184,7 @@ class WordTable:
         return dict(zip(chunks, range(first, first + len(chunks)), strict=True))
 
     def _cut_chunk(self, chunk: str) -> tuple[Sequence[str], int]:
-        """A chunk's words, and its `_OPEN`: whether a sequence of words is in it or may run out of it."""
+        """Return a chunk's words and its flags `_OPEN`: whether a sequence of words is in it or may reach beyond it."""
         assert self._rules is not None
         found = segment.cut(chunk, self._rules) if " " not in chunk else _cut_together(chunk, self._rules)
         self._firsts.append(found.first)
@@ -200,7 +200,7 @@ class WordTable:
         return number
 
     def _facts(self, word: str) -> tuple[int, int, int, int, int]:
-        """What a word adds to each count of a chunk, and what it is to a sentence: the columns of `_word_facts`."""
+        """Return the columns of `_word_facts`: what a word adds to each count, and its role in a sentence."""
         assert self._rules is not None
         return (
             not PUNCTUATION_SET.issuperset(word),
@@ -210,30 +210,30 @@ class WordTable:
             0 if word.isalnum() and word not in self._rules.sentence_ends else _kind(word, self._rules),
         )
 
-    # Asking
+    # Results
 
     def sums(self, chunks: np.ndarray) -> WordCounts:
-        """What the words of these chunks add up to."""
+        """Counts over the words of these chunks."""
         words, written, letters, alphabetic, stops = _sums(chunks, self._rows).tolist()
         return WordCounts(words, written, letters, alphabetic, stops.bit_count())
 
     def counts(self, words: Sequence[str]) -> WordCounts:
-        """The same for words that are not in the table."""
+        """Counts over words that are not in the table."""
         written = [word for word in words if not PUNCTUATION_SET.issuperset(word)]
         alphabetic = sum(any(map(str.isalpha, word)) for word in words)
         stop_words = len(self._stop_words.keys() & set(words))
         return WordCounts(len(words), len(written), sum(map(len, written)), alphabetic, stop_words)
 
     def repeated(self, chunks: np.ndarray, codes: np.ndarray) -> list[int]:
-        """Characters in repeated n-grams of the text with these code points, by the kernels."""
+        """Characters in repeated n-grams of the text with these chunks and code points, computed by the kernels."""
         return repeated_native(_spread(chunks, self._rows, self._cut), self._word_lengths, _written(codes))
 
     def sentences(self, text: str, chunks: np.ndarray) -> int:
-        """Sentences of the lines of a text whose chunks these are."""
+        """Number of sentences in the lines of a text that has these chunks."""
         return _sentences(code_points(text), chunks, self._rows)
 
     def plain_sentences(self, lines: Sequence[str]) -> int:
-        """The same for lines whose chunks are not in the table."""
+        """Number of sentences in lines whose chunks are not in the table."""
         rules = self._rules
         if rules is None:
             tokenizer = segment.library_tokenizer(self._code)
@@ -246,7 +246,7 @@ _TABLES: dict[tuple[str, tuple[str, ...]], WordTable] = {}
 
 
 def table_of(code: str, stop_words: tuple[str, ...] = ()) -> WordTable:
-    """This process's table of a language, a new one when the last is full."""
+    """Return this process's table of a language, replaced by an empty one when full."""
     table = _TABLES.get((code, stop_words))
     if table is None or table.is_full:
         table = _TABLES[code, stop_words] = WordTable(code, stop_words)
@@ -254,12 +254,12 @@ def table_of(code: str, stop_words: tuple[str, ...] = ()) -> WordTable:
 
 
 def _cut_together(pieces: str, rules: Rules) -> segment.Cut:
-    """Several chunks with single blanks between them, cut as one; nothing runs from them into others."""
+    """Cut several chunks, joined by single spaces, as one; no sequence reaches beyond them."""
     return segment.Cut(segment.words_of(pieces, rules), False, "", "")
 
 
 def forget() -> None:
-    """Leave all tables, as a process begins."""
+    """Remove all tables, as at the start of a process."""
     _TABLES.clear()
 
 
@@ -269,9 +269,10 @@ def _kind(word: str, rules: Rules) -> int:
 
 
 def _sentence_breaks(kinds: Sequence[int], ended: int) -> tuple[int, int]:
-    """Sentences that begin among words of these kinds, and whether the last has ended; `ended`: the one before had.
+    """Return how many sentences begin among words of these kinds, and whether the last sentence has ended.
 
-    spaCy's sentencizer: a sentence begins at the first word after an end that is no mark.
+    `ended` is whether the sentence before these words had ended. As in spaCy's sentencizer, a sentence begins at the
+    first word after a sentence end that is not punctuation.
     """
     breaks = 0
     for kind in kinds:
@@ -284,7 +285,7 @@ def _sentence_breaks(kinds: Sequence[int], ended: int) -> tuple[int, int]:
 
 @native
 def _written(codes):
-    """The code points without white space."""
+    """Return the code points without white space."""
     result = np.empty_like(codes)
     count = 0
     for code in codes:
@@ -296,7 +297,11 @@ def _written(codes):
 
 @native
 def _fill(rows, first, shapes, cut, start, facts):
-    """The rows of chunks from `first` on: how many words, whether open, how many pieces; their words from `start`."""
+    """Fill the rows of the chunks from `first` on.
+
+    `shapes` has each chunk's number of words, `_OPEN` flags and number of pieces; their words are in `cut` from `start`
+    on.
+    """
     for number in range(len(shapes)):
         row = rows[first + number]
         row[_WORDS], row[_OPEN], row[_PIECES] = shapes[number, 0], shapes[number, 1], shapes[number, 2]
@@ -318,7 +323,7 @@ def _fill(rows, first, shapes, cut, start, facts):
 
 @native
 def _sums(chunks, rows):
-    """Words, written, letters, alphabetic: sums; stop words: all bits."""
+    """Return sums of words, written words, letters and alphabetic words, and the stop words as bits."""
     result = np.zeros(5, np.int64)
     for chunk in chunks:
         for column in range(4):
@@ -329,7 +334,7 @@ def _sums(chunks, rows):
 
 @native
 def _open_places(chunks, rows):
-    """Places of chunks from which a sequence may run into the next, where one of the two has a sequence."""
+    """Return the places of chunks from which a sequence may reach into the next, if one of both has a sequence."""
     found = []
     for left in range(len(chunks) - 1):
         one, other = rows[chunks[left], _OPEN], rows[chunks[left + 1], _OPEN]
@@ -340,7 +345,7 @@ def _open_places(chunks, rows):
 
 @native
 def _spread(chunks, rows, cut):
-    """The numbers of all words in order, int32."""
+    """Return the numbers of all words in order, int32."""
     total = 0
     for chunk in chunks:
         total += rows[chunk, _WORDS]
@@ -356,7 +361,7 @@ def _spread(chunks, rows, cut):
 
 @native
 def _single_blanks(codes, num_chunks):
-    """Whether one blank, and no other white space, parts each chunk from the next, bool [chunks - 1]."""
+    """Whether exactly one space, and no other white space, separates each chunk from the next, bool [chunks - 1]."""
     result = np.zeros(max(num_chunks - 1, 0), np.bool_)
     place, number = 0, -1
     while place < len(codes):
@@ -373,7 +378,10 @@ def _single_blanks(codes, num_chunks):
 
 @native
 def _sentences(codes, chunks, rows):
-    """Sentences of lines parted by \\n. White space other than one blank is a word to spaCy, and no mark."""
+    r"""Number of sentences in newline-separated lines.
+
+    To spaCy, white space other than a single space is a word, and not a mark.
+    """
     total, ended, number = 1, 0, 0
     place, end = 0, len(codes)
     while place < end:
@@ -394,7 +402,7 @@ def _sentences(codes, chunks, rows):
         ended = row[_ENDED_1] if ended else row[_ENDED_0]
         number += 1
         for piece in range(row[_PIECES]):
-            place += piece > 0  # the blank before it
+            place += piece > 0  # skip the space before the piece
             while place < end and not is_space(codes[place]):
                 place += 1
     return total
