@@ -56,12 +56,6 @@ EXTRA_COLUMNS: dict[str, pa.DataType] = {
     "item": pa.string(),  # id of the benchmark's item
     "part": pa.string(),  # the item's part that was found: question, answer, passage, or several joined by +
     "span": pa.string(),  # start:end in characters of the text that document and item share
-    "quality_score": pa.float32(),
-    "perplexity": pa.float32(),
-    "perplexity_bucket": pa.string(),
-    "toxicity": pa.float32(),
-    "toxicity_score": pa.float32(),
-    "redactions": pa.string(),  # JSON
     "flags": pa.list_(pa.string()),
 }
 """Columns that later stages add, by name. The filter's rules add others, which are declared with them."""
@@ -72,8 +66,11 @@ def document_id(snapshot: str, warc_file: str, offset: int) -> str:
     return f"{snapshot}/{warc_file}/{offset:012d}"
 
 
-def schema_with(extra: Iterable[str] = ()) -> pa.Schema:
-    """Return SCHEMA plus the columns of EXTRA_COLUMNS named in `extra`, in that order. Other names raise KeyError."""
+def schema_with(extra: Iterable[str | pa.Field] = ()) -> pa.Schema:
+    """Return SCHEMA plus the columns `extra` in the order given: names in EXTRA_COLUMNS, or fields.
+
+    Any other name raises KeyError.
+    """
     schema = SCHEMA
     for column in extra:
         schema = schema.append(pa.field(column, EXTRA_COLUMNS[column]) if isinstance(column, str) else column)
@@ -202,8 +199,8 @@ def bytes_of(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[
     return data[: offsets[-1]], offsets
 
 
-def extra_columns(path: Path) -> tuple[str, ...]:
-    """Return the columns of a document file beyond SCHEMA, in order.
+def extra_columns(path: Path) -> tuple[str | pa.Field, ...]:
+    """Return the columns of a document file beyond SCHEMA, in order: by name if in EXTRA_COLUMNS, else as a field.
 
     A stage that passes rows on gives them to its DocumentWriter.
     """

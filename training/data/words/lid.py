@@ -222,9 +222,7 @@ def put_words(data, ends, hashes, rows):
 
 
 @native
-def sum_of_words(
-    data, rows, ngram_row, word_hashes, word_rows, end_row, shortest, longest, kept, sums, used, total
-):
+def sum_of_words(data, rows, ngram_row, word_hashes, word_rows, end_row, shortest, longest, kept, sums, used, total):
     """Add the vectors of all words of a line, and of the line's end, to `total`; return the number of vectors.
 
     As in fastText, a word `</s>` ends the line, and words that look like labels are skipped.
