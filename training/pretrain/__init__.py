@@ -1,1 +1,1 @@
-"""Pretraining: a decoder, its data order, its loop. Imports torch, numpy, safetensors and the standard library only."""
+"""Pretraining: models, optimizers, steps and runs. Imports torch, numpy, safetensors and the standard library only."""
