@@ -1,10 +1,10 @@
-"""Open models and tokenizers in the transformers layout: safetensors and JSON only, nothing fetched."""
+"""Open models and tokenizers in the transformers layout, from safetensors and JSON only and without any download."""
 
 from __future__ import annotations
 
 import os
 
-# Before transformers is imported anywhere in this process: a job never asks the network for a model, nor reports.
+# Set before transformers is imported in this process: a job downloads no model and sends no telemetry.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
@@ -30,9 +30,9 @@ PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 
 
 def check_folder(folder: Path) -> None:
-    """DataError unless the folder holds a whole model in the transformers layout, its weights as safetensors.
+    """Raise DataError unless the folder holds a complete model in the transformers layout with safetensors weights.
 
-    Weights in pickles run code when they are opened, and an adapter's file names the folder of another model.
+    Pickled weights are refused because opening them runs code, and adapters because they need another model's folder.
     """
     for name in ("config.json", "tokenizer.json"):
         if not (folder / name).is_file():
@@ -46,7 +46,7 @@ def check_folder(folder: Path) -> None:
 
 
 def device() -> torch.device:
-    """The accelerator of this process, or the CPU."""
+    """Return this process's accelerator (by LOCAL_RANK), or the CPU if there is none."""
     return (
         torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         if torch.cuda.is_available()
@@ -55,7 +55,10 @@ def device() -> torch.device:
 
 
 def open_model(folder: Path, *, dtype: Any, reward: bool = False) -> Any:
-    """The model in a folder, on this process's device. The one place where transformers opens weights."""
+    """Return the model in a folder, on this process's device; with `reward`, as a model with one scalar output.
+
+    All weights that transformers opens are opened here, after `check_folder`.
+    """
     check_folder(folder)
     cls, head = (AutoModelForSequenceClassification, {"num_labels": 1}) if reward else (AutoModelForCausalLM, {})
     model = cls.from_pretrained(folder, dtype=dtype, local_files_only=True, use_safetensors=True, **head)
@@ -63,12 +66,12 @@ def open_model(folder: Path, *, dtype: Any, reward: bool = False) -> Any:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The folder's tokenizer. Nothing is fetched."""
+    """Return the folder's tokenizer. Nothing is downloaded."""
     return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
 def padded(rows: Sequence[Sequence[int]], fill: int, *, left: bool) -> torch.Tensor:
-    """`[rows, longest]` int64, filled up at the front or at the end."""
+    """Return the rows as int64 `[rows, longest]`, padded with `fill` on the left or on the right."""
     width = max(map(len, rows))
     filled = [[*[fill] * (width - len(row)), *row] if left else [*row, *[fill] * (width - len(row))] for row in rows]
     return torch.tensor(filled, dtype=torch.long)

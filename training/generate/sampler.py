@@ -1,7 +1,7 @@
-"""Text from a model folder in the transformers layout. Nothing is fetched.
+"""Generate text with a model folder in the transformers layout. Nothing is downloaded.
 
-Generation stops at any token that contains a stop string, and a sampled text depends on its own seed and prompt alone,
-not on what else was in the batch.
+Generation stops at any token that contains a stop string. A sampled text depends only on its own seed and prompt, not
+on the other prompts of the batch.
 
 Legend: B batch, T tokens, V vocabulary.
 """
@@ -21,8 +21,10 @@ Draw = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Sampler:
-    """One loaded model that continues texts. Weights keep the precision they were saved in, so that the machine does
-    not choose it."""
+    """A loaded model that continues texts.
+
+    Its weights keep the precision in which they were saved, so that the precision does not depend on the machine.
+    """
 
     def __init__(self, folder: Path, *, batch_size: int) -> None:
         check_folder(folder)
@@ -36,18 +38,21 @@ class Sampler:
 
     @property
     def end_id(self) -> int:
-        """The token that ends a document; it also stands before a text without a prompt."""
+        """The id of the token that ends a document; it also serves as the prompt where the prompt is empty."""
         return int(self.tokenizer.eos_token_id)
 
     def encode(self, text: str, *, add_special_tokens: bool | None = None) -> list[int]:
-        """Token ids; a text that already begins with the first-token mark does not get a second one."""
+        """Return the token ids of a text.
+
+        By default special tokens are added, unless the text already begins with the beginning-of-sequence token.
+        """
         bos = self.tokenizer.bos_token
         if add_special_tokens is None and not (bos and text.startswith(bos)):
             return self.tokenizer.encode(text)
         return self.tokenizer.encode(text, add_special_tokens=bool(add_special_tokens))
 
     def in_template(self, messages: Sequence[dict[str, str]], *, add_generation_prompt: bool = True) -> str:
-        """The conversation as the model was trained to read it."""
+        """Return the conversation as text in the model's chat template."""
         return self.tokenizer.apply_chat_template(
             list(messages),
             tokenize=False,
@@ -65,9 +70,10 @@ class Sampler:
         top_p: float = 1.0,
         seeds: Sequence[int] = (),
     ) -> list[str]:
-        """What the model says after each prompt. Temperature 0 is greedy; else prompt i is sampled with `seeds[i]`.
+        """Return the model's continuation of each prompt, cut before the first stop string in `until`.
 
-        `top_p` below 1 draws only from the likeliest tokens that together have that probability (arXiv 1904.09751).
+        Temperature 0 is greedy; otherwise prompt i is sampled with `seeds[i]`. `top_p` below 1 draws only from the
+        likeliest tokens that together have this probability (arXiv 1904.09751).
         """
         given = self.answer_tokens(
             [self.encode(prompt) for prompt in prompts],
@@ -89,7 +95,7 @@ class Sampler:
         top_p: float = 1.0,
         seeds: Sequence[int] = (),
     ) -> list[list[int]]:
-        """`answers` in tokens, after prompts in tokens: up to and with the token that ended the answer."""
+        """Like `answers`, for prompts and answers as token ids. An answer includes the token that ended it."""
         fitted = [self._fitted(prompt, max_new_tokens) for prompt in prompts]
         ends = torch.tensor(sorted(self._ends | self._containing(until)), device=self.model.device)
         results: list[list[int]] = [[] for _ in prompts]
@@ -110,7 +116,7 @@ class Sampler:
         return list(tokens[-room:]) or [self.end_id]
 
     def _containing(self, until: Sequence[str]) -> set[int]:
-        """Ids of tokens whose text holds a stop string: generating one ends the answer."""
+        """Return the ids of tokens whose text contains a stop string; each of them ends an answer."""
         if not until:
             return set()
         if self._texts is None:
@@ -121,7 +127,10 @@ class Sampler:
     def _continue(
         self, prompts: list[list[int]], max_new_tokens: int, ends: torch.Tensor, draw: Draw
     ) -> list[list[int]]:
-        """New tokens of each prompt, up to and with the first in `ends`. Prompts are padded on the left."""
+        """Return the new tokens of each prompt, up to and including the first token in `ends`.
+
+        Prompts are padded on the left.
+        """
         tokens_BT = padded(prompts, self.end_id, left=True).to(self.model.device)
         lengths_B = torch.tensor([len(prompt) for prompt in prompts], device=tokens_BT.device)
         width = tokens_BT.shape[1]
@@ -151,19 +160,22 @@ class Sampler:
 
 
 def seeds_of(seed: int, count: int) -> list[int]:
-    """A seed for each of `count` prompts."""
+    """Return a different seed for each of `count` prompts, derived from `seed`."""
     return [seed * 1_000_003 + number for number in range(count)]
 
 
 def by_length(sequences: Sequence[Sequence[int]], batch_size: int) -> Iterator[list[int]]:
-    """Indices in batches of about equal length, the longest first, so that too little memory shows at once."""
+    """Yield batches of indices of sequences with similar lengths.
+
+    The longest come first, so that a lack of memory shows in the first batch.
+    """
     order = sorted(range(len(sequences)), key=lambda i: (-len(sequences[i]), i))
     for start in range(0, len(order), batch_size):
         yield order[start : start + batch_size]
 
 
 def _end_ids(tokenizer: Any, model: Any) -> set[int]:
-    """Tokens that end an answer: every special token, and what the model's own generation settings say."""
+    """Return the ids of tokens that end an answer: all special tokens and those of the model's generation settings."""
     named = model.generation_config.eos_token_id
     listed = [named] if isinstance(named, int) else list(named or [])
     special = [i for i, token in tokenizer.added_tokens_decoder.items() if token.special]
@@ -175,7 +187,10 @@ def _greedy(logits_BV: torch.Tensor) -> torch.Tensor:
 
 
 def _drawn(temperature: float, top_p: float, seeds: Sequence[int]) -> Draw:
-    """Draws from softmax(logits / temperature) by the Gumbel maximum, each row from its own generator."""
+    """Return a function that draws tokens from softmax(logits / temperature) by the Gumbel-max trick.
+
+    Each row has its own random generator.
+    """
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
 
     def draw(logits_BV: torch.Tensor) -> torch.Tensor:
@@ -187,8 +202,10 @@ def _drawn(temperature: float, top_p: float, seeds: Sequence[int]) -> Draw:
 
 
 def nucleus(logits_BV: torch.Tensor, top_p: float) -> torch.Tensor:
-    """The logits with all but the smallest set of likeliest tokens whose probabilities reach `top_p` at minus
-    infinity."""
+    """Return the logits with all tokens outside the nucleus set to minus infinity.
+
+    The nucleus is the smallest set of likeliest tokens whose probabilities add up to at least `top_p`.
+    """
     if top_p >= 1:
         return logits_BV
     sorted_BV, order_BV = logits_BV.sort(dim=-1, descending=True, stable=True)
@@ -205,5 +222,5 @@ def _until_end(tokens: list[int], ends: set[int]) -> list[int]:
 
 
 def _cut(text: str, until: Sequence[str]) -> str:
-    """The text before its first stop string."""
+    """Return the text before its first stop string, or the whole text if it has none."""
     return text[: min((at for stop in until if (at := text.find(stop)) >= 0), default=len(text))]

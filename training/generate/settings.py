@@ -1,4 +1,4 @@
-"""The section `synthesis`."""
+"""The recipe section `synthesis`: text that a model of the recipe writes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ GeneratorAsset = Literal["base_model", "long_context_model", "sft_model", "align
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SynthesisRecipe:
-    """Text that a model of this recipe writes, for other recipes to train on; none without `prompts`."""
+    """Settings of text that a model of this recipe writes for other recipes to train on. None is written without
+    `prompts`."""
 
-    prompts: Uri = ""  # rows with a text in `prompt_field`; empty: nothing is written
+    prompts: Uri = ""  # file with rows that have a text in `prompt_field`; empty: nothing is written
     prompt_field: str = "prompt"
-    prompt_words: int | None = formerly(0)  # only so many words of it; None: all
-    template: str = "{prompt}"  # what is asked; {prompt} stands for the row's text
-    limit: int | None = formerly(0)  # prompts; None: all
+    prompt_words: int | None = formerly(0)  # number of words of the row's text that are used; None: all
+    template: str = "{prompt}"  # the prompt for the model; {prompt} is replaced by the row's text
+    limit: int | None = formerly(0)  # number of prompts that are used; None: all
     generator: GeneratorAsset = "base_model"
     texts_per_prompt: int = 1
-    temperature: float = 0.8  # 0: the likeliest token
-    top_p: float = 1.0  # below 1: only from the likeliest tokens that together have that probability
+    temperature: float = 0.8  # 0: always the likeliest token
+    top_p: float = 1.0  # below 1: draw only from the likeliest tokens that together have this probability
     max_new_tokens: int = 128
     batch_size: int = 32
     seed: int = 0

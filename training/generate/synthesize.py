@@ -1,12 +1,13 @@
-"""The stage `synthesize`: text that a model of the recipe wrote, every row with who wrote it, from what, and how.
+"""The stage `synthesize`: a model of the recipe writes text; every row holds its generator, prompt and settings.
 
-`synthetic/<rank>.jsonl.zst` has one row a text: `id`, `url` (`synthetic://<generator's digest>/<id>`, so that a
-document made of it leads back here), `text`, `prompt`, `generator` (`<asset>:<digest>`), `seed`, `temperature`, `top_p`
-and `max_new_tokens`. A recipe names the folder or its files as a snapshot with `source: jsonl`.
+`synthetic/<rank>.jsonl.zst` has one row for each text: `id`, `url` (`synthetic://<generator's digest>/<id>`, so that a
+document made from the row can be traced to it), `text`, `prompt`, `generator` (`<asset>:<digest>`), `seed`,
+`temperature`, `top_p` and `max_new_tokens`. Another recipe uses the folder or its files as a snapshot with
+`source: jsonl`.
 
-A model with a chat template is asked through it and `text` is its answer; any other continues the prompt, and `text` is
-prompt and continuation. What a row says depends on its prompt, its seed and the settings: ranks are stretches of the
-prompts, fixed by their number.
+For a model with a chat template, the prompt is a user's message and `text` is the answer. Any other model continues the
+prompt, and `text` is the prompt with its continuation. A text depends only on its prompt, its seed and the settings.
+Each rank writes the texts of RANK_PROMPTS consecutive prompts.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ RANK_PROMPTS = 256
 
 
 def num_ranks(job: Job) -> int:
-    """One for every RANK_PROMPTS prompts."""
+    """Return the number of ranks: one for every RANK_PROMPTS prompts."""
     return -(-sum(1 for _ in read_prompts(job)) // RANK_PROMPTS)
 
 
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
-    """The texts of one stretch of prompts."""
+    """Write the texts of one rank's prompts; texts that are empty or only white space are dropped."""
     recipe = job.settings_as(SynthesisRecipe, "synthesis")
     first = rank * RANK_PROMPTS
     prompts = list(islice(read_prompts(job), first, first + RANK_PROMPTS))
@@ -54,7 +55,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
-    """Sum up. DataError when the model had nothing to say to any prompt."""
+    """Return the outcome of all ranks together. Raise DataError if the model wrote no text to any prompt."""
     recipe = job.settings_as(SynthesisRecipe, "synthesis")
     counts = Counts.total([rank["counts"] for rank in ranks])
     if not counts.kept:
@@ -69,19 +70,19 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
 
 
 def generator_id(item: InputArtifact) -> str:
-    """Who wrote a text: the asset and the digest of the very artifact."""
+    """Return the id of the model that wrote a text: `<asset>:<digest of its artifact>`."""
     return f"{item.asset}:{item.digest}"
 
 
 def seed_of(seed: int, prompt: int, copy: int) -> int:
-    """A row's own seed, from the recipe's, the prompt's number and the copy's."""
+    """Return the seed of one text, from the recipe's seed, the prompt's number and the text's number for the prompt."""
     return int.from_bytes(hashlib.sha256(f"synthesis/{seed}/{prompt}/{copy}".encode()).digest()[:7])
 
 
 def written_texts(
     asked: Sequence[tuple[int, int, str]], recipe: SynthesisRecipe, item: InputArtifact
 ) -> list[dict[str, Any]]:
-    """A row for each (prompt's number, copy, prompt)."""
+    """Return a row for each of `asked`, which holds (number of the prompt, number of the text for it, prompt)."""
     from training.generate.sampler import Sampler
 
     model = Sampler(item.file(MODEL_FOLDER), batch_size=recipe.batch_size)
@@ -108,8 +109,10 @@ def written_texts(
 
 
 def read_prompts(job: Job) -> Iterator[str]:
-    """The prompts that the recipe names, in order. DataError when there is none, a row has none, or the file changed
-    since the job was written."""
+    """Yield the prompts of the recipe's file, in order, in the recipe's template.
+
+    Raise DataError if there is no row, a row has no prompt, or the file has changed since the job was written.
+    """
     recipe = job.settings_as(SynthesisRecipe, "synthesis")
     expected = job.settings.get("data", {}).get(recipe.prompts)
     if expected and checksum_of(recipe.prompts) != expected:

@@ -1,1 +1,1 @@
-"""The order of the data: which tokens each training step sees. numpy, pyarrow and the standard library."""
+"""The order of the data: which tokens each training step sees. Needs only numpy, pyarrow and the standard library."""

@@ -1,4 +1,4 @@
-"""The part of the section `pretrain` that says how tokens become batches."""
+"""The fields of the recipe section `pretrain` that decide how tokens become rows and batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from training.records import RecipeError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchPhase:
-    """A stretch of training in rows of one length and batches of one size."""
+    """A stretch of training steps with one row length and one batch size, all sizes in tokens."""
 
     tokens: int
     sequence_length: int
@@ -27,18 +27,18 @@ class BatchPhase:
 
     @property
     def steps(self) -> int:
-        """The number of whole batches in the phase's token budget."""
+        """The number of training steps: whole batches in the phase's token budget."""
         return self.tokens // self.global_batch_tokens
 
     @property
     def rows(self) -> int:
-        """Rows in a batch."""
+        """The number of rows in a batch."""
         return self.global_batch_tokens // self.sequence_length
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchesRecipe:
-    """The fields of `pretrain` that the training plan is made from: how tokens become rows and batches."""
+    """The fields of `pretrain` from which the training plan is made; all sizes are in tokens."""
 
     tokens: int
     sequence_length: int
@@ -74,12 +74,12 @@ class BatchesRecipe:
 
     @property
     def _tokens_left(self) -> int:
-        """Tokens of the budget that are left after the warmup."""
+        """Tokens of the budget that are left after the batch warm-up."""
         return self.tokens - sum(phase.steps * phase.global_batch_tokens for phase in self.batch_warmup)
 
     @property
     def phases(self) -> tuple[BatchPhase, ...]:
-        """The phases of the warmup, and the rest."""
+        """The phases of the batch warm-up, followed by one phase with the remaining tokens."""
         rest = BatchPhase(
             tokens=self._tokens_left,
             sequence_length=self.sequence_length,
@@ -89,10 +89,10 @@ class BatchesRecipe:
 
     @property
     def steps(self) -> int:
-        """Optimizer steps: whole batches within the budget."""
+        """The number of optimizer steps: whole batches within the budget."""
         return sum(phase.steps for phase in self.phases)
 
     @property
     def step_tokens(self) -> int:
-        """Tokens in all steps: the budget less what makes no whole batch."""
+        """The number of tokens in all steps: the budget without the tokens that do not fill a batch."""
         return sum(phase.steps * phase.global_batch_tokens for phase in self.phases)

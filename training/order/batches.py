@@ -1,13 +1,14 @@
 """Which tokens each training step sees: a pure function of the plan and the step.
 
-World size, micro-batch and worker count are not arguments, so they cannot change the answer. numpy and the standard
-library.
+World size, micro-batch and worker count are not arguments, so they cannot change the result. Needs only numpy and the
+standard library.
 
-A sample is one packed row. The samples of a source are its documents end to end in a seeded order, cut every
-`sequence_length` tokens of the phase; each epoch has its own order. In a packed plan (`training.order.packing`) a
-sample is a row of the packing, and it is the rows that have an order each epoch. Within a phase (a stretch of steps of
-one length, batch size and mixture) sources are interleaved evenly by exact integer quotas; the next phase reads on
-where it ended.
+A sample is one row of tokens. A source's documents are put end to end in a seeded order, another one in each epoch, and
+cut into rows of `sequence_length` tokens. In a packed plan (`training.order.packing`) the rows are fixed, and the order
+of the rows changes with each epoch.
+
+A phase is a stretch of steps with one row length, batch size and mixture. Within it the sources are interleaved evenly
+by exact integer quotas. The next phase continues in each source where the phase before it ended.
 """
 
 from __future__ import annotations
@@ -36,18 +37,21 @@ from training.records import read_record
 PLAN_FILE = "plan.json"
 DOCUMENTS_FILE = "documents.npy"
 HELD_OUT_FILE = "held_out.npy"
-PIECES_FILE = "pieces.npy"  # the two parts of a packing
+PIECES_FILE = "pieces.npy"  # `Packing.pieces`; the next file holds `Packing.ends`
 ROW_ENDS_FILE = "row_ends.npy"
 
-# Columns of both arrays, int64. `start` and `tokens` are in tokens, within the shard; `bytes` is the text's UTF-8
-# length.
+# Columns of the arrays `documents` and `held_out`, int64. `start` is the document's first token within its shard,
+# `tokens` its number of tokens, and `bytes` the length of its text in UTF-8.
 COLUMNS = ("shard", "document", "start", "tokens", "bytes")
 SHARD, DOCUMENT, START, TOKENS, BYTES = range(len(COLUMNS))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedShard:
-    """A token file that the plan was made from. `artifact` and `digest` are those of its `token_shards`."""
+    """A token file from which the plan was made.
+
+    `artifact` and `digest` are the fingerprint and the digest of the `token_shards` artifact that holds the file.
+    """
 
     partition: str
     artifact: str
@@ -60,30 +64,31 @@ class PlannedShard:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedSource:
-    """One label of the mixture: its share of the samples, and its rows in the two arrays."""
+    """One source of the mixture: its share of the samples, and its rows in the arrays `documents` and `held_out`."""
 
     name: str
-    weight: float  # the share asked for, in [0, 1]
-    samples: int  # over the whole run
+    weight: float  # share of the tokens that the mixture asks for, in [0, 1]
+    samples: int  # number over the whole run
     first_row: int
     documents: int
     tokens: int  # in one epoch
     held_out_first_row: int
     held_out_documents: int
     held_out_tokens: int
-    rows: int = 0  # of a packed plan: rows in one epoch, and the first of them
+    rows: int = 0  # packed plans only: number of rows in one epoch; the next field is the number of the first row
     first_packed: int = 0
 
     def capacity(self, length: int) -> int:
-        """Positions that one epoch fills, in rows of `length`: its tokens, or the room in its packed rows."""
+        """Return how many positions one epoch takes: its tokens, or all places in its packed rows of `length`."""
         return self.rows * length or self.tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedPhase:
-    """Steps in rows of one length, batches of one size and one mixture. `samples` gives each source's over the phase.
+    """A stretch of steps with one row length, batch size and mixture, as `plan.json` holds it.
 
-    `mixture` counts the sets of weights: 0 is the recipe's first, the others are its later phases'.
+    `samples` is the number of samples of each source in the phase. `mixture` is the number of the set of weights: 0 for
+    the recipe's `weights`, 1 and up for its `phases`.
     """
 
     steps: int
@@ -95,7 +100,10 @@ class PlannedPhase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanRecord:
-    """What `plan.json` holds. Length and batch are those of the last phase; without `phases` it is the only one."""
+    """The content of `plan.json`.
+
+    `sequence_length` and `global_batch_tokens` describe the last phase. If `phases` is empty, it is the only phase.
+    """
 
     seed: int
     sequence_length: int
@@ -112,7 +120,7 @@ class PlanRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Phase:
-    """A phase in its place: its number, first step, and the tokens of each source that come before it."""
+    """A phase with its place in the run: its number, its first step, and in `starts` each source's earlier tokens."""
 
     number: int
     first_step: int
@@ -124,12 +132,12 @@ class Phase:
 
     @property
     def rows(self) -> int:
-        """Samples in one global batch."""
+        """The number of samples in one global batch."""
         return self.global_batch_tokens // self.sequence_length
 
 
 class Segment(NamedTuple):
-    """A run of tokens of one document. `is_end` says that its last token is the document's last."""
+    """Consecutive tokens of one document. `is_end` means that the last of them is the document's last token."""
 
     shard: int
     document: int
@@ -142,7 +150,7 @@ Sample = tuple[Segment, ...]
 
 
 class Plan:
-    """A plan with its arrays, and the document orders that were last asked for."""
+    """A training plan with its arrays. It caches the document orders that were last used."""
 
     def __init__(
         self,
@@ -162,25 +170,25 @@ class Plan:
         self._orders: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
 
     def phase_at(self, step: int) -> Phase:
-        """The phase that a step lies in. IndexError past the plan's last step."""
+        """Return the phase of a step. Raise IndexError for a step that the plan does not have."""
         if not 0 <= step < self.record.steps:
             raise IndexError(f"step {step}: the plan has steps 0 to {self.record.steps - 1}")
         return next(phase for phase in reversed(self.phases) if phase.first_step <= step)
 
     def tokens_before(self, step: int) -> int:
-        """Tokens in the batches before `step`."""
+        """Return the number of tokens in all batches before `step`."""
         return sum(
             min(max(0, step - phase.first_step), phase.steps) * phase.global_batch_tokens for phase in self.phases
         )
 
     def order(self, source: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of `documents` in the order of that source's epoch, and the token position at which each ends.
+        """Return a source's rows of `documents` in the order of an epoch, and the token position where each row ends.
 
-        In a packed plan rows of the packing, and nothing.
+        For a packed plan, return the rows of the packing in the order of the epoch, and an empty array.
         """
         key = (source, epoch)
         if key not in self._orders:
-            # Neighbouring steps ask for this epoch and, where a sample crosses into it, the next.
+            # Neighbouring steps need this epoch, and the next one if a sample crosses into it.
             for old in [kept for kept in self._orders if kept[0] == source and kept[1] < epoch - 1]:
                 del self._orders[old]
             chosen = self.record.sources[source]
@@ -192,7 +200,7 @@ class Plan:
 
 
 def _placed(record: PlanRecord) -> Iterator[Phase]:
-    """The record's phases, one after the other."""
+    """Yield the phases of a plan's record, each with its first step and the starts of its sources."""
     only = PlannedPhase(
         steps=record.steps,
         sequence_length=record.sequence_length,
@@ -217,13 +225,13 @@ def _placed(record: PlanRecord) -> Iterator[Phase]:
 
 
 def shapes(phases: Iterable[PlannedPhase | Phase | BatchPhase]) -> tuple[tuple[int, int, int], ...]:
-    """(sequence length, batch tokens, steps) of phases; neighbours that differ in their mixture alone are one."""
+    """Return (sequence length, batch tokens, steps) of phases, with neighbours of one length and batch size joined."""
     key = attrgetter("sequence_length", "global_batch_tokens")
     return tuple((*shape, sum(phase.steps for phase in same)) for shape, same in groupby(phases, key=key))
 
 
 def read_plan(folder: Path, *, digest: str = "") -> Plan:
-    """The plan in `folder`; its arrays stay on disk until they are touched."""
+    """Return the plan in `folder`. Its arrays are memory-mapped."""
     record = read_record(PlanRecord, json.loads((folder / PLAN_FILE).read_text("utf-8")), where="plan")
     documents, held_out = _mapped(folder, DOCUMENTS_FILE, HELD_OUT_FILE)
     packing = Packing(*_mapped(folder, PIECES_FILE, ROW_ENDS_FILE)) if record.packing == "best_fit" else None
@@ -235,18 +243,18 @@ def _mapped(folder: Path, *names: str) -> list[np.ndarray]:
 
 
 def permutation(count: int, *, seed: int, epoch: int, source: str) -> np.ndarray:
-    """A shuffle of 0 … count - 1 that depends on nothing but its arguments.
+    """Return a shuffle of 0 … count - 1 that depends only on the arguments.
 
-    Raw Philox output is sorted, because numpy promises that stream across versions and not that of `permutation`.
+    It sorts raw Philox output, which numpy promises to keep the same over versions, unlike its own `permutation`.
     """
     key = np.frombuffer(hashlib.sha256(f"{seed}/{epoch}/{source}".encode()).digest()[:16], dtype="<u8")
     return np.argsort(np.random.Philox(key=key).random_raw(count), kind="stable")
 
 
 def index(plan: Plan, step: int, ledger: Ledger = Ledger()) -> list[Sample]:  # noqa: B008 - immutable
-    """The samples of global batch `step` (from 0), in order; none when the ledger holds the step.
+    """Return the samples of global batch `step` (from 0), in order; none if the ledger holds the step.
 
-    IndexError past the plan's last step.
+    Raise IndexError for a step that the plan does not have.
     """
     if step in ledger:
         return []
@@ -258,26 +266,26 @@ def index(plan: Plan, step: int, ledger: Ledger = Ledger()) -> list[Sample]:  # 
 
 
 def sample_ids(plan: Plan, step: int) -> list[tuple[int, int]]:
-    """(source, its sample number within the phase) of each sample of global batch `step`, in order."""
+    """Return (source, sample number within the phase) of each sample of global batch `step`, in order."""
     phase = plan.phase_at(step)
     return interleaved(phase.samples, first=(step - phase.first_step) * phase.rows, count=phase.rows)
 
 
 def documents_at(plan: Plan, step: int, ledger: Ledger = Ledger()) -> list[tuple[int, int]]:  # noqa: B008 - immutable
-    """(shard, document number within it) of every document that the step trained on, each once, sorted."""
+    """Return (shard, document number in the shard) of every document that a step trains on, each once, sorted."""
     return sorted({(segment.shard, segment.document) for sample in index(plan, step, ledger) for segment in sample})
 
 
 def trained_tokens(samples: Sequence[Sample]) -> int:
-    """Positions with a target: all but the last of each document, which nothing follows."""
+    """Return the number of positions with a target: all tokens except the last of each document."""
     return sum(segment.length - segment.is_end for sample in samples for segment in sample)
 
 
 def interleaved(quotas: Sequence[int], *, first: int, count: int) -> list[tuple[int, int]]:
-    """(source, its sample number) for `count` places from `first` of the even interleaving of the sources' quotas.
+    """Return (source, sample number of the source) for `count` places from `first` of the sources' even interleaving.
 
-    Sample k of a source with n samples stands at time (2k + 1) / 2n of the run; ties go to the earlier source. The
-    places before `first` are counted, not walked.
+    `quotas` is the number of samples of each source. Sample k of a source with n samples is at time (2k + 1) / 2n of
+    the run; ties go to the earlier source. The places before `first` are computed without a loop over them.
     """
     total = sum(quotas)
     # A little before the place, so that rounding (half a sample a source) cannot overshoot it.
@@ -303,8 +311,10 @@ def interleaved(quotas: Sequence[int], *, first: int, count: int) -> list[tuple[
 
 
 def _sample(plan: Plan, source: int, *, start: int, length: int) -> Sample:
-    """The segments of a source's `length` tokens from `start` of all its epochs end to end; `start` counts the empty
-    places of packed rows too."""
+    """Return the segments of `length` tokens of a source that begin at token `start` of its epochs end to end.
+
+    In packed plans `start` also counts the empty places of the rows.
+    """
     if plan.packing is not None:
         epoch, place = divmod(start // length, plan.record.sources[source].rows)
         return _packed(plan, plan.packing, int(plan.order(source, epoch)[0][place]))
@@ -324,7 +334,7 @@ def _sample(plan: Plan, source: int, *, start: int, length: int) -> Sample:
 
 
 def _packed(plan: Plan, packing: Packing, number: int) -> Sample:
-    """The pieces of documents that make up one packed row."""
+    """Return the segments of one packed row."""
     segments = []
     for document_row, offset, taken in row_of(packing, number):
         shard, document, first, tokens, _ = map(int, plan.documents[document_row])
@@ -333,7 +343,10 @@ def _packed(plan: Plan, packing: Packing, number: int) -> Sample:
 
 
 def held_out_samples(plan: Plan, source: int) -> list[Sample]:
-    """The held-out documents of a source in the plan's order, packed into rows; the last row may be short."""
+    """Return the held-out documents of a source, in the plan's order and end to end, cut into rows.
+
+    The last row may be short.
+    """
     chosen = plan.record.sources[source]
     rows = plan.held_out[chosen.held_out_first_row : chosen.held_out_first_row + chosen.held_out_documents]
     samples: list[Sample] = []
@@ -352,7 +365,7 @@ def held_out_samples(plan: Plan, source: int) -> list[Sample]:
 
 
 def held_out_bytes(plan: Plan, source: int) -> int:
-    """UTF-8 bytes of the held-out documents of a source."""
+    """Return the length of a source's held-out documents in UTF-8 bytes."""
     chosen = plan.record.sources[source]
     return int(
         plan.held_out[chosen.held_out_first_row : chosen.held_out_first_row + chosen.held_out_documents, BYTES].sum()
@@ -366,10 +379,10 @@ class Shards:
         self._files = files
 
     def rows(self, samples: Sequence[Sample], *, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Tokens, targets and document numbers of packed rows: three int64 arrays `[samples, length]`.
+        """Return the tokens, targets and document numbers of rows: three int64 arrays `[samples, length]`.
 
-        The target of a position is the token that follows it in its document, IGNORED where none does. A short row ends
-        in token 0 without targets, as a document of its own.
+        The target of a position is the next token of its document, or IGNORED at the document's end. Documents are
+        numbered from 0 in each row. A short row is filled with token 0, without targets and with document number -1.
         """
         tokens = np.zeros((len(samples), length), dtype=np.int64)
         targets = np.full((len(samples), length), IGNORED, dtype=np.int64)
@@ -388,10 +401,10 @@ class Shards:
 
 
 def open_shards(plan: Plan, inputs: Mapping[str, InputArtifact], *, verify: bool) -> Shards:
-    """The plan's shards from the `token_shards` artifacts, by fingerprint.
+    """Open the plan's shards in the `token_shards` artifacts, which `inputs` holds by fingerprint.
 
-    RefusedInput when one is missing, is not the one that the plan was made from, has another size or, when `verify`,
-    another checksum.
+    Raise RefusedInput if a shard is missing, belongs to another artifact than the plan's, has another size or, with
+    `verify`, another checksum.
     """
     files = []
     for shard in plan.record.shards:

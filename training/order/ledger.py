@@ -1,8 +1,8 @@
-"""What a run passed over. Standard library only.
+"""The ledger: the training steps that a run skipped, with the reasons. Standard library only.
 
-A run is defined by its plan and its ledger: step n trains on batch n of the plan, or is passed over when an entry holds
-n. So whoever has both knows every batch that went into the weights, and a run that went back leaves the same weights as
-one that never trained on those steps. The ledger is only ever added to.
+A run is defined by its plan and its ledger: step n trains on batch n of the plan, unless an entry of the ledger
+contains n. So plan and ledger together give every batch that went into the weights. A run that was rolled back ends
+with the same weights as a run that never trained on the skipped steps. Entries are only added, never removed.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ LEDGER_FILE = "ledger.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """A range of steps that were not trained on.
+    """A range of steps that were not trained on, and what was measured.
 
-    Loss and norm are those of the step `seen_at`, None where not finite; `onset` is the first of the wrong steps in a
-    row up to that. The two deviations are in robust standard deviations, None where nothing was compared.
+    `loss` and `gradient_norm` were measured at the step `seen_at`, and are None if not finite. `onset` is the first of
+    the consecutive bad steps that end at `seen_at`. The deviations are in robust standard deviations, and None if there
+    was nothing to compare with.
     """
 
     first: int
@@ -39,7 +40,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The entries in the order in which they were made."""
+    """The skipped steps of a run, as entries in the order in which they were added."""
 
     entries: tuple[Entry, ...] = ()
 
@@ -47,41 +48,41 @@ class Ledger:
         return bool(self.reasons(step))
 
     def reasons(self, step: int) -> set[str]:
-        """Why a step is passed over; empty when it is not."""
+        """Return the reasons why a step is skipped; empty if it is not skipped."""
         return {entry.reason for entry in self.entries if entry.first <= step <= entry.last}
 
     def with_entry(self, entry: Entry) -> Ledger:
-        """This ledger and one entry more."""
+        """Return a copy of this ledger with one more entry."""
         return Ledger((*self.entries, entry))
 
     @property
     def steps(self) -> list[int]:
-        """Every step that is passed over, once, rising."""
+        """Every skipped step, once, in ascending order."""
         return sorted({step for entry in self.entries for step in range(entry.first, entry.last + 1)})
 
     @property
     def rollbacks(self) -> int:
-        """How often the run went back."""
+        """How often the run was rolled back because of a spike."""
         return sum(entry.reason == "spike" for entry in self.entries)
 
     def knows(self, earlier: Ledger, *, step: int) -> bool:
-        """Whether a state taken before `step` under the `earlier` ledger is one that this ledger's run goes through.
+        """Whether a checkpoint that was taken before `step` with the `earlier` ledger is valid for this ledger.
 
-        It is when everything that was entered since lies at or after `step`.
+        It is valid if all entries that were added since then begin at `step` or later.
         """
         own = self.entries[: len(earlier.entries)]
         return own == earlier.entries and all(entry.first >= step for entry in self.entries[len(own) :])
 
 
 def read_entries(data: object) -> Ledger:
-    """The ledger that `write_record` of its entries gave."""
+    """Return the ledger from the plain data that `write_record` makes of its entries."""
     if not isinstance(data, list):
         raise ValueError(f"a ledger is a list, not {type(data).__name__}")
     return Ledger(tuple(read_record(Entry, entry, where=LEDGER_FILE) for entry in data))
 
 
 def read_ledger(folder: Path) -> Ledger:
-    """The ledger in `folder`; empty when there is none. Unsealed when it is not what was written."""
+    """Return the ledger in `folder`, empty if there is none. Raise Unsealed if the file was changed or is damaged."""
     path = folder / LEDGER_FILE
     try:
         return read_entries(_entries(path))
@@ -92,16 +93,16 @@ def read_ledger(folder: Path) -> Ledger:
 
 
 def _entries(path: Path) -> object:
-    if path.read_bytes()[:1] == b"[":  # an artifact's, whose record has its checksum, or by an earlier edition
+    if path.read_bytes()[:1] == b"[":  # a file of an artifact, whose record has its checksum, or by an earlier edition
         return json.loads(path.read_text("utf-8"))
     return read_sealed(path).get("entries")
 
 
 def write_ledger(folder: Path, ledger: Ledger) -> None:
-    """Put the ledger into an artifact's `folder`, whole or not at all."""
+    """Write the ledger as a file of an artifact into `folder`, whole or not at all."""
     write_json(folder / LEDGER_FILE, write_record(ledger.entries))
 
 
 def keep_ledger(folder: Path, ledger: Ledger) -> None:
-    """Put the ledger beside checkpoints, with a checksum of its own, whole or not at all."""
+    """Write the ledger beside checkpoints into `folder`, with its own checksum, whole or not at all."""
     write_sealed(folder / LEDGER_FILE, {"entries": write_record(ledger.entries)})

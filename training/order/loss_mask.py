@@ -1,3 +1,3 @@
-"""The mark of a position without a target; alone in a module so that reading batches needs no torch."""
+"""The label of a position without a target, in its own module so that reading batches needs no torch."""
 
-IGNORED = -100  # what torch and transformers use
+IGNORED = -100  # the value that torch and transformers use

@@ -1,8 +1,9 @@
-"""Documents into rows with the fewest cuts: best fit, as in "Fewer Truncations Improve Language Modeling".
+"""Pack documents into rows by best fit, as in "Fewer Truncations Improve Language Modeling".
 
-A document longer than a row gives whole rows and a rest. Rests and shorter documents go, the longest first, each into
-the row with the least room that still holds it (best-fit decreasing; Ding et al., arXiv 2404.10830). So no document is
-cut that fits a row, and what stays empty of the rows is the waste, which is counted. numpy and the standard library.
+A document longer than a row fills whole rows and leaves a rest. Rests and shorter documents are placed by decreasing
+length, each into the row with the least room that still holds it (best-fit decreasing; Ding et al., arXiv 2404.10830).
+So no document that fits a row is cut. Places that stay empty are counted as waste. Needs only numpy and the standard
+library.
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ import numpy as np
 
 
 class Packing(NamedTuple):
-    """Rows of pieces. `pieces` is int64 [pieces, 3]: document (its place among those given), first token within it and
-    tokens, row after row; `ends` is int64 [rows]: how many pieces there are up to each row's last."""
+    """Rows that consist of pieces of documents.
+
+    `pieces` is int64 [pieces, 3], row after row: the document's index, the first token within the document, and the
+    number of tokens. `ends` is int64 [rows]: the number of pieces up to the end of each row.
+    """
 
     pieces: np.ndarray
     ends: np.ndarray
 
 
 def best_fit(tokens: np.ndarray, length: int) -> Packing:
-    """Pack documents of these sizes, int64 [documents] and in tokens, into rows of `length`.
+    """Pack documents with `tokens` tokens each (int64 [documents]) into rows of `length` tokens.
 
-    By sizes and their order alone: of equal sizes the earlier document comes first, of equally full rows the one that
-    was begun last.
+    The result depends only on the sizes and their order. Among equal sizes the earlier document is placed first; among
+    equally full rows the piece goes into the row that got its last piece most recently.
     """
     whole, rests = np.divmod(tokens, length)
     owners = np.repeat(np.arange(len(tokens)), whole)
@@ -40,7 +44,7 @@ def best_fit(tokens: np.ndarray, length: int) -> Packing:
 
 
 def _shared_rows(sizes: list[int], length: int) -> list[list[int]]:
-    """The places in `sizes`, which fall, that each row holds."""
+    """Return, for each row, the indices of its pieces in `sizes`, which is in descending order."""
     rows: list[list[int]] = []
     with_room: list[list[int]] = [[] for _ in range(length + 1)]  # rows by the room that is left in them
     rooms = 0  # bit r: there is a row with room r
@@ -62,9 +66,9 @@ def _shared_rows(sizes: list[int], length: int) -> list[list[int]]:
 
 
 def cut_documents(tokens: np.ndarray, length: int) -> int:
-    """How many documents that fit a row are cut when they stand end to end, in this order, and rows are cut from them.
+    """Return how many documents that would fit a row are cut when the documents are put end to end in this order.
 
-    `tokens` is int64 [documents].
+    `tokens` is the size of each document, int64 [documents]; rows have `length` tokens.
     """
     ends = np.cumsum(tokens)
     first, last = (ends - tokens) // length, (ends - 1) // length
@@ -72,13 +76,13 @@ def cut_documents(tokens: np.ndarray, length: int) -> int:
 
 
 def row_of(packing: Packing, number: int) -> list[tuple[int, ...]]:
-    """Document, first token and tokens of each piece of a row."""
+    """Return (document, first token, number of tokens) of each piece of a row."""
     first = int(packing.ends[number - 1]) if number else 0
     return [tuple(map(int, piece)) for piece in packing.pieces[first : int(packing.ends[number])]]
 
 
 def joined(packings: list[tuple[int, Packing]]) -> Packing:
-    """One packing of several, each given with the place of its first document."""
+    """Join several packings into one. Each is given with the index of its first document in the joined packing."""
     moved = [packing.pieces + np.array([first, 0, 0]) for first, packing in packings]
     starts = np.cumsum([0, *(len(packing.pieces) for _, packing in packings)])
     ends = [packing.ends + start for (_, packing), start in zip(packings, starts, strict=False)]

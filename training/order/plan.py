@@ -1,7 +1,7 @@
 """The training plan: which documents are trained on, in which shares, and which are held out.
 
-Reads the sidecars of the token shards and writes `plan.json` and two arrays; `training.order.batches` says from
-these alone what each step sees.
+Reads the sidecars of the token shards and writes `plan.json` and its arrays. `training.order.batches` computes from
+these files alone which tokens each step sees.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from training.order.packing import Packing, best_fit, cut_documents, joined
 from training.order.settings import MixtureRecipe
 from training.records import RecipeError, differing_from_defaults
 
-WEIGHTS_FILE = "weights.json"  # of `mixture_weights`
+WEIGHTS_FILE = "weights.json"  # file of the artifact `mixture_weights`
 
-# How fast repetition loses its worth, in epochs beyond the first (R*_D of Muennighoff et al., arXiv 2305.16264,
+# How fast repeated tokens lose their value, in epochs beyond the first (R*_D of Muennighoff et al., arXiv 2305.16264,
 # appendix A).
 REPETITION_DECAY = 15.387756
-MAX_SHARE_DIFFERENCE = 0.005  # between the share that is asked of a source and the share that it gives
+MAX_SHARE_DIFFERENCE = 0.005  # largest allowed difference between a source's share in the mixture and in the plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Documents:
-    """The documents of all shards: the columns of `batches.COLUMNS`, their sources and whether they are held out."""
+    """The documents of all shards: int64 columns as in `batches.COLUMNS`, their sources, and which are held out."""
 
     columns: np.ndarray
     sources: np.ndarray
@@ -44,7 +44,10 @@ class _Documents:
 
 
 class Size(NamedTuple):
-    """What there is of a source: documents and tokens to train on, those held out, and rows where it is packed."""
+    """The size of a source: documents and tokens for training, held-out documents and tokens, and packed rows.
+
+    Without packing `rows` is 0.
+    """
 
     documents: int
     tokens: int
@@ -53,12 +56,12 @@ class Size(NamedTuple):
     rows: int = 0
 
     def fill(self, length: int) -> float:
-        """The share of the positions of its rows, `length` each, that hold a token."""
+        """Return the share of positions in the source's rows of `length` tokens that hold a token."""
         return self.tokens / (self.rows * length) if self.rows else 1.0
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Make the plan of one recipe."""
+    """Write the training plan of one recipe, with the gate on its shares."""
     mixture = job.settings_as(MixtureRecipe, "mixture")
     pretrain = job.settings_as(BatchesRecipe, "pretrain")
     tokenizer = job.input_of("tokenizer")
@@ -90,13 +93,13 @@ def run(job: Job, work: Work) -> Outcome:
     )
     files = _write(work, record, documents, packings)
     plan = batches.read_plan(work.path)
-    # In are the documents of the shards, by their offsets; kept are those of the written plan, trained on or held out.
+    # `records_in` counts the documents by the shards' offsets, `kept` the documents in the written plan's arrays.
     counts = Counts(records_in=sum(shard.documents for shard in shards), kept=len(plan.documents) + len(plan.held_out))
     return _outcome(plan, shares, files, counts)
 
 
 def _found_weights(job: Job, mixture: MixtureRecipe) -> MixtureRecipe:
-    """The mixture with the weights that DoReMi found, where the recipe asks for them."""
+    """Return the mixture, with the weights that DoReMi found if the recipe asks for them."""
     found = job.inputs_of("mixture_weights")
     if not found:
         return mixture
@@ -104,7 +107,7 @@ def _found_weights(job: Job, mixture: MixtureRecipe) -> MixtureRecipe:
 
 
 def effective_tokens(unique: float, seen: float) -> float:
-    """Unique tokens that would teach as much as `seen` tokens drawn from `unique` ones.
+    """Return how many unique tokens are worth as much as `seen` tokens that repeat `unique` tokens.
 
     D' = U + U · R* · (1 - exp(-R / R*)) with R = epochs beyond the first, R* = 15.39 (arXiv 2305.16264, equation 5).
     """
@@ -113,17 +116,17 @@ def effective_tokens(unique: float, seen: float) -> float:
 
 
 def is_held_out(document_id: str, fraction: float) -> bool:
-    """Whether a document is kept out of training: by its id alone, so for every seed, mixture and order of arrival."""
+    """Whether a document is kept out of training. Only its id decides, never the seed, the mixture or its place."""
     return int.from_bytes(hashlib.sha256(f"held_out/{document_id}".encode()).digest()[:8]) < fraction * 2**64
 
 
 def plan_phases(
     sizes: Mapping[str, Size], mixture: MixtureRecipe, phases: Sequence[BatchPhase]
 ) -> tuple[PlannedPhase, ...]:
-    """The phases with the sources' quotas in each, in the order of their names, which add up to its samples.
+    """Return the plan's phases, with the number of samples of each source, in alphabetical order of the sources.
 
-    A phase of batches is cut where the mixture changes: at the first step that begins at a start's share of the tokens
-    or behind it. RecipeError when a weight names no source, a source has no weight, or a mixture has no step.
+    A phase of batches is split where the mixture changes, at the first step that begins at or after the new mixture's
+    start. Raise RecipeError if a weight names no source, a source has no weight, or a mixture gets no step.
     """
     weights = _weights(sizes, mixture)
     planned = tuple(
@@ -146,7 +149,7 @@ def plan_phases(
 
 
 def _row_weights(sizes: Mapping[str, Size], weights: Mapping[str, float], length: int) -> Mapping[str, float]:
-    """The shares of all rows that give these shares of all tokens: of a source whose rows are emptier, more."""
+    """Return the shares of rows that give these shares of tokens: more rows of a source whose rows are emptier."""
     if not any(size.rows for size in sizes.values()):
         return weights  # every row is full
     needed = {name: weight / sizes[name].fill(length) for name, weight in weights.items()}
@@ -154,9 +157,9 @@ def _row_weights(sizes: Mapping[str, Size], weights: Mapping[str, float], length
 
 
 def _stretches(phases: Sequence[BatchPhase], starts: Sequence[float]) -> Iterator[tuple[BatchPhase, int, int]]:
-    """(phase of batches, number of the mixture, steps), one after the other."""
+    """Yield (phase of batches, number of the mixture, steps) for each stretch with one mixture, in order."""
     total = sum(phase.steps * phase.global_batch_tokens for phase in phases)
-    first = 0  # token of the phase
+    first = 0  # the phase's first token
     for phase in phases:
         before = [-((first - round(start * total)) // phase.global_batch_tokens) for start in starts]
         cuts = [0, *(min(max(steps, 0), phase.steps) for steps in before), phase.steps]
@@ -169,9 +172,9 @@ def _stretches(phases: Sequence[BatchPhase], starts: Sequence[float]) -> Iterato
 def plan_sources(
     sizes: Mapping[str, Size], mixture: MixtureRecipe, phases: Sequence[PlannedPhase]
 ) -> tuple[PlannedSource, ...]:
-    """The sources in the order of their names, with their samples in all phases.
+    """Return the sources in alphabetical order, with their number of samples in all phases.
 
-    RecipeError when a source would be read more often than `max_epochs`, or its own of `source_epochs`, allows.
+    Raise RecipeError if a source would be read for more epochs than `max_epochs` or its `source_epochs` allows.
     """
     weights = _overall_weights(sizes, mixture, phases)
     if unknown := sorted(set(mixture.source_epochs) - set(sizes)):
@@ -207,7 +210,7 @@ def plan_sources(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shares:
-    """What one mixture of a plan asks for and what it gives: shares of its tokens by source, in [0, 1]."""
+    """The shares of tokens by source, in [0, 1], that a mixture asks for and that the plan gives while it holds."""
 
     steps: int
     tokens: int
@@ -222,14 +225,14 @@ class Shares:
 
     @property
     def tolerance(self) -> float:
-        """MAX_SHARE_DIFFERENCE, or one sample where the mixture has too few of them to come nearer."""
+        """MAX_SHARE_DIFFERENCE, or the share of one sample if the mixture has too few samples to come nearer."""
         return max(MAX_SHARE_DIFFERENCE, 1 / self.samples)
 
 
 def realized_shares(
     sizes: Mapping[str, Size], mixture: MixtureRecipe, phases: Sequence[PlannedPhase]
 ) -> tuple[Shares, ...]:
-    """The account of each mixture, in the order in which they hold."""
+    """Return the asked and given shares of each mixture, in the order in which the mixtures are used."""
     return tuple(
         _shares(sizes, weights, [phase for phase in phases if phase.mixture == number])
         for number, weights in enumerate(_weights(sizes, mixture))
@@ -254,7 +257,7 @@ def _shares(sizes: Mapping[str, Size], weights: Mapping[str, float], phases: Seq
 def _overall_weights(
     sizes: Mapping[str, Size], mixture: MixtureRecipe, phases: Sequence[PlannedPhase]
 ) -> dict[str, float]:
-    """The share of all tokens that is asked of each source."""
+    """Return the share of all training tokens that the mixtures together ask of each source."""
     weights = _weights(sizes, mixture)
     if len(weights) == 1:
         return weights[0]
@@ -266,7 +269,7 @@ def _overall_weights(
 
 
 def _weights(sizes: Mapping[str, Size], mixture: MixtureRecipe) -> list[dict[str, float]]:
-    """The weights of each mixture in turn, which add up to 1, by the sources' names in order."""
+    """Return the weights of each mixture, by source in alphabetical order, normalized to a sum of 1."""
     by_size = {name: float(size[1]) for name, size in sizes.items()}
     first = _normalized("mixture.weights", mixture.weights or by_size, sizes)
     return [first, *(_normalized("mixture.phases: weights", later.weights, sizes) for later in mixture.phases)]
@@ -285,7 +288,7 @@ def _normalized(where: str, given: Mapping[str, float], sizes: Iterable[str]) ->
 
 
 def _quotas(weights: Mapping[str, float], samples: int) -> dict[str, int]:
-    """Whole samples for each source by largest remainder."""
+    """Divide `samples` among the sources by weight, in whole numbers, by the largest-remainder method."""
     exact = {name: weight * samples for name, weight in weights.items()}
     quotas = {name: int(value) for name, value in exact.items()}
     by_remainder = sorted(exact, key=lambda name: (quotas[name] - exact[name], name))
@@ -310,7 +313,7 @@ def _check_epochs(name: str, *, available: int, wanted: int, max_epochs: float) 
 
 
 def _listing(item: InputArtifact, tokenizer_digest: str) -> dict[str, Any]:
-    """An input's `shards.json`. RefusedInput when another tokenizer wrote it."""
+    """Return the content of an input's `shards.json`. Raise RefusedInput if it was made with another tokenizer."""
     listing = json.loads(item.file("shards.json").read_text("utf-8"))
     if listing["tokenizer_digest"] != tokenizer_digest:
         raise RefusedInput(
@@ -328,7 +331,7 @@ def _same(listings: list[dict[str, Any]], field: str) -> Any:
 
 
 def _planned_shards(item: InputArtifact) -> list[PlannedShard]:
-    """The token files of an input, in name order, as its manifest lists them."""
+    """Return the token files in an input's manifest, sorted by name."""
     return [
         PlannedShard(
             partition=item.partition,
@@ -351,7 +354,7 @@ def _beside(path: str, suffix: str) -> str:
 def _read_documents(
     shards: tuple[PlannedShard, ...], inputs: dict[str, InputArtifact], *, held_out_fraction: float
 ) -> _Documents:
-    """Every document of every shard, ordered by source and then by id, so that the order of arrival does not matter."""
+    """Return every document of every shard, sorted by source and id, so that the shards' order does not matter."""
     columns, ids, sources = [], [], []
     for number, shard in enumerate(shards):
         item = inputs[shard.artifact]
@@ -380,7 +383,7 @@ def _read_documents(
 
 
 def _packings(documents: _Documents, pretrain: BatchesRecipe) -> dict[str, Packing]:
-    """The rows of each source, where the recipe packs."""
+    """Return the packing of each source by name; empty if the recipe does not pack by best fit."""
     if pretrain.packing == "end_to_end":
         return {}
     trained = {name: (documents.sources == name) & ~documents.is_held_out for name in np.unique(documents.sources)}
@@ -391,7 +394,7 @@ def _packings(documents: _Documents, pretrain: BatchesRecipe) -> dict[str, Packi
 
 
 def _sizes(documents: _Documents, packings: Mapping[str, Packing]) -> dict[str, Size]:
-    """What there is of each source."""
+    """Return the size of each source by name."""
     sizes = {}
     for name in np.unique(documents.sources):
         tokens = documents.columns[:, TOKENS] * (documents.sources == name)
@@ -408,7 +411,7 @@ def _sizes(documents: _Documents, packings: Mapping[str, Packing]) -> dict[str, 
 
 
 def _write(work: Work, record: PlanRecord, documents: _Documents, packings: Mapping[str, Packing]) -> tuple[str, ...]:
-    """The plan's files."""
+    """Write the plan and its arrays; return the names of the files."""
     arrays = {
         batches.DOCUMENTS_FILE: documents.columns[~documents.is_held_out],
         batches.HELD_OUT_FILE: documents.columns[documents.is_held_out],
@@ -455,7 +458,7 @@ def _outcome(plan: Plan, shares: Sequence[Shares], files: tuple[str, ...], count
 
 
 def _cut_documents(plan: Plan) -> int:
-    """Documents that fit a row and are cut all the same, in the first epoch."""
+    """Return how many documents that would fit a row are cut in the first epoch."""
     if plan.packing:
         return 0
     orders = (plan.order(number, 0)[0] for number in range(len(plan.record.sources)))
@@ -463,7 +466,7 @@ def _cut_documents(plan: Plan) -> int:
 
 
 def _tokens_given(plan: Plan) -> list[float]:
-    """Tokens that each source gives over the whole run, repetitions counted and empty places not."""
+    """Return the tokens that each source gives over the whole run, with repetitions and without empty places."""
     length = plan.record.sequence_length
     places = [
         sum(phase.samples[number] * phase.sequence_length for phase in plan.phases)
@@ -478,7 +481,7 @@ def _tokens_given(plan: Plan) -> list[float]:
 
 
 def _shares_gate(shares: Sequence[Shares]) -> Gate:
-    """Every mixture gives what it asks for; the evidence is the account."""
+    """Return the gate `shares`: every mixture gives the shares that it asks for, within its tolerance."""
     account = [
         {
             "steps": one.steps,

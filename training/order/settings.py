@@ -1,4 +1,4 @@
-"""The section `mixture`."""
+"""The recipe section `mixture`: the share of each source in the training tokens."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from training.records import RecipeError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MixturePhaseRecipe:
-    """Other weights from a share of the training tokens on: an annealing on the best sources, or a curriculum."""
+    """New weights of the sources from a point of the training on, for annealing on the best sources or a curriculum."""
 
-    start: float  # share of the tokens before it, between 0 and 1
+    start: float  # where the phase begins, as a share of the training tokens, between 0 and 1
     weights: dict[str, float]
 
     def __post_init__(self) -> None:
@@ -21,16 +21,17 @@ class MixturePhaseRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MixtureRecipe:
-    """Which share of the training tokens each source gives. Weights are normalized; empty means by size.
+    """The share of the training tokens that each source gives.
 
-    `weights` hold up to the first of `phases`, each of which names the weight of every source anew.
+    Weights are normalized; empty weights mean shares by size. `weights` hold until the first of `phases` begins, and
+    each phase gives the weights of all sources again.
     """
 
     weights: dict[str, float] = field(default_factory=dict)
     phases: tuple[MixturePhaseRecipe, ...] = ()
-    max_epochs: float = 4.0  # of any source; more is refused
-    source_epochs: dict[str, float] = field(default_factory=dict)  # of these sources, in place of max_epochs
-    held_out_fraction: float = 0.01  # of documents, chosen by their id
+    max_epochs: float = 4.0  # most epochs of any source; a plan with more is refused
+    source_epochs: dict[str, float] = field(default_factory=dict)  # most epochs of these sources, instead of max_epochs
+    held_out_fraction: float = 0.01  # share of the documents that are held out, chosen by their ids
 
     def __post_init__(self) -> None:
         starts = [phase.start for phase in self.phases]

@@ -1,4 +1,4 @@
-"""What is known of the documents in a batch: the rows of the sidecars beside the shards."""
+"""Look up the documents of a batch in the sidecars, the tables beside the shards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ SIDECAR_SUFFIX = ".documents.parquet"
 
 
 class Sidecars:
-    """The sidecars of a plan's shards. RefusedInput when one is missing: the run could not be traced to its pages."""
+    """The sidecars of a plan's shards.
+
+    Raise RefusedInput if one is missing, because its tokens could not be traced to their pages.
+    """
 
     def __init__(self, plan: Plan, inputs: Mapping[str, InputArtifact]) -> None:
         self.plan = plan
@@ -29,9 +32,9 @@ class Sidecars:
             self._paths.append(path)
 
     def describe(self, documents: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-        """For each (shard, document number in it) where it stands and what its sidecar says.
+        """Return, for each (shard, document number in the shard), the document's place and its row of the sidecar.
 
-        Without the package pyarrow, which a node that only trains may lack, it is where it stands alone.
+        Without the package pyarrow, which a node that only trains may lack, only the place is returned.
         """
         shards = self.plan.record.shards
         rows = [
@@ -50,7 +53,7 @@ class Sidecars:
         return rows
 
     def skipped(self, ledger: Ledger) -> Iterator[dict[str, Any]]:
-        """Every document with a token in a step that the ledger passed over, with those steps."""
+        """Yield every document with a token in a step that the ledger skipped, with these steps."""
         steps: dict[tuple[int, int], list[int]] = {}
         for step in ledger.steps:
             for document in documents_at(self.plan, step):

@@ -1,4 +1,4 @@
-"""Stage `plan`: the order of the data, of the base model and of those that are made like it."""
+"""The stage `plan` and its assets: the data orders of the base model, the rungs, the reference and long context."""
 
 from __future__ import annotations
 
