@@ -1,13 +1,14 @@
-"""The chat template: how messages become tokens, which of them are trained, and how a model is talked to.
+"""The chat template: how messages become tokens, which tokens are trained, and how to talk to a model.
 
 The control tokens were fixed with the tokenizer; the template, which belongs to post-training, only arranges them:
 
     <|system|>text<|end|><|user|>text<|end|><|assistant|>text<|end|>
 
-Training encodes the text of each message by itself with control tokens switched off, so whatever a row contains stays
-text. The jinja template in the model folder gives the same tokens to every other program; a rendered string cannot
-tell a control token from a look-alike in the text, so there a look-alike gets a space (`< |end|>`). No token stands
-before the first role, and the end of an assistant's turn is the end of the sequence (EOS) and is trained.
+Training encodes the text of each message by itself with control tokens switched off, so no text in a row can become a
+control token. The jinja template in the model folder gives other programs the same tokens. A rendered string cannot
+tell a control token from a look-alike in the text, so the template puts a space into look-alikes (`< |end|>`). No token
+comes before the first role. The token that ends a turn is also the end of the sequence (EOS); after an assistant's turn
+it is trained.
 
 `python -m training.posttrain.chat MODEL_DIR` talks to a model. Nothing heavy is imported until a model is loaded.
 """
@@ -37,7 +38,7 @@ END = "<|end|>"
 END_OF_TEXT = "<|endoftext|>"
 PAD = "<|pad|>"
 CONTROL_TOKENS = (END_OF_TEXT, PAD, "<|system|>", "<|user|>", "<|assistant|>", END)
-# What a tool answered comes from outside like a user's words and gets no more trust than they do.
+# The answer of a tool comes from outside, like a user's text, and is trusted no more.
 ROLE_TOKENS = {"system": "<|system|>", "user": "<|user|>", "assistant": "<|assistant|>", "tool": "<|user|>"}
 TOOL_PREFIX = "Tool result: "
 
@@ -58,7 +59,7 @@ _TEMPLATE = """\
 
 
 def template(name: str = "pedigree", system_prompt: str = "") -> str:
-    """The jinja text of the template called `name`, with the system prompt that conversations without one get."""
+    """Return the jinja text of the template `name`. Conversations without a system message get `system_prompt`."""
     if name != "pedigree":
         raise RecipeError(f"sft.chat_template: {name!r} is not one of 'pedigree'")
     replacements = "".join(
@@ -72,7 +73,7 @@ def template(name: str = "pedigree", system_prompt: str = "") -> str:
 
 
 def system_prompt_of(template_text: str) -> str:
-    """The system prompt that a template made here carries. DataError for a template made elsewhere."""
+    """Return the system prompt in a template that `template` made. Raise DataError for any other template."""
     first = re.match(r"\{%- set system_prompt = (\".*\") -%\}\n", template_text)
     if first is None or template("pedigree", json.loads(first[1])) != template_text:
         raise DataError(f"{TEMPLATE_FILE} is not a template of this project; its masks cannot be vouched for")
@@ -80,20 +81,20 @@ def system_prompt_of(template_text: str) -> str:
 
 
 def template_digest(template_text: str) -> str:
-    """sha256 (hex) of the template's text: what evaluation and serving must find unchanged."""
+    """Return the sha256 (hex) of the template's text, by which evaluation and serving notice a change."""
     return hashlib.sha256(template_text.encode("utf-8")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A conversation in tokens. `trained[i]` says whether token i was said by the assistant (its end included)."""
+    """A conversation in tokens. `trained[i]` is whether token i is the assistant's, the end of its turn included."""
 
     input_ids: list[int]
     trained: list[bool]
 
     @property
     def labels(self) -> list[int]:
-        """The tokens to learn, -100 where there is nothing to learn."""
+        """The labels of the loss: the token where it is trained, -100 elsewhere."""
         return [token if is_trained else -100 for token, is_trained in zip(self.input_ids, self.trained, strict=True)]
 
 
@@ -106,7 +107,7 @@ class Chat:
         self.template = template_text
         self.system_prompt = system_prompt_of(template_text)
         self._tokenizer: Tokenizer = Tokenizer.from_str(tokenizer_json)
-        # Text is only ever text: "<|end|>" typed by someone becomes its bytes.
+        # No text becomes a control token: a typed "<|end|>" is encoded as ordinary characters.
         self._tokenizer.encode_special_tokens = True
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
@@ -119,7 +120,7 @@ class Chat:
 
     @classmethod
     def of(cls, model_folder: Path, template_text: str | None = None) -> Chat:
-        """The chat of a model folder; `template_text` where the model has no template of its own yet."""
+        """Return the chat of a model folder. `template_text` is the template for a model that has none yet."""
         if template_text is None:
             path = model_folder / TEMPLATE_FILE
             if not path.is_file():
@@ -134,34 +135,34 @@ class Chat:
 
     @property
     def end_id(self) -> int:
-        """The id of the end of a turn, which is EOS after post-training."""
+        """The id of the token that ends a turn, which is EOS after post-training."""
         return self.ids[END]
 
     @property
     def pad_id(self) -> int:
-        """The id that fills up a batch; never EOS, or the model would not learn to stop."""
+        """The id of the padding token. It is not EOS, because then the model would not learn to stop."""
         return self.ids[PAD]
 
     def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of each text; none of them is a control token."""
+        """Return the tokens of each text, without any control token."""
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def encode(self, conversations: Iterable[Sequence[Message]]) -> list[Encoded]:
-        """Each conversation in tokens, every turn whole."""
+        """Return each conversation in tokens, with the system prompt added where it is missing."""
         whole = [self._with_system_prompt(messages) for messages in conversations]
         texts = iter(self.encode_texts([_spoken(message) for messages in whole for message in messages]))
         return [self._joined(messages, texts) for messages in whole]
 
     def encode_prompts(self, conversations: Iterable[Sequence[Message]]) -> list[list[int]]:
-        """Each conversation in tokens, followed by the start of the assistant's turn."""
+        """Return each conversation in tokens, followed by the token that begins the assistant's turn."""
         return [[*encoded.input_ids, self.ids[ROLE_TOKENS["assistant"]]] for encoded in self.encode(conversations)]
 
     def encode_answers(self, answers: Iterable[str]) -> list[list[int]]:
-        """What the assistant says after a prompt of `encode_prompts`: the text and the end of the turn."""
+        """Return the tokens of each answer to a prompt of `encode_prompts`: the text and the end of the turn."""
         return [[*tokens, self.end_id] for tokens in self.encode_texts(list(answers))]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text up to the first control token."""
+        """Return the text of the tokens up to the first control token."""
         stop = next((i for i, token in enumerate(tokens) if token in self.control_ids), len(tokens))
         return self._tokenizer.decode(list(tokens[:stop]), skip_special_tokens=False)
 
@@ -173,7 +174,7 @@ class Chat:
     def _joined(self, messages: Sequence[Message], texts: Iterable[list[int]]) -> Encoded:
         input_ids: list[int] = []
         trained: list[bool] = []
-        # `messages` first: the texts of the next conversation must stay in the iterator.
+        # `messages` comes first, so that zip takes no text of the next conversation from the iterator.
         for message, text in zip(messages, texts, strict=False):
             input_ids += [self.ids[ROLE_TOKENS[message["role"]]], *text, self.end_id]
             is_assistant = message["role"] == "assistant"
@@ -188,18 +189,18 @@ def _spoken(message: Message) -> str:
 
 
 def looks_like_control(messages: Iterable[Message]) -> bool:
-    """Whether a text in the conversation contains what looks like a control token."""
+    """Whether a text in the conversation contains the spelling of a control token."""
     return any(token in message["content"] for message in messages for token in CONTROL_TOKENS)
 
 
 def template_gate(
     chat: Chat, tokenizer: Any, conversations: Sequence[Sequence[Message]], *, compared: int = 64
 ) -> Gate:
-    """Whether pad, EOS, turns and masks of the encoded conversations are what the template says.
+    """Return the gate `template`: padding, EOS, turns and masks of the encoded conversations agree with the template.
 
-    Every conversation: as many control tokens as its turns need, so no text made a turn; each assistant turn ends
-    with a trained EOS. The first `compared` ones without look-alikes: the same tokens and the same mask as the jinja
-    template gives through transformers (`tokenizer`), which was written apart from the encoder.
+    In every conversation the number of control tokens must be that of its turns, so that no text made a turn, and each
+    assistant turn must end with a trained EOS. The first `compared` conversations without look-alikes must get the same
+    tokens and mask from the jinja template through transformers (`tokenizer`), which is independent of this encoder.
     """
     encoded = chat.encode(conversations)
     turns = [len(chat._with_system_prompt(messages)) for messages in conversations]
@@ -254,7 +255,7 @@ def _same_as_jinja(tokenizer: Any, messages: Sequence[Message], encoded: Encoded
 
 
 class Assistant:
-    """A chat model in memory."""
+    """A loaded chat model that answers conversations."""
 
     def __init__(self, model_folder: Path) -> None:
         from training.generate.sampler import Sampler
@@ -270,7 +271,7 @@ class Assistant:
         temperature: float = 0.0,
         seed: int = 0,
     ) -> list[str]:
-        """One answer to each conversation; temperature 0 takes the likeliest token, else the seed decides."""
+        """Return one answer to each conversation. Temperature 0 takes the likeliest tokens; else `seed` decides."""
         from training.generate.sampler import seeds_of
 
         tokens = self.sampler.answer_tokens(
@@ -283,12 +284,12 @@ class Assistant:
 
 
 def generate(model_folder: Path, conversations: Sequence[Sequence[Message]], **settings: Any) -> list[str]:
-    """One answer to each conversation by the model in a folder; `settings` are those of `Assistant.answers`."""
+    """Return one answer to each conversation by the model in a folder; `settings` are those of `Assistant.answers`."""
     return Assistant(model_folder).answers(conversations, **settings)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Talk to a model: one answer with --prompt, else line by line until the input ends. Returns the exit code."""
+    """Answer --prompt once, or each line of the input until it ends; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m training.posttrain.chat", description="Talk to a model.")
     parser.add_argument("model", type=Path, help="a model folder, or the artifact folder that holds model/")
     parser.add_argument("--prompt", help="ask this once and leave")

@@ -1,7 +1,7 @@
-"""What the trainers share: their settings, the order of rows, progress, checkpoints, adapters.
+"""What the trainers of SFT, reward model and alignment share: settings, order of rows, checkpoints and adapters.
 
-The order of rows is fixed here, as a function of lengths and seed, and handed to the library as a plain sequence; so a
-resumed run continues with the row after the last one, whatever the library's samplers do.
+The order of rows is computed here from lengths and seed and given to the library as a plain sequence. So a resumed run
+continues with the next row, whatever the library's samplers do.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from training.posttrain.passed_through import check_passed_through
 from training.records import RecipeError
 from training.runner import StopRequested, stop_requests
 
-# Rows are sorted by length within this many batches: little padding, and the order stays random at any scale above.
+# Rows are sorted by length within this many batches. This saves padding and keeps the order random beyond them.
 BATCHES_SORTED_TOGETHER = 32
-BF16 = {"bf16": True, "fp32": False}  # by the recipe's precision: whether products are computed in bf16
-COMPLETE_MARK = "complete.json"  # the checksums of a checkpoint's files, written last
-EARLIER_MARK = "complete"  # by an edition that kept no checksums
-MERGE_TOLERANCE = 1e-3  # largest difference of a logit, fp32; the two ways add in another order
+BF16 = {"bf16": True, "fp32": False}  # the recipe's precision: whether matrix products are computed in bf16
+COMPLETE_MARK = "complete.json"  # checksums of a checkpoint's files, written last
+EARLIER_MARK = "complete"  # the mark of an earlier edition, without checksums
+MERGE_TOLERANCE = 1e-3  # largest allowed difference of a logit (fp32); merging changes the order of the sums
 
 
 def set_up_torch(job: Job, work: Work) -> None:
-    """Threads as the job says; in audit one, and deterministic algorithms alone. The record gets the numerics class."""
+    """Set torch's threads and, in audit mode, its deterministic algorithms; note the numerics class for the record."""
     if job.run.audit:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses to be deterministic
     torch.use_deterministic_algorithms(job.run.audit)
@@ -51,7 +51,10 @@ def set_up_torch(job: Job, work: Work) -> None:
 
 
 def row_order(lengths: Sequence[int], *, epochs: float, batch_size: int, seed: int) -> list[int]:
-    """Which row is seen when: `round(epochs * rows)` indices, each row once an epoch, batches of similar length."""
+    """Return the row indices in training order: `round(epochs * rows)` of them, each row once in each epoch.
+
+    The rows of a batch have similar lengths.
+    """
     rng = random.Random(seed)
     total = round(epochs * len(lengths))
     stream: list[int] = []
@@ -66,13 +69,17 @@ def row_order(lengths: Sequence[int], *, epochs: float, batch_size: int, seed: i
         batches = [chosen[i : i + batch_size] for i in range(0, len(chosen), batch_size)]
         whole = [batch for batch in batches if len(batch) == batch_size]
         rng.shuffle(whole)
-        # A last incomplete batch stays last, or every batch after it would be cut in the wrong place.
+        # An incomplete batch must come last, or the library would cut every batch after it in the wrong place.
         order += [i for batch in [*whole, *(batch for batch in batches if len(batch) < batch_size)] for i in batch]
     return order
 
 
 def rows_per_pass(job: Job, *, batch_size: int, row_tokens: int, where: str) -> tuple[int, int]:
-    """Rows in one forward pass and passes in one optimizer step, from the profile's micro-batch and processes."""
+    """Return (rows in one forward pass, passes in one optimizer step) for this process.
+
+    Both follow from the profile's micro-batch and number of processes. Raise RecipeError if `batch_size` is not a
+    multiple of the number of processes.
+    """
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if batch_size % processes:
         raise RecipeError(f"{where}.batch_size={batch_size} is not a multiple of the {processes} processes of this job")
@@ -83,9 +90,9 @@ def rows_per_pass(job: Job, *, batch_size: int, row_tokens: int, where: str) -> 
 
 
 def trainer_config(cls: type, job: Job, work: Work, *, where: str, recipe: Any, extra: Mapping[str, Any]) -> Any:
-    """The library's config of class `cls` for a section of the recipe, its `trl` fields passed through.
+    """Return the config of TRL's class `cls` for a section of the recipe, with the section's `trl` fields added.
 
-    RecipeError names a `trl` field that the class does not have, or that another field of the recipe decides.
+    Raise RecipeError for a `trl` field that the class does not have or that another field of the recipe decides.
     """
     passed = check_passed_through(cls.__name__, getattr(recipe, "trl", {}), where=where)
     settings: dict[str, Any] = {
@@ -115,7 +122,7 @@ def trainer_config(cls: type, job: Job, work: Work, *, where: str, recipe: Any, 
 
 
 def _renamed(cls: type, settings: dict[str, Any]) -> dict[str, Any]:
-    # transformers 5.23 renamed it and warns; older ones know only the first name.
+    # transformers 5.23 renamed this field and warns about the old name; older versions know only the old name.
     if "activation_checkpointing" in {field.name for field in dataclasses.fields(cls)}:
         value = settings.pop("gradient_checkpointing")
         settings.setdefault("activation_checkpointing", value)
@@ -123,7 +130,7 @@ def _renamed(cls: type, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_for_training(folder: Path, *, precision: str, reward: bool = False) -> Any:
-    """The model with the attention that is fastest where it runs; the result is the same up to rounding."""
+    """Return the model in a folder with the attention that is fastest on this device. Results agree up to rounding."""
     model = load_model(folder, reward=reward)
     if BF16[precision] and not torch.cuda.is_available():
         # On CPUs flash attention in bf16 takes four times as long as in fp32 (measured, torch 2.13).
@@ -132,22 +139,22 @@ def load_for_training(folder: Path, *, precision: str, reward: bool = False) -> 
 
 
 class Reporter(TrainerCallback):
-    """Streams the library's numbers to the job's progress, saves by the clock, and stops when asked to."""
+    """A trainer callback that reports metrics to the job, saves checkpoints on time, and stops on request."""
 
     def __init__(self, work: Work, *, checkpoint_seconds: float) -> None:
         self.losses: list[float] = []
         self.logged: list[dict[str, float]] = []
-        self.asked: list[int] = []  # fills when a signal asks to stop
+        self.asked: list[int] = []  # signals received that ask the job to stop
         self._work = work
         self._checkpoint_seconds = checkpoint_seconds
         self._saved = time.monotonic()
 
     def say(self, text: str) -> None:
-        """A warning for whoever follows the job."""
+        """Report a warning in the job's log."""
         self._work.progress.message(text, level="WARNING")
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
-        """Numbers of one step."""
+        """Report the metrics of one training step; logs without a loss are ignored."""
         numbers = {
             name.replace("/", "_"): float(value)
             for name, value in (logs or {}).items()
@@ -160,7 +167,7 @@ class Reporter(TrainerCallback):
         self._work.progress.log(step=state.global_step, **numbers)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Save a checkpoint when one is due or the job was asked to stop; then stop after this step."""
+        """Save a checkpoint if one is due or the job was asked to stop; in the latter case end training here."""
         due = time.monotonic() - self._saved >= self._checkpoint_seconds > 0
         if (due or self.asked) and state.global_step < state.max_steps:
             control.should_save = True
@@ -169,7 +176,7 @@ class Reporter(TrainerCallback):
             control.should_training_stop = True
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Mark the checkpoint as whole: one without the mark was being written when the job was killed."""
+        """Mark the checkpoint as complete. A checkpoint without the mark was not finished when the job was killed."""
         if state.is_world_process_zero:
             seal(Path(args.output_dir, f"checkpoint-{state.global_step}"))
             if self.asked:
@@ -177,15 +184,15 @@ class Reporter(TrainerCallback):
 
 
 def seal(checkpoint: Path) -> None:
-    """Mark a checkpoint as whole, with the checksums of its files."""
+    """Mark a checkpoint as complete by writing the checksums of its files."""
     names = [str(path.relative_to(checkpoint)) for path in checkpoint.rglob("*") if path.is_file()]
     write_sealed(checkpoint / COMPLETE_MARK, {"files": manifest(checkpoint, names)})
 
 
 def last_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
-    """The newest whole checkpoint, and a line for each damaged one that was set aside on the way to it.
+    """Return the newest undamaged checkpoint (or None), and one line for each newer checkpoint that is damaged.
 
-    Those that a kill left incomplete are removed.
+    Damaged checkpoints are renamed. Incomplete ones, which a kill left behind, are removed.
     """
     said: list[str] = []
     for path in sorted(folder.glob("checkpoint-*"), key=lambda path: -int(path.name.rpartition("-")[2])):
@@ -203,7 +210,7 @@ def last_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
 
 
 def _problem(checkpoint: Path) -> str:
-    """What is damaged about a checkpoint; empty when nothing is, or an earlier edition kept no checksums."""
+    """Return what is damaged in a checkpoint; empty if nothing is, or if an earlier edition wrote no checksums."""
     try:
         sealed = read_sealed(checkpoint / COMPLETE_MARK)
         return next(
@@ -223,12 +230,12 @@ def _problem(checkpoint: Path) -> str:
 
 
 def fit(trainer: Any, reporter: Reporter) -> None:
-    """Train to the end, from the last whole checkpoint where there is one.
+    """Train to the end, from the last undamaged checkpoint if there is one.
 
-    SIGTERM and SIGUSR1 save at the next step's boundary and raise StopRequested.
+    On SIGTERM or SIGUSR1, save after the current step and raise StopRequested.
     """
     trainer.add_callback(reporter)
-    # Printed numbers would repeat what progress has.
+    # The library's printed numbers would repeat those in the job's progress.
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
     trainer.remove_callback(PrinterCallback)
@@ -244,7 +251,7 @@ def fit(trainer: Any, reporter: Reporter) -> None:
 
 
 def is_main_process() -> bool:
-    """Whether this process writes; the others of a distributed job only work."""
+    """Whether this is rank 0, the only process of a distributed job that writes files."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
@@ -252,7 +259,7 @@ def is_main_process() -> bool:
 
 
 def adapter_config(lora: LoraRecipe, *, task: str) -> Any:
-    """peft's config for low-rank adapters on every linear layer but the head; None where every weight is trained."""
+    """Return peft's config for adapters on every linear layer except the head, or None if all weights are trained."""
     if lora.rank is None:
         return None
     from peft import LoraConfig
@@ -268,9 +275,9 @@ def adapter_config(lora: LoraRecipe, *, task: str) -> Any:
 
 
 def merged(trainer: Any, sample: Mapping[str, torch.Tensor]) -> tuple[Any, tuple[Gate, ...]]:
-    """The trained model as plain weights, adapters merged in, with the gate that compares logits before and after.
+    """Return the trained model with its adapters merged, and a gate that compares logits before and after the merge.
 
-    `sample` is a batch of `input_ids` and `attention_mask`. Without adapters the model is given back and no gate.
+    `sample` is a batch of `input_ids` and `attention_mask`. A model without adapters is returned without a gate.
     """
     model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
     model.eval()
@@ -288,19 +295,19 @@ def merged(trainer: Any, sample: Mapping[str, torch.Tensor]) -> tuple[Any, tuple
 
 
 def logits_of(model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """fp32 logits [rows, tokens, vocabulary], zero at filled-up positions."""
+    """Return the logits [rows, tokens, vocabulary] in fp32, zero at padded positions."""
     with torch.inference_mode(), torch.autocast(batch["input_ids"].device.type, enabled=False):
         logits = model(**batch, use_cache=False).logits.float()
     return logits * batch["attention_mask"].unsqueeze(-1)
 
 
 def finite_gate(losses: Sequence[float]) -> Gate:
-    """Whether there were steps and the loss of each was finite."""
+    """Return the gate `loss_finite`: there was at least one step, and the loss of each step was finite."""
     finite = bool(losses) and all(map(math.isfinite, losses))
     return Gate(name="loss_finite", passed=finite, evidence={"steps": len(losses)})
 
 
 def window_means(values: Sequence[float]) -> tuple[float, float]:
-    """The means of the first and of the last tenth of a series, at least one value each."""
+    """Return the means of the first and the last tenth of a series, each of at least one value."""
     size = max(1, len(values) // 10)
     return math.fsum(values[:size]) / size, math.fsum(values[-size:]) / size

@@ -1,15 +1,15 @@
-"""Rows of published files as conversations and as pairs of answers.
+"""Read the rows of published files as conversations or as preference pairs.
 
-A reader takes one record and gives messages, or raises Unusable with the reason that the counts will show. Roles come
-from the row's structure alone: nothing that a text contains makes a turn.
+A reader turns one row into messages or a pair, or raises Unusable with the reason that the counts will show. Roles come
+only from the structure of the row: no text can make a turn.
 
-Formats (`TextSourceRecipe.format`), with the published files they were checked on:
+Formats (`TextSourceRecipe.format`), with the published files on which they were checked:
 
 messages         `messages` [{"role", "content"}] or `conversations` [{"from", "value"}] (Glaive, LLaMA-Factory)
-prompt_answer    one column asked, one answered (Dolly, P3)
-question_answer  the same under the names `question` and `answer` (GSM8K)
+prompt_answer    one column with the question and one with the answer, named by the recipe (Dolly, P3)
+question_answer  the columns `question` and `answer` (GSM8K)
 instances        `instruction` with `instances` [{"input", "output"}] (Self-Instruct)
-dialogue_tree    trees of messages, nested (`prompt.replies`) or one message a row (`parent_id`) (OpenAssistant)
+dialogue_tree    trees of messages, nested (`prompt.replies`) or one message in each row (`parent_id`) (OpenAssistant)
 chosen_rejected  `chosen` and `rejected` as text, message or messages, after `prompt` or `conversations` (LLaMA-Factory)
 hh               `chosen` and `rejected` as transcripts with "Human:" and "Assistant:" (Anthropic HH-RLHF)
 """
@@ -32,7 +32,7 @@ from training.records import RecipeError
 
 Row = dict[str, Any]
 
-# What files wrote at the end of an answer to mark it; it says nothing and must not be learned as text.
+# Markers that published files put at the end of an answer. They must not be learned as text.
 END_MARKERS = ("###eos_token###", "<|endoftext|>", "</s>", "<|im_end|>", "<|end|>")
 ROLES = {
     "system": "system",
@@ -52,16 +52,16 @@ _TRANSCRIPT_TURN = re.compile(r"\n\n(Human|Assistant):")
 
 
 class Unusable(ValueError):
-    """A row that cannot be used; the text is the reason, one of few, under which it is counted."""
+    """A row cannot be used. The message is the reason under which the row is counted, one of a few."""
 
 
 class Damaged(Unusable):
-    """A row that is not even of the form its format promises; it is quarantined, not dropped."""
+    """A row does not have the structure of its format; it is quarantined instead of dropped."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """One record of a source with the row made from it, or with the reason why it was dropped or quarantined."""
+    """One row of a source with what was `made` from it, or with the reason why it was dropped or quarantined."""
 
     id: str
     row: Row
@@ -76,10 +76,10 @@ def records(
     job: Job,
     where: str,
 ) -> Iterator[tuple[TextSourceRecipe, Record]]:
-    """Every record of every source in the recipe's order, read by the reader of its format.
+    """Yield every record of every source in the recipe's order, read by the reader of its format.
 
-    RecipeError for a source named twice or in a format that the stage has no reader for; DataError for a file that
-    changed since the job was written, and for a source without a single record.
+    Raise RecipeError for a source that is named twice or has a format without a reader. Raise DataError for a file that
+    has changed since the job was written, or a source without rows.
     """
     names = [label(source.uri) for source in sources]
     for i, source in enumerate(sources):
@@ -98,12 +98,12 @@ def records(
 
 
 def label(uri: str) -> str:
-    """How a source is called in ids: the URI, or the file's name alone where it lies at a place of some machine."""
+    """Return a source's name for ids: its URI, or only the file's name if the URI is a path on one machine."""
     return uri if uri.startswith("data://") or is_generated(uri) else uri.rpartition("/")[2]
 
 
 def generator_of(row: Row, source: TextSourceRecipe) -> str:
-    """Who wrote the row's answers: what the row says, else what the recipe says, else empty."""
+    """Return who wrote the row's answers: the row's `generator`, else the recipe's, else an empty text."""
     said = row.get("generator")
     return said if isinstance(said, str) and said else source.generator
 
@@ -123,7 +123,7 @@ def _read(
 
 
 def text_of(row: Row, field: str) -> str:
-    """A column's text without surrounding blanks. Unusable when it is missing, no text, or empty."""
+    """Return a column's text without surrounding white space. Raise Unusable if it is missing, not text, or empty."""
     value = row.get(field)
     if value is None:
         raise Unusable(f"missing_{field}")
@@ -135,7 +135,7 @@ def text_of(row: Row, field: str) -> str:
 
 
 def without_end_marker(text: str) -> str:
-    """An answer without the marker that its file put at the end."""
+    """Return an answer without the end markers of published files. Raise Unusable if nothing is left."""
     for marker in END_MARKERS:
         text = text.removesuffix(marker).rstrip()
     if not text:
@@ -144,12 +144,12 @@ def without_end_marker(text: str) -> str:
 
 
 def said(role: str, text: str) -> Message:
-    """A message."""
+    """Return a message with this role and text."""
     return {"role": role, "content": text}
 
 
 def messages_of(values: Any) -> list[Message]:
-    """Messages from a list of {"role", "content"} or {"from", "value"}. Damaged when it is neither."""
+    """Return messages from a list of {"role", "content"} or {"from", "value"}. Raise Damaged for anything else."""
     if not isinstance(values, list) or not values:
         raise Damaged("messages_are_not_a_list")
     return [_message_of(value) for value in values]
@@ -169,7 +169,10 @@ def _message_of(value: Any) -> Message:
 
 
 def complete(messages: list[Message]) -> list[Message]:
-    """The messages up to the assistant's last; Unusable where nobody asked or nobody answered."""
+    """Return the messages up to the assistant's last one.
+
+    Raise Unusable if there is no answer or no question, or if a system message is not the first one.
+    """
     while messages and messages[-1]["role"] != "assistant":
         messages = messages[:-1]
     if not messages:
@@ -185,7 +188,7 @@ def complete(messages: list[Message]) -> list[Message]:
 
 
 def read_messages(row: Row, source: TextSourceRecipe) -> list[Message]:
-    """A conversation written as messages; a column `tools` becomes part of the system message."""
+    """Read a conversation from a list of messages. The columns `system` and `tools` go into the system message."""
     messages = messages_of(row.get("messages", row.get("conversations")))
     system = [row[field] for field in ("system",) if isinstance(row.get(field), str) and row[field].strip()]
     tools = row.get("tools")
@@ -199,18 +202,18 @@ def read_messages(row: Row, source: TextSourceRecipe) -> list[Message]:
 
 
 def read_prompt_answer(row: Row, source: TextSourceRecipe) -> list[Message]:
-    """One question and one answer, in the columns that the recipe names."""
+    """Read one question and one answer from the columns that the recipe names."""
     question, answer = text_of(row, source.prompt_field), text_of(row, source.answer_field)
     return [said("user", question), said("assistant", without_end_marker(answer))]
 
 
 def read_question_answer(row: Row, source: TextSourceRecipe) -> list[Message]:
-    """One question and one answer, in `question` and `answer`."""
+    """Read one question and one answer from the columns `question` and `answer`."""
     return [said("user", text_of(row, "question")), said("assistant", without_end_marker(text_of(row, "answer")))]
 
 
 def read_instances(row: Row, source: TextSourceRecipe) -> list[Message]:
-    """An instruction with its first instance's input and output."""
+    """Read an instruction with the input and output of its first instance."""
     instances = row.get("instances")
     if not isinstance(instances, list) or not instances or not isinstance(instances[0], dict):
         raise Damaged("instances_are_not_a_list")
@@ -225,9 +228,9 @@ def read_instances(row: Row, source: TextSourceRecipe) -> list[Message]:
 
 
 def trees(rows: Iterable[Row]) -> Iterator[Row]:
-    """Message trees: nested ones as they are, rows of single messages joined by `parent_id`.
+    """Yield message trees: nested trees as they are, then trees joined from rows of single messages by `parent_id`.
 
-    A tree of single messages stands where its first message stood; its parents may come later in the file.
+    Joined trees come in the order of their roots in the file. A parent may come after its replies.
     """
     flat: dict[str, Row] = {}
     for row in rows:
@@ -243,7 +246,7 @@ def trees(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def read_tree(row: Row, source: TextSourceRecipe) -> list[Message]:
-    """The conversation that follows the best-ranked reply at every turn."""
+    """Read the conversation of a tree that follows the best-ranked reply at every turn."""
     messages, node = [], _root_of(row)
     while node is not None:
         messages.append(_tree_message(node))
@@ -261,7 +264,7 @@ def _root_of(row: Row) -> Row:
 
 
 def _replies(node: Row) -> list[Row]:
-    """A message's usable replies, best rank first, unranked ones after them in file order."""
+    """Return a message's usable replies, best rank first, then unranked replies in file order."""
     replies = [
         reply
         for reply in node.get("replies") or []
@@ -279,7 +282,7 @@ def _tree_message(node: Row) -> Message:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """Two answers to one prompt, the first of them preferred."""
+    """Two answers to one prompt, of which `chosen` is preferred."""
 
     prompt: list[Message]
     chosen: list[Message]
@@ -287,7 +290,11 @@ class Pair:
 
 
 def checked(pair: Pair) -> Pair:
-    """The pair, when it says something. Unusable for a prompt without a question, or for equal answers."""
+    """Return the pair if it can be used.
+
+    Raise Unusable if the prompt has no question or ends with an answer, if an answer is not exactly one assistant
+    message, or if the answers are equal.
+    """
     if not any(message["role"] == "user" for message in pair.prompt):
         raise Unusable("no_question")
     if pair.prompt[-1]["role"] == "assistant":
@@ -301,7 +308,7 @@ def checked(pair: Pair) -> Pair:
 
 
 def read_chosen_rejected(row: Row, source: TextSourceRecipe) -> Pair:
-    """A prompt with two answers, each as text, as one message, or as a list of them."""
+    """Read a prompt with two answers, each given as text, as one message, or as a list of messages."""
     prompt = row.get(source.prompt_field, row.get("conversations", row.get("messages")))
     chosen, rejected = (_answer_of(row, field) for field in ("chosen", "rejected"))
     if prompt is None:
@@ -322,12 +329,12 @@ def _answer_of(row: Row, field: str) -> list[Message]:
 
 
 def read_hh(row: Row, source: TextSourceRecipe) -> Pair:
-    """A preference pair from two transcripts that are equal up to the last answer."""
+    """Read a preference pair from two transcripts that are equal up to the last answer."""
     return checked(_split(transcript(row, "chosen"), transcript(row, "rejected")))
 
 
 def transcript(row: Row, field: str) -> list[Message]:
-    """The turns of a transcript; only a blank line, the speaker's name and a colon begin one, as the file writes it."""
+    """Read the turns of a transcript. A turn begins only with a blank line and "Human:" or "Assistant:"."""
     value = row.get(field)
     if value is None:
         raise Unusable(f"missing_{field}")
@@ -352,7 +359,10 @@ def _split(chosen: list[Message], rejected: list[Message]) -> Pair:
 
 
 def read_ranked_tree(row: Row, source: TextSourceRecipe) -> Pair:
-    """The best and the worst ranked reply to the first question of a tree that has two of them."""
+    """Read the best-ranked and the worst-ranked reply to the first question of a tree.
+
+    Raise Unusable if fewer than two replies are ranked.
+    """
     root = _root_of(row)
     ranked = [reply for reply in _replies(root) if reply.get("rank") is not None]
     if len(ranked) < 2:

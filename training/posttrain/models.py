@@ -1,4 +1,4 @@
-"""Post-training's models: opened for training, with the chat's tokenizer, and written whole."""
+"""Load the models and tokenizers of post-training, and write them as model folders."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MODEL_FOLDER = "model"
 
 
 def load_model(folder: Path, *, reward: bool = False) -> Any:
-    """The language model (or the reward model) in a folder, in fp32: post-training keeps master weights."""
+    """Return the language model (or the reward model) in a folder, in fp32, the precision of the master weights."""
     return open_model(folder, reward=reward, dtype=torch.float32)
 
 
 def load_tokenizer(folder: Path, chat: Chat) -> Any:
-    """The tokenizer as transformers knows it, with the chat's template and EOS."""
+    """Return transformers' tokenizer of a folder, with the chat's template, EOS and padding on the left."""
     tokenizer = model_folder.load_tokenizer(folder)
     tokenizer.chat_template = chat.template
     tokenizer.eos_token = END
@@ -33,7 +33,7 @@ def load_tokenizer(folder: Path, chat: Chat) -> Any:
 
 
 def save_model(model: Any, tokenizer: Any, chat: Chat, folder: Path, *, generates: bool = True) -> list[str]:
-    """Write `model/` under `folder`, whole or not at all; the names of its files, relative to `folder`."""
+    """Write `model/` under `folder`, whole or not at all; return the paths of its files relative to `folder`."""
     model.config.eos_token_id = chat.end_id
     model.config.pad_token_id = chat.pad_id
     if generates:
@@ -52,6 +52,6 @@ def save_model(model: Any, tokenizer: Any, chat: Chat, folder: Path, *, generate
 
 
 def right_padded(rows: Sequence[Sequence[int]], pad_id: int, on: torch.device) -> dict[str, torch.Tensor]:
-    """`input_ids` and `attention_mask` [rows, longest], filled up at the end."""
+    """Return `input_ids` and `attention_mask` [rows, longest], padded on the right, on the device `on`."""
     mask = padded([[1] * len(row) for row in rows], 0, left=False)
     return {"input_ids": padded(rows, pad_id, left=False).to(on), "attention_mask": mask.to(on)}

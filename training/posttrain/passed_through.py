@@ -1,6 +1,6 @@
-"""Which fields of TRL's configurations a recipe may set, checked when the recipe is read.
+"""Check the fields of TRL's configurations that a recipe sets under `trl`, when the recipe is read.
 
-The libraries' own sources are read, not imported: importing them takes torch and many seconds.
+The fields are read from the source of the libraries, because importing these needs torch and many seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 
 from training.records import RecipeError
 
-# What this project decides by its own fields, and what would send data away or run foreign code.
+# RESERVED: fields of TRL that a field of the recipe sets, with that field's name. REFUSED: beginnings of the names of
+# fields that the pipeline decides, or that would send data away or run foreign code.
 RESERVED = {
     "learning_rate": "learning_rate",
     "num_train_epochs": "epochs",
@@ -53,7 +54,7 @@ REFUSED = (
     "vllm_",
     "trackio_",
 )
-# What a value in YAML may be for an annotation; anything else there (an enum, a class) is written as text.
+# Python types that a YAML value may have for an annotated type; values of other types (enums, classes) are texts.
 _WRITTEN = {
     "bool": (bool,),
     "int": (int,),
@@ -67,8 +68,10 @@ _WRITTEN = {
 
 
 def check_passed_through(name: str, passed: Mapping[str, Any], *, where: str) -> dict[str, Any]:
-    """The `trl` fields, when the class `name` of TRL has them, with values of their types, and no other field of the
-    recipe decides them; else RecipeError. Without TRL on this machine names and types are checked by the stage alone.
+    """Return the recipe's `trl` fields after checking them against TRL's class `name`.
+
+    Raise RecipeError for a field that the class does not have, a value of a wrong type, or a field that the pipeline or
+    another field of the recipe decides. If TRL is not installed here, only the stage checks the fields, when it runs.
     """
     known = fields_of(name) if passed else None
     for field, value in passed.items() if known else ():
@@ -101,7 +104,7 @@ def _advice(value: Any) -> str:
 
 @lru_cache
 def fields_of(name: str) -> dict[str, tuple[str, ...]] | None:
-    """Each field of a configuration class of TRL, with the kinds of values it takes; None when TRL is not here."""
+    """Return the fields of a configuration class of TRL with the types they accept, or None if TRL is not installed."""
     trl, transformers = (importlib.util.find_spec(library) for library in ("trl", "transformers"))
     if trl is None or transformers is None:
         return None
@@ -117,7 +120,7 @@ def fields_of(name: str) -> dict[str, tuple[str, ...]] | None:
 
 
 def _declared(path: Path, cls: str) -> dict[str, tuple[str, ...]]:
-    """The fields that a dataclass declares in its source and takes as arguments."""
+    """Return the fields that a dataclass declares in its source and accepts as arguments, with their types."""
     tree = ast.parse(path.read_text("utf-8"))
     body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == cls)
     lines = [node for node in body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)]
@@ -130,7 +133,7 @@ def _is_computed(node: ast.AnnAssign) -> bool:
 
 
 def _kinds(annotation: ast.expr) -> list[str]:
-    """`float | None` as its parts; of `list[str]` and the like the outer name."""
+    """Return the types in an annotation by name: ["float", "None"] for `float | None`, ["list"] for `list[str]`."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         return _kinds(ast.parse(annotation.value, mode="eval").body)
     if isinstance(annotation, ast.BinOp):

@@ -1,4 +1,4 @@
-"""Rows into their bucket: kept, dropped with a reason, or quarantined with a reason; every row in exactly one."""
+"""Write each row to exactly one file: kept, dropped with a reason, or quarantined with a reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ QUARANTINE_FILE = "quarantine.jsonl"
 
 
 class Sorter:
-    """Writes kept rows to `files` and the others beside them; files appear whole when it closes without an error."""
+    """A context manager that writes kept rows to the files `names`, and other rows to DROPPED_FILE or QUARANTINE_FILE.
+
+    The files appear whole when the block ends without an error.
+    """
 
     def __init__(self, folder: Path, *names: str) -> None:
         self.files = (*names, DROPPED_FILE, QUARANTINE_FILE)
@@ -37,11 +40,11 @@ class Sorter:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """Why rows were not kept, and how many."""
+        """The number of rows that were not kept, by reason."""
         return dict(sorted((self.dropped + self.quarantined).items()))
 
     def counts(self, records_in: int) -> Counts:
-        """Where every one of the rows went that its reader gave."""
+        """Return the counts for `records_in` rows that were read."""
         return Counts(
             records_in=records_in,
             kept=self.kept,
@@ -50,13 +53,13 @@ class Sorter:
         )
 
     def keep(self, row: dict[str, Any], file: str = "") -> None:
-        """Keep a row in `file` (the first one unless said)."""
+        """Write a kept row to `file`, by default to the first one."""
         self._write(file or self.files[0], row)
         self.kept += 1
         self.totals["turns"] += len(row.get("messages", ()))
 
     def refuse(self, record: Record) -> None:
-        """Put a row aside with its reason."""
+        """Write a row that is not kept to the dropped or quarantine file, with its reason."""
         bucket, name = (self.quarantined, QUARANTINE_FILE) if record.is_damaged else (self.dropped, DROPPED_FILE)
         self._write(name, {"id": record.id, "reason": record.reason, "row": record.row})
         bucket[record.reason] += 1
@@ -66,6 +69,6 @@ class Sorter:
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file that a Sorter wrote."""
+    """Return the rows of a file that a Sorter wrote."""
     with open(path, encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]

@@ -1,4 +1,4 @@
-"""Rows of conversations and preference pairs, as the sections `sft` and `preferences` name them."""
+"""The sources of conversations and preference pairs in the recipe sections `sft` and `preferences`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from training.records import Uri, formerly
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextSourceRecipe:
-    """Rows for post-training: a URI and how its columns become messages or preference pairs (`format`)."""
+    """A source of rows for post-training: its URI, and how its columns become messages or preference pairs."""
 
     uri: Uri
     format: Literal[
@@ -18,12 +18,12 @@ class TextSourceRecipe:
     ] = "messages"
     prompt_field: str = "prompt"
     answer_field: str = "answer"
-    limit: int | None = formerly(0)  # rows that are read; None: all
-    generator: str = ""  # who wrote the answers, where the rows do not say
+    limit: int | None = formerly(0)  # number of rows that are read; None: all
+    generator: str = ""  # who wrote the answers, for rows without a field `generator`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourcesRecipe:
-    """The field of `sft` that the conversations are made from; how a model is trained on them is not in it."""
+    """The field of `sft` from which the conversations are made, without the settings of the training."""
 
     data: tuple[TextSourceRecipe, ...]

@@ -1,8 +1,8 @@
-"""Alignment: the SFT model is moved towards answers that people prefer, by the method that the recipe names.
+"""The stage `align`: train the SFT model towards preferred answers by the preference method that the recipe names.
 
-The methods are the modules of training/posttrain/methods. Whatever the method, sampled answers to held-out prompts are
-scored by the reward model before and after: a learned reward, which a policy may please without being better. The true
-one is evaluation's business.
+The methods are the modules of training/posttrain/methods. With every method, the reward model scores sampled answers to
+held-out prompts before and after. This learned reward can rise without better answers; the true reward is measured in
+evaluation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from training.records import RecipeError
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Align the SFT model."""
+    """Align the SFT model, write the aligned model, and compare it with the SFT model."""
     recipe = job.settings_as(AlignRecipe, "align")
     set_up_torch(job, work)
     sft = job.input_of("sft_model").file(MODEL_FOLDER)
@@ -55,7 +55,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def check_room(model: Path, recipe: AlignRecipe) -> None:
-    """RecipeError when answers of the asked length leave a prompt no position: it would show after training only."""
+    """Raise RecipeError if `max_new_tokens` leaves no position for a prompt; else this would show after training."""
     positions = json.loads((model / "config.json").read_text("utf-8"))["max_position_embeddings"]
     if recipe.max_new_tokens >= positions:
         raise RecipeError(

@@ -15,7 +15,7 @@ from training.posttrain.preferences.pairs import Pairs
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alignment:
-    """What a method is given: the job, its settings, the SFT model's chat and tokenizer, and the preference pairs."""
+    """The input of a preference method: the job, its settings, chat and tokenizer of the SFT model, and the pairs."""
 
     job: Job
     work: Work
@@ -26,13 +26,13 @@ class Alignment:
 
     @property
     def sft_model(self) -> Path:
-        """The folder of the model to begin with."""
+        """The folder of the SFT model, with which training begins."""
         return self.job.input_of("sft_model").file(MODEL_FOLDER)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trained:
-    """The result of a method: a plain model (adapters merged), its metrics, and its gates."""
+    """The result of a preference method: a model with merged adapters, its counts, metrics, gates and notes."""
 
     model: Any
     counts: Counts

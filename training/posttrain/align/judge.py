@@ -1,4 +1,4 @@
-"""Learned reward, length and divergence of sampled answers, before and after alignment."""
+"""Measure learned reward, length and divergence of sampled answers before and after alignment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JUDGED_PROMPTS = 64
 
 
 def unique_prompts(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, str]]]:
-    """The different prompts of the rows, in order, at most JUDGED_PROMPTS."""
+    """Return the distinct prompts of the rows, in order, at most JUDGED_PROMPTS."""
     prompts: list[list[dict[str, str]]] = []
     for row in rows:
         if row["prompt"] not in prompts:
@@ -27,10 +27,10 @@ def unique_prompts(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, str]]]
 def judge(
     sft: Path, aligned: Path, reward_model: Path, prompts: Sequence[list[dict[str, str]]], recipe: AlignRecipe
 ) -> dict[str, float]:
-    """Learned reward and length of sampled answers before and after, and the divergence of the two models.
+    """Return learned reward and answer length of the SFT and the aligned model, and the divergence between them.
 
-    `kl_from_sft` is the mean over prompts of log p_aligned(answer) - log p_sft(answer), in nats an answer, for answers
-    sampled from the aligned model at temperature 1: an unbiased estimate of KL(aligned, sft) at those prompts.
+    `kl_from_sft` is the mean over prompts of log p_aligned(answer) - log p_sft(answer), in nats per answer, for answers
+    sampled from the aligned model at temperature 1. It is an unbiased estimate of KL(aligned, sft) on these prompts.
     """
     referee = Judge(reward_model)
     metrics: dict[str, float] = {"judged_prompts": len(prompts)}
@@ -47,7 +47,7 @@ def judge(
         scores = token_scores(referee.model, whole, referee.chat)
         metrics[f"learned_reward_{name}"] = sum(scores) / len(scores)
         metrics[f"answer_tokens_{name}"] = sum(map(len, answers)) / len(answers)
-    pairs = list(zip(prompt_ids, answers, strict=True))  # the aligned model's, which came last
+    pairs = list(zip(prompt_ids, answers, strict=True))  # answers of the aligned model, the last in the loop
     chat = referee.chat
     ratios = [
         after - before
@@ -62,7 +62,7 @@ def judge(
 
 
 def log_probabilities(model: Any, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], chat: Chat) -> list[float]:
-    """log p(answer | prompt) in nats, in fp32, for (prompt, answer) token pairs."""
+    """Return log p(answer | prompt) in nats, computed in fp32, for each pair of prompt tokens and answer tokens."""
     import torch
 
     rows = [[*prompt, *answer] for prompt, answer in pairs]

@@ -1,7 +1,7 @@
-"""What a preference method declares about itself, and the methods that there are: the modules of
-training/posttrain/methods.
+"""The declaration of a preference method, and functions that list and read the declarations.
 
-A recipe is checked by these declarations without TRL and torch. Standard library only.
+Each module of training/posttrain/methods is a method. Recipes are checked against the declarations without importing
+TRL or torch. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ PACKAGE = "training.posttrain.methods"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Method:
-    """One preference method.
+    """The declaration of one preference method.
 
-    It learns from the preference pairs, or from answers that it samples itself and that are rewarded. `start_gate` is
-    the gate on its loss before the first step; None where that loss is not known.
+    The method learns from preference pairs, or from rewards of answers that it samples. `start_gate` is the name of the
+    gate on the loss before the first step; None if this loss is not known in advance.
     """
 
-    config: str  # TRL's class of settings, whose fields `align.trl` may set
+    config: str  # name of TRL's class of settings, whose fields `align.trl` may set
     learns_from: Literal["pairs", "samples"]
     start_gate: str | None = None
-    decides: Mapping[str, Any] = field(default_factory=dict)  # fields of `config` with the value that makes the method
-    because: str = ""  # why no other value of these fields is accepted
+    decides: Mapping[str, Any] = field(default_factory=dict)  # fields of `config` that define the method, with values
+    because: str = ""  # why other values of these fields are refused, for the error message
 
     def check_trl(self, trl: Mapping[str, Any]) -> None:
-        """RecipeError when `align.trl` sets a field that the method decides to another value."""
+        """Raise RecipeError if `align.trl` gives another value to a field that the method decides."""
         for name, value in self.decides.items():
             if name in trl and trl[name] != value and [trl[name]] != value:
                 alike = [other for other in method_names() if method_of(other).config == self.config]
@@ -42,22 +42,22 @@ class Method:
 
 
 def method_names() -> tuple[str, ...]:
-    """The names that `align.method` may have, sorted."""
+    """Return the names that `align.method` accepts, sorted."""
     return part_names(PACKAGE)
 
 
 def method_of(name: str) -> Method:
-    """The declaration of a method. RecipeError lists the methods that there are."""
+    """Return the declaration of a method. Raise RecipeError, with a list of all methods, if there is none."""
     if name not in method_names():
         raise RecipeError(f"align.method: {name!r} is not one of {', '.join(map(repr, method_names()))}")
     return declaration(PACKAGE, name, Method)
 
 
 def sampling_methods() -> list[str]:
-    """The names of the methods that sample answers."""
+    """Return the names of the methods that sample answers."""
     return [name for name in method_names() if method_of(name).learns_from == "samples"]
 
 
 def start_gates() -> tuple[str, ...]:
-    """The names of the gates on a method's loss before its first step."""
+    """Return the names of all methods' gates on the loss before the first step."""
     return tuple(gate for name in method_names() if (gate := method_of(name).start_gate))

@@ -1,8 +1,8 @@
-"""What the methods that learn from preference pairs share, by TRL's DPOTrainer.
+"""Train on preference pairs with TRL's DPOTrainer; shared by the methods that learn from pairs.
 
-The reference is the SFT model itself; its log-probabilities are computed once before the first step. So before that
-step policy and reference agree and the loss is known; a method's gate compares, and a wrong reference, mask, dropout
-or adapter shows.
+The reference is the SFT model itself, and its log-probabilities are computed once before the first step. At that point
+policy and reference agree, so the loss is known in advance. A method's start gate compares the measured loss with it,
+which shows a wrong reference, mask, dropout or adapter.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ beta."""
 
 
 class _TokenizedDPOTrainer(DPOTrainer):
-    """DPOTrainer for rows that are already tokens; it has no setting for that."""
+    """DPOTrainer for rows that are tokenized already, which TRL has no setting for."""
 
     def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
         return dataset
 
 
 def train_on_pairs(given: Alignment, *, loss: Mapping[str, Any], start_gate: StartGate) -> Trained:
-    """The SFT model after training on the pairs. `loss` are the fields of DPOConfig that make the method's loss."""
+    """Train the SFT model on the pairs. `loss` holds the fields of DPOConfig that define the method's loss."""
     trainer, pairs = pairs_trainer(given, loss), given.pairs
     reporter = Reporter(given.work, checkpoint_seconds=given.job.run.checkpoint_seconds)
     start_loss, measured = loss_at_start(trainer)
@@ -77,9 +77,9 @@ def train_on_pairs(given: Alignment, *, loss: Mapping[str, Any], start_gate: Sta
 
 
 def pairs_trainer(given: Alignment, loss: Mapping[str, Any]) -> DPOTrainer:
-    """TRL's trainer with the pairs in the order in which they are trained."""
+    """Return TRL's trainer with the training pairs in their final order."""
     recipe, pairs = given.recipe, given.pairs.train
-    # Two sequences a pair.
+    # Each pair has two sequences.
     rows, passes = rows_per_pass(
         given.job, batch_size=recipe.batch_size, row_tokens=2 * recipe.max_length, where="align"
     )
@@ -105,7 +105,7 @@ def pairs_trainer(given: Alignment, loss: Mapping[str, Any]) -> DPOTrainer:
 
 
 def table(pairs: list[EncodedPair]) -> Dataset:
-    """The pairs as the columns that TRL's collator reads."""
+    """Return the pairs as a dataset with the columns that TRL's collator reads."""
     return Dataset.from_dict(
         {
             "prompt_ids": [pair.prompt_ids for pair in pairs],
@@ -116,15 +116,15 @@ def table(pairs: list[EncodedPair]) -> Dataset:
 
 
 def loss_at_start(trainer: DPOTrainer) -> tuple[float, int]:
-    """The loss before the first step, and the number of pairs that it was measured on."""
+    """Return the loss before the first step, and the number of pairs on which it was measured."""
     dataset = trainer.train_dataset
     rows = [dataset[i] for i in range(min(START_PAIRS, len(dataset)))]
     batch = {name: value.to(trainer.model.device) for name, value in trainer.data_collator(rows).items()}
     was_training = trainer.model.training
     trainer.model.eval()
-    # In the precision that the reference was computed in: the difference of two precisions is not what is asked here.
+    # In the precision of the reference, so that the loss shows no difference between two precisions.
     with torch.no_grad(), trainer.accelerator.autocast():
         loss = float(trainer.compute_loss(trainer.model, batch))
     trainer.model.train(was_training)
-    trainer._metrics["eval"].clear()  # measured, not an evaluation to be logged later
+    trainer._metrics["eval"].clear()  # else this measurement would be logged later as an evaluation
     return loss, len(rows)

@@ -1,4 +1,4 @@
-"""Rewards of sampled answers: the reward model's score, and whether an answer is right."""
+"""Reward functions for sampled answers: the reward model's score, and whether the answer is right."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from training.posttrain.formats import Row
 from training.posttrain.preferences.pairs import Pairs
 from training.posttrain.reward.reward import Judge, pair_scores, token_scores
 
-SCALE_PAIRS = 256  # pairs whose scores give the learned reward its unit
+SCALE_PAIRS = 256  # training pairs from whose scores the mean and the deviation are computed
 
 
 class LearnedReward:
-    """The reward model's score in deviations from its mean, both taken from the training pairs' answers."""
+    """The reward model's score, standardized by the mean and standard deviation of its scores on training answers."""
 
     def __init__(self, judge: Judge, pairs: Pairs) -> None:
         self._judge = judge
@@ -35,7 +35,7 @@ class LearnedReward:
             prompts: list[list[Message]], completion_ids: list[list[int]], **_: Any
         ) -> list[float | None]:
             chat = self._judge.chat
-            # An answer that was cut off is judged as if it ended there: the model never scored an open end.
+            # A truncated answer is scored as if it ended there, because the reward model was trained on whole turns.
             answers = [
                 [*(token for token in answer if token not in chat.control_ids), chat.end_id]
                 for answer in completion_ids
@@ -47,7 +47,7 @@ class LearnedReward:
 
 
 class RightAnswer:
-    """1 for an answer that gives the row's right one, 0 for any other; None where the row has none."""
+    """The reward 1 for an answer that gives the row's right answer, 0 for any other; None for rows without one."""
 
     def __init__(self, prompts: Sequence[Row]) -> None:
         self._values = Values([row["answer"] for row in prompts if row["answer"]])

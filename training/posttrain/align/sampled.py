@@ -1,8 +1,8 @@
-"""What the methods that learn from sampled answers share, by TRL's trainers.
+"""Train on sampled answers with TRL's trainers; shared by the methods that learn from samples.
 
-A step samples `batch_size` answers, `num_generations` to each of its prompts. An answer's reward is the reward model's
-score in standard deviations of its scores on the training pairs and, weighed by `verifiable_reward_weight`, whether it
-gives the right answer (training.data.exams.grading). `beta` holds the policy near the SFT model.
+Each step samples `batch_size` answers, `num_generations` for each of its prompts. The reward of an answer is the
+weighted sum of two parts: the reward model's standardized score, and, with `verifiable_reward_weight`, whether the
+answer is right (training.data.exams.grading). `beta` keeps the policy near the SFT model.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from training.posttrain.preferences.pairs import Pairs
 from training.posttrain.reward.reward import Judge
 from training.records import RecipeError
 
-Rewards = dict[Callable[..., list[float | None]], float]  # each function with its weight
+Rewards = dict[Callable[..., list[float | None]], float]  # reward functions with their weights
 
 
 def train_on_samples(given: Alignment, config: type, trainer: type) -> Trained:
-    """The SFT model after training on the prompts, by a trainer of TRL and its class of settings."""
+    """Train the SFT model on the prompts with a trainer of TRL. `config` is the trainer's class of settings."""
     job, recipe, pairs = given.job, given.recipe, given.pairs
     prompts, counts = read_prompts(job, recipe, given.chat, pairs)
     learned = LearnedReward(Judge(job.input_of("reward_model").file(MODEL_FOLDER)), pairs)
@@ -87,7 +87,7 @@ def _trainer(given: Alignment, config: type, trainer: type, prompts: list[Row], 
 
 
 def _windows(reporter: Reporter) -> dict[str, float]:
-    """First and last tenth of what the trainer logged: rewards, length, KL."""
+    """Return the means of rewards, length and KL over the first and the last tenth of the logged steps."""
     names = {
         "reward": "reward",
         "rewards_learned_reward_mean": "learned_reward_in_deviations",
@@ -107,11 +107,10 @@ def _windows(reporter: Reporter) -> dict[str, float]:
 
 
 def read_prompts(job: Job, recipe: AlignRecipe, chat: Chat, pairs: Pairs) -> tuple[list[Row], Counts]:
-    """Rows {"prompt", "answer", "rivals"} to sample from, and where every row went.
+    """Return the rows {"prompt", "answer", "rivals"} to sample from, and the counts of kept and dropped rows.
 
-    Held-out prompts of the pairs are left out.
-
-    RecipeError when the verifiable reward has weight and not one row says what is right.
+    Held-out prompts of the preference pairs are dropped. Raise DataError if no row can be used. Raise RecipeError if
+    the verifiable reward has weight and no row has a right answer.
     """
     if recipe.prompts:
         check_unchanged(recipe.prompts, job)

@@ -1,4 +1,4 @@
-"""The section `align`."""
+"""The recipe section `align`: the preference method and its settings."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from training.records import RecipeError, Uri, formerly
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlignRecipe:
-    """Alignment by a preference method: on the pairs, or by sampling against the reward model and verifiable rewards.
+    """Settings of alignment. `method` is the name of a module in training/posttrain/methods.
 
-    `method` is the name of a module in training/posttrain/methods.
+    Methods train on the preference pairs, or on sampled answers with the learned and the verifiable reward.
     """
 
     method: str = "dpo"
@@ -24,10 +24,10 @@ class AlignRecipe:
     batch_size: int = 32
     max_length: int = 256
     prompts: Uri = ""  # prompts for RL; empty: the preference prompts
-    max_steps: int | None = formerly(0)  # RL: optimizer steps; None: by epochs
+    max_steps: int | None = formerly(0)  # RL: optimizer steps; None: as many as `epochs` needs
     num_generations: int = 8
     max_new_tokens: int = 32
-    verifiable_reward_weight: float = 0.0  # share of the reward that checks the answer itself
+    verifiable_reward_weight: float = 0.0  # weight in [0, 1] of the reward for a right answer
     precision: Literal["bf16", "fp32"] = "bf16"
     lora: LoraRecipe = field(default_factory=LoraRecipe)
     trl: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Stage `align`: the SFT model moved towards answers that people prefer."""
+"""The stage `align` and its asset, the aligned model."""
 
 from __future__ import annotations
 

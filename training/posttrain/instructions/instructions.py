@@ -1,7 +1,7 @@
-"""Conversations to learn from: the recipe's sources as one file of messages, each with its source and generator.
+"""The stage `instructions`: write the conversations of the recipe's sources into one file.
 
-`instructions.jsonl`: {"id", "messages": [{"role", "content"}], "source", "generator"}, in the recipe's order. What
-could not be used lies in `dropped.jsonl` and `quarantine.jsonl` with its reason.
+Each row of `instructions.jsonl` is {"id", "messages": [{"role", "content"}], "source", "generator"}, in the recipe's
+order. Rows that cannot be used are in `dropped.jsonl` and `quarantine.jsonl`, with their reasons.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FILE = "instructions.jsonl"
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Write the conversations of every source."""
+    """Write the conversations of every source. Raise DataError if no row can be used."""
     sources = job.settings_as(SourcesRecipe, "sft").data
     rows = Counted(records(sources, CONVERSATION_READERS | _CHOSEN_ANSWERS, job, "sft"))
     with Sorter(work.path, FILE) as sorter:
@@ -48,5 +48,5 @@ def _chosen_answer(name: str):
     return read
 
 
-# Of a pair the preferred answer is worth learning too.
+# Preference pairs can be used too: the conversation ends with the preferred answer.
 _CHOSEN_ANSWERS = {name: _chosen_answer(name) for name in ("chosen_rejected", "hh")}

@@ -1,4 +1,4 @@
-"""Stage `instructions`: conversations for fine-tuning."""
+"""The stage `instructions` and its asset, the conversations for fine-tuning."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INSTRUCTIONS = Stage(
 
 
 def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Only the sources: how the model is tuned on them is a setting of the next stage."""
+    """Return only the sources of `sft`, because the settings of the training belong to the stage `sft`."""
     del part
     return with_data(recipe, {"sft": {"data": recipe.sft.data}})
 

@@ -1,5 +1,5 @@
-"""Direct preference optimization (Rafailov et al., arXiv 2305.18290): a logistic loss on how much more the policy
-prefers the chosen answer than the reference does.
+"""Direct preference optimization (DPO; Rafailov et al., arXiv 2305.18290): a logistic loss on how much more the policy
+prefers the chosen answer than the reference model does.
 
 Before the first step policy and reference agree, so the loss is ln 2.
 """
@@ -24,12 +24,15 @@ TOLERANCE = 1e-3
 
 
 def train(given: Alignment) -> Trained:
-    """The SFT model after DPO on the training pairs."""
+    """Train the SFT model by DPO on the training pairs."""
     return train_on_pairs(given, loss=METHOD.decides, start_gate=start_gate)
 
 
 def start_gate(loss: float, pairs: int, beta: float) -> Gate:
-    """Whether the loss on the first pairs is ln 2 before the first step, as it is for every beta."""
+    """Return the gate on the loss before the first step, which must be ln 2 for every `beta`.
+
+    `pairs` is the number of pairs on which the loss was measured.
+    """
     return Gate(
         name="dpo_starts_at_ln2",
         passed=abs(loss - math.log(2)) <= TOLERANCE,

@@ -1,5 +1,5 @@
-"""Group relative policy optimization (GRPO, arXiv 2402.03300): an answer's advantage is its reward less the mean of
-its prompt's answers, in their standard deviations."""
+"""Group relative policy optimization (GRPO, arXiv 2402.03300): an answer's advantage is its reward minus the mean
+reward of all answers to its prompt, divided by their standard deviation."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ METHOD = Method(config="GRPOConfig", learns_from="samples")
 
 
 def train(given: Alignment) -> Trained:
-    """The SFT model after GRPO on the prompts."""
+    """Train the SFT model by GRPO on the prompts."""
     return train_on_samples(given, GRPOConfig, GRPOTrainer)

@@ -1,8 +1,9 @@
-"""Identity preference optimization (Azar et al., arXiv 2310.12036): the margin between chosen and rejected answer is
-drawn to 1/(2β) instead of growing without end.
+"""Identity preference optimization (IPO; Azar et al., arXiv 2310.12036): a squared loss pulls the margin between chosen
+and rejected answer to 1/(2β), so that it does not grow without bound.
 
-As in TRL, the margin is counted per token: the policy's mean log-probability of an answer's tokens less the
-reference's, chosen less rejected. Before the first step policy and reference agree, so the loss is 1/(4β²).
+As in TRL, the margin is per token. For each answer it takes the policy's mean log-probability of the tokens minus the
+reference model's; the margin is this number for the chosen answer minus that for the rejected one. Before the first
+step policy and reference agree, so the loss is 1/(4β²).
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ TOLERANCE = 1e-3  # share of the expected loss
 
 
 def train(given: Alignment) -> Trained:
-    """The SFT model after IPO on the training pairs."""
+    """Train the SFT model by IPO on the training pairs."""
     return train_on_pairs(given, loss=METHOD.decides, start_gate=start_gate)
 
 
 def start_gate(loss: float, pairs: int, beta: float) -> Gate:
-    """Whether the loss on the first pairs is 1/(4β²) before the first step."""
+    """Return the gate on the loss before the first step, which must be 1/(4β²).
+
+    `pairs` is the number of pairs on which the loss was measured.
+    """
     expected = 1 / (4 * beta**2)
     return Gate(
         name="ipo_starts_at_1_over_4_beta_squared",

@@ -1,4 +1,4 @@
-"""REINFORCE leave-one-out (RLOO, arXiv 2402.14740): an answer's advantage is its reward less the mean of the
+"""REINFORCE leave-one-out (RLOO, arXiv 2402.14740): an answer's advantage is its reward minus the mean reward of the
 other answers to its prompt."""
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ METHOD = Method(config="RLOOConfig", learns_from="samples")
 
 
 def train(given: Alignment) -> Trained:
-    """The SFT model after RLOO on the prompts."""
+    """Train the SFT model by RLOO on the prompts."""
     return train_on_samples(given, RLOOConfig, RLOOTrainer)

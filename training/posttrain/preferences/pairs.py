@@ -1,5 +1,4 @@
-"""Preference pairs as tokens: prompt, chosen and rejected answer, encoded so that no text can forge a turn of the
-conversation."""
+"""Read preference pairs as tokens: prompt, chosen and rejected answer, encoded so that no text can forge a turn."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncodedPair:
-    """A pair in tokens; the prompt ends with the start of the assistant's turn, each answer with its end."""
+    """A pair in tokens. The prompt ends with the token that begins the assistant's turn, each answer with its end."""
 
     prompt_ids: list[int]
     chosen_ids: list[int]
@@ -25,7 +24,7 @@ class EncodedPair:
 
     @property
     def length(self) -> int:
-        """Tokens of the prompt and the longer answer."""
+        """The number of tokens of the prompt with its longer answer."""
         return len(self.prompt_ids) + max(len(self.chosen_ids), len(self.rejected_ids))
 
 
@@ -42,7 +41,10 @@ class Pairs:
 
 
 def read_pairs(item: InputArtifact, chat: Chat, *, max_length: int, where: str) -> Pairs:
-    """The pairs of a preference artifact that fit in `max_length` tokens. DataError when a side of it is empty."""
+    """Return the pairs of a preference artifact that fit in `max_length` tokens.
+
+    Raise DataError if no training pair or no held-out pair fits. `where` is the recipe section in the message.
+    """
     sides = {}
     records_in, too_long = 0, 0
     for name in (TRAIN_FILE, HELD_OUT_FILE):
@@ -67,7 +69,7 @@ def read_pairs(item: InputArtifact, chat: Chat, *, max_length: int, where: str) 
 
 
 def encode_pairs(rows: Sequence[Row], chat: Chat) -> list[EncodedPair]:
-    """Rows of preference data in tokens."""
+    """Return the rows of preference data in tokens."""
     prompts = chat.encode_prompts([row["prompt"] for row in rows])
     chosen = chat.encode_answers([row["chosen"][0]["content"] for row in rows])
     rejected = chat.encode_answers([row["rejected"][0]["content"] for row in rows])

@@ -1,8 +1,8 @@
-"""Pairs of answers to learn a preference from, as `train.jsonl` and `held_out.jsonl`.
+"""The stage `preferences`: write preference pairs as `train.jsonl` and `held_out.jsonl`.
 
-Rows: {"id", "prompt": messages, "chosen": messages, "rejected": messages, "source", "generator"}, and "answer" where
-the source says what a right answer contains. A prompt is held out or not by the hash of its messages, so that two pairs
-with one prompt are on one side, and neither order nor further rows move it.
+Each row is {"id", "prompt": messages, "chosen": messages, "rejected": messages, "source", "generator"}, with "answer"
+if the source gives the right answer. The hash of a prompt's messages decides whether it is held out. So pairs with the
+same prompt are in the same file, and neither the order of the rows nor further rows change that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HELD_OUT_FILE = "held_out.jsonl"
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Write the pairs of every source, the held-out ones apart."""
+    """Write the training and the held-out pairs of every source. Raise DataError if there are none of either."""
     recipe = job.settings_as(PreferencesRecipe, "preferences")
     held_out = 0
     rows = Counted(records(recipe.data, PAIR_READERS, job, "preferences"))
@@ -49,7 +49,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def is_held_out(prompt: list[dict[str, str]], fraction: float) -> bool:
-    """Whether the prompt belongs to the held-out `fraction`, in [0, 1], by its hash."""
+    """Whether the prompt's hash puts it into the held-out `fraction`, in [0, 1], of all prompts."""
     return int(digest_of(prompt)[:12], 16) / 16**12 < fraction
 
 

@@ -1,4 +1,4 @@
-"""The section `preferences`."""
+"""The recipe section `preferences`: the sources of preference pairs, and the share that is held out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from training.posttrain.source_settings import TextSourceRecipe
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreferencesRecipe:
-    """Prompts with a chosen and a rejected answer."""
+    """Sources of prompts with a chosen and a rejected answer."""
 
     data: tuple[TextSourceRecipe, ...]
     held_out_fraction: float = 0.1

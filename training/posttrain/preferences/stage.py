@@ -1,4 +1,4 @@
-"""Stage `preferences`: pairs of answers."""
+"""The stage `preferences` and its asset, the preference pairs."""
 
 from __future__ import annotations
 

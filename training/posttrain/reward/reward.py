@@ -1,7 +1,7 @@
-"""The reward model: the SFT model with a scalar head, trained so that the preferred answer scores higher.
+"""The stage `reward`: train the SFT model with a scalar head so that preferred answers score higher.
 
-Bradley-Terry loss -log sigmoid(r_chosen - r_rejected) (Ouyang et al., arXiv 2203.02155) by TRL's RewardTrainer on rows
-that are already tokens. The score is read at the end of the assistant's turn.
+TRL's RewardTrainer minimizes the Bradley-Terry loss -log sigmoid(r_chosen - r_rejected) (Ouyang et al., arXiv
+2203.02155) on tokenized rows. The score is the head's output at the end of the assistant's turn.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from training.posttrain.reward.settings import RewardRecipe
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Train the reward model and judge it on the held-out pairs."""
+    """Train the reward model and measure its accuracy on the held-out pairs."""
     recipe = job.settings_as(RewardRecipe, "reward")
     set_up_torch(job, work)
     sft = job.input_of("sft_model").file(MODEL_FOLDER)
@@ -68,7 +68,7 @@ def _trainer(
     from trl.trainer.reward_config import RewardConfig
     from trl.trainer.reward_trainer import RewardTrainer
 
-    # Two sequences a pair.
+    # Each pair has two sequences.
     rows, passes = rows_per_pass(job, batch_size=recipe.batch_size, row_tokens=2 * recipe.max_length, where="reward")
     extra = {
         "per_device_train_batch_size": rows,
@@ -85,7 +85,7 @@ def _trainer(
             "rejected_ids": [pairs.train[i].prompt_ids + pairs.train[i].rejected_ids for i in order],
         }
     )
-    set_seed(recipe.seed)  # the head is drawn now
+    set_seed(recipe.seed)  # for the initial weights of the head, which are drawn now
     trainer = RewardTrainer(
         model=load_for_training(sft, precision=recipe.precision, reward=True),
         args=trainer_config(RewardConfig, job, work, where="reward", recipe=recipe, extra=extra),
@@ -113,14 +113,14 @@ def _finite_gate(losses: Sequence[float]) -> Gate:
 
 
 def pair_scores(model: Any, pairs: Sequence[EncodedPair], chat: Chat) -> list[tuple[float, float]]:
-    """The scores of each pair's chosen and rejected answer."""
+    """Return the scores of each pair's chosen and rejected answer."""
     chosen = token_scores(model, [pair.prompt_ids + pair.chosen_ids for pair in pairs], chat)
     rejected = token_scores(model, [pair.prompt_ids + pair.rejected_ids for pair in pairs], chat)
     return list(zip(chosen, rejected, strict=True))
 
 
 def token_scores(model: Any, rows: Sequence[Sequence[int]], chat: Chat, *, batch_size: int = 64) -> list[float]:
-    """The score of each conversation in tokens, in fp32, in the order given."""
+    """Return the score of each tokenized conversation, computed in fp32, in the order of `rows`."""
     import torch
 
     order = sorted(range(len(rows)), key=lambda i: (len(rows[i]), i))
@@ -135,17 +135,17 @@ def token_scores(model: Any, rows: Sequence[Sequence[int]], chat: Chat, *, batch
 
 
 class Judge:
-    """A reward model in memory."""
+    """A loaded reward model that scores conversations."""
 
     def __init__(self, model_folder: Path) -> None:
         self.chat = Chat.of(model_folder)
         self.model = load_model(model_folder, reward=True).eval()
 
     def scores(self, conversations: Sequence[Sequence[Message]]) -> list[float]:
-        """The score of each conversation's last answer: higher is preferred, only differences mean something."""
+        """Return the score of each conversation's last answer. Higher is better; only differences have a meaning."""
         return token_scores(self.model, [encoded.input_ids for encoded in self.chat.encode(conversations)], self.chat)
 
 
 def score(model_folder: Path, conversations: Sequence[Sequence[Message]]) -> list[float]:
-    """The score of each conversation's last answer by the reward model in a folder."""
+    """Return the score of each conversation's last answer, by the reward model in a folder."""
     return Judge(model_folder).scores(conversations)

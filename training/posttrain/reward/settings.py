@@ -1,4 +1,4 @@
-"""The section `reward`."""
+"""The recipe section `reward`: the training of the reward model and its gate."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RewardRecipe:
-    """A reward model trained on the preferences (Bradley-Terry)."""
+    """Settings of the reward model, which is trained on the preference pairs with the Bradley-Terry loss."""
 
     epochs: float = 1.0
     learning_rate: float = 2e-4
     batch_size: int = 32
     max_length: int = 256
     precision: Literal["bf16", "fp32"] = "bf16"
-    min_pair_accuracy: float = 0.6  # gate on held-out pairs
+    min_pair_accuracy: float = 0.6  # lowest accuracy on held-out pairs that passes the gate, in [0, 1]
     seed: int = 0

@@ -1,4 +1,4 @@
-"""Stage `reward`: a reward model."""
+"""The stage `reward` and its asset, the reward model."""
 
 from __future__ import annotations
 

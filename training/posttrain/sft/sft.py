@@ -1,7 +1,7 @@
-"""Supervised fine-tuning: the base model learns to answer, with loss on what the assistant says and nothing else.
+"""The stage `sft`: supervised fine-tuning of the base model, with loss on the assistant's tokens only.
 
-TRL's SFTTrainer gets rows that are already tokens and labels, so it neither tokenizes, truncates nor masks: which token
-is trained is decided in one place, training.posttrain.chat.
+TRL's SFTTrainer gets tokens and labels, so it does not tokenize, truncate or mask. Which tokens are trained is decided
+only in training.posttrain.chat.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from training.posttrain.models import MODEL_FOLDER, load_tokenizer, right_padded
 from training.posttrain.sft.settings import SftRecipe
 from training.posttrain.sorting import read_jsonl
 
-SAMPLE_ROWS = 64  # on these the loss is measured before and after, in fp32
+SAMPLE_ROWS = 64  # conversations on which the loss is measured before and after training, in fp32
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Fine-tune the base model on the conversations."""
+    """Fine-tune the base model on the conversations and write the SFT model."""
     recipe = job.settings_as(SftRecipe, "sft")
     set_up_torch(job, work)
     base = _base(job)
@@ -70,17 +70,17 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def _base(job: Job) -> Path:
-    """The folder of the model to begin with: the base model, or what the recipe's long-context stage made of it."""
+    """Return the folder of the model with which training begins: the base model or the long-context model."""
     return job.input_of("base_model", "long_context_model").file(MODEL_FOLDER)
 
 
 def fitting(
     conversations: Sequence[Sequence[Message]], chat: Chat, *, max_length: int
 ) -> tuple[list[list[Message]], Counts]:
-    """The conversations cut to the whole turns that fit in `max_length` tokens, and where each row went.
+    """Return the conversations, cut to whole turns within `max_length` tokens, and the counts of kept and dropped rows.
 
-    A conversation is cut after an assistant's turn, never inside one: half an answer would teach not to end. Where
-    not even the first answer fits, the row is dropped.
+    A conversation is cut only after an assistant's turn, because half an answer would teach the model not to stop. It
+    is dropped if not even the first answer fits.
     """
     kept: list[list[Message]] = []
     dropped = 0
@@ -132,7 +132,7 @@ def _trainer(
 
 
 def mean_loss(model: Any, rows: Sequence[Encoded], chat: Chat) -> float:
-    """Nats per trained token over the rows, in fp32."""
+    """Return the mean loss over the rows in nats per trained token, computed in fp32."""
     import torch
 
     batch = right_padded([row.input_ids for row in rows], chat.pad_id, model.device)
@@ -149,7 +149,10 @@ def mean_loss(model: Any, rows: Sequence[Encoded], chat: Chat) -> float:
 
 
 def loss_gate(losses: Sequence[float], *, before: float, after: float) -> Gate:
-    """Whether every loss was finite, and the loss on the same rows lower after training than before."""
+    """Return the gate `loss_finite_and_falling`: every loss is finite, and `after` is lower than `before`.
+
+    Both are losses on the same sample rows, measured after and before the training.
+    """
     first, last = window_means(losses) if losses else (math.nan, math.nan)
     finite = bool(losses) and all(map(math.isfinite, [*losses, before, after]))
     shown = {"loss_before": before, "loss_after": after, "first_steps": first, "last_steps": last}

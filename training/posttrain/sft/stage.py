@@ -1,4 +1,4 @@
-"""Stage `sft`: supervised fine-tuning."""
+"""The stage `sft` and its asset, the fine-tuned model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SFT = Stage(
 
 
 def _stays_short(recipe: Recipe) -> bool:
-    """Whether the base model is what post-training begins with."""
+    """Whether fine-tuning begins with the base model, because the recipe has no long-context stage."""
     return not recipe.long_context.tokens
 
 
