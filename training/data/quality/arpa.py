@@ -19,7 +19,7 @@ from typing import TextIO
 
 import numpy as np
 
-from training.data.quality.perplexity import END, START, UNKNOWN, WORD_BITS, NgramModel, found
+from training.data.quality.perplexity import END, START, UNKNOWN, WORD_BITS, NgramModel, file_of, found
 from training.job import DataError
 
 LOG_10 = math.log(10)
@@ -147,7 +147,6 @@ def _of_words(ids: np.ndarray, values: np.ndarray, num_words: int) -> tuple[np.n
 def main() -> None:
     """Write the ARPA file of an artifact's model."""
     from training.artifact import written
-    from training.data.quality.quality import file_of
 
     parser = argparse.ArgumentParser(description="Write an n-gram model of quality_models as an ARPA file.")
     parser.add_argument("artifact", type=Path, help="folder of a quality_models artifact")

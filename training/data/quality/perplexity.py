@@ -32,6 +32,11 @@ MAX_WORDS = 1 << WORD_BITS
 NO_NODE = np.int64(-1)
 
 
+def file_of(code: str) -> str:
+    """File name, without suffix, of a language's n-gram model; "" is the model for all languages."""
+    return f"ngram.{code}" if code else "ngram"
+
+
 @dataclass(frozen=True, kw_only=True)
 class NgramModel:
     """An n-gram model: the probability of a word after up to `order` - 1 others.

@@ -30,7 +30,7 @@ from training.data.documents import decompressed_text, document_files, read_docu
 from training.data.quality import classifier, perplexity
 from training.data.quality.arpa import read_arpa
 from training.data.quality.classifier import FastTextClassifier, LinearClassifier
-from training.data.quality.perplexity import NgramModel
+from training.data.quality.perplexity import NgramModel, file_of
 from training.data.quality.settings import LabelledRecipe, QualityRecipe
 from training.data.sources import open_uri, read_rows
 from training.data.words.language import identify
@@ -97,11 +97,6 @@ def load_models(item: InputArtifact) -> QualityModels | None:
     label = summary["classifier_label"]
     model = FastTextClassifier(folder / FASTTEXT_FILE, label) if label else LinearClassifier.load(folder, "classifier")
     return QualityModels(ngrams=ngrams, classifier=model, toxicity=toxicity)
-
-
-def file_of(code: str) -> str:
-    """File name, without suffix, of a language's n-gram model; "" is the model for all languages."""
-    return f"ngram.{code}" if code else "ngram"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
