@@ -111,12 +111,13 @@ class Chat:
         self._tokenizer.encode_special_tokens = True
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self.ids = {token: self._tokenizer.token_to_id(token) for token in CONTROL_TOKENS}
-        missing = [token for token, number in self.ids.items() if number is None]
+        known = {token: self._tokenizer.token_to_id(token) for token in CONTROL_TOKENS}
+        missing = [token for token, number in known.items() if number is None]
         if missing:
             raise DataError(
                 f"the tokenizer lacks the control token {missing[0]}; tokenizer.special_tokens must name it"
             )
+        self.ids = {token: number for token, number in known.items() if number is not None}
 
     @classmethod
     def of(cls, model_folder: Path, template_text: str | None = None) -> Chat:

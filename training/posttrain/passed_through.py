@@ -73,7 +73,7 @@ def check_passed_through(name: str, passed: Mapping[str, Any], *, where: str) ->
     Raise RecipeError for a field that the class does not have, a value of a wrong type, or a field that the pipeline or
     another field of the recipe decides. If TRL is not installed here, only the stage checks the fields, when it runs.
     """
-    known = fields_of(name) if passed else None
+    known = (fields_of(name) if passed else None) or {}
     for field, value in passed.items() if known else ():
         place = f"{where}.trl.{field}"
         if field not in known:
@@ -108,6 +108,7 @@ def fields_of(name: str) -> dict[str, tuple[str, ...]] | None:
     trl, transformers = (importlib.util.find_spec(library) for library in ("trl", "transformers"))
     if trl is None or transformers is None:
         return None
+    assert trl.origin is not None and transformers.origin is not None
     trainer = Path(trl.origin).parent / "trainer"
     found: dict[str, tuple[str, ...]] = {}
     for path, cls in (
@@ -123,8 +124,11 @@ def _declared(path: Path, cls: str) -> dict[str, tuple[str, ...]]:
     """Return the fields that a dataclass declares in its source and accepts as arguments, with their types."""
     tree = ast.parse(path.read_text("utf-8"))
     body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == cls)
-    lines = [node for node in body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)]
-    return {node.target.id: tuple(_kinds(node.annotation)) for node in lines if not _is_computed(node)}
+    return {
+        node.target.id: tuple(_kinds(node.annotation))
+        for node in body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and not _is_computed(node)
+    }
 
 
 def _is_computed(node: ast.AnnAssign) -> bool:

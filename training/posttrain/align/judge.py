@@ -36,6 +36,7 @@ def judge(
     metrics: dict[str, float] = {"judged_prompts": len(prompts)}
     samplers = {"sft": Sampler(sft, batch_size=64), "aligned": Sampler(aligned, batch_size=64)}
     prompt_ids = referee.chat.encode_prompts(prompts)
+    answers: list[list[int]] = []
     for name, sampler in samplers.items():
         answers = sampler.answer_tokens(
             prompt_ids,

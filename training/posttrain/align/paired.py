@@ -43,7 +43,7 @@ beta."""
 class _TokenizedDPOTrainer(DPOTrainer):
     """DPOTrainer for rows that are tokenized already, which TRL has no setting for."""
 
-    def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
+    def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
         return dataset
 
 
@@ -53,9 +53,9 @@ def train_on_pairs(given: Alignment, *, loss: Mapping[str, Any], start_gate: Sta
     reporter = Reporter(given.work, checkpoint_seconds=given.job.run.checkpoint_seconds)
     start_loss, measured = loss_at_start(trainer)
     fit(trainer, reporter)
-    sample = right_padded(
-        [pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:8]], given.chat.pad_id, trainer.model.device
-    )
+    assert trainer.model is not None
+    device = next(trainer.model.parameters()).device
+    sample = right_padded([pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:8]], given.chat.pad_id, device)
     model, merge_gates = merged(trainer, sample)
     first, last = window_means(reporter.losses) if reporter.losses else (math.nan, math.nan)
     _, last_accuracy = window_means(
@@ -117,14 +117,15 @@ def table(pairs: list[EncodedPair]) -> Dataset:
 
 def loss_at_start(trainer: DPOTrainer) -> tuple[float, int]:
     """Return the loss before the first step, and the number of pairs on which it was measured."""
-    dataset = trainer.train_dataset
+    dataset, model = trainer.train_dataset, trainer.model
+    assert isinstance(dataset, Dataset) and model is not None
     rows = [dataset[i] for i in range(min(START_PAIRS, len(dataset)))]
-    batch = {name: value.to(trainer.model.device) for name, value in trainer.data_collator(rows).items()}
-    was_training = trainer.model.training
-    trainer.model.eval()
+    batch = {name: value.to(model.device) for name, value in trainer.data_collator(rows).items()}
+    was_training = model.training
+    model.eval()
     # In the precision of the reference, so that the loss shows no difference between two precisions.
     with torch.no_grad(), trainer.accelerator.autocast():
-        loss = float(trainer.compute_loss(trainer.model, batch))
-    trainer.model.train(was_training)
+        loss = float(trainer.compute_loss(model, batch))
+    model.train(was_training)
     trainer._metrics["eval"].clear()  # else this measurement would be logged later as an evaluation
     return loss, len(rows)

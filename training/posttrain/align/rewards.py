@@ -64,7 +64,7 @@ class RightAnswer:
             **_: Any,
         ) -> list[float | None]:
             rows = zip(prompts, completions, answer, rivals, strict=True)
-            return [self._reward(prompt, said[-1]["content"], *wanted) for prompt, said, *wanted in rows]
+            return [self._reward(prompt, said[-1]["content"], right, wrong) for prompt, said, right, wrong in rows]
 
         return right_answer
 
