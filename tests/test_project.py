@@ -12,6 +12,7 @@ import sys
 import typing
 from pathlib import Path
 
+import grimp
 import pytest
 import yaml
 
@@ -24,6 +25,17 @@ def test_imports_go_in_one_direction():
     lint = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run([str(lint)], cwd=PROJECT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    graph = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True, cache_dir=None)
+    circles = {
+        f"{module} imports {other}, which needs {module}"
+        for module in sorted(graph.modules)
+        for other in graph.find_modules_directly_imported_by(module)
+        if other == module or module in graph.find_upstream_modules(other)
+    }
+    assert not circles, sorted(circles)
 
 
 def test_torch_is_the_pinned_build_and_no_later_step_replaced_it():

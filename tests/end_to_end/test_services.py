@@ -26,7 +26,7 @@ from training.recipe import Recipe
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 # What is made of data alone, and so before the first model.
