@@ -1,14 +1,14 @@
-"""Main text of a page by its blocks: how dense their text, how many their links, what their elements are called.
+"""Find the main text of a page by its blocks: text density, link density, and the names of their elements.
 
-A block is what stands between two places where a block element begins or ends. Blocks inside elements that a page calls
-navigation, comments, related pages, sharing and so on are set aside; the element is chosen whose subtree has most prose
-against least boilerplate; inside it, blocks that are mostly links or lead elsewhere go. Titles, lists, tables and code
-stay as readable text.
+A block is the text between two places where a block element begins or ends. Blocks in elements that a page names as
+navigation, comments, related pages, sharing and so on are set aside. The chosen element is the one whose subtree has
+most prose compared with boilerplate. Inside it, blocks that are mostly links or lead to other pages are dropped.
+Titles, lists, tables and code stay as readable text.
 
 Ideas: link and text density (Kohlschütter, Fankhauser, Nejdl, "Boilerplate Detection using Shallow Text Features",
 2010), the subtree of largest sum (Sun, Song, Liao, "DOM Based Content Extraction via Text Density", 2011). The words
-(training/data/extract/signs.py) and limits are our own, found by hand on the development part of the labelled pages;
-what they reach is in docs/extraction.md.
+(training/data/extract/signs.py) and limits are our own and were found by hand on the development part of the labelled
+pages; docs/extraction.md has the results.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ from training.data.words.native import native
 
 @lru_cache(maxsize=1)
 def signs() -> Signs:
-    """The automaton of WORDS, and `href` as the sign of a link."""
+    """Return the automaton of WORDS, and the attributes that are signs by being present (`href` marks a link)."""
     return make_signs(WORDS, ATTRIBUTES, present={"href": LINKED, "hidden": INVISIBLE}, section=SECTION)
 
 
 def scan_page(html: bytes, *, max_depth: int) -> Markup:
-    """A page of UTF-8 bytes, scanned for what `main_text` needs; spans are tags that name a date or terms of use."""
+    """Scan a page of UTF-8 bytes for what `main_text` needs. `spans` are the tags that state a date or terms of use."""
     return scan(html, signs(), max_depth=max_depth, wanted=WANTED)
 
 
@@ -115,10 +115,11 @@ _CERTAIN = 1 << HIDDEN | 1 << INVISIBLE | 1 << FORM | 1 << NOTICE | 1 << FOOTER
 _AROUND_QUOTES = 1 << SHARING | 1 << CAPTION
 """Words for what may hold a quotation or a table, which is text then: a quoted tweet is no button for sharing."""
 
-FEW_CHARACTERS = 100  # a page with less main text than this is looked at again, less strictly
-LITTLE_CHARACTERS = 200  # a page with less is doubtful, and so is one where less than this
-FOUND_FRACTION = 0.6  # of its prose was kept, or less than this
-FOUND_BESIDE_COMMENTS = 0.25  # of prose and comments together
+FEW_CHARACTERS = 100  # with less main text than this, a page is judged again less strictly
+# A page is doubtful with less main text than LITTLE_CHARACTERS, or if less than this fraction was kept:
+LITTLE_CHARACTERS = 200
+FOUND_FRACTION = 0.6  # of its prose
+FOUND_BESIDE_COMMENTS = 0.25  # of its prose and comments together
 T_H1, T_H6 = TAGS["h1"], TAGS["h6"]
 T_LISTING = TAGS["listing"]
 T_BLOCKQUOTE, T_FIGURE = TAGS["blockquote"], TAGS["figure"]
@@ -126,7 +127,7 @@ T_BLOCKQUOTE, T_FIGURE = TAGS["blockquote"], TAGS["figure"]
 
 @native
 def _is_stop(html, i, end):
-    """Whether a sign that ends or parts sentences stands at `i`: . , ; ! ? before a gap, 。、！，"""
+    """Whether a punctuation mark that ends or divides sentences is at `i`: . , ; ! ? before a gap, or 。、！，"""
     byte = html[i]
     if byte in (46, 33, 63, 44, 59):
         return i + 1 >= end or html[i + 1] <= 34 or html[i + 1] >= 0x80
@@ -139,7 +140,10 @@ def _is_stop(html, i, end):
 
 @native
 def _length(html, start, end):
-    """Visible characters of a run, runs of white space counting as one, and how many of them end or part sentences."""
+    """Return the visible characters of a run of text, and the number of marks that end or divide sentences.
+
+    A run of white space counts as one character.
+    """
     chars, stops = 0, 0
     was_space = True
     i = start
@@ -178,7 +182,11 @@ def _length(html, start, end):
 
 @native
 def _inherit(tag, parent, signs, kind, tag_marks, owner, is_link, marks, dropped_inline):
-    """By node: nearest block, whether it is in a link, its own marks; whether an inline element takes its text out."""
+    """Fill four arrays by node from the nodes above it.
+
+    They are the nearest block, whether the node is in a link, its own marks, and whether an inline element drops its
+    text.
+    """
     for n in range(tag.size):
         own = signs[n] | tag_marks[tag[n]]
         if own & _SHOWN:
@@ -197,7 +205,11 @@ def _inherit(tag, parent, signs, kind, tag_marks, owner, is_link, marks, dropped
 
 @native
 def _gather(html, start, end, node, block, owner, is_link, dropped_inline, first, until, holder, chars, linked, stops):
-    """Join runs into blocks: which runs, the block element that holds them, characters, those in links, stops."""
+    """Join runs of text into blocks and return the number of blocks.
+
+    For each block, fill its first run and the end of its runs, the block element that holds it, its characters, its
+    characters in links, and its punctuation marks.
+    """
     blocks = 0
     last_number = -1
     for r in range(start.size):
@@ -229,7 +241,7 @@ def _gather(html, start, end, node, block, owner, is_link, dropped_inline, first
 
 @native
 def _text_without_comments(parent, last, marks, text):
-    """Characters of a page outside links and, where they are not nearly all there is, outside comments."""
+    """Characters of a page outside links, without comments unless these are nearly all of the page."""
     total = text[0]
     n = 1
     while n < parent.size:
@@ -242,7 +254,7 @@ def _text_without_comments(parent, last, marks, text):
 
 @native
 def _text_marked(parent, last, marks, text, mark):
-    """Characters outside links of all elements with a mark, each counted once."""
+    """Characters outside links in all elements with a mark; nested elements count once."""
     total = 0.0
     n = 1
     while n < parent.size:
@@ -255,10 +267,9 @@ def _text_marked(parent, last, marks, text, mark):
 
 @native
 def _judge_nodes(tag, parent, last, marks, text, own_out, out, is_relaxed):
-    """For each node: whether its name says that it is not main text, and whether that is so of it or an element around
-    it.
+    """Fill by node whether its own name says that it is not main text, and whether that holds for it or a parent.
 
-    A word that would take out most of a page's text is no judgement: pages call their body `has-sidebar`.
+    A word that would drop most of a page's text is ignored: some pages name their body `has-sidebar`.
     """
     total = _text_without_comments(parent, last, marks, text)
     holds_quote, holds_table = np.zeros(tag.size, np.bool_), np.zeros(tag.size, np.bool_)
@@ -303,7 +314,7 @@ def _judge_nodes(tag, parent, last, marks, text, own_out, out, is_relaxed):
         if own:
             limit = 0.9 if own & _INVISIBLE else 0.8 if own & _COMMENTS else 0.5
             if largest > 0.2 * total and not (holds_article[n] or in_article[n]):
-                limit = 0.95  # the text is elsewhere
+                limit = 0.95  # the main text is in another element
             if text[n] > limit * (text[0] if own & _COMMENTS else total):
                 own = 0
         own_out[n] = own != 0
@@ -315,7 +326,7 @@ T_BODY_ = TAGS["body"]
 
 @native
 def _add_up(parent, values):
-    """Sums over subtrees, in place: nodes come after their parents."""
+    """Add up values over subtrees, in place. Nodes come after their parents."""
     for n in range(values.size - 1, 0, -1):
         values[parent[n]] += values[n]
 
@@ -327,7 +338,7 @@ def _is_listed(t):
 
 @native
 def _weigh(holder, chars, linked, stops, tag, out, blocks, weight):
-    """By node: the prose in its own blocks less the boilerplate."""
+    """Fill by node the prose in its own blocks minus the boilerplate."""
     for b in range(blocks):
         n = holder[b]
         plain = chars[b] - linked[b]
@@ -340,14 +351,14 @@ def _weigh(holder, chars, linked, stops, tag, out, blocks, weight):
         elif stops[b] == 0 and plain < 60:
             weight[n] += 0.3 * plain if _is_listed(tag[n]) else -5.0
         elif b and 2 * linked[b - 1] > chars[b - 1] > 25 and plain < 400 and not out[holder[b - 1]]:
-            weight[n] += 0.3 * plain  # the first lines of another page, below its linked title
+            weight[n] += 0.3 * plain  # probably the first lines of another page, below its linked title
         else:
             weight[n] += plain
 
 
 @native
 def _choose(weight, marks):
-    """The node whose subtree has most prose; one that is called the body of an article wins over one around it."""
+    """Return the node whose subtree has most prose; a node named as the body of an article gets a bonus."""
     best, best_value = 0, 0.0
     for n in range(weight.size):
         value = weight[n]
@@ -368,7 +379,10 @@ def _is_heading(tag, chars, stops):
 
 @native
 def _lead(root, parent, marks):
-    """The nearest element around the root that is named an article; its text before the root introduces it."""
+    """Return the outermost element around the root that is named an article, or the root if there is none.
+
+    Text in it before the root introduces the root's text.
+    """
     n = root
     while n > 0:
         if marks[n] & _FOR:
@@ -385,7 +399,7 @@ def _lead(root, parent, marks):
 
 @native
 def _phrase(html, start, end, first, until, steps, marks):
-    """Which phrases the block that begins with run `first` begins with."""
+    """Return the bits of the phrases with which the block that starts at run `first` begins."""
     state = steps[0, 27]
     found = np.int64(0)
     was_edge = True
@@ -408,8 +422,10 @@ def _phrase(html, start, end, first, until, steps, marks):
 
 @native
 def _is_owned(html, at, end):
-    """Whether a run of text begins with a copyright sign, as a character or as an entity; then it is a notice and no
-    main text."""
+    """Whether a run of text begins with a copyright sign, as a character or an entity.
+
+    Such text is a notice, not main text.
+    """
     while at < end and (html[at] <= 32):
         at += 1
     if at + 1 < end and html[at] == 0xC2 and html[at + 1] == 0xA9:
@@ -419,7 +435,7 @@ def _is_owned(html, at, end):
 
 @native
 def _group(tag, parent, n):
-    """The table or list to which a cell or item belongs, in which a link may be an entry; else 0."""
+    """Return the table or list that contains a cell or item; 0 for other elements. Links are common in its entries."""
     if not _is_listed(tag[n]):
         return 0
     while n > 0 and tag[n] != T_TABLE and tag[n] != T_UL and tag[n] != T_OL and tag[n] != T_DL:
@@ -432,7 +448,7 @@ def _keep(
     html, start, end, root, last, parent, marks, first, until, holder, chars, linked, stops, tag, out, blocks, kept,
     phrase_steps, phrase_marks, is_strict,
 ):  # fmt: skip
-    """Which blocks of the chosen subtree are main text; how many characters they have."""
+    """Fill `kept`: which blocks of the chosen subtree are main text; return the number of their characters."""
     around = _lead(root, parent, marks)
     in_header = np.zeros(tag.size, np.bool_)
     for n in range(1, tag.size):
@@ -459,7 +475,7 @@ def _keep(
             continue
         if is_strict and in_header[n] and not is_prose:
             continue
-        if not begun:  # dates and names stand between the title and the first sentences
+        if not begun:  # dates and names often come between the title and the first sentences
             begun = chars[b] >= 60 and stops[b] > 0
             if not (begun or is_title or _is_listed(t) or tag[parent[n]] == T_DD) and chars[b] < 60:
                 continue
@@ -470,7 +486,7 @@ def _keep(
             if phrase & 1 or (phrase & 2 and chars[b] < 60 and stops[b] < 2 and t not in (T_TD, T_TH)):
                 continue
         kept[b] = True
-    # headings that nothing follows
+    # Drop headings that are followed by no text.
     level = 1
     num = 0
     for b in range(blocks - 1, -1, -1):
@@ -491,13 +507,13 @@ def _select(
     html, start, end, tag, parent, last, marks, first, until, holder, chars, linked, stops, blocks, own_out, out, kept,
     phrase_steps, phrase_marks,
 ):  # fmt: skip
-    """Fill `own_out`, `out` by node and `kept` by block; returns the chosen node."""
+    """Fill `own_out` and `out` by node and `kept` by block; return the chosen node."""
     text = np.zeros(tag.size, np.float64)
     for b in range(blocks):
         text[holder[b]] += chars[b] - linked[b]
     _add_up(parent, text)
     root = 0
-    for is_relaxed in (False, True):  # where names of elements leave nothing, only those that leave no doubt count
+    for is_relaxed in (False, True):  # if the elements' names leave no text, only the unambiguous names count
         _judge_nodes(tag, parent, last, marks, text, own_out, out, is_relaxed)
         weight = np.zeros(tag.size, np.float64)
         _weigh(holder, chars, linked, stops, tag, out, blocks, weight)
@@ -515,9 +531,9 @@ def _select(
 
 @native
 def _prose(parent, marks, own_out, holder, chars, linked, stops, kept, blocks):
-    """Characters outside links of kept blocks; of prose: those kept, those missed perhaps, those in comments.
+    """Return characters outside links: of kept blocks, of kept prose, of prose perhaps missed, of prose in comments.
 
-    Missed perhaps is what a doubtful name took out, and what stands outside the chosen element.
+    Prose perhaps missed was dropped because of a doubtful name, or is outside the chosen element.
     """
     is_certain, is_comment = np.zeros(parent.size, np.bool_), np.zeros(parent.size, np.bool_)
     for n in range(1, parent.size):
@@ -541,7 +557,7 @@ def _prose(parent, marks, own_out, holder, chars, linked, stops, kept, blocks):
 
 @native
 def _up_to(tag, parent, n, wanted_a, wanted_b):
-    """The nearest of `n` and the elements around it with one of two tags; 0 when there is none."""
+    """Return the nearest element with one of two tags, from `n` upwards; 0 if there is none."""
     while n > 0:
         if tag[n] == wanted_a or tag[n] == wanted_b:
             return n
@@ -557,7 +573,7 @@ def _put(out, at, byte):
 
 @native
 def _emit(html, start, end, node, first, until, holder, chars, tag, parent, dropped_inline, kept, blocks, out):
-    """The kept blocks as UTF-8 text, entities still written as such. Returns the bytes used."""
+    """Write the kept blocks as UTF-8 text, with entities unchanged; return the number of bytes written."""
     at = 0
     before = -1
     last_item = last_row = last_cell = last_list = 0
@@ -617,7 +633,7 @@ def _emit(html, start, end, node, first, until, holder, chars, tag, parent, drop
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What was found out about a scanned page: by block, and by node. `root` is the node that was chosen."""
+    """The result of analysing a scanned page, as arrays by block and by node. `root` is the chosen node."""
 
     first: np.ndarray
     until: np.ndarray
@@ -639,9 +655,9 @@ class Analysis:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether little was found, or much of the prose stands where a doubtful rule says that it is not wanted.
+        """Whether little text was found, or much of the prose was dropped by doubtful rules.
 
-        Comments are long below short articles; where they are nearly all there is they may be what the page is for.
+        Comments are often long below short articles. If they are nearly all of a page, they may be its purpose.
         """
         prose = self.num_prose_kept + self.num_prose_missed
         return (
@@ -652,7 +668,7 @@ class Analysis:
 
 
 def analyse(markup: Markup) -> Analysis:
-    """Find the blocks of a scanned page and which of them are main text."""
+    """Find the blocks of a scanned page, and which of them are main text."""
     nodes, runs = markup.tag.size, markup.start.size
     owner, marks = np.zeros(nodes, np.int32), np.zeros(nodes, np.int64)
     is_link, dropped_inline = np.zeros(nodes, np.bool_), np.zeros(nodes, np.bool_)
@@ -674,7 +690,7 @@ def analyse(markup: Markup) -> Analysis:
 
 
 def main_text(markup: Markup, found: Analysis) -> str:
-    """The main text of a scanned page, as the analysis found it."""
+    """Return the main text of a scanned page, given its analysis."""
     buffer = np.empty(markup.html.size + 8 * found.blocks + 16, np.uint8)
     used = _emit(
         markup.html, markup.start, markup.end, markup.node, found.first, found.until, found.holder, found.chars,

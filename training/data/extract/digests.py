@@ -1,8 +1,9 @@
-"""The digests that a WARC record states of itself, compared with its bytes.
+"""Compare the digests stated in a WARC record with its bytes.
 
-WARC-Block-Digest is over the record's block, WARC-Payload-Digest over what it holds (ISO 28500, section 5): of an HTTP
-response its body. Crawlers take the body of a chunked answer with the chunks or without, so both are right. Digests are
-written in base 32, base 16 or base 64. What is not stated, or by an algorithm not named here, proves nothing.
+WARC-Block-Digest covers the record's block, WARC-Payload-Digest its payload (ISO 28500, section 5), which is the body
+of an HTTP response. Some crawlers hash the body of a chunked response with the chunk headers and some without, so both
+are accepted. Digests are written in base 32, base 16 or base 64. A missing digest, or one of an unknown algorithm,
+proves nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ ALGORITHMS = frozenset({"md5", "sha1", "sha224", "sha256", "sha384", "sha512"})
 
 
 def contradicts(stated: str, candidates: Iterable[bytes]) -> bool:
-    """Whether a digest (`algorithm:value`) is stated that none of the candidates has."""
+    """Whether a digest (`algorithm:value`) is stated that matches none of the candidates."""
     algorithm, _, value = stated.partition(":")
     name = algorithm.strip().lower().replace("-", "")
     value = value.strip().rstrip("=")

@@ -1,15 +1,15 @@
-"""Stage `extract`: the records of archive files as text documents, one rank an archive file.
+"""Stage `extract`: turns the records of archive files into text documents, one rank per archive file.
 
-Records in are the WARC records of type response, resource and conversion, and every damaged stretch of a file; a file
-of text that is extracted already gives one a row. Requests, metadata, revisits and the like are no documents; the
-metric `other_records` counts them. A type that the standard does not know may be a page's, damaged. Status, type and
-size are judged from headers, before anything is parsed.
+The input records are the WARC records of type response, resource and conversion, and every damaged part of a file; in a
+file of extracted text, each row is a record. Requests, metadata, revisits and the like are not documents; the metric
+`other_records` counts them. A record of a non-standard type is quarantined, because it may be a damaged page. Status,
+type and size are judged by the headers, before anything is parsed.
 
-Dropped: takedown (with the list's reason after a colon), blocked, redirect, http_status, not_html, too_large, empty,
-too_many_nodes, too_deep, language, robots, tdm_reserved, licence, no_main_text, too_short. Quarantined: what
-`training.data.crawl.warc` calls damage, and unknown_type, bad_http, wrong_digest (where the recipe has them checked),
-bad_transfer_encoding, bad_content_encoding, bomb, missing_text, bad_row, extractor_failed (it broke, or went beyond a
-limit of its isolation).
+Reasons for dropping: takedown (with the list's reason after a colon), blocked, redirect, http_status, not_html,
+too_large, empty, too_many_nodes, too_deep, language, robots, tdm_reserved, licence, no_main_text, too_short. Reasons
+for quarantine: those of `training.data.crawl.warc.Damage`, and unknown_type, bad_http, wrong_digest (if the recipe
+checks digests), bad_transfer_encoding, bad_content_encoding, bomb, missing_text, bad_row, extractor_failed (it crashed
+or exceeded a limit of its isolation).
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from training.job import Counts, DataError, Job, Outcome, Work
 from training.runner import total_counts
 
 DOCUMENT_TYPES = frozenset({"response", "resource", "conversion"})
-OTHER_TYPES = frozenset({"warcinfo", "request", "metadata", "revisit", "continuation"})  # the rest of the standard's
+OTHER_TYPES = frozenset({"warcinfo", "request", "metadata", "revisit", "continuation"})  # the standard's other types
 TERMS = ("robots", "tdm_reservation", "licence")
 METRICS = ("other_records", "text_characters", "replaced_characters", "doubtful_pages", "second_extractor_pages")
-MAX_WAITING_RECORDS = 4096  # that are no pages, before their fates are written
-MAX_HTTP_HEADER_BYTES = 1 << 20  # room for headers beside the largest page, so that one of just that size is not cut
+MAX_WAITING_RECORDS = 4096  # most records, pages or not, in a batch
+MAX_HTTP_HEADER_BYTES = 1 << 20  # room for the headers of a page of the largest allowed size, so that it is not cut
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
-    """A document row to keep, or to drop for `reason`."""
+    """A document row: kept if `reason` is empty, otherwise dropped for that reason."""
 
     row: dict[str, Any]
     reason: str = ""
@@ -71,7 +71,7 @@ class Quarantined:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Other:
-    """A record that is no document, by its type."""
+    """A record whose type is not that of a document."""
 
     type: str
 
@@ -81,7 +81,7 @@ Fate = Kept | Quarantined | Other
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArchiveFile:
-    """One archive file and what its documents have in common."""
+    """One archive file, and the properties that its documents share."""
 
     path: Path
     name: str
@@ -108,7 +108,7 @@ class ArchiveFile:
 
 
 def num_ranks(job: Job) -> int:
-    """One for each archive file."""
+    """Number of ranks: one per archive file."""
     return len(_listing(job)["files"])
 
 
@@ -136,7 +136,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 
 def _check_lists(job: Job, settings: ExtractRecipe) -> None:
-    """DataError when a list is no longer what the job was written for: its checksum is in the fingerprint."""
+    """Raise DataError if a list has changed since the job was written: its checksum is in the fingerprint."""
     for uri in (*settings.blocked, *settings.takedown):
         expected = job.settings.get("data", {}).get(uri)
         if expected and checksum_of(uri) != expected:
@@ -144,7 +144,10 @@ def _check_lists(job: Job, settings: ExtractRecipe) -> None:
 
 
 def _write(fates: Iterator[Fate], items: Counted[Any], file: ArchiveFile, work: Work, rank: int) -> dict[str, Any]:
-    """Write every record where it belongs. In are the `items` that were read, less those that are no documents."""
+    """Write every record to the documents, the dropped ones or the quarantine; return files, counts and metrics.
+
+    `records_in` is the number of `items` read minus the records that are not documents.
+    """
     names = [f"{folder}/{rank:05d}" for folder in ("documents", "dropped", "quarantine")]
     files = [f"{names[0]}.parquet", f"{names[1]}.parquet", f"{names[2]}.jsonl"]
     quarantined: Counter[str] = Counter()
@@ -190,9 +193,9 @@ def _measure(fate: Fate, metrics: Counter[str]) -> None:
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
-    """Add up what the ranks counted."""
+    """Add up the ranks' counts."""
     counts = total_counts(ranks)
-    are_rows = _listing(job)["form"] != "warc"  # damage in an archive is nobody's mistake; a wrong field is
+    are_rows = _listing(job)["form"] != "warc"  # damage in an archive is not the user's mistake; a wrong field name is
     if are_rows and counts.records_in and counts.records_in == sum(counts.quarantined.values()):
         raise DataError(
             f"{job.partition}: none of {counts.records_in} records can be used ({_listed(counts.quarantined)}); is this"
@@ -225,14 +228,14 @@ def _listed(reasons: Mapping[str, int]) -> str:
 
 
 def warc_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Record | Damage]:
-    """The records and the damaged stretches of a WARC file."""
+    """Yield the records and the damaged parts of a WARC file."""
     return read_warc(file.path, max_content_bytes=settings.max_html_bytes + MAX_HTTP_HEADER_BYTES)
 
 
 def warc_fates(items: Iterable[Record | Damage], file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Fate]:
-    """What becomes of every record of a WARC file, in file order."""
+    """Yield the fate of every record of a WARC file, in file order."""
     isolation = isolation_for(settings)
-    waiting: list[Fate | _Page] = []  # the isolation is at work on its pages
+    waiting: list[Fate | _Page] = []  # the batch whose pages the isolation is extracting
     batch: list[Fate | _Page] = []
     for item in items:
         batch.append(_judged(item, file, settings))
@@ -249,14 +252,14 @@ def warc_fates(items: Iterable[Record | Damage], file: ArchiveFile, settings: Ex
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Page:
-    """A page that is still to be extracted, and what is known of its document."""
+    """A page still to be extracted, and what is already known of its document."""
 
     page: Page
     row: dict[str, Any]
 
 
 def _judged(item: Record | Damage, file: ArchiveFile, settings: ExtractRecipe) -> Fate | _Page:
-    """A record's fate as far as headers and payload decide it, or the page that it holds."""
+    """Return a record's fate if headers and payload decide it; otherwise the page that it contains."""
     if isinstance(item, Damage):
         return Quarantined(offset=item.offset, reason=item.reason, detail=item.detail)
     if item.type in OTHER_TYPES:
@@ -270,7 +273,7 @@ def _judged(item: Record | Damage, file: ArchiveFile, settings: ExtractRecipe) -
 
 
 def _finished(judged: list[Fate | _Page], isolation: Isolation) -> Iterator[Fate]:
-    """The fates in order, with those that the isolation found for the pages among them."""
+    """Yield the fates in order, with the isolation's results in place of the pages."""
     answers = iter(isolation.collect())
     for one in judged:
         if not isinstance(one, _Page):
@@ -312,7 +315,7 @@ def _document(record: Record, file: ArchiveFile, settings: ExtractRecipe) -> Kep
 
 
 def withdrawn(row: dict[str, Any], settings: ExtractRecipe) -> str:
-    """Whether a list takes a document out, by its address and id alone; `takedown` names the list's own reason."""
+    """Return why a list excludes a document, judged by URL and id: `takedown` (with a reason), `blocked`, or ""."""
     if settings.takedown and (why := read_lists(settings.takedown).find(row["url"], row["id"])) is not None:
         return f"takedown:{why}" if why else "takedown"
     if settings.blocked and read_lists(settings.blocked).find(row["url"], row["id"]) is not None:
@@ -321,7 +324,7 @@ def withdrawn(row: dict[str, Any], settings: ExtractRecipe) -> str:
 
 
 def _response(record: Record) -> Response:
-    """The response that a record holds; what was not fetched over HTTP counts as one with status 200."""
+    """Return the response in a record; content that was not fetched over HTTP counts as a response with status 200."""
     if record.type == "response" and not record.target_uri.startswith(("ftp:", "dns:")):
         return parse_response(record.buffer, record.start, record.end)
     headers = {"content-type": record.headers.get("content-type", "")}
@@ -329,7 +332,7 @@ def _response(record: Record) -> Response:
 
 
 def _check_digests(record: Record, response: Response) -> None:
-    """PayloadError when the record's bytes are not those that it states the digests of."""
+    """Raise PayloadError if the record's bytes do not match the digests that it states."""
     block, body = record.headers.get("warc-block-digest", ""), record.headers.get("warc-payload-digest", "")
     if contradicts(block, [record.content]):
         raise PayloadError("wrong_digest", f"the block's is not {block}")
@@ -338,7 +341,7 @@ def _check_digests(record: Record, response: Response) -> None:
 
 
 def _refusal(record: Record, response: Response) -> str:
-    """Why a record is no page, from its headers alone; empty when it may be one."""
+    """Return why a record is not a page, judged by its headers alone; empty if it may be one."""
     if 300 <= response.status < 400:
         return "redirect"
     if response.status != 200:
@@ -353,7 +356,7 @@ def _refusal(record: Record, response: Response) -> str:
 
 
 def _text_document(row: dict[str, Any], body: bytes) -> Kept:
-    """A record of extracted text (WET), which is UTF-8."""
+    """Return the document of a record of extracted text (WET), which is UTF-8."""
     decoded = body.decode("utf-8", errors="replace")
     text = clean(decoded)
     num_replaced = decoded.count("\ufffd") - body.count("\ufffd".encode())
@@ -361,7 +364,11 @@ def _text_document(row: dict[str, Any], body: bytes) -> Kept:
 
 
 def _described(row: dict[str, Any], page: Extracted, headers: Mapping[str, str]) -> dict[str, Any]:
-    """The row with what page and server say: the page's own date, else when it was last modified, else when fetched."""
+    """Return the row with the page's text, title, date, language and terms.
+
+    The date is the page's own, else Last-Modified, else when it was crawled. The language is the page's own, else the
+    server's.
+    """
     date = page.date or day_of(headers.get("last-modified", "")) or row["date"]
     language = page.language or headers.get("content-language", "")[:2].lower()
     terms = {name: getattr(page.terms, name) for name in TERMS}
@@ -372,14 +379,14 @@ def _url(record: Record) -> str:
     return clean(record.target_uri)
 
 
-# Text that is extracted already: the offset is the row's number
+# Already extracted text; the offset is the number of the row
 
 
 Numbered = tuple[int, bytes | dict[str, Any]]  # a row and its number
 
 
 def jsonl_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Numbered | Quarantined]:
-    """Every line of a JSON lines file that is not blank. Compression that breaks off ends it."""
+    """Yield every non-blank line of a JSON lines file with its number; damaged compression ends the file."""
     number = -1
     try:
         with open(file.path, "rb") as stream, decompressed(stream, file.name) as lines:
@@ -391,7 +398,7 @@ def jsonl_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Numbered
 
 
 def parquet_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Numbered | Quarantined]:
-    """Every row of a parquet file. A row group that cannot be read is one quarantined record."""
+    """Yield every row of a parquet file with its number; an unreadable row group is one quarantined record."""
     with open_documents(file.path) as parquet:
         columns = [name for name in _columns(file) if name in parquet.schema_arrow.names]
         number = 0
@@ -407,7 +414,7 @@ def parquet_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Number
 
 
 def row_fates(items: Iterable[Numbered | Quarantined], file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Fate]:
-    """What becomes of every row, in order."""
+    """Yield the fate of every row, in order."""
     for item in items:
         if isinstance(item, Quarantined):
             yield item

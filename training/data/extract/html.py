@@ -1,6 +1,6 @@
-"""HTML to text: charset, title, date, language hint and the main text of one page.
+"""Extract text, title, date and language hint of one HTML page, after detecting its charset.
 
-Nothing here looks at a clock: pages are refused by bytes, nodes and depth.
+No limit depends on time: pages are refused by bytes, nodes and depth.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ META_CHARSET = re.compile(
     rb"""<meta[^>]{0,512}?charset\s*=\s*["']?\s*([A-Za-z0-9_:.\-]+)|<\?xml[^>]{0,128}encoding\s*=\s*["']([A-Za-z0-9_.\-]+)""",
     re.IGNORECASE,
 )
-META_BYTES = 2048  # the standard looks at 1024; long comments before the first meta element are common
+META_BYTES = 2048  # the standard reads 1024, but long comments before the first meta element are common
 SINGLE_BYTE = ("cp125", "iso8859", "koi8", "mac-")
 PYTHON_CODECS = {"gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs", "iso8859-11": "cp874"}
 
 TAG = re.compile(rb"<(/?)([A-Za-z][^\s/>]*)")
-# What resiliparse does not know by name: permalinks of headings, tables of contents, DocBook's header and footer lines,
-# Drupal's book pager, MediaWiki's edit links, lists of comments, the Apache documentation's languages and path. Classes
-# and not ids where documentation generators make ids of headings: a section about comments is called `comments`.
+# Boilerplate that resiliparse does not recognize: permalinks of headings, tables of contents, DocBook's headers and
+# footers, Drupal's book pager, MediaWiki's edit links, lists of comments, languages and path in Apache's documentation.
+# Mostly classes, not ids, because documentation generators turn headings into ids such as `comments`.
 BOILERPLATE = [
     "a.headerlink", "a.permalink", "a.header-anchor", "a.hash-link", "a.mark", "a.anchorjs-link",
     ".toc", "details#toc", "nav#toc", "ul#toc", ".minitoc", ".navheader", ".navfooter", ".book-navigation",
@@ -57,8 +57,8 @@ NOT_TEXT = re.compile(
     r"<(script|style|noscript)\b.*?(?:</\1|\Z)|<!--.*?(?:-->|\Z)|<[^>]*(?:>|\Z)", re.DOTALL | re.IGNORECASE
 )
 BLOCK_EXTRACTORS = ("blocks", "blocks_or_trafilatura")
-CLEARLY_MORE = 1.5  # trafilatura's text of a doubtful page is taken when it has so many times the prose
-LANGUAGE_CHARACTERS = 20_000  # of source; enough for some hundred words on nearly every page
+CLEARLY_MORE = 1.5  # trafilatura's text of a doubtful page is used if it has more than this times the prose
+LANGUAGE_CHARACTERS = 20_000  # of HTML source, which has a few hundred words on nearly every page
 SENTENCE_SIGN = re.compile(r"[.,;!?](?:\s|$)|[。、！，]")
 PROSE_LINE_CHARACTERS = 80
 NOSCRIPT = re.compile(rb"</?noscript\b[^>]*>", re.IGNORECASE)
@@ -67,11 +67,11 @@ LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?=[-_]|$)")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Extracted:
-    """What one page gave. `reason` is empty when it is kept, else why it is not; then `text` may be empty.
+    """The result for one page. `reason` is empty if it is kept, otherwise why it is dropped; then `text` may be empty.
 
-    `language` is what the page says of itself (a lower-case primary subtag), `date` is YYYY-MM-DD; both may be empty.
-    `num_replaced` counts the characters that could not be decoded and became U+FFFD. `is_doubtful` says that the
-    block extractor may have lost much, `is_second` that trafilatura's text was taken for that.
+    `language` is what the page states (a lower-case primary subtag) and `date` is YYYY-MM-DD; both may be empty.
+    `num_replaced` counts the characters that could not be decoded and became U+FFFD. `is_doubtful` says that the block
+    extractor may have lost much, `is_second` that trafilatura's text was used instead.
     """
 
     text: str = ""
@@ -88,7 +88,7 @@ class Extracted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decoded:
-    """A page's bytes as text, with the charset that was used."""
+    """A page's text, and the charset with which it was decoded."""
 
     text: str
     charset: str
@@ -96,7 +96,7 @@ class Decoded:
 
 
 def is_html(content_type: str, body: bytes) -> bool:
-    """Whether a payload is HTML: by what the server says, by its first bytes when it says nothing."""
+    """Whether a payload is HTML, by its declared type, or by its first bytes if no type is declared."""
     if body.startswith(NOT_HTML_MAGIC):
         return False
     if content_type in HTML_TYPES:
@@ -107,10 +107,10 @@ def is_html(content_type: str, body: bytes) -> bool:
 def extract_html(
     html: bytes, *, headers: Mapping[str, str] | None = None, content_type: str = "", settings: ExtractRecipe
 ) -> Extracted:
-    """The main text of a page, or the reason why there is none.
+    """Return the main text of a page, or the reason why there is none.
 
-    `headers` are the response's, by lower-case name; `content_type` stands for them where only that is known. Reasons:
-    empty, too_large, too_many_nodes, too_deep, language, robots, tdm_reserved, licence, no_main_text, too_short.
+    `headers` are the response's, by lower-case name; `content_type` can be given if only that is known. Reasons: empty,
+    too_large, too_many_nodes, too_deep, language, robots, tdm_reserved, licence, no_main_text, too_short.
     """
     headers = headers or {"content-type": content_type}
     if not html.strip():
@@ -145,7 +145,7 @@ def extract_html(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Page:
-    """What an extractor found: text, title, language, and the attributes of elements that say something of the page."""
+    """The result of an extractor: text, title, language, and attributes of elements that state facts about the page."""
 
     text: str
     title: str
@@ -156,10 +156,10 @@ class _Page:
 
 
 def _read_tree(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _Page | None:
-    """A page by its tree; None when that is too deep."""
+    """Extract a page from its parse tree; None if the tree is too deep."""
     guarded = settings.extractor != "trafilatura" and GUARD not in decoded.text
     tree = HTMLTree.parse(_with_guards(decoded.text) if guarded else decoded.text)
-    # Parsing takes time linear in a page's size, extraction quadratic in its depth: 0.05 s at 1,000, 5 s at 10,000.
+    # Parsing time is linear in a page's size, extraction time quadratic in its depth: 0.05 s at 1,000, 5 s at 10,000.
     if may_be_deeper(html, settings.max_depth) and is_deeper(tree, settings.max_depth):
         return None
     return _Page(
@@ -171,7 +171,7 @@ def _read_tree(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _Page 
 
 
 def _read_blocks(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _Page | None:
-    """A page by its blocks; None when it is too deep."""
+    """Extract a page by its blocks; None if it is too deep."""
     from training.data.extract import blocks  # numba takes half a second to import
 
     is_utf8 = decoded.charset == "utf-8" and not decoded.num_replaced and not html.startswith(codecs.BOM_UTF8)
@@ -201,7 +201,7 @@ def _read_blocks(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _Pag
 
 
 def _attributes(tag: bytes) -> dict[str, str]:
-    """The attributes of a start tag by lower-case name; of attributes with the same name the first one counts."""
+    """Return the attributes of a start tag by lower-case name; of repeated attributes the first counts."""
     made: dict[str, str] = {}
     for name, quoted, single, bare in ATTRIBUTE.findall(tag.decode("utf-8", "replace")):
         made.setdefault(name.lower(), unescape(quoted or single or bare))
@@ -212,7 +212,7 @@ def _attributes(tag: bytes) -> dict[str, str]:
 
 
 def _is_foreign(html: str, settings: ExtractRecipe) -> bool:
-    """Whether the text near the page's beginning is surely in none of the wanted languages."""
+    """Whether the text near the page's beginning is certainly in none of the wanted languages."""
     start = max(0, html.find("<body"))
     sample = unescape(NOT_TEXT.sub(" ", html[start : start + LANGUAGE_CHARACTERS]))
     code, score = identify(sample)
@@ -223,10 +223,10 @@ def _is_foreign(html: str, settings: ExtractRecipe) -> bool:
 
 
 def decode(body: bytes, content_type: str) -> Decoded:
-    """A page's bytes as text: byte-order mark, HTTP header, meta element, then detection.
+    """Decode a page by byte-order mark, HTTP header, meta element, or else by detection.
 
-    Bytes that are UTF-8 and not ASCII are UTF-8 even where a single-byte charset is declared, which would accept
-    anything. A declared charset that the bytes contradict gives way to the detected one when that one fits better.
+    Bytes that are valid UTF-8 and not ASCII are read as UTF-8 even if a single-byte charset is declared, because such a
+    charset accepts any bytes. If the bytes contradict a declared charset, the detected one is used if it fits better.
     """
     for mark, name in BYTE_ORDER_MARKS:
         if body.startswith(mark):
@@ -251,7 +251,7 @@ def decode(body: bytes, content_type: str) -> Decoded:
 
 
 def _declared(body: bytes, content_type: str) -> str:
-    """Python's name of the charset that header or page declare; empty when neither does, or names an unknown one."""
+    """Return Python's name of the charset that the header or the page declares; empty for none or an unknown one."""
     found = re.search(r"""charset\s*=\s*["']?\s*([^\s"';,]+)""", content_type, re.IGNORECASE)
     if found and (name := map_encoding_to_html5(found[1], fallback_utf8=False)):
         return name
@@ -267,7 +267,10 @@ def _decoded(body: bytes, charset: str) -> Decoded:
 
 
 def clean(text: str) -> str:
-    """Text without NULs, lone surrogates, carriage returns and blank ends: what every later stage may rely on."""
+    """Return text without NULs, lone surrogates, carriage returns and outer white space.
+
+    Every later stage relies on this.
+    """
     if "\0" in text or "\r" in text:
         text = text.replace("\0", "").replace("\r\n", "\n").replace("\r", "\n")
     try:
@@ -281,9 +284,10 @@ def clean(text: str) -> str:
 
 
 def may_be_deeper(html: bytes, limit: int) -> bool:
-    """False when the page's tree cannot be deeper than `limit`, whatever is left open or closed in vain.
+    """Whether the page's tree might be deeper than `limit`; False is certain, whatever tags are left open or unmatched.
 
-    An element is inside no more elements of one name than are open of that name; the sum over names bounds the depth.
+    The number of open elements of each name bounds how many elements of that name can enclose another; the sum of these
+    maxima over all names bounds the depth.
     """
     if html.count(b"<") - html.count(b"</") <= limit:
         return False
@@ -325,7 +329,7 @@ LISTS_NEAR_BODY = "body > ul, body > * > ul, body > * > * > ul"
 MENU_CHARACTERS_PER_LINK = 40  # a list with less text for each of its links is a menu
 WORD = re.compile(r"\w+")
 NUMBERED = re.compile(r"\s*\d+\.\s+\w")
-SHINGLE_WORDS, KNOWN_FRACTION = 4, 0.8  # a line is in the other text when so much of its shingles is
+SHINGLE_WORDS, KNOWN_FRACTION = 4, 0.8  # a line is in the other text if this fraction of its shingles is
 MANY_NEWLINES = re.compile(r"\n{3,}")
 MANY_TABS = re.compile(r"\t{2,}")
 
@@ -341,12 +345,13 @@ def _main_text(tree: HTMLTree, html: str, settings: ExtractRecipe) -> str:
 
 
 def union(text: str, other: str) -> str:
-    """The lines of two texts of one page, in the order of the first; those it lacks follow what they follow.
+    """Merge two texts of one page: all lines of the first, and the lines of the second that the first lacks.
 
-    What one extractor takes for boilerplate and another keeps is kept: of tables, code and lists that is the better
-    half (arXiv 2602.19548, where the union of three extractors gave 71 % more tokens at equal quality). A line of the
-    second is there already when its words are, whatever line ends, bullets and numbers stand between them (`_Words`).
-    Lines that are signs alone, or repeat others, are kept inside a stretch that the first lacks: code is full of them.
+    A missing line is inserted after the line that it follows in the second text. So text is kept if either extractor
+    keeps it, which pays for tables, code and lists (arXiv 2602.19548: the union of three extractors gave 71 % more
+    tokens at equal quality). A line of the second is present if its words are, whatever line ends, bullets and numbers
+    are between them (`_Words`). Lines without words, and repeated lines, are only inserted within a missing passage:
+    code has many of them.
     """
     lines = text.split("\n")
     first = _Words(lines)
@@ -368,16 +373,16 @@ def union(text: str, other: str) -> str:
 
 
 class _Words:
-    """The words of a text, to find those of a line in."""
+    """The words of a text, in which the words of a line can be found."""
 
     def __init__(self, lines: list[str]) -> None:
         self.words: list[str] = []
         self.line_of: list[int] = []
-        self._lines: dict[tuple[str, ...], list[int]] = {}  # where a line with just these words begins
+        self._lines: dict[tuple[str, ...], list[int]] = {}  # the first word's index of each line with these words
         for number, line in enumerate(lines):
             if words := tuple(WORD.findall(line)):
                 self._lines.setdefault(words, []).append(len(self.words))
-                if NUMBERED.match(line):  # an item of a list, whose number the other may not write
+                if NUMBERED.match(line):  # an item of a list, whose number the other text may lack
                     self._lines.setdefault(words[1:], []).append(len(self.words) + 1)
                 self.words += words
                 self.line_of += [number] * len(words)
@@ -386,9 +391,9 @@ class _Words:
             self._shingles.setdefault(tuple(self.words[start : start + SHINGLE_WORDS]), []).append(start)
 
     def end_of(self, words: tuple[str, ...], at: int) -> int:
-        """Behind which word they end, the next time from word `at` on if there is one; 0 when they are not there.
+        """Return the index after the last of `words` in the text, preferably at or after `at`; 0 if they do not occur.
 
-        They are when they make a line, or go on at `at`, or most of their shingles occur.
+        They occur if they are a complete line, or follow directly at `at`, or if most of their shingles occur.
         """
         if there := self._lines.get(words):
             return _next(there, at) + len(words)
@@ -401,7 +406,7 @@ class _Words:
 
 
 def _next(there: list[int], at: int) -> int:
-    """The first of rising numbers that is not below `at`, else the last."""
+    """Return the first of the ascending numbers that is at least `at`, otherwise the last one."""
     return there[min(bisect_left(there, at), len(there) - 1)]
 
 
@@ -417,17 +422,18 @@ def _resiliparse_text(tree: HTMLTree) -> str:
 
 
 def prose_characters(text: str) -> int:
-    """Characters of the lines that are long and have a sign that ends or parts sentences: no menus, no lists."""
+    """Characters in long lines with sentence punctuation, so that menus and lists do not count."""
     lines = (line for line in text.split("\n") if len(line) >= PROSE_LINE_CHARACTERS)
     return sum(len(line) for line in lines if SENTENCE_SIGN.search(line))
 
 
 def _with_guards(html: str) -> str:
-    """A page in which no text between two tags is a single sign beyond ASCII.
+    """Add a guard character wherever the text between two tags is a single non-ASCII character.
 
-    resiliparse 2.0 leaves such text out as an ornament and joins what stands around it: "PL/pgSQL</b> — <b>SQL" becomes
-    "PL/pgSQLSQL", and so with quotation marks, words of one Chinese letter and digits of most scripts. A second
-    character, taken out afterwards, keeps it. In links and buttons a sign that is no letter is an ornament indeed.
+    resiliparse 2.0 takes such text for an ornament, drops it and joins its neighbours: "PL/pgSQL</b> — <b>SQL" becomes
+    "PL/pgSQLSQL". The same happens to quotation marks, words of one Chinese character and digits of most scripts. The
+    second character, removed afterwards, prevents this. In links and buttons a sign that is not a letter really is an
+    ornament, and gets no guard.
     """
 
     def guarded(found: re.Match[str]) -> str:
@@ -440,10 +446,10 @@ def _with_guards(html: str) -> str:
 
 
 def _deepen_lists(tree: HTMLTree) -> None:
-    """Put lists that stand near the body, and are no menus, three elements deeper.
+    """Nest lists that are near the body and are not menus three elements deeper.
 
-    resiliparse 2.0 takes every `ul` fewer than four levels below the body for a menu: ingredients, steps and all. On
-    the labelled pages of article-extraction-benchmark this leaves precision and recall as they are.
+    resiliparse 2.0 takes every `ul` fewer than four levels below the body for a menu, including ingredients and steps.
+    On the labelled pages of article-extraction-benchmark this change leaves precision and recall as they are.
     """
     for item in tree.document.query_selector_all(LISTS_NEAR_BODY) if tree.document else ():
         if len(item.text) < MENU_CHARACTERS_PER_LINK * len(item.query_selector_all("a")):
@@ -460,14 +466,14 @@ def _deepen_lists(tree: HTMLTree) -> None:
 def _trafilatura_text(html: str, *, is_precise: bool = True) -> str:
     import trafilatura
 
-    # deduplicate=False: with it a page's text would depend on the pages that the process saw before.
+    # With deduplicate=True a page's text would depend on the pages that the process saw before.
     text = trafilatura.extract(
         html, favor_precision=is_precise, include_comments=False, include_tables=True, deduplicate=False
     )
     return text or ""
 
 
-# What the page says of itself
+# What the page states about itself
 
 
 def _language(tree: HTMLTree) -> str:
@@ -482,14 +488,14 @@ def _primary(tag: str | None) -> str:
 
 
 def _statements(tree: HTMLTree) -> list[dict[str, str]]:
-    """The attributes of the meta elements in the head, and of links to a licence."""
+    """Return the attributes of the meta elements in the head, and of links to a licence."""
     found = tree.head.get_elements_by_tag_name("meta") if tree.head else []
     links = tree.document.query_selector_all("[rel~=license]") if tree.document else []
     return [{name.lower(): node.getattr(name) or "" for name in node.attrs} for node in (*found, *links)]
 
 
 def _date(statements: list[dict[str, str]]) -> str:
-    """The day that an element names, by the order of DATE_NAMES."""
+    """Return the first day that an element states, in the order of DATE_NAMES; empty if there is none."""
     named: dict[str, str] = {}
     for one in statements:
         name = one.get("property") or one.get("name") or one.get("itemprop") or one.get("http-equiv")
@@ -502,7 +508,7 @@ def _date(statements: list[dict[str, str]]) -> str:
 
 
 def day_of(text: str) -> str:
-    """YYYY-MM-DD of a date as web pages, WARC (ISO 8601) and HTTP (RFC 9110) write it; empty for anything else."""
+    """Return YYYY-MM-DD of a date as written in web pages, WARC (ISO 8601) or HTTP (RFC 9110); empty for other text."""
     if found := DAY.search(text):
         return "-".join(found.groups())
     try:

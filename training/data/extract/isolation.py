@@ -1,16 +1,16 @@
-"""Pages extracted in a process of their own, with limits, so that no page can end the one that reads the archive.
+"""Extract pages in a child process with limits, so that no page can crash the process that reads the archive.
 
-Parsers are native code and pages are hostile: trees that take all memory, time that grows with the square of a size,
-crashes. The child gets a batch of pages and answers page by page; when it dies, the page that it was at is tried alone
-in a new child, and is at fault if that dies too. So a page's fate depends on the page, never on its neighbours. What is
-said goes as JSON and raw bytes: nothing that a subverted child could send is run.
+Parsers are native code, and hostile pages cause trees that take all memory, time that grows with the square of a size,
+and crashes. The child receives a batch of pages and answers page by page. If it dies, the page that it was working on
+is tried alone in a new child; if this dies too, the page is at fault. So a page's fate depends only on the page, never
+on its neighbours. Messages are JSON and raw bytes, so nothing that a compromised child sends is executed.
 
-This contains faults, not attackers. The child runs as the same user, with the same files, network and environment; what
-took it over through a parser could do whatever this process may. Against that the whole job belongs in a container or a
-machine that may read the crawl and write its artifact, and nothing else (docs/security.md).
+This contains faults, not attackers. The child runs as the same user, with the same files, network and environment;
+whoever takes it over through a parser could do everything that this process may. Against that, run the whole job in a
+container or on a machine that may read the crawl and write its artifact, and nothing else (docs/security.md).
 
-The limits are the last resort behind those of bytes, nodes and depth: memory, and CPU time, which other work on the
-machine does not use up as it would a clock's.
+The limits are a last resort after the limits on bytes, nodes and depth. They are on memory and on CPU time, which,
+unlike elapsed time, does not depend on other work on the machine.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from training.data.extract.terms import Terms
 from training.processes import die_with_parent
 from training.records import write_record
 
-MEMORY_BYTES = 6 << 30  # of addresses, most of which are never touched: libraries map much
-CPU_SECONDS = 60  # for one page; the slowest of the fuzzer's take 2
+MEMORY_BYTES = 6 << 30  # of address space, most of which is never used: libraries map a lot
+CPU_SECONDS = 60  # for one page; the slowest page of the fuzzer takes 2
 PIPE_BYTES = 1 << 20
 READY = b"ready\n"
 BATCH_PAGES, BATCH_BYTES = 64, 8_000_000
@@ -49,15 +49,15 @@ class Page:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """A page on which the extractor failed, and how."""
+    """The result for a page on which the extractor failed, with the cause."""
 
     detail: str
 
 
 class Isolation:
-    """A child process that extracts batches of pages, started when it is first needed.
+    """A child process that extracts batches of pages; it is started when first needed.
 
-    `submit` and then `collect`: between the two the child works while the caller reads on.
+    Call `submit`, then `collect`. In between, the child works while the caller continues to read.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class Isolation:
         self.num_deaths = 0
 
     def submit(self, pages: Sequence[Page]) -> None:
-        """Give the child a batch. The one before must have been collected."""
+        """Send a batch to the child. The previous batch must have been collected."""
         self._batch = pages
         self._send(pages)
 
     def collect(self) -> list[Extracted | Failure]:
-        """What became of each page of the batch, in order."""
+        """Return the result of each page of the batch, in order."""
         pages, done = self._batch, self._receive(len(self._batch))
         while len(done) < len(pages):
             culprit = pages[len(done)]
@@ -90,7 +90,7 @@ class Isolation:
         return done
 
     def close(self) -> None:
-        """End the child, if there is one."""
+        """End the child, if it is running."""
         if self._child is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._child.stdin.close()
@@ -102,14 +102,14 @@ class Isolation:
         if self._child is None:
             self._child = _start(self.settings, self._limits)
         sizes = [{"headers": dict(page.headers), "bytes": len(page.body)} for page in pages]
-        with contextlib.suppress(BrokenPipeError):  # it died; `_receive` says so
+        with contextlib.suppress(BrokenPipeError):  # the child died; `_receive` notices it
             self._child.stdin.write(json.dumps(sizes).encode() + b"\n")
             for page in pages:
                 self._child.stdin.write(page.body)
             self._child.stdin.flush()
 
     def _receive(self, number: int) -> list[Extracted | Failure]:
-        """The answers to `number` pages, or fewer when the child dies."""
+        """Return the answers for `number` pages, or fewer if the child dies."""
         answers = []
         while len(answers) < number:
             line = self._child.stdout.readline()
@@ -133,7 +133,7 @@ _kept: list[Isolation] = []
 
 
 def isolation_for(settings: ExtractRecipe) -> Isolation:
-    """The isolation of this process, kept from one file to the next that has the same settings."""
+    """Return this process's isolation, which is reused for the next file with the same settings."""
     if not _kept or _kept[0].settings != settings:
         close_isolation()
         _kept.append(Isolation(settings))
@@ -142,13 +142,13 @@ def isolation_for(settings: ExtractRecipe) -> Isolation:
 
 @atexit.register
 def close_isolation() -> None:
-    """End the child that `isolation_for` keeps, if there is one."""
+    """End the child of this process's isolation, if there is one."""
     while _kept:
         _kept.pop().close()
 
 
 def _start(settings: ExtractRecipe, limits: Mapping[str, int]) -> subprocess.Popen[bytes]:
-    """A new child. It ends when its input does, so also when this process is killed."""
+    """Start a child. It exits at the end of its input, and thus also if this process is killed."""
     child = subprocess.Popen(
         [sys.executable, "-m", "training.data.extract.isolation"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -165,7 +165,7 @@ def _start(settings: ExtractRecipe, limits: Mapping[str, int]) -> subprocess.Pop
 
 
 def _widen(stream: IO[bytes]) -> None:
-    """A larger pipe, where the system has such, lets the two processes wait less for each other."""
+    """Enlarge a pipe, if the system supports it, so that the two processes wait less for each other."""
     try:
         import fcntl
 
@@ -187,9 +187,9 @@ def main() -> None:
     """Answer batches from standard input until it ends."""
     from training.records import read_record
 
-    die_with_parent()  # the end of its input would end it too, but only when the page it is at is done
+    die_with_parent()  # the end of its input would end it too, but only after the current page
     source, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a library prints is no answer
+    os.dup2(2, 1)  # so that nothing a library prints is taken for an answer
     start = json.loads(source.readline())
     settings = read_record(ExtractRecipe, start["settings"], where="extract")
     resource.setrlimit(resource.RLIMIT_AS, (start["memory_bytes"], start["memory_bytes"]))
@@ -210,13 +210,13 @@ def _extract(body: bytes, headers: dict[str, str], settings: ExtractRecipe) -> b
         page = extract_html(body, headers=headers, settings=settings)
         said: dict[str, Any] = {name: getattr(page, name) for name in Extracted.__slots__}
         said["terms"] = {name: getattr(page.terms, name) for name in Terms.__slots__}
-    except Exception as error:  # of any library; the page is quarantined with what it says
+    except Exception as error:  # a library may raise anything; the page is quarantined with the message
         said = {"failure": f"{type(error).__name__}: {error}"[:500]}
     return json.dumps(said).encode()
 
 
 def _allow(cpu_seconds: int) -> None:
-    """Let this process use so much more CPU time; the kernel ends it when it uses more."""
+    """Allow this process `cpu_seconds` more CPU time; the kernel ends it if it uses more."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     limit = int(used.ru_utime + used.ru_stime) + 1 + cpu_seconds
     resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.getrlimit(resource.RLIMIT_CPU)[1]))

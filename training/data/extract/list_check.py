@@ -1,6 +1,7 @@
-"""Whether every line of a list of domains, addresses and ids can meet a page; the format is in terms.py.
+"""Check that every line of a list of domains, URLs and document ids can match a page; terms.py has the format.
 
-A line that cannot would be taken for a rule that holds: a domain with a port, a reason after a space instead of a tab.
+A line that can match nothing, such as a domain with a port or a reason after a space instead of a tab, would be
+mistaken for a rule that is in force.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from training.data.sources import checksum_of, open_uri
 from training.job import DataError
 
 LABEL = r"[^\W_](?:[\w-]*\w)?"
-DOMAIN = re.compile(rf"(?:{LABEL}\.)+{LABEL}\.?|\.{LABEL}")  # a whole top-level domain has its dot: `.example`
+DOMAIN = re.compile(rf"(?:{LABEL}\.)+{LABEL}\.?|\.{LABEL}")  # a whole top-level domain needs a dot: `.example`
 ADDRESS = re.compile(rf"(?:https?://)?(?:{LABEL}(?:\.{LABEL})*|\d+(?:\.\d+){{3}}|\[[0-9a-f:.]+\])(?::\d+)?/\S*", re.I)
-SHOWN = 60  # characters of a line
+SHOWN = 60  # characters of a line in an error message
 
 
 def check_lists(uris: Iterable[str]) -> None:
-    """DataError names list, line and what would be right, for the first line that can meet no page."""
+    """Raise DataError for the first line that can match no page, with list, line number and what would be right."""
     for uri in uris:
         _check(uri, checksum_of(uri))
 
@@ -40,7 +41,7 @@ def _check(uri: str, _checksum: str) -> None:
 
 
 def problem_of(entry: str) -> str:
-    """Why an entry can meet no page, and what would; empty when it can."""
+    """Return why an entry can match no page and how to correct it; empty if it can match."""
     if not entry or ("://" not in entry and DOCUMENT_ID.fullmatch(entry)):
         return ""
     if re.search(r"\s", entry):

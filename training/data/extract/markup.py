@@ -1,11 +1,12 @@
-"""A page's markup in one pass over its bytes: elements, runs of text, and the few tags that say something of the page.
+"""Scan a page's markup in one pass over its bytes: elements, runs of text, and the few tags that describe the page.
 
-This is no full HTML parser. It follows the tokenizer of the HTML standard (WHATWG HTML, 13.2.5) for tags, attributes,
-comments and raw text, and of tree construction what decides which text is inside which element: optional end tags,
-void elements, end tags that end nothing. Elements that the standard would move (text in tables, misnested formatting)
-stay where they are written. Time is linear in the bytes, times at most the depth for pages that nest without end tags.
+This is not a full HTML parser. It follows the tokenizer of the HTML standard (WHATWG HTML, 13.2.5) for tags,
+attributes, comments and raw text. Of tree construction it follows what decides which text is inside which element:
+optional end tags, void elements, and end tags that end nothing. Elements that the standard would move (text in tables,
+misnested formatting) stay where they are written. Time is linear in the bytes, times at most the depth for pages that
+nest without end tags.
 
-Measured on the labelled pages: building a lexbor tree takes 3 ms a page before the first question is asked of it.
+Measured on the labelled pages: building a lexbor tree alone takes 3 ms per page.
 """
 
 from __future__ import annotations
@@ -49,45 +50,45 @@ T_THEAD, T_TBODY, T_TFOOT, T_OPTION, T_LINK, T_TIME, T_PRE, T_TITLE, T_NOSCRIPT,
     TAGS[name] for name in "thead tbody tfoot option link time pre title noscript menu section".split()
 )
 
-SYMBOLS = 28  # of the automaton over attribute values: 0 for what separates words, a to z, 27 for a digit
+SYMBOLS = 28  # of the automaton over attribute values: 0 separates words, 1 to 26 are a to z, 27 is a digit
 
 
 def _key(name: str) -> int:
-    """A name of an element or attribute as a number: its first seven letters and its length."""
+    """Return the name of an element or attribute as a number: its first seven letters and its length."""
     return int.from_bytes(name.encode()[:7], "little") | len(name) << 56
 
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """Words to look for in attributes: an automaton (Aho and Corasick 1975) over lower-case letters.
+    """Words to search for in attributes, as an automaton (Aho and Corasick 1975) over lower-case letters.
 
-    `steps[state, symbol]` is the next state; `marks[state]` the bits of the words that end there.
+    `steps[state, symbol]` is the next state; `marks[state]` are the bits of the words that end there.
     """
 
     steps: np.ndarray
     marks: np.ndarray
     attribute_keys: np.ndarray
-    attribute_states: np.ndarray  # where the automaton stands before the value; -1: the value is not read
-    attribute_masks: np.ndarray  # bits that words in its value may set
-    is_weak: np.ndarray  # its words do not count beside `section_bit`
+    attribute_states: np.ndarray  # state of the automaton before the attribute's value; -1: do not read the value
+    attribute_masks: np.ndarray  # bits that words in the attribute's value may set
+    is_weak: np.ndarray  # whether the attribute's words are ignored if `section_bit` is set
     section_bit: int
-    attribute_marks: np.ndarray  # bits that an attribute sets by being there
+    attribute_marks: np.ndarray  # bits that the attribute sets by being present
 
 
 def symbols(text: str) -> list[int]:
-    """The automaton's symbols of a pattern, in which `|` stands for the edge of a word."""
+    """Return the automaton's symbols of a pattern, in which `|` is the edge of a word."""
     return [0 if c == "|" else 27 if c.isdigit() else ord(c) - 96 for c in text]
 
 
 def make_signs(
     words: dict[int, str], attributes: dict[str, int], present: dict[str, int], *, section: int = 62
 ) -> Signs:
-    """The automaton for `words`: patterns by the bit they set, separated by blanks, with `|` for an edge of a word.
+    """Build the automaton for `words`: patterns by the bit that they set, separated by blanks.
 
-    The value of each of `attributes` is read as the name, an edge, the value, an edge; so `role|navigation|` is of one
-    attribute only; its number has the bits that it may set. `present` are attributes that set a bit by being there.
-    An `id` does not count in a `section`, nor beside the bit `section`: documentation makes ids of headings, and a
-    chapter on comments is no comment.
+    In a pattern `|` is the edge of a word. An attribute's value is read as: name, edge, value, edge. So the pattern
+    `role|navigation|` applies to one attribute only. `attributes` maps each attribute to the bits that its value may
+    set; `present` maps attributes to the bit that they set by being present. An `id` is ignored in a `section` element,
+    and if the bit `section` is set: documentation turns headings into ids, and a chapter on comments is not a comment.
     """
     steps: list[list[int]] = [[-1] * SYMBOLS]
     marks = [0]
@@ -126,7 +127,7 @@ def _state(steps: list[list[int]], name: str) -> int:
 
 
 def _close(steps: list[list[int]], marks: list[int]) -> None:
-    """Turn the tree of words into the automaton: each missing step leads where the longest suffix would."""
+    """Turn the trie of words into the automaton: each missing step leads where the longest suffix would."""
     fallback = [0] * len(steps)
     queue = [0]
     for state in queue:
@@ -150,9 +151,10 @@ def _tag_table() -> tuple[np.ndarray, np.ndarray]:
 class Markup:
     """A scanned page. Nodes are in the order of their start tags; node 0 is the page itself.
 
-    `tag`, `parent`, `signs`, `last` by node (`last` is the last node inside it, itself when there is none).
-    `start`, `end`, `node`, `block` by run of text: bytes, the element that holds it, and a number that changes wherever
-    a block begins or ends; a `br` is a run with start = end. `spans` are (start, end) of tags that carry a wanted sign.
+    `tag`, `parent`, `signs` and `last` are by node; `last` is the last node inside it, or itself if there is none.
+    `start`, `end`, `node` and `block` are by run of text: its bytes, the element that contains it, and a number that
+    changes wherever a block begins or ends. A `br` is a run with start = end. `spans` are (start, end) of the tags with
+    a wanted sign.
     """
 
     html: np.ndarray
@@ -170,9 +172,9 @@ class Markup:
 
 
 def scan(html: bytes, signs: Signs, *, max_depth: int, wanted: int) -> Markup:
-    """Scan a page of UTF-8 bytes. `wanted` are the bits of signs whose tags go to `spans`.
+    """Scan a page of UTF-8 bytes. Tags with a sign whose bit is in `wanted` are listed in `spans`.
 
-    Where a page is deeper than `max_depth` the scan stops and says so.
+    If the page is deeper than `max_depth`, the scan stops and sets `is_too_deep`.
     """
     data = np.frombuffer(html, dtype=np.uint8)
     size = html.count(b"<") + 2
@@ -217,7 +219,7 @@ def _is_letter(byte):
 
 @native
 def _name(html, at):
-    """Key of the name at `at`, and where it ends (WHATWG HTML, 13.2.5.8 and 13.2.5.33)."""
+    """Return the key of the name at `at`, and where the name ends (WHATWG HTML, 13.2.5.8 and 13.2.5.33)."""
     key = 0
     begin = at
     while at < html.size:
@@ -256,7 +258,7 @@ def _has_hyphen(html, at, end):
 
 @native
 def _read(html, at, end, state, steps, marks):
-    """The marks of an attribute's value, read from `state` on; a capital after a small letter begins a word."""
+    """Return the marks of an attribute's value, read from `state` on; a capital after a small letter begins a word."""
     found = np.int64(0)
     was_small = False
     was_edge = True
@@ -289,7 +291,10 @@ def _read(html, at, end, state, steps, marks):
 def _attributes(
     html, at, attribute_keys, attribute_states, attribute_masks, attribute_marks, is_weak, section, steps, marks
 ):
-    """Marks of a start tag whose name ends at `at`, the byte after its `>`, and whether it ends in `/>`."""
+    """Return a start tag's marks, the index of the byte after its `>`, and whether it ends in `/>`.
+
+    `at` is the end of the tag's name.
+    """
     found = np.int64(0)
     weakly = np.int64(0)
     size = html.size
@@ -338,7 +343,10 @@ def _attributes(
 
 @native
 def _raw_end(html, at, name_at, length):
-    """Where the end tag of the raw element stands whose name is the `length` bytes at `name_at`; the end if nowhere."""
+    """Return where the end tag of a raw element begins; the end of the page if there is none.
+
+    The element's name is the `length` bytes at `name_at`.
+    """
     size = html.size
     while at + length + 1 < size:
         if html[at] == 60 and html[at + 1] == 47:
@@ -357,7 +365,7 @@ def _raw_end(html, at, name_at, length):
 
 @native
 def _comment_end(html, at):
-    """The byte after the markup declaration or comment that begins at `at` with `<!` or `<?`."""
+    """Return the end of the markup declaration or comment that begins at `at` with `<!` or `<?`."""
     size = html.size
     if at + 3 < size and html[at + 1] == 33 and html[at + 2] == 45 and html[at + 3] == 45:
         i = at + 4
@@ -379,7 +387,7 @@ def _comment_end(html, at):
 
 @native
 def _open_p(tag, stack, depth, kind):
-    """Place in the stack of a `p` that a block would end; -1 when there is none."""
+    """Return the index in the stack of the open `p` that a new block would end; -1 if there is none."""
     i = depth - 1
     while i > 0:
         t = tag[stack[i]]
@@ -393,7 +401,7 @@ def _open_p(tag, stack, depth, kind):
 
 @native
 def _open_item(tag, stack, depth, number):
-    """Place in the stack of the element that a start tag of `number` ends, its end tag having been left out; or -1."""
+    """Return the index in the stack of the element that a start tag of `number` ends implicitly; -1 if it ends none."""
     i = depth - 1
     while i > 0:
         t = tag[stack[i]]
@@ -435,7 +443,7 @@ def _open_item(tag, stack, depth, number):
 
 @native
 def _ended(tag, stack, depth, number, kind):
-    """Place in the stack of the element that an end tag of `number` ends; -1 when it ends nothing."""
+    """Return the index in the stack of the element that an end tag of `number` ends; -1 if it ends none."""
     is_inline = kind[number] == INLINE
     i = depth - 1
     while i > 0:
@@ -463,7 +471,7 @@ def _scan(
     depth = 1  # the stack holds node 0, the page
     nodes, runs, spanned, blocks = 1, 0, 0, 0
     title_start = title_end = 0
-    skipping = 0  # place in the stack of the element whose content is left out
+    skipping = 0  # index in the stack of the element whose content is left out; 0 for none
     at = text_at = 0
     while at <= size:
         # text up to the next tag
@@ -549,9 +557,9 @@ def _scan(
                 blocks += 1
             continue
         if number in (T_HTML, T_HEAD):
-            continue  # what is written inside them counts as written in the page
+            continue  # their content counts as content of the page
         if number == T_BODY:
-            while depth > 1:  # whatever the head left open
+            while depth > 1:  # close the elements that the head left open
                 depth -= 1
                 last[stack[depth]] = nodes - 1
             skipping = 0

@@ -1,4 +1,4 @@
-"""HTTP responses as a WARC record holds them: status, headers and the payload with its codings undone.
+"""Parse HTTP responses from WARC records: status, headers, and the payload with its encodings removed.
 
 RFC 9112 (chunked), RFC 9110 (content codings gzip, deflate, br, zstd). Every decoder stops at a limit.
 """
@@ -27,7 +27,7 @@ CHARSET = re.compile(r"""charset\s*=\s*["']?\s*([^\s"';,]+)""", re.IGNORECASE)
 
 
 class PayloadError(ValueError):
-    """A payload that cannot be read; `reason` is the one that quarantines it."""
+    """A payload that cannot be read; `reason` is the reason for the quarantine."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -36,7 +36,7 @@ class PayloadError(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Response:
-    """An HTTP response. `headers` have lower-case names; `body` still has its codings."""
+    """An HTTP response. `headers` have lower-case names; `body` is still encoded."""
 
     status: int
     headers: dict[str, str]
@@ -44,34 +44,37 @@ class Response:
 
     @property
     def content_type(self) -> str:
-        """The media type in lower case, without parameters; empty when the server said nothing."""
+        """The media type in lower case, without parameters; empty if the server declares none."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     @property
     def charset(self) -> str:
-        """The declared charset; empty when the server said nothing."""
+        """The declared charset; empty if the server declares none."""
         found = CHARSET.search(self.headers.get("content-type", ""))
         return found[1] if found else ""
 
 
 def parse_response(data: bytes, start: int = 0, end: int = sys.maxsize) -> Response:
-    """The response in data[start:end], a record's block. PayloadError when that does not begin with a status line."""
+    """Parse the response in data[start:end], a record's block.
+
+    Raise PayloadError if it does not begin with a status line.
+    """
     status = STATUS_LINE.match(data, start, end)
     if not status:
         raise PayloadError("bad_http", f"no status line: {data[start:end][:40]!r}")
     blank = HEADER_END.search(data, status.end() - 2, end)
     head, body = (data[start : blank.start()], data[blank.end() : end]) if blank else (data[start:end], b"")
     headers = parse_headers(head)
-    if "x-robots-tag" in headers:  # may be sent line by line, for one crawler each
+    if "x-robots-tag" in headers:  # may be sent on several lines, one for each crawler
         headers["x-robots-tag"] = ", ".join(line.decode("latin-1") for line in ROBOTS_LINE.findall(head))
     return Response(status=int(status[1]), headers=headers, body=body)
 
 
 def payload(response: Response, *, max_bytes: int) -> bytes:
-    """The body without transfer and content codings, at most `max_bytes` + 1 bytes of it.
+    """Return the body without transfer and content encodings, at most `max_bytes` + 1 bytes.
 
-    Crawlers often store the body decoded and leave the header; a body that does not begin as its coding does is taken
-    as it is. PayloadError when one that does cannot be decoded, or is a bomb.
+    Crawlers often store the body decoded but leave the header. So a body that does not begin as its encoding requires
+    is returned unchanged. Raise PayloadError if the body cannot be decoded or is a decompression bomb.
     """
     body = next(without_chunks(response), response.body)
     for coding in reversed(response.headers.get("content-encoding", "").lower().split(",")):
@@ -80,7 +83,10 @@ def payload(response: Response, *, max_bytes: int) -> bytes:
 
 
 def without_chunks(response: Response) -> Iterator[bytes]:
-    """The body with its transfer coding undone, where it has one. PayloadError when that cannot be done."""
+    """Yield the body without its chunked transfer encoding; yield nothing if it is not chunked.
+
+    Raise PayloadError if the chunks are damaged.
+    """
     if "chunked" in response.headers.get("transfer-encoding", "").lower():
         yield _without_chunks(response.body)
 
@@ -105,9 +111,9 @@ def _without_chunks(body: bytes) -> bytes:
 
 
 def _decoded(body: bytes, coding: str, max_bytes: int) -> bytes:
-    """`body` without one coding, at most `max_bytes` + 1 bytes of it."""
+    """Return `body` without one content encoding, at most `max_bytes` + 1 bytes."""
     if coding not in _DECODERS or not body:
-        return body  # identity, or a word that is no coding (servers send "utf-8", "none")
+        return body  # identity, or a word that is not an encoding (servers send "utf-8", "none")
     try:
         plain, consumed = _DECODERS[coding](body, max_bytes)
     except (isal_zlib.error, zlib.error, brotli.error, zstandard.ZstdError) as error:
@@ -117,7 +123,7 @@ def _decoded(body: bytes, coding: str, max_bytes: int) -> bytes:
     return plain
 
 
-# Decoders give the plain bytes, at most one more than the limit, and how many bytes of the body those took.
+# Decoders return the plain bytes, at most one more than the limit, and the number of body bytes they consumed.
 
 
 def _gunzipped(body: bytes, max_bytes: int) -> tuple[bytes, int]:
@@ -131,7 +137,7 @@ def _gunzipped(body: bytes, max_bytes: int) -> tuple[bytes, int]:
 
 
 def _inflated(body: bytes, max_bytes: int) -> tuple[bytes, int]:
-    """`deflate` should be a zlib stream; some servers send the bare one."""
+    """Decode `deflate`, which should be a zlib stream; some servers send a raw deflate stream."""
     for wbits in (15, -15):
         inflate = zlib.decompressobj(wbits)
         try:
@@ -146,7 +152,7 @@ def _inflated(body: bytes, max_bytes: int) -> tuple[bytes, int]:
 
 
 def _unbrotlied(body: bytes, max_bytes: int) -> tuple[bytes, int]:
-    """Brotli has no magic, so a body that is stored decoded is known by failing."""
+    """Decode Brotli. It has no magic bytes, so a body that is stored decoded is recognized when decoding fails."""
     decoder = brotli.Decompressor()
     try:
         plain = decoder.process(body, output_buffer_limit=max_bytes + 1)

@@ -1,4 +1,4 @@
-"""The section `extract`."""
+"""The recipe section `extract`: how text is extracted, and which pages are refused."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from training.records import RecipeError, Uri
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExtractRecipe:
-    """How text is extracted from HTML pages.
+    """Settings of text extraction from HTML pages.
 
-    Limits are sizes, never seconds: which pages are kept must not depend on how busy the machine is.
+    Limits are sizes, never seconds, because the load of the machine must not decide which pages are kept.
 
-    `blocked` and `takedown` name lists of domains, addresses and document ids (training/data/extract/terms.py has the
+    `blocked` and `takedown` name lists of domains, URLs and document ids (training/data/extract/terms.py has the
     format).
     """
 
@@ -23,14 +23,14 @@ class ExtractRecipe:
     max_nodes: int = 200_000
     max_depth: int = 1000
     min_characters: int = 50
-    languages: tuple[str, ...] = ()  # pages surely in another one are dropped before extraction; empty: none
-    min_foreign_score: float = 0.8  # how sure
+    languages: tuple[str, ...] = ()  # pages certainly in another language are dropped before extraction; empty: none
+    min_foreign_score: float = 0.8  # probability of the other language that counts as certain
     blocked: tuple[Uri, ...] = ()
     takedown: tuple[Uri, ...] = ()
     refused_robots: tuple[str, ...] = ()  # directives such as noai, noindex; a crawler's own as name:noindex
     refuse_reserved: bool = False  # pages that reserve text and data mining (TDMRep)
-    licences: tuple[str, ...] = ()  # if any are named, only pages whose licence statement has one of these in it
-    check_digests: bool = False  # records whose bytes are not those of their WARC digests go into quarantine
+    licences: tuple[str, ...] = ()  # keep only pages whose licence statement contains one of these; empty: keep all
+    check_digests: bool = False  # quarantine records whose bytes do not match their WARC digests
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_foreign_score <= 1:

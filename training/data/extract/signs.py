@@ -1,20 +1,20 @@
-"""Words by which pages name their parts, and by which blocks begin that are no part of the text.
+"""Words by which pages name their parts, and phrases with which blocks outside the main text begin.
 
-Patterns for the automaton of `training.data.extract.markup`: `|` is an edge of a word, so `|ad|` is not found in
-`header`. They were collected by hand on the development part of the labelled pages (docs/extraction.md) and on
+These are patterns for the automaton of `training.data.extract.markup`. `|` is the edge of a word, so `|ad|` is not
+found in `header`. They were collected by hand on the development part of the labelled pages (docs/extraction.md) and on
 documentation sites.
 """
 
 from __future__ import annotations
 
-# Bits of signs. The first group takes an element's text out, the second says more of it, the third marks tags to read.
+# Bits of signs. The first group drops an element's text, the second describes an element, the third marks tags to read.
 (
     NAVIGATION, COMMENTS, RELATED, SHARING, PROMOTION, FORM, NOTICE, BYLINE, TAGGED, HIDDEN, FOOTER, SIDEBAR, CAPTION,
     HEADER, INVISIBLE,
 ) = range(15)  # fmt: skip
-SECTION = 17  # part of a text
-INFOBOX = 18  # of tables only
-SHOWN = 19  # a word that only looks like one for what is hidden
+SECTION = 17  # a section of a text
+INFOBOX = 18  # for tables only
+SHOWN = 19  # a name that only looks as if the element were hidden
 BODY, MAIN, LINKED = 20, 21, 22
 DATED, ROBOTS, LICENCE, RESERVED = 30, 31, 32, 33
 
@@ -99,7 +99,7 @@ MARKED_TAGS = {
     FORM: "fieldset option optgroup", MAIN: "main article", HEADER: "header",
 }  # fmt: skip
 
-# How blocks begin that are no part of the text; `0` stands for the beginning. An ASIDE may be a sentence, a LABEL not.
+# How blocks outside the main text begin; `0` is the beginning. An ASIDE may be a sentence, a LABEL is not.
 ASIDE, LABEL = 0, 1
 PHRASES = {
     ASIDE: "0advertis 0advert| 0anzeige| 0werbung| 0publicit 0read|more 0read|also 0also|read 0see|also| 0read|next"

@@ -1,4 +1,4 @@
-"""Stage `extract`: the text of a snapshot's pages."""
+"""Stage `extract`: extracts the text of a snapshot's pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ EXTRACT = Stage(
 
 
 def _settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
-    """The section. A line of its lists that can meet no page would be taken for a rule that holds: it is refused."""
+    """Return the section `extract` with its lists' checksums.
+
+    Raise DataError for a line of a list that can match no page, because it would be mistaken for a rule that is in
+    force.
+    """
     from training.data.extract.list_check import check_lists
 
     del snapshot

@@ -1,12 +1,12 @@
-"""Under what terms a page may be used: what it says itself, and lists of what must not be used at all.
+"""Terms of use: what a page states itself, and lists of what must not be used.
 
-Recorded of each document: `robots`, the directives of the robots meta element and the X-Robots-Tag header;
-`tdm_reservation`, by the TDM Reservation Protocol (https://www.w3.org/community/reports/tdmrep/CG-FINAL-tdmrep-20240510/);
-`licence`, what it names as its licence. A page that says nothing has the empty string. This records what a page states,
-which is evidence and no legal finding.
+For each document are recorded: `robots`, the directives of the robots meta element and the X-Robots-Tag header;
+`tdm_reservation`, by the TDM Reservation Protocol
+(https://www.w3.org/community/reports/tdmrep/CG-FINAL-tdmrep-20240510/); `licence`, the licence that it states. They are
+empty for a page that states nothing. A page's statement is evidence, not a legal finding.
 
-A list is text, one entry a line: a domain (its subdomains with it), an address (everything below it when it ends in
-`/`), or a document's id; after a tab a reason may follow, and `#` begins a comment.
+A list is a text file with one entry per line: a domain (with all its subdomains), a URL (with everything below it if it
+ends in `/`), or a document id. A reason may follow after a tab; `#` begins a comment.
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ LINK_HEADER = re.compile(r"<([^<>]*)>[^,<]*;\s*rel\s*=\s*\"?[^\",;]*\blicense\b"
 CREATIVE_COMMONS = re.compile(
     r"https?://(?:www\.)?creativecommons\.org/(?:licenses/[a-z+-]+/\d\.\d|publicdomain/(?:zero|mark)/\d\.\d)"
 )
-MAX_CHARACTERS = 300  # of a licence statement; whole licence texts occur
+MAX_CHARACTERS = 300  # of a licence statement, because some pages include the whole licence
 LICENCE_NAMES = ("dcterms.license", "dc.rights", "dcterms.rights")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Terms:
-    """What a page states of its use. `robots` are sorted directives joined by commas, those of one crawler as
-    `name:directive`."""
+    """What a page states about its use.
+
+    `robots` are sorted directives joined by commas; a directive for one crawler is `name:directive`.
+    """
 
     robots: str = ""
     tdm_reservation: str = ""
     licence: str = ""
 
     def refusal(self, settings: ExtractRecipe) -> str:
-        """Why the recipe does not take such a page; empty when it does."""
+        """Return why the recipe does not accept such a page; empty if it does."""
         if set(self.robots.split(",")) & set(settings.refused_robots):
             return "robots"
         if settings.refuse_reserved and self.tdm_reservation.startswith("1"):
@@ -53,9 +55,10 @@ class Terms:
 
 
 def terms_of(headers: Mapping[str, str], statements: Iterable[Mapping[str, str]] = (), text: str = "") -> Terms:
-    """The terms in an HTTP response's headers, a page's elements (attributes by lower-case name) and its source text.
+    """Return the terms stated in a response's headers, in a page's elements and in its source.
 
-    Headers alone give what can be known before a page is parsed.
+    `statements` are the elements' attributes by lower-case name. The headers alone give what can be known before a page
+    is parsed.
     """
     directives = _directives(headers.get("x-robots-tag", ""))
     reservation, policy = headers.get("tdm-reservation", "").strip(), headers.get("tdm-policy", "").strip()
@@ -85,7 +88,7 @@ def terms_of(headers: Mapping[str, str], statements: Iterable[Mapping[str, str]]
 
 
 def _directives(value: str) -> set[str]:
-    """The words of a robots directive list. `otherbot: noindex, nofollow` names a crawler for what follows it."""
+    """Return the directives of a robots list. `otherbot: noindex, nofollow` applies both directives to that crawler."""
     found = set()
     crawler = ""
     for part in value.lower().split(","):
@@ -103,14 +106,14 @@ def _directives(value: str) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class AddressList:
-    """Domains, addresses and ids, each with a reason, which may be empty."""
+    """Domains, URLs and document ids, each with a reason, which may be empty."""
 
     domains: dict[str, str] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
 
     def find(self, url: str, document: str = "") -> str | None:
-        """The reason of the entry that a document meets, by the most exact one; None when it meets none."""
+        """Return the reason of the most specific entry that matches a document; None if no entry matches."""
         if document in self.ids:
             return self.ids[document]
         if self.addresses:
@@ -127,7 +130,7 @@ class AddressList:
 
 
 def parse_list(lines: Iterable[str]) -> AddressList:
-    """A list from its lines."""
+    """Parse the lines of a list."""
     made = AddressList()
     for line in lines:
         entry, reason = _cells(line)
@@ -144,13 +147,13 @@ def parse_list(lines: Iterable[str]) -> AddressList:
 
 
 def _cells(line: str) -> tuple[str, str]:
-    """Entry and reason. A comment begins a line or follows white space: an address may have a fragment."""
+    """Return entry and reason of a line. A comment begins the line or follows white space: URLs may have a `#`."""
     entry, _, reason = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip().partition("\t")
     return entry.strip(), reason
 
 
 def plain_url(url: str) -> str:
-    """An address without scheme, `www.`, fragment and the case of its host: equal for two ways to write one."""
+    """Return a URL without scheme, `www.` and fragment, and with its host in lower case, for comparison."""
     rest = url.partition("#")[0]
     rest = rest.partition("://")[2] or rest
     host, slash, path = rest.partition("/")
@@ -158,7 +161,7 @@ def plain_url(url: str) -> str:
 
 
 def _folders(plain: str) -> list[str]:
-    """The folders that an address is in, innermost first, each with its final slash."""
+    """Return the folders that contain a URL, innermost first, each with its final slash."""
     parts = plain.partition("?")[0].split("/")
     return ["/".join(parts[:end]) + "/" for end in range(len(parts) - 1, 0, -1)]
 
@@ -166,13 +169,13 @@ def _folders(plain: str) -> list[str]:
 def _host(url: str) -> str:
     try:
         return (urlsplit(url).hostname or "").lower().strip(".")
-    except ValueError:  # "http://[broken": an address that cannot be read is in no list
+    except ValueError:  # "http://[broken": a URL that cannot be parsed is in no list
         return ""
 
 
 @lru_cache(maxsize=8)
 def read_lists(uris: Sequence[str]) -> AddressList:
-    """The entries of several lists as one; the first reason given for an entry stays."""
+    """Read several lists as one. If an entry has several reasons, the first one counts."""
     made = AddressList()
     for uri in uris:
         with open_uri(uri) as stream, decompressed_text(io.BytesIO(stream.read()), uri) as lines:
