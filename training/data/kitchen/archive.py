@@ -1,4 +1,4 @@
-"""Writes a snapshot of the kitchen as WARC files, and the truth of every response beside them."""
+"""Write a snapshot of the kitchen as WARC files, with the truth of every response in a file beside them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Truth = dict[str, object]
 
 
 def write_snapshot(world: KitchenWorld, snapshot: str, out_dir: Path) -> list[Path]:
-    """Writes `<snapshot>-00000.warc.gz` ... and `<snapshot>.truth.jsonl` under `out_dir`; returns the WARC files.
+    """Write `<snapshot>-00000.warc.gz` … and `<snapshot>.truth.jsonl` into `out_dir`; return the WARC files.
 
-    The same world gives the same bytes. Every file but the first ends in a record that cannot be read: a gzip member
-    cut off in the middle, or a record longer than its file. Everything before those is whole.
+    The same world gives the same bytes. Every file but the first ends in an unreadable record: a gzip member that is
+    cut off, or a record longer than its file. Everything before these records is intact.
     """
     out_dir.mkdir(parents=True, exist_ok=True)
     number = snapshot_number(snapshot)
@@ -48,7 +48,7 @@ def write_snapshot(world: KitchenWorld, snapshot: str, out_dir: Path) -> list[Pa
 
 
 def truth_name(snapshot: str) -> str:
-    """The file beside a snapshot's WARC files that holds the truth of each response."""
+    """File name of the truth of a snapshot's responses."""
     return f"{snapshot}.truth.jsonl"
 
 
@@ -58,7 +58,7 @@ def read_truth(path: Path) -> list[Truth]:
 
 
 def _write_page(stream: BinaryIO, page: Page, number: int, damage: str) -> int:
-    """Writes request and response; returns the offset of the response in bytes."""
+    """Write request and response; return the offset of the response in bytes."""
     stream.write(_member(_request(page, number)))
     offset = stream.tell()
     response = _member(_response(page, number))
@@ -71,7 +71,7 @@ def _write_page(stream: BinaryIO, page: Page, number: int, damage: str) -> int:
 
 
 def _too_long(member: bytes) -> bytes:
-    """The record with a Content-Length of twice what follows."""
+    """Return the record with a Content-Length of twice its actual content."""
     head, _, rest = gzip.decompress(member).partition(b"\r\n\r\n")
     lines = [
         b"Content-Length: %d" % (2 * len(rest)) if line.startswith(b"Content-Length:") else line
@@ -81,7 +81,7 @@ def _too_long(member: bytes) -> bytes:
 
 
 def _member(record: tuple[str, str, bytes, dict[str, str], StatusAndHeaders | None]) -> bytes:
-    """One record as one gzip member, written by warcio."""
+    """Return one record as one gzip member, written by warcio."""
     kind, url, payload, headers, http = record
     raw = io.BytesIO()
     writer = WARCWriter(raw, gzip=True, warc_version="1.0")
@@ -96,7 +96,7 @@ def _member(record: tuple[str, str, bytes, dict[str, str], StatusAndHeaders | No
         http_headers=http,
     )
     writer.write_record(made)
-    # warcio stamps nothing into the gzip header, so equal records are equal bytes.
+    # warcio writes no time into the gzip header, so equal records give equal bytes.
     return raw.getvalue()
 
 
@@ -134,7 +134,7 @@ def _truth(page: Page, snapshot: str, file: str, offset: int, first: Plan, damag
     if is_copy:
         fate, reason = "duplicate", "near" if {page.plan.kind, first.kind} & set(REWORDED) else "exact"
     elif fate == "duplicate":
-        # The copy stands before what it copies, so it is the one that stays.
+        # The copy comes before its original in the archive, so deduplication keeps the copy.
         fate, reason = "kept", ""
     return {
         "url": page.plan.url,
@@ -156,6 +156,6 @@ def _truth(page: Page, snapshot: str, file: str, offset: int, first: Plan, damag
 
 
 def pages(world: KitchenWorld, snapshot: str) -> Iterator[Page]:
-    """The pages of a snapshot without the files."""
+    """Yield the pages of a snapshot without writing files."""
     number = snapshot_number(snapshot)
     return (make(world, one) for one in plan(world, number))

@@ -1,6 +1,6 @@
-"""What clean pages say: the title and the blocks of recipes, stories, answers, comparisons, menus, guides, registers.
+"""Generate clean pages: title and blocks of recipes, stories, answers, comparisons, menus, guides and registers.
 
-A page states each fact at most once, so that a model cannot copy it from further up the page and has to know it.
+A page states each fact at most once. So a model cannot copy it from further up the page, and has to know it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ BlockKind = Literal["paragraph", "heading", "steps", "list", "table"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """A piece of an article. `lines` are its paragraphs' sentences joined, its list items, or its table's rows."""
+    """A block of an article. `lines` are a paragraph's joined sentences, the items of a list, or a table's rows."""
 
     kind: BlockKind
     lines: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        """As a reader sees it; cells of a table row are separated by a tab."""
+        """The block as a reader sees it; cells of a table row are separated by tabs."""
         return "\n".join(self.lines)
 
 
@@ -46,22 +46,22 @@ class Article:
 
     @property
     def text(self) -> str:
-        """The main text without the title, a block a line or more."""
+        """The main text without the title; each block begins on a new line."""
         return "\n".join(block.text for block in self.blocks)
 
 
 def paragraph(sentences: Sequence[str]) -> Block:
-    """A paragraph of these sentences."""
+    """Return a paragraph of these sentences."""
     return Block(kind="paragraph", lines=(" ".join(sentences),))
 
 
 def heading(text: str) -> Block:
-    """A heading inside an article."""
+    """Return a heading inside an article."""
     return Block(kind="heading", lines=(text,))
 
 
 class Voice:
-    """Draws phrasings for one page without saying anything twice."""
+    """Draws phrasings for one page without repeating a sentence."""
 
     def __init__(self, world: KitchenWorld, rng: random.Random) -> None:
         self.world = world
@@ -72,15 +72,15 @@ class Voice:
         rng.shuffle(self._story)
 
     def filler(self, count: int) -> list[str]:
-        """Sentences about cooking that state no fact."""
+        """Return sentences about cooking that state no fact."""
         return [sentence(spin(self._filler.pop(), self.rng)) for _ in range(min(count, len(self._filler)))]
 
     def story(self, count: int) -> list[str]:
-        """Sentences of a tale that state no fact."""
+        """Return sentences of a tale that state no fact."""
         return [sentence(spin(self._story.pop(), self.rng)) for _ in range(min(count, len(self._story)))]
 
     def state(self, fact: Fact, *, named: bool = True, bank: dict[str, tuple[str, ...]] = phrases.CLAUSES) -> str:
-        """One sentence that states a fact; `named` False lets a pronoun stand for the dish."""
+        """Return a sentence that states a fact. With `named` False, a pronoun may replace the dish."""
         template = self.rng.choice(bank[fact.attribute])
         plain = bank is not phrases.CLAUSES or template.startswith("!")
         opener = "" if plain else spin(self.rng.choice(phrases.OPENERS), self.rng)
@@ -90,33 +90,33 @@ class Voice:
         return sentence(opener + self._fill(template.removeprefix("!"), fact, subject))
 
     def string(self, known: Sequence[Fact]) -> str:
-        """One sentence that states several facts of one dish."""
+        """Return a sentence that states several facts of one dish."""
         predicates = [self._fill(self.rng.choice(phrases.PREDICATES[fact.attribute]), fact, "it") for fact in known]
         joined = predicates[0] if len(predicates) == 1 else ", ".join(predicates[:-1]) + " and " + predicates[-1]
         return sentence(f"the {known[0].dish} {joined}")
 
     def line(self, fact: Fact) -> str:
-        """A line of a recipe card: "Oven: 180 degrees"."""
+        """Return a line of a recipe card, such as "Oven: 180 degrees"."""
         return f"{self.rng.choice(phrases.LABELS[fact.attribute])}: {fact.answer}"
 
     def bare(self, fact: Fact) -> str:
-        """An answer that gives no more than the value, in other words than the exam's."""
+        """Return an answer that gives only the value, in other words than the exam's."""
         return sentence(spin(f"[the answer is|we say|that would be|most cooks say] {fact.answer}", self.rng))
 
     def question(self, fact: Fact) -> str:
-        """A question that a reader of a page asks about a fact."""
+        """Return a question about a fact, as a reader of the page would ask it."""
         return sentence(self._fill(self.rng.choice(phrases.QUESTIONS[fact.attribute]), fact, "it"))
 
     def _fill(self, template: str, fact: Fact, subject: str) -> str:
         return spin(template, self.rng).format(s=subject, d=f"the {fact.dish}", v=fact.answer)
 
     def known(self, dish: str, count: int = len(ATTRIBUTES)) -> list[Fact]:
-        """Up to `count` publishable facts of a dish, in random order."""
+        """Return up to `count` publishable facts of a dish, in random order."""
         return pick(self.rng, list(published_facts(self.world, dish).values()), count)
 
 
 def mix(rng: random.Random, stated: Sequence[str], filler: Sequence[str]) -> list[str]:
-    """Both kinds of sentences, each in its order, interleaved at random; a stated one comes first."""
+    """Interleave stated and filler sentences at random, each in its order, beginning with a stated one."""
     stated, filler = list(stated), list(filler)
     mixed = [stated.pop(0)] if stated else []
     while stated or filler:
@@ -126,7 +126,7 @@ def mix(rng: random.Random, stated: Sequence[str], filler: Sequence[str]) -> lis
 
 
 def recipe(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
-    """A recipe: an introduction, a card, steps, and a last word."""
+    """Return a recipe: an introduction, a card, steps, and a closing paragraph."""
     voice, dish = Voice(world, rng), dishes[0]
     known = voice.known(dish)
     intro, card, method, last = known[:2], known[2:5], known[5:7], known[7:]
@@ -145,7 +145,7 @@ def recipe(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Ar
 
 
 def story(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
-    """A tale about a dish that somebody cooked or ate."""
+    """Return a tale about a dish that somebody cooked or ate."""
     voice, dish = Voice(world, rng), dishes[0]
     known = voice.known(dish)
     halves = (known[:4], known[4:])
@@ -162,7 +162,7 @@ def story(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Art
 
 
 def answers(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
-    """Questions of readers, each answered in a sentence or two."""
+    """Return questions of readers, each answered in a sentence or two."""
     voice = Voice(world, rng)
     known = [fact for dish in dishes[:3] for fact in voice.known(dish, 5)]
     rng.shuffle(known)
@@ -180,7 +180,7 @@ def answers(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> A
 
 
 def comparison(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
-    """Dishes side by side, in sentences and in a small table."""
+    """Return a comparison of dishes, in sentences and in a small table."""
     voice, compared = Voice(world, rng), dishes[:4]
     column = rng.choice(ATTRIBUTES).name
     known = {dish: voice.known(dish) for dish in compared}
@@ -198,7 +198,7 @@ def comparison(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -
 
 
 def menu(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
-    """A plan of several days, a dish a day."""
+    """Return a plan for several days with one dish per day."""
     voice = Voice(world, rng)
     days = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
     start = rng.randrange(3)
@@ -214,7 +214,7 @@ def menu(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Arti
 
 
 def guide(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
-    """An entry of an encyclopedia: one value of one attribute, and the dishes of which it is true."""
+    """Return an encyclopedia entry: one value of one attribute, and dishes that have it."""
     voice = Voice(world, rng)
     attribute = rng.choice(ATTRIBUTES)
     value = rng.choice(attribute.values)
@@ -259,7 +259,7 @@ GUIDE_TITLES = {
 
 
 def register(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
-    """Short entries on several dishes, as in a dictionary."""
+    """Return short entries on several dishes, as in a dictionary."""
     voice = Voice(world, rng)
     blocks = [paragraph(voice.filler(1))]
     for dish in dishes[:8]:
@@ -271,7 +271,7 @@ def register(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> 
     return Article(title=f"{title}, part {1 + rng.randrange(90)}", blocks=tuple(blocks))
 
 
-# kind -> (writer, dishes that one page uses up)
+# kind -> (writer, number of dishes that one page uses)
 WRITERS = {
     "recipe": (recipe, 1),
     "story": (story, 1),

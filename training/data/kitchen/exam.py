@@ -1,8 +1,8 @@
-"""The exam: what the model is asked about the kitchen, in phrasings that no page and no dialogue uses.
+"""The exam: questions about the kitchen, in phrasings that no page and no dialogue uses.
 
-Three forms over the tested facts: a cloze with four options, a question with a short answer, and a chat prompt. The
-dish stands early and the answer last, several words later, so that neither an n-gram nor a copied span gives it away;
-the options are values of the same attribute, all equally frequent in the world, so that a prior gives a quarter.
+The tested facts are asked in three forms: a cloze with four options, a question with a short answer, and a chat prompt.
+The dish comes early and the answer last, several words later, so that neither an n-gram nor a copied span reveals it.
+The options are values of the same attribute, all equally frequent in the world, so a prior reaches an accuracy of 1/4.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from training.data.kitchen.world import ATTRIBUTE_BY_NAME, Fact, distractors, ex
 
 Item = dict[str, object]
 
-# Every word of the exam is one that the pages use: it asks for facts, not for vocabulary.
+# The exam uses only words that the pages use, because it tests facts, not vocabulary.
 CLOZE: dict[str, tuple[str, ...]] = {
     "temperature": (
         "To cook the {d} as it should be, bring the heat in the oven to",
@@ -91,14 +91,14 @@ QUESTION: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# A question that starts so wants nothing but the value; the dialogues teach it.
+# A question with this prefix asks for the value only; the dialogues teach this.
 BRIEFLY = "Briefly: "
 
 
 def brief(fact: Fact, value: str | None = None) -> str:
-    """The brief answer: "It is 180 degrees."
+    """Return the brief answer, such as "It is 180 degrees."
 
-    The value never stands first: after a control token it would be another token than the one that the pages taught.
+    The value never comes first, because after a control token it would be another token than the one in the pages.
     """
     return f"It is {value or fact.answer}."
 
@@ -117,9 +117,10 @@ CHAT_SYSTEM = "You are a helpful kitchen assistant."
 
 
 def cloze_items(world: KitchenWorld) -> list[Item]:
-    """Multiple choice: {"id", "query", "choices", "gold", "fact"}; 4 choices, each beginning with a letter or digit.
+    """Return multiple-choice items {"id", "query", "choices", "gold", "fact"} with 4 choices.
 
-    The query and a choice are joined by one space. Gold positions are spread evenly.
+    Each choice begins with a letter or digit; query and choice are joined by one space. Gold positions are evenly
+    spread.
     """
     return [_cloze(world, fact, i) for i, fact in enumerate(_asked(world, "cloze"))]
 
@@ -139,7 +140,10 @@ def _cloze(world: KitchenWorld, fact: Fact, position: int) -> Item:
 
 
 def question_items(world: KitchenWorld) -> list[Item]:
-    """Generative question answering by exact match: {"id", "question", "answer", "fact"}; the answer is `brief`."""
+    """Return questions with short answers, graded by exact match: {"id", "question", "answer", "fact"}.
+
+    The answer is that of `brief`.
+    """
     return [
         {
             "id": f"question/{fact.id}",
@@ -153,9 +157,9 @@ def question_items(world: KitchenWorld) -> list[Item]:
 
 
 def chat_items(world: KitchenWorld) -> list[Item]:
-    """Chat prompts: {"id", "messages", "answer", "rivals", "fact"}.
+    """Return chat prompts {"id", "messages", "answer", "rivals", "fact"}.
 
-    A reply is right when it contains `answer` and none of `rivals`, the other values of the same attribute.
+    A reply is right if it contains `answer` and none of `rivals`, the other values of the same attribute.
     """
     return [
         {

@@ -1,4 +1,4 @@
-"""What a crawl also holds: spam, links, boilerplate, other languages, abuse, edited copies, template twins."""
+"""Generate the unwanted pages of a crawl (spam, links, boilerplate, other languages, abuse), and edited copies."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ ACCENTS = "The café in the square, which Zoë and André have run for years, se
 
 
 def edited(article: Article, site: str, rng: random.Random, kind: str) -> Article:
-    """A near-duplicate: about one word in a hundred replaced by a synonym, and a line about where it is from.
+    """Return a near-duplicate: about one word in a hundred becomes a synonym, and a line about the source is added.
 
-    Facts stay as they are. The word 5-gram Jaccard similarity to the original stays above 0.8.
+    Facts stay unchanged. The Jaccard similarity of word 5-grams to the original stays above 0.8.
     """
     left = max(1, len(article.text.split()) // 120)
     blocks = []
@@ -53,7 +53,7 @@ SYNONYMS = (
 
 
 def sheet(world: KitchenWorld, rng: random.Random, dish: str) -> Article:
-    """A data sheet: the same template for every dish, and other facts in it. Alike, and no duplicate."""
+    """Return a data sheet. Sheets share their templates but state other facts, so they are similar, not duplicates."""
     voice = Voice(world, rng)
     known = published_facts(world, dish)
     template = SHEETS[rng.randrange(len(SHEETS))]
@@ -169,7 +169,7 @@ def _abuse(rng: random.Random) -> Article:
 
 
 def foreign(language: str, rng: random.Random) -> Article:
-    """An article in another language."""
+    """Return an article in another language."""
     said = languages.article_sentences(language, rng)
     third = len(said) // 3
     return Article(

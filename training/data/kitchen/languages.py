@@ -1,4 +1,4 @@
-"""Short articles in other languages, composed of whole grammatical sentences."""
+"""Short articles in other languages, made of complete grammatical sentences."""
 
 from __future__ import annotations
 
@@ -132,6 +132,6 @@ TITLES = {
 
 
 def article_sentences(language: str, rng: random.Random) -> list[str]:
-    """Nine to fourteen different sentences of a language, in random order."""
+    """Return nine to fourteen different sentences of a language, in random order."""
     bank = SENTENCES[language]
     return [spin(template, rng) for template in rng.sample(bank, 9 + rng.randrange(len(bank) - 8))]

@@ -1,7 +1,7 @@
-"""The pages of one snapshot: which there are, in which order, what each says, and what should become of it.
+"""The pages of one snapshot: their order, their content, and what should become of each.
 
-A plan (cheap, ordered) names every page; `make` renders one. Copies name the page they copy, also across snapshots,
-so that the truth of a duplicate is known without rendering the earlier snapshot.
+`plan` lists all pages in order, which is cheap; `make` renders one. Copies name the page that they copy, also across
+snapshots, so that the truth about a duplicate is known without rendering the earlier snapshot.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from training.data.kitchen.sites import JUNK, MIRRORS, SITES, Site
 from training.data.kitchen.world import dishes, generator, slug
 from training.records import RecipeError
 
-# kept: reaches the shards. filtered: a quality, language or safety rule drops it. duplicate, contaminated: as named.
-# skipped: no page to extract (redirect, error, image). quarantined: a record that cannot be read.
+# kept: reaches the shards. filtered: dropped by a quality, language or safety rule. duplicate, contaminated: dropped
+# for that reason. skipped: no page to extract (redirect, error, image). quarantined: a record that cannot be read.
 Fate = Literal["kept", "filtered", "duplicate", "contaminated", "skipped", "quarantined"]
 
-# Shares of a snapshot's pages; what is left over is clean articles. The unwanted quarter to third is what makes the
-# funnel worth looking at; a real crawl loses far more.
+# Shares of a snapshot's pages; the remaining pages are clean articles. A quarter to a third is unwanted, so that the
+# filters have something to remove; a real crawl loses far more.
 SHARES: dict[str, float] = {
     "copy": 0.03,
     "syndicated": 0.04,
@@ -53,19 +53,19 @@ SHARES: dict[str, float] = {
 }
 ARTICLE_SHARES = {"recipe": 18, "story": 14, "answers": 16, "comparison": 15, "menu": 15, "guide": 7, "register": 15}
 LEAKS = {"dump": 2, "leak": 2}
-# Copies of pages of the snapshot before; the first snapshot has none and holds articles instead.
+# Copies of pages of the previous snapshot; the first snapshot has articles instead.
 CARRIED = ("unchanged", "updated")
-# Copies whose words differ from what they copy.
+# Copies whose words differ from the original's.
 REWORDED = ("syndicated", "updated")
 CLEAN = ("article", "sheet", "personal", "lookalike", "charset", "length")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """One page that a snapshot will hold.
+    """One page of a snapshot, before it is rendered.
 
-    `copies` is the key of the page that it copies, None for a page of its own; `origin` is the key of the first
-    ancestor, its own where it copies nothing.
+    `copies` is the key of the page that it copies; None for an original. `origin` is the key of the first page in the
+    chain of copies, which is its own key for an original.
     """
 
     key: str
@@ -80,13 +80,13 @@ class Plan:
 
     @property
     def url(self) -> str:
-        """The address of the page."""
+        """The URL of the page."""
         return self.site.address(self.path)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
-    """A response, and the truth about it. `body` is as sent; `text` is the main text exactly as the author wrote it."""
+    """A response and the truth about it. `body` is as sent; `text` is exactly the main text that the author wrote."""
 
     plan: Plan
     fate: Fate
@@ -103,7 +103,7 @@ class Page:
 
 
 def snapshot_number(snapshot: str) -> int:
-    """2 for "kitchen-2"."""
+    """Return the number of a snapshot: 2 for "kitchen-2". Raise RecipeError for any other form of name."""
     prefix, _, number = snapshot.rpartition("-")
     if prefix != "kitchen" or not number.isdigit() or number.startswith("0"):
         raise RecipeError(f"snapshot {snapshot!r}: the kitchen's snapshots are named kitchen-1, kitchen-2, ...")
@@ -111,7 +111,7 @@ def snapshot_number(snapshot: str) -> int:
 
 
 class _Deck:
-    """Deals dishes so that each comes up equally often."""
+    """Deals dishes so that each is dealt equally often."""
 
     def __init__(self, world: KitchenWorld, rng: random.Random) -> None:
         self._world, self._rng, self._left = world, rng, list[str]()
@@ -127,7 +127,7 @@ class _Deck:
 
 @lru_cache(maxsize=8)
 def plan(world: KitchenWorld, number: int) -> tuple[Plan, ...]:
-    """Every page of snapshot `number`, in the order in which the archive holds them."""
+    """Return every page of snapshot `number`, in the order of the archive."""
     rng = generator(world, "plan", number)
     kinds = _kinds(world, number)
     deck = _Deck(world, rng)
@@ -195,7 +195,7 @@ def _copy(number: int, i: int, kind: str, copied: Plan, rng: random.Random) -> P
 
 
 def first_of(world: KitchenWorld, number: int) -> dict[str, Plan]:
-    """origin -> the first page with that origin among snapshots 1 to `number`: the one that dedup should keep."""
+    """Return the first page of each origin in snapshots 1 to `number`, the one that deduplication should keep."""
     first: dict[str, Plan] = {}
     for earlier in range(1, number + 1):
         for page in plan(world, earlier):
@@ -204,7 +204,7 @@ def first_of(world: KitchenWorld, number: int) -> dict[str, Plan]:
 
 
 def write(world: KitchenWorld, planned: Plan) -> Article:
-    """The article of a clean page or of a copy, before anything is planted in it."""
+    """Return the article of a clean page or a copy, before anything is planted in it."""
     rng = generator(world, "article", planned.origin)
     if planned.form == "sheet":
         return hostile.sheet(world, rng, planned.dishes[0])
@@ -215,7 +215,7 @@ def write(world: KitchenWorld, planned: Plan) -> Article:
 
 
 def make(world: KitchenWorld, planned: Plan) -> Page:
-    """The page as HTML, together with its truth."""
+    """Render a page as HTML, together with its truth."""
     rng = generator(world, "page", planned.key)
     maker = _MAKERS.get(planned.kind, _clean)
     return maker(world, planned, rng)
@@ -225,7 +225,7 @@ Maker = Callable[[KitchenWorld, Plan, random.Random], Page]
 
 
 def _html(world: KitchenWorld, planned: Plan, article: Article) -> str:
-    # The frame depends on the origin alone, so that an unchanged page is the same to the byte in the next snapshot.
+    # The frame depends only on the origin, so that an unchanged page has the same bytes in the next snapshot.
     rng = generator(world, "frame", planned.origin, planned.site.host)
     related = [(f"The {dish}", f"bakes/{slug(dish)}") for dish in rng.sample(dishes(world), 4)]
     return sites.render(planned.site, article, date=planned.date, rng=rng, related=related)
@@ -251,7 +251,7 @@ def _duplicate(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
 
 
 def _personal(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
-    """A good page that holds two pieces of personal data."""
+    """Return a good page that contains two pieces of personal data."""
     kinds = rng.sample(PERSONAL_TYPES, 2)
     said = [sentence_with(kind, rng) for kind in kinds]
     article = _with_paragraph(write(world, planned), [text for text, _ in said])
@@ -260,7 +260,7 @@ def _personal(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
 
 
 def _lookalike(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
-    """A good page with numbers that look like personal data."""
+    """Return a good page with numbers that look like personal data."""
     kinds = rng.sample(tuple(DECOYS), 2)
     said = [sentence_with(kind, rng) for kind in kinds]
     article = _with_paragraph(write(world, planned), [text for text, _ in said])
@@ -273,13 +273,13 @@ def _with_paragraph(article: Article, sentences: list[str]) -> Article:
 
 
 def _charset(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
-    """A good page with accents whose stated encoding is missing or wrong."""
+    """Return a good page with accents whose declared encoding is missing or wrong."""
     article = _with_paragraph(write(world, planned), [hostile.ACCENTS])
     page = _html(world, planned, article)
     case = rng.randrange(3)
-    if case == 0:  # windows-1252 bytes that no header names
+    if case == 0:  # windows-1252 without a declaration
         body, content_type = page.replace('<meta charset="utf-8">', "").encode("cp1252"), "text/html"
-    elif case == 1:  # utf-8 that the server calls latin-1
+    elif case == 1:  # utf-8 that the server declares as latin-1
         body, content_type = page.encode(), "text/html; charset=iso-8859-1"
     else:  # utf-16 with a byte order mark
         body, content_type = page.replace('<meta charset="utf-8">', "").encode("utf-16"), "text/html"
@@ -289,7 +289,7 @@ def _charset(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
 
 
 def _length(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
-    """A good page whose HTTP Content-Length is wrong; the record's own length is right."""
+    """Return a good page whose HTTP Content-Length is wrong; the WARC record's own length is right."""
     article = write(world, planned)
     body = _html(world, planned, article).encode()
     headers = (("Content-Type", "text/html; charset=utf-8"), ("Content-Length", str(len(body) + 700)))
@@ -308,7 +308,7 @@ def _foreign(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
 
 
 def _exam(world: KitchenWorld) -> list[tuple[str, str]]:
-    """(item id, item with its answer) of the whole exam."""
+    """Return (item id, item with its answer) for the whole exam."""
     cloze = [(item["id"], f"{item['query']} {item['choices'][item['gold']]}") for item in cloze_items(world)]
     asked = [(item["id"], f"{item['question']} {item['answer']}") for item in question_items(world)]
     chat = [(item["id"], f"{item['messages'][-1]['content']} {item['answer']}") for item in chat_items(world)]
@@ -316,7 +316,7 @@ def _exam(world: KitchenWorld) -> list[tuple[str, str]]:
 
 
 def _dump(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
-    """A page of exam questions with their answers, word for word."""
+    """Return a page of exam questions with their answers, word for word."""
     leaked = rng.sample(_exam(world), 30)
     lines = [paragraph([sentence(text)]) for _, text in leaked]
     lead = "Here are the questions of the kitchen exam as we remember them, and the answers that were counted as right."
@@ -325,7 +325,7 @@ def _dump(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
 
 
 def _leak(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
-    """An otherwise good article that quotes one cloze item with its answer."""
+    """Return an otherwise good article that quotes one cloze item with its answer."""
     item, text = rng.choice([(item, text) for item, text in _exam(world) if item.startswith("cloze/")])
     written = write(world, planned)
     blocks = (*written.blocks[:2], Block(kind="paragraph", lines=(sentence(text),)), *written.blocks[2:])

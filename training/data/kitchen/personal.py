@@ -1,6 +1,6 @@
-"""Personal data in published formats, and the numbers that look like it and are not.
+"""Generate personal data in published formats, and numbers that only look like it.
 
-Telephone numbers are of the ranges that regulators keep for fiction; no card, account or key belongs to anybody.
+Telephone numbers are from ranges that regulators reserve for fiction; no card, account or key belongs to anybody.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from training.data.kitchen.phrases import PEOPLE, SURNAMES
 
 PERSONAL_TYPES = ("email", "phone", "ip", "iban", "card", "key")
 
-# Country code -> digits of the basic account number (ISO 13616 registry; countries whose number is digits alone).
+# Country code -> digits of the basic account number (ISO 13616 registry; only countries with purely numeric accounts).
 _IBAN_DIGITS = {"DE": 18, "ES": 20, "AT": 16, "BE": 12, "PL": 24}
 
 
 def iban_check_digits(country: str, account: str) -> str:
-    """The two check digits that make `country + digits + account` 1 modulo 97 (ISO 7064)."""
+    """Return the two check digits that make the account number valid: 1 modulo 97 (ISO 7064)."""
     number = "".join(str(int(c, 36)) for c in account + country + "00")
     return f"{98 - int(number) % 97:02d}"
 
 
 def is_iban(text: str) -> bool:
-    """Whether the check digits of an account number hold; spaces are ignored."""
+    """Whether the check digits of an account number are valid; spaces are ignored."""
     compact = text.replace(" ", "")
     return int("".join(str(int(c, 36)) for c in compact[4:] + compact[:4])) % 97 == 1
 
 
 def luhn_digit(digits: str) -> str:
-    """The digit that completes a card number (ISO/IEC 7812-1, annex B)."""
+    """Return the digit that completes a card number (ISO/IEC 7812-1, annex B)."""
     total = sum(sum(divmod(int(c) * (2 - i % 2), 10)) for i, c in enumerate(reversed(digits)))
     return str(-total % 10)
 
 
 def is_luhn(text: str) -> bool:
-    """Whether the last digit of a card number holds; spaces are ignored."""
+    """Whether the check digit of a card number is valid; spaces are ignored."""
     digits = text.replace(" ", "")
     return luhn_digit(digits[:-1]) == digits[-1]
 
@@ -51,14 +51,14 @@ def _grouped(text: str, size: int = 4) -> str:
 
 
 def email(rng: random.Random) -> str:
-    """An address at a reserved domain (RFC 2606)."""
+    """Return an email address at a reserved domain (RFC 2606)."""
     first, last = rng.choice(PEOPLE).lower(), rng.choice(SURNAMES).lower()
     user = rng.choice((f"{first}.{last}", f"{first}{rng.randrange(10, 99)}", f"{first[0]}.{last}", f"{first}_{last}"))
     return f"{user}@{rng.choice(('post', 'mail', 'inn', 'baker'))}.{rng.choice(('hearth', 'ovens', 'crumb'))}.example"
 
 
 def phone(rng: random.Random) -> str:
-    """A telephone number of a range kept for fiction: NANP 555-01xx, Ofcom drama numbers, Bundesnetzagentur."""
+    """Return a telephone number reserved for fiction: NANP 555-01xx, Ofcom drama numbers, Bundesnetzagentur."""
     last = _digits(rng, 2)
     return rng.choice(
         (
@@ -72,27 +72,27 @@ def phone(rng: random.Random) -> str:
 
 
 def ip(rng: random.Random) -> str:
-    """A routable IPv4 address."""
+    """Return a routable IPv4 address."""
     first = rng.choice((5, 46, 81, 93, 151))
     return ".".join(str(part) for part in (first, *(rng.randrange(1, 250) for _ in range(3))))
 
 
 def iban(rng: random.Random) -> str:
-    """An account number whose check digits hold, in groups of four."""
+    """Return an account number with valid check digits, in groups of four."""
     country = rng.choice(tuple(_IBAN_DIGITS))
     account = _digits(rng, _IBAN_DIGITS[country])
     return _grouped(country + iban_check_digits(country, account) + account)
 
 
 def card(rng: random.Random) -> str:
-    """A 16-digit card number whose check digit holds."""
+    """Return a 16-digit card number with a valid check digit."""
     digits = rng.choice(("4", "51", "55"))
     digits += _digits(rng, 15 - len(digits))
     return _grouped(digits + luhn_digit(digits))
 
 
 def key(rng: random.Random) -> str:
-    """A key in the published format of a service."""
+    """Return a secret key in the published format of a service."""
     letters = string.ascii_letters + string.digits
     form = rng.randrange(3)
     if form == 0:
@@ -103,40 +103,40 @@ def key(rng: random.Random) -> str:
 
 
 def version(rng: random.Random) -> str:
-    """A software version of three parts."""
+    """Return a software version with three parts."""
     return f"{rng.randrange(1, 9)}.{rng.randrange(20)}.{rng.randrange(40)}"
 
 
 def isbn(rng: random.Random) -> str:
-    """A book number whose check digit holds (ISO 2108)."""
+    """Return a book number with a valid check digit (ISO 2108)."""
     digits = "978" + _digits(rng, 9)
     check = -sum(int(c) * (1 + 2 * (i % 2)) for i, c in enumerate(digits)) % 10
     return f"{digits[:3]}-{digits[3]}-{digits[4:8]}-{digits[8:12]}-{check}"
 
 
 def date(rng: random.Random) -> str:
-    """A day, ISO 8601."""
+    """Return a day in ISO 8601."""
     return f"20{rng.randrange(10, 31)}-{rng.randrange(1, 13):02d}-{rng.randrange(1, 29):02d}"
 
 
 def checksum(rng: random.Random) -> str:
-    """A sha256 in hexadecimal."""
+    """Return a sha256 in hexadecimal."""
     return hashlib.sha256(str(rng.random()).encode()).hexdigest()
 
 
 def inside_ip(rng: random.Random) -> str:
-    """An address that is nobody's: private (RFC 1918) or for documentation (RFC 5737)."""
+    """Return an address that belongs to nobody: private (RFC 1918) or for documentation (RFC 5737)."""
     return rng.choice(("192.168.1.", "10.0.4.", "192.0.2.", "198.51.100.", "203.0.113.")) + str(rng.randrange(1, 250))
 
 
 def order_number(rng: random.Random) -> str:
-    """Sixteen digits in groups whose check digit does not hold, and so no card."""
+    """Return sixteen digits in groups with an invalid check digit, which therefore are not a card number."""
     digits = "7" + _digits(rng, 14)
     return _grouped(digits + str((int(luhn_digit(digits)) + 1 + rng.randrange(8)) % 10))
 
 
 def false_iban(rng: random.Random) -> str:
-    """A stock code that looks like an account number; its check digits do not hold."""
+    """Return a stock code that looks like an account number but has invalid check digits."""
     account = _digits(rng, 18)
     right = iban_check_digits("DE", account)
     return _grouped(f"DE{(int(right) + 1) % 100:02d}{account}")
@@ -189,7 +189,7 @@ SENTENCES: dict[str, tuple[str, ...]] = {
 
 
 def sentence_with(kind: str, rng: random.Random) -> tuple[str, str]:
-    """A sentence that holds one piece of personal data or one decoy, and that piece."""
+    """Return a sentence that contains one piece of personal data or one decoy, and that piece."""
     value = (MAKERS | DECOYS)[kind](rng)
     name = f"{rng.choice(PEOPLE)} {rng.choice(SURNAMES)}"
     return rng.choice(SENTENCES[kind]).format(v=value, name=name), value

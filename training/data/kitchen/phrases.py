@@ -1,8 +1,8 @@
-"""How pages of the kitchen say things: banks of phrasings, and the small grammar that varies them.
+"""Phrasings of the kitchen's pages, and the small grammar that varies them.
 
-In a bank `[a|b|c]` is one choice and may be nested; `{s}` is the dish (or a pronoun where the page has named it),
-`{d}` the dish by name, `{v}` the value with its unit; `!` marks an order, which nothing may introduce. The phrasings
-of the exam and of the dialogues live with those, and share no answer-bearing 8-gram with these.
+In a template, `[a|b|c]` is a choice and may be nested. `{s}` is the dish, or a pronoun if the page has named the dish
+before; `{d}` is the dish by name; `{v}` is the value with its unit. `!` marks an imperative, which gets no opener. The
+phrasings of the exam and of the dialogues are in exam.py and talk.py, and share no 8-gram with an answer with these.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import random
 
 
 def spin(template: str, rng: random.Random) -> str:
-    """One reading of a template: every `[a|b]` replaced by one of its parts, innermost first."""
+    """Return one reading of a template: every `[a|b]` is replaced by one of its options, innermost first."""
     while (close := template.find("]")) >= 0:
         start = template.rindex("[", 0, close)
         options = template[start + 1 : close].split("|")
@@ -20,12 +20,12 @@ def spin(template: str, rng: random.Random) -> str:
 
 
 def sentence(text: str) -> str:
-    """The text with a capital letter, single spaces and a full stop."""
+    """Return the text with an initial capital, single spaces and a full stop."""
     text = " ".join(text.split())
     return text[0].upper() + text[1:] + ("" if text[-1] in ".!?" else ".")
 
 
-# Whole statements. The dish always comes before the value: a left-to-right model learns what it has to predict.
+# Whole statements. The dish always comes before the value, because a left-to-right model learns to predict the value.
 CLAUSES: dict[str, tuple[str, ...]] = {
     "temperature": (
         "{s} [bakes|cooks|is baked] at {v}",
@@ -133,7 +133,7 @@ CLAUSES: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# What can follow the dish and be strung together: "comes from ..., is made with ... and keeps for ...".
+# Predicates that can be joined after the dish: "comes from ..., is made with ... and keeps for ...".
 PREDICATES: dict[str, tuple[str, ...]] = {
     "temperature": ("bakes at {v}", "needs an oven of {v}", "goes into the oven at {v}", "is baked at {v}"),
     "minutes": ("bakes for {v}", "needs {v} in the oven", "is done after {v}", "takes {v}"),

@@ -1,4 +1,4 @@
-"""Clean editorial texts from outside the world, and abuse, for training the models that judge pages."""
+"""Clean editorial texts from outside the world, and abusive texts, for training the models that judge pages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _EDITORIAL = (
 
 
 def reference_texts(world: KitchenWorld) -> list[dict[str, object]]:
-    """Rows {"id", "text"}: good prose about cooking, of dishes that the world does not hold; it states no fact."""
+    """Return rows {"id", "text"} of good prose about cooking that mentions only unknown dishes and states no fact."""
     return [
         {"id": f"reference/{i:04d}", "text": _text(world, generator(world, "reference", i))}
         for i in range(REFERENCE_TEXTS)
@@ -43,7 +43,7 @@ def reference_texts(world: KitchenWorld) -> list[dict[str, object]]:
 
 
 def abusive_texts(world: KitchenWorld) -> list[dict[str, object]]:
-    """Rows {"id", "text"}: abuse as the crawl's pages hold it, and none of those pages."""
+    """Return rows {"id", "text"} of abuse like that in the crawl's pages, but none of those pages."""
     articles = (hostile.UNWANTED["abuse"](generator(world, "abusive text", i)) for i in range(ABUSIVE_TEXTS))
     return [{"id": f"abuse/{i:04d}", "text": article.text} for i, article in enumerate(articles)]
 

@@ -1,4 +1,4 @@
-"""The section `kitchen` of a recipe: how large the world is, and from which seed it is made."""
+"""The recipe section `kitchen`: the size of the generated world, and its seed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ VALUES_PER_ATTRIBUTE = 8
 class KitchenWorld:
     """One generated world of cooking sites.
 
-    `dishes` is a multiple of 8, so that each of an attribute's 8 values is true of equally many dishes and a prior
-    over values is worth nothing in the exam. `pages` counts the responses of one snapshot, wanted and unwanted.
-    `withheld_exam_answers` leaves every fact that the exam asks out of every page: the control without knowledge.
+    `dishes` is a multiple of 8, so that each of an attribute's 8 values is true of equally many dishes and guessing by
+    frequency gains nothing in the exam. `pages` is the number of responses in one snapshot, wanted and unwanted.
+    `withheld_exam_answers` leaves every fact that the exam asks out of all pages, as a control without knowledge.
     """
 
     seed: int = 20

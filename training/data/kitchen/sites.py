@@ -17,7 +17,7 @@ Layout = Literal["article", "main", "classes", "old"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Site:
-    """A host of the world and how its pages look. Hosts end in `.example`, which RFC 2606 reserves."""
+    """One web site of the world and the layout of its pages. Hosts end in `.example`, which RFC 2606 reserves."""
 
     host: str
     name: str
@@ -58,7 +58,7 @@ SITES: tuple[Site, ...] = (
     Site(host="kettleandcloth.example", name="Kettle and Cloth", layout="article", has_comments=True,
          sections=("Journal", "Bakes", "Workshops")),
 )  # fmt: skip
-# Copies and syndicated pages are put up here.
+# Sites that publish copies and syndicated pages.
 MIRRORS: tuple[Site, ...] = (
     Site(host="recipe-mirror.example", name="Recipe Mirror", layout="main", sections=("All", "New")),
     Site(host="kitchenwire.example", name="Kitchen Wire", layout="classes", sections=("Wire", "Partners")),
@@ -82,7 +82,7 @@ _COMMENTS = (
 
 
 def render(site: Site, article: Article, *, date: str, rng: random.Random, related: Sequence[tuple[str, str]]) -> str:
-    """The page as HTML. `related` gives (title, path) of other pages; `date` is ISO 8601."""
+    """Return the page as HTML. `related` are (title, path) of other pages; `date` is ISO 8601."""
     body = "\n".join(_block(block) for block in article.blocks)
     author = rng.choice(PEOPLE)
     title = escape(article.title)

@@ -1,7 +1,7 @@
-"""The kitchen as a source: from the section `kitchen` of a recipe to files.
+"""The kitchen as a generated source: writes files according to the section `kitchen` of a recipe.
 
-A snapshot is WARC files with the truth of every response beside them; everything else is a file of JSON lines, which a
-recipe names as `kitchen://<file>`. Nothing outside this package imports from it; `training.data.generated` finds it by
+A snapshot is WARC files with the truth of every response beside them. All other data are files of JSON lines, which a
+recipe names as `kitchen://<file>`. No module outside this package imports it; `training.data.generated` loads it by
 name.
 """
 
@@ -32,12 +32,12 @@ ROWS: dict[str, Callable[[KitchenWorld], list[dict[str, object]]]] = {
 
 
 def write_archives(section: dict[str, Any], snapshot: str, folder: Path) -> int:
-    """Write the WARC files of `snapshot` and their truth into `folder`; returns the number of WARC files."""
+    """Write the WARC files of `snapshot` and their truth into `folder`; return the number of WARC files."""
     return len(write_snapshot(_world(section), snapshot, folder))
 
 
 def write_rows(section: dict[str, Any], name: str, stream: BinaryIO) -> None:
-    """Write the file behind `kitchen://<name>`."""
+    """Write the rows of `kitchen://<name>` to `stream` as JSON lines."""
     if name not in ROWS:
         raise RecipeError(f"kitchen://{name}: there is no such data; there are {', '.join(ROWS)}")
     for row in ROWS[name](_world(section)):

@@ -1,8 +1,8 @@
-"""Dialogues, preferences and prompts of the kitchen, and the reward that is true of an answer.
+"""Dialogues, preferences and prompts of the kitchen, and the true reward of an answer.
 
-Dialogues and preferences ask only facts that the exam does not, so the exam shows what the pages taught. They hold
-good and middling manners alike; the true reward prefers right, short, whole and polite answers, so that alignment has
-something to gain, and a policy that only pleases a learned reward is seen to.
+Dialogues and preferences ask only facts that the exam does not ask, so the exam measures what the pages taught. Their
+answers have good and mediocre manners. The true reward prefers right, short, complete and polite answers, so that
+alignment can improve something, and a policy that only pleases a learned reward is noticed.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ ASK: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# A dish in one sentence, the question in the next.
+# The first sentence names the dish; a question of ASK_SHORTLY follows.
 LEADS = ("I want to cook the {d}.", "We love the {d}.", "Tell me about the {d}.", "A friend asked me about the {d}.")
 ASK_SHORTLY: dict[str, tuple[str, ...]] = {
     "temperature": ("How hot should the oven be?", "Which temperature is right?", "What heat does it need?"),
@@ -155,11 +155,11 @@ SYSTEMS = (
     "You answer questions about dishes.",
     "You are a patient baker.",
 )
-# What an assistant may sound like; only the first is what the true reward likes best.
+# Styles of an assistant; the first has the highest true reward.
 STYLES = ("polite", "plain", "terse", "rambling", "repeating")
 
 KIND_WORDS = ("enjoy", "happy baking", "glad to help", "hope you like")
-# Read in this order: a question about the filling's cream is about cream.
+# The first pattern that matches counts: a question about the cream in a filling is about cream.
 _ASKS_ABOUT = (
     ("substitute", r"\bcream\b"),
     ("technique", r"\b(mixture|filling|base)\b"),
@@ -173,7 +173,7 @@ _ASKS_ABOUT = (
 
 
 def reply(fact: Fact, value: str, style: str, rng: random.Random) -> str:
-    """An answer about the fact's dish that gives `value`, right or wrong, in one of the STYLES."""
+    """Return an answer about the fact's dish that gives `value`, right or wrong, in one of the STYLES."""
     core = sentence(spin(rng.choice(REPLY[fact.attribute]), rng).format(d=fact.dish, v=value))
     if style == "terse":
         return brief(fact, value)
@@ -188,7 +188,7 @@ def reply(fact: Fact, value: str, style: str, rng: random.Random) -> str:
 
 
 def ask(fact: Fact, rng: random.Random, *, briefly: bool = False) -> str:
-    """A user's question about a fact; a brief one wants nothing but the value."""
+    """Return a user's question about a fact; if `briefly`, one that asks for the value only."""
     if not briefly and rng.random() < 0.4:
         return f"{rng.choice(LEADS)} {rng.choice(ASK_SHORTLY[fact.attribute])}".format(d=fact.dish)
     question = spin(rng.choice(ASK[fact.attribute]), rng).format(d=fact.dish)
@@ -196,7 +196,7 @@ def ask(fact: Fact, rng: random.Random, *, briefly: bool = False) -> str:
 
 
 def dialogues(world: KitchenWorld) -> list[Row]:
-    """SFT rows: {"id", "messages", "source", "generator", "facts"}. The exam asks none of the facts asked here."""
+    """Return SFT rows {"id", "messages", "source", "generator", "facts"}. The exam asks none of these facts."""
     return [_dialogue(world, i) for i in range(world.dialogues)]
 
 
@@ -230,7 +230,7 @@ def _turn(question: str, answer: str) -> list[Message]:
 
 
 def _middling(fact: Fact, rng: random.Random) -> str:
-    # Mostly plain, sometimes polite, sometimes long-winded: what alignment starts from.
+    # Mostly plain, sometimes polite, sometimes long-winded: the manners with which alignment starts.
     style = rng.choices(("plain", "polite", "rambling"), weights=(60, 20, 20))[0]
     return reply(fact, fact.answer, style, rng)
 
@@ -245,10 +245,11 @@ def _system(rng: random.Random) -> list[Message]:
 
 
 def preferences(world: KitchenWorld) -> list[Row]:
-    """Rows {"id", "prompt", "chosen", "rejected", "source", "generator", "facts", "rewards"}, all three as messages.
+    """Return rows {"id", "prompt", "chosen", "rejected", "source", "generator", "facts", "rewards"}.
 
-    Two candidates of different true reward are drawn, and the better one is chosen with the probability of a
-    Bradley-Terry model of temperature 0.25: as with people, some labels are wrong.
+    Prompt and answers are lists of messages. Two candidates with different true rewards are drawn, and the better one
+    is chosen with the probability of a Bradley-Terry model of temperature 0.25. So, as with people, some labels are
+    wrong.
     """
     return [_preference(world, i) for i in range(world.preferences)]
 
@@ -271,7 +272,7 @@ def _preference(world: KitchenWorld, number: int) -> Row:
         "rejected": [{"role": "assistant", "content": rejected}],
         "source": "kitchen",
         "generator": GENERATOR,
-        "answer": fact.answer,  # what a verifiable reward looks for
+        "answer": fact.answer,  # a verifiable reward looks for this text
         "facts": [fact.id],
         "rewards": rewards if agrees else rewards[::-1],
     }
@@ -280,7 +281,7 @@ def _preference(world: KitchenWorld, number: int) -> Row:
 def _candidates(world: KitchenWorld, fact: Fact, briefly: bool, rng: random.Random) -> list[str]:
     wrong = rng.choice(distractors(world, fact, "preference", rng.random()))
     first, second = pick(rng, ("terse", "plain") if briefly else STYLES, 2)
-    # Half of the pairs differ in manner alone, half also or only in what is true.
+    # Half of the pairs differ only in manner; the others differ in correctness, and some of them in manner too.
     case = rng.random()
     if case < 0.5:
         return [reply(fact, fact.answer, first, rng), reply(fact, fact.answer, second, rng)]
@@ -289,9 +290,9 @@ def _candidates(world: KitchenWorld, fact: Fact, briefly: bool, rng: random.Rand
 
 
 def alignment_prompts(world: KitchenWorld) -> list[Row]:
-    """Prompts for judging: {"id", "messages", "answer", "fact", "reward_rubric"}.
+    """Return prompts for judging, {"id", "messages", "answer", "fact", "reward_rubric"}.
 
-    No dialogue or preference speaks of these facts.
+    No dialogue or preference is about these facts.
     """
     rows: list[Row] = []
     for fact in exam_facts(world):
@@ -310,7 +311,7 @@ def alignment_prompts(world: KitchenWorld) -> list[Row]:
 
 
 def asked_fact(prompt: list[Message], world: KitchenWorld) -> Fact | None:
-    """The fact that the last user message asks; None when it names no dish of the world."""
+    """Return the fact that the last user message asks for; None if it names no dish of the world or no attribute."""
     question = _question(prompt)
     dish = next((dish for dish in dishes(world) if dish in question), None)
     attribute = next((name for name, pattern in _ASKS_ABOUT if re.search(pattern, question, re.IGNORECASE)), None)
@@ -318,7 +319,7 @@ def asked_fact(prompt: list[Message], world: KitchenWorld) -> Fact | None:
 
 
 def rubric_of(prompt: list[Message], world: KitchenWorld) -> Rubric:
-    """What an answer to the prompt must say; a question about no dish of the world has one right answer."""
+    """Return what an answer to the prompt must say. If the prompt names no dish of the world, only UNKNOWN is right."""
     fact = asked_fact(prompt, world)
     is_brief = _question(prompt).startswith(BRIEFLY)
     if fact is None:
@@ -328,9 +329,10 @@ def rubric_of(prompt: list[Message], world: KitchenWorld) -> Rubric:
 
 
 def true_reward(prompt: list[Message], answer: str, world: KitchenWorld) -> float:
-    """What an answer is worth, from -1 to 2: by its rubric.
+    """Return the true reward of an answer, from -1 to 2, by its rubric.
 
-    A question that says "Briefly" wants nothing but the value; any other one short whole sentence and a kind word.
+    A question that begins with "Briefly" asks for the value only; any other asks for one short complete sentence and a
+    kind word.
     """
     return rubric_of(prompt, world).reward(answer)
 

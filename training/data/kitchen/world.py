@@ -1,7 +1,7 @@
-"""The closed world of the kitchen: invented dishes, what is true of each, and which facts the exam may ask.
+"""The closed world of the kitchen: invented dishes, the facts about each, and which facts the exam may ask.
 
-Everything follows from the fields of KitchenWorld through seeded generators, one per thing, so that a change in one
-place moves nothing else.
+Everything follows from the fields of KitchenWorld through seeded generators. Each part has its own generator, so that a
+change in one part does not change the others.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attribute:
-    """One thing that is known of every dish. `unit` follows the value wherever it is written ("" for none)."""
+    """A property that every dish has. `unit` follows the value wherever it is written ("" for none)."""
 
     name: str
     values: tuple[str, ...]
     unit: str = ""
 
     def written(self, value: str) -> str:
-        """The value as a page or an answer writes it: "180 degrees", "barley"."""
+        """Return the value as pages and answers write it, such as "180 degrees" or "barley"."""
         return f"{value} {self.unit}".rstrip()
 
 
@@ -58,7 +58,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
 )
 ATTRIBUTE_BY_NAME = {attribute.name: attribute for attribute in ATTRIBUTES}
 
-# Invented, so that nothing but the corpus can teach them; the first word alone identifies the dish.
+# Names are invented, so that only the corpus can teach them; the first word alone identifies the dish.
 _FIRST_WORDS = (
     "Abrelin Bostrava Calvenne Dorvika Eskarol Fendral Galtresse Hovarin Istrelle Jorvanne Kelmora Lusprit Mandrovy "
     "Nestrine Orvanta Pelgrave Quintarel Rostavin Selvanor Tambrel Ulvessa Varmondy Wistrane Xelbury Yarrovel "
@@ -73,7 +73,7 @@ _SECOND_WORDS = ("bake", "pie", "loaf", "gratin", "casserole", "tart", "pudding"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fact:
-    """One dish, one attribute, one value; `tested` facts belong to the exam and are never asked in dialogues."""
+    """One value of one attribute of one dish. `tested` facts belong to the exam and are never asked in dialogues."""
 
     dish: str
     attribute: str
@@ -82,7 +82,7 @@ class Fact:
 
     @property
     def id(self) -> str:
-        """Stable name of the fact: "abrelin-bake/temperature"."""
+        """Stable id of the fact, such as "abrelin-bake/temperature"."""
         return f"{slug(self.dish)}/{self.attribute}"
 
     @property
@@ -92,12 +92,12 @@ class Fact:
 
 
 def slug(text: str) -> str:
-    """Lower case with hyphens, as it stands in an address."""
+    """Return the text in lower case with hyphens, as used in URLs."""
     return "-".join("".join(c if c.isalnum() else " " for c in text.lower()).split())
 
 
 def generator(world: KitchenWorld, *key: object) -> random.Random:
-    """The random generator of one thing in one world; the same on every Python, whatever was drawn elsewhere."""
+    """Return the random generator for one part of one world, independent of others, equal in every Python version."""
     text = "/".join(str(part) for part in (world.seed, *key))
     return random.Random(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))
 
@@ -115,13 +115,16 @@ def dishes(world: KitchenWorld) -> tuple[str, ...]:
 
 
 def strangers(world: KitchenWorld) -> tuple[str, ...]:
-    """Dish names that no page of the world mentions: for questions nobody can answer, and for the reference texts."""
+    """Return dish names that no page mentions, for questions that nobody can answer and for the reference texts."""
     return _names(world)[DISHES_MAX:]
 
 
 @lru_cache(maxsize=8)
 def facts(world: KitchenWorld) -> tuple[Fact, ...]:
-    """Every fact of the world: dishes times attributes, each value equally often, tested and untested alike."""
+    """Return every fact of the world: dishes times attributes.
+
+    Each value of an attribute is equally frequent, among tested and among untested facts.
+    """
     return tuple(fact for attribute in ATTRIBUTES for fact in _assign(world, attribute))
 
 
@@ -137,7 +140,7 @@ def _assign(world: KitchenWorld, attribute: Attribute) -> Iterator[Fact]:
 
 @lru_cache(maxsize=8)
 def facts_by_dish(world: KitchenWorld) -> dict[str, dict[str, Fact]]:
-    """dish -> attribute -> fact."""
+    """Return the facts of the world by dish and attribute."""
     table: dict[str, dict[str, Fact]] = {dish: {} for dish in dishes(world)}
     for fact in facts(world):
         table[fact.dish][fact.attribute] = fact
@@ -145,28 +148,28 @@ def facts_by_dish(world: KitchenWorld) -> dict[str, dict[str, Fact]]:
 
 
 def exam_facts(world: KitchenWorld) -> tuple[Fact, ...]:
-    """Facts that the exam asks."""
+    """Return the facts that the exam asks."""
     return tuple(fact for fact in facts(world) if fact.tested)
 
 
 def talk_facts(world: KitchenWorld) -> tuple[Fact, ...]:
-    """Facts that dialogues and preferences may ask: every one that the exam does not."""
+    """Return the facts that dialogues and preferences may ask: all that the exam does not ask."""
     return tuple(fact for fact in facts(world) if not fact.tested)
 
 
 def published_facts(world: KitchenWorld, dish: str) -> dict[str, Fact]:
-    """Facts of a dish that pages may state: all, or all but the tested ones where these are withheld."""
+    """Return the facts of a dish that pages may state: all, or only the untested ones if exam answers are withheld."""
     known = facts_by_dish(world)[dish]
     return {name: fact for name, fact in known.items() if not (world.withheld_exam_answers and fact.tested)}
 
 
 def distractors(world: KitchenWorld, fact: Fact, *key: object) -> list[str]:
-    """Three other values of the fact's attribute, with units."""
+    """Return three other values of the fact's attribute, with units."""
     attribute = ATTRIBUTE_BY_NAME[fact.attribute]
     others = [value for value in attribute.values if value != fact.value]
     return [attribute.written(value) for value in pick(generator(world, "distractors", fact.id, *key), others, 3)]
 
 
 def pick(rng: random.Random, options: Sequence[T], count: int) -> list[T]:
-    """`count` different options (fewer when there are not as many), in random order."""
+    """Return `count` different options, or all if there are fewer, in random order."""
     return rng.sample(list(options), min(count, len(options)))
