@@ -10,8 +10,9 @@ from training.records import RecipeError
 _OF_RULES = [rule.settings for rule in RULES.values()]
 
 
+# Reversed, so that the fields come in the order of the rules.
 @dataclass(frozen=True, kw_only=True)
-class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance]  # reversed: its fields come in the order of the rules
+class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance]
     """Which documents go on. Rules run in the order of `rules`; the first that says no gives the reason.
 
     The settings of a rule are those of its file in `training/data/filter/rules/`.
@@ -38,6 +39,6 @@ class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance
         """What decides the scores: the rules that measure, and the settings that change a text or what is measured.
         Every limit stands at its default.
         """
-        rules = tuple(name for name in self.rules if RULES[name].columns)
-        fields = {name: getattr(self, name) for rule in RULES.values() for name in rule.measured_by}
-        return FilterRecipe(rules=rules, languages=self.languages, **fields)
+        fields = {name: getattr(self, name) for rule in RULES.values() for name in ("languages", *rule.measured_by)}
+        fields["rules"] = tuple(name for name in self.rules if RULES[name].columns)
+        return FilterRecipe(**fields)

@@ -17,7 +17,7 @@ class Settings(CommonSettings):
 
 def measure(settings: Settings, tools: Tools) -> Answer:
     """Writes the score. RecipeError when there is no classifier."""
-    model = tools.models and tools.models.toxicity
+    model = tools.models.toxicity if tools.models else None
     if model is None:
         raise RecipeError(
             "filter.rules: 'toxicity_classifier' needs a model, but quality.toxicity.positive is empty; name texts"
