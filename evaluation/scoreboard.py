@@ -293,7 +293,8 @@ def outside_line(bits: Mapping[str, Any]) -> str:
     if not bits:
         return ""
     first = next(iter(bits.values()))
-    shown = ", ".join(f"{model} {entry['bits_per_byte']:.3f}{_between(entry)}" for model, entry in bits.items())
+    named = {model: bits[model] for model in MODELS if model in bits}
+    shown = ", ".join(f"{model} {entry['bits_per_byte']:.3f}{_between(entry)}" for model, entry in named.items())
     return f"Bits per byte of {first['texts']:,} texts from outside the corpus ({first['bytes']:,} bytes): {shown}"
 
 

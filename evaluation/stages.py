@@ -42,7 +42,7 @@ SCALING = Stage(
 )
 CARD = Stage(
     name="card",
-    version="14",
+    version="15",
     module="evaluation.card",
     libraries=("huggingface-hub", "jinja2", "plotly"),
     kinds=("markdown", "html"),

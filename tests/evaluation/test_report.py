@@ -104,7 +104,7 @@ def model_scores(root: Path) -> InputArtifact:
         write_lines(folder / "samples" / f"{model}_chat.jsonl.zst", [row])
     (folder / "scores.json").write_text(json.dumps({model: {"chat": entry} for model in ("base", "sft", "aligned")}))
     bits = {"bits_per_byte": 1.5, "interval": [1.25, 1.75], "texts": 2, "bytes": 2000}
-    (folder / "bits_per_byte.json").write_text(json.dumps({"sft": bits, "aligned": {**bits, "interval": None}}))
+    (folder / "bits_per_byte.json").write_text(json.dumps({"aligned": {**bits, "interval": None}, "sft": bits}))
     return commit(folder, "model_scores", settings={"evaluation": {"suites": [suite]}})
 
 
