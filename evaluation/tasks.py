@@ -37,7 +37,7 @@ class LmEvalTask(ConfigurableTask):
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: Any) -> None:
         """Nothing is fetched."""
         self.dataset = datasets.DatasetDict(
-            {name: datasets.Dataset.from_list([dict(row) for row in rows]) for name, rows in self._splits.items()}
+            **{name: datasets.Dataset.from_list([dict(row) for row in rows]) for name, rows in self._splits.items()}
         )
 
 
