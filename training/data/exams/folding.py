@@ -42,8 +42,15 @@ _ENCLOSED: Final = "".join(
     if len(plain := unicodedata.normalize("NFKC", chr(code))) == 1 and plain.isalnum()
 )
 _APOSTROPHES: Final = "'’‘ʼ＇´′"
-_LETTER: Final = f"(?:(?![{_IGNORED}{_APOSTROPHES}])(?:{ngrams.LETTER}|[{_ENCLOSED}]))"
-_RUN: Final = f"{_LETTER}(?:[{_IGNORED}]*{_LETTER})*"
+_IN_WORDS: Final = f"[^\\W_{ngrams.SINGLE[1:-1]}{_FILLERS}{_APOSTROPHES}]"
+_MARKS: Final = "".join(
+    chr(code)
+    for code in range(0x300, 0x10000)
+    if unicodedata.category(chr(code)) in ("Mn", "Mc") and not _IS_IGNORED.match(chr(code))
+)
+_LETTER: Final = f"(?:{_IN_WORDS}|[{_MARKS}{_ENCLOSED}])"
+_LETTERS: Final = f"(?:{_IN_WORDS}+|[{_MARKS}{_ENCLOSED}])"
+_RUN: Final = f"{_LETTERS}(?:[{_IGNORED}]*{_LETTERS})*"
 _WORD: Final = re.compile(f"{ngrams.SINGLE}|{_RUN}(?:[{_IGNORED}]*[{_APOSTROPHES}][{_IGNORED}]*{_RUN})*")
 _ASCII_WORD: Final = re.compile("[A-Za-z0-9]+(?:'[A-Za-z0-9]+)*")
 

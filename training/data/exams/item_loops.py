@@ -84,3 +84,19 @@ def aligned(text, words, weights, gap):
             scores[place], starts[place] = score, start
             diagonal, diagonal_start = above, above_start
     return best, best_start, best_end
+
+
+@native
+def shares(candidates, hashes, starts, begins, words, weights, gap_share):
+    """The share of each candidate's part that stands in its window of the text."""
+    found = np.zeros(len(candidates), np.float64)
+    for one in range(len(candidates)):
+        text, part = candidates[one, 0], candidates[one, 1]
+        low = starts[text] + max(0, candidates[one, 2] - REACH)
+        high = min(starts[text + 1], starts[text] + max(0, candidates[one, 3] + REACH))
+        own = weights[begins[part] : begins[part + 1]]
+        total = own.sum()
+        gap = gap_share * total / len(own)
+        score, _, _ = aligned(hashes[low:high], words[begins[part] : begins[part + 1]], own, gap)
+        found[one] = score / total
+    return found

@@ -45,6 +45,7 @@ from training.data.words.ngrams import Hashes, ngram_hashes
 
 SEED_WORDS: Final = 4
 MIN_SHARE: Final = 0.7
+MIN_TRIED_SHARE: Final = 0.5  # of a part; with less of it no text holds its item
 MIN_SEEDED: Final = 0.2  # of a part's weight in seeds close to each other, to be aligned
 GAP: Final = 0.25  # of the mean weight of an item's words: what a foreign word between them costs
 MIN_WORDS: Final = 5
@@ -303,8 +304,12 @@ class Finder:
         hashes, starts, seeds = self._scanned(texts, data, offsets, compiled)
         if not len(seeds):
             return
+        candidates = self._candidates(seeds, len(texts), compiled)
+        if compiled:  # most have too little of the part; the plain path finds that out one by one
+            arrays = self.index.begins, self.index.words, self.index.weights
+            candidates = candidates[item_loops.shares(candidates, hashes, starts, *arrays, GAP) >= MIN_TRIED_SHARE]
         found: dict[int, list[Any]] = {}
-        for text, part, first, last in self._candidates(seeds, len(texts), compiled).tolist():
+        for text, part, first, last in candidates.tolist():
             found.setdefault(text, []).append((part, first, last))
         for text in sorted(found):
             judged = _Text(self, texts[text].as_py(), hashes[starts[text] : starts[text + 1]], compiled)
