@@ -1,11 +1,10 @@
-"""Scheduled backfills: a sensor that notices new snapshots, a schedule that rebuilds on a cadence. Both are off by
-default.
+"""Automatic backfills: a sensor that notices new snapshots and a nightly schedule. Both are off by default.
 
-Both start the job `rebuild`, which adds one real backfill of what is missing or outdated, for each recipe that asks for
-it (`automation` in the recipe) and that a person has run under this root before. A recipe has at most one open backfill
-of automation, and a budget.
+Both start the job `rebuild`. For each recipe that asks for automation (its section `automation`) and that a person has
+run under this root before, the job adds a Dagster backfill of the missing and outdated partitions. A recipe has at most
+one open automatic backfill at a time, and a budget.
 
-A third sensor, which is on, only reports what the recipes ask for.
+A second sensor, which is on by default, only reports to Dagster what the recipes ask for.
 """
 
 import fcntl
@@ -36,16 +35,16 @@ from training.recipe import Recipe
 REBUILD_CRON = "0 3 * * *"
 SENSOR_SECONDS = 60
 OBSERVE_SECONDS = 15
-LACK_TAG = "pedigree/lack"  # what was missing when a backfill was added
-ASKED_TAG = "pedigree/asked"  # what the recipe asked for then, made or not
+LACK_TAG = "pedigree/lack"  # digest of the cells that were due when the backfill was added
+ASKED_TAG = "pedigree/asked"  # digest of all cells in scope at that time, made or not
 OPEN = [BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING, BulkActionStatus.FAILING]
-MOST_BACKFILLS = 500  # looked at for the last one of a recipe
+MOST_BACKFILLS = 500  # how many recent backfills are searched for a recipe's last one
 Key = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What automation would do about one recipe now: the cells of one backfill, or the reason why there is none."""
+    """What automation would do for one recipe now: the cells of a backfill, or the reason why there is none."""
 
     comparison: Comparison
     cells: tuple[Cell, ...] = ()
@@ -53,13 +52,13 @@ class Plan:
 
 
 def run_before(root: Path) -> list[Comparison]:
-    """The recipes that were run under `root` before, as they read now."""
+    """A comparison for each recipe that was run under `root` before, by its present settings."""
     recipes = known_recipes(recipe_folders(root)).values()
     return [compare(recipe, root, skip_unavailable=True) for recipe in recipes if was_run(recipe, root)]
 
 
 def was_run(recipe: Recipe, root: Path) -> bool:
-    """Whether a person has materialized anything of the recipe under this root."""
+    """Whether the root holds a reference to an artifact of this recipe."""
     return any((root / "refs").glob(f"*/{recipe.name}.json")) or any((root / "refs").glob(f"*/{recipe.name}@*.json"))
 
 
@@ -85,7 +84,7 @@ def _plan(instance: dg.DagsterInstance, comparison: Comparison, profile: Profile
 
 
 def _held_back(backfills: list[PartitionBackfill], comparison: Comparison, lacking: list[Cell]) -> str:
-    """Why automation may not add a backfill of the recipe now, given the ones it added before; empty when it may."""
+    """Why automation may not add another backfill of the recipe now, given its earlier ones; empty if it may."""
     name = comparison.recipe.name
     for one in backfills:
         if one.status in OPEN:
@@ -103,7 +102,8 @@ def _held_back(backfills: list[PartitionBackfill], comparison: Comparison, lacki
 def _backfills(instance: dg.DagsterInstance, recipe: Recipe) -> list[PartitionBackfill]:
     """The backfills of `recipe` that automation added, newest first.
 
-    Dagster's own filter by tags finds only backfills that have launched a run, in a database of an older version.
+    They are not filtered by Dagster: with a database of an older version its tag filter finds only backfills that have
+    launched a run.
     """
     found = [*instance.get_backfills(BulkActionsFilter(statuses=OPEN)), *instance.get_backfills(limit=MOST_BACKFILLS)]
     own = [one for one in found if one.tags.get(RECIPE_TAG) == recipe.name and AUTOMATION_TAG in one.tags]
@@ -116,9 +116,11 @@ def in_scope(comparison: Comparison) -> list[Cell]:
 
 
 def cells_due(comparison: Comparison, being_made: frozenset[Key] = frozenset()) -> list[Cell]:
-    """What one backfill of the recipe would make: everything in scope that is to do, less what waits for something
-    that is refused, unavailable, out of scope, `being_made` elsewhere, or damaged beyond what can be put back, which is
-    left to a person."""
+    """The cells that one backfill of the recipe would make, inputs first.
+
+    A cell is left out, with everything made from it, if an input is refused, or if the cell is unavailable, out of
+    scope, in `being_made`, or damaged beyond repair, which is left to a person.
+    """
     allowed = {cell.key for cell in in_scope(comparison)} - being_made
     blocked: set[Key] = set()
     chosen = []
@@ -137,9 +139,9 @@ def cells_due(comparison: Comparison, being_made: frozenset[Key] = frozenset()) 
 
 
 def being_made(instance: dg.DagsterInstance, comparison: Comparison) -> frozenset[Key]:
-    """The cells of the recipe that somebody else makes now, or has asked Dagster for.
+    """The cells of the recipe that another run or backfill makes now or is going to make.
 
-    A run in a terminal shows by its watchers: a killed one stays in Dagster's list as a run that goes on.
+    A run in a terminal is recognized by its watchers, because Dagster lists a killed one as still running.
     """
     found = {cell.key for cell in comparison.to_do() if watchers_of(_folder(comparison, cell))}
     for run in instance.get_runs(dg.RunsFilter(statuses=NOT_FINISHED_STATUSES)):
@@ -163,9 +165,10 @@ def _digest(cells: list[Cell]) -> str:
 def add_backfills(
     instance: dg.DagsterInstance, graph: BaseAssetGraph, root: Path, profile: Profile, by: str
 ) -> Iterator[str]:
-    """Add one backfill for each recipe that is to have one; yields a line for each recipe that asks for automation.
+    """Add the backfills that are due; yield one line for each recipe that asks for automation.
 
-    Looking for an open backfill and adding one is one step: a sensor and a schedule may come at the same moment.
+    A file lock makes the check for an open backfill and the addition one step, because a sensor and a schedule may run
+    at the same moment.
     """
     with _one_at_a_time(root):
         for plan in plans(instance, root, profile):
@@ -186,10 +189,10 @@ def _one_at_a_time(root: Path) -> Iterator[None]:
 
 
 def _backfill(instance: dg.DagsterInstance, graph: BaseAssetGraph, plan: Plan, by: str) -> PartitionBackfill:
-    """A backfill for the daemon to run, in order.
+    """A backfill of the planned cells, for Dagster's daemon to run in order.
 
-    There is no public way for a schedule to ask for a backfill (dagster#13852); this is what the web server's own
-    mutation does.
+    Dagster has no public way for a schedule to request a backfill (dagster#13852), so this does what the web server's
+    own mutation does.
     """
     recipe = plan.comparison.recipe
     pairs = {AssetKeyPartitionKey(dg.AssetKey(cell.asset), cell.partition) for cell in plan.cells}
@@ -222,7 +225,7 @@ def _scope(recipe: Recipe) -> str:
 def automation(
     root: Path, profile: str
 ) -> tuple[list[dg.SensorDefinition], list[dg.ScheduleDefinition], list[dg.JobDefinition]]:
-    """The sensors, the schedule, and the job by which they add backfills."""
+    """The sensors, the schedule, and the job with which they add backfills."""
 
     @dg.op(description="Add a backfill of what each recipe that asks for automation lacks.")
     def add_missing_backfills(context: dg.OpExecutionContext) -> None:
@@ -240,7 +243,7 @@ def automation(
 
     @dg.sensor(job=rebuild, minimum_interval_seconds=SENSOR_SECONDS, default_status=dg.DefaultSensorStatus.STOPPED)
     def new_snapshots(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        """Notices that a recipe which asks for automation names a snapshot, or anything else, that is not made yet."""
+        """Starts `rebuild` if a recipe that asks for automation names a snapshot or anything else not made yet."""
         if context.instance.get_runs(dg.RunsFilter(job_name="rebuild", statuses=NOT_FINISHED_STATUSES), limit=1):
             return dg.SkipReason("a run of `rebuild` has not ended")
         found = plans(context.instance, root, load_profile(profile))
@@ -250,7 +253,7 @@ def automation(
 
     @dg.sensor(minimum_interval_seconds=OBSERVE_SECONDS, default_status=dg.DefaultSensorStatus.RUNNING)
     def asked_settings(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        """Tells Dagster what the recipes of this root ask for, so that edits show as unsynced. Launches nothing."""
+        """Reports to Dagster what the recipes of this root ask for, so that edits show as unsynced. Launches no run."""
         cells = [cell for comparison in run_before(root) for cell in comparison.cells.values()]
         found = list(unobserved(context.instance, cells))
         if not found:

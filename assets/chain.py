@@ -1,6 +1,6 @@
-"""The chain: every asset that a stage declares, in an order in which inputs come first, and its partitions.
+"""The chain: every asset that a stage declares, with inputs before the assets made from them, and its partitions.
 
-Fingerprints, Dagster's assets, status and jobs follow from it. No Dagster in here.
+Fingerprints, Dagster's assets, `pedigree status` and jobs are all derived from it. It does not import Dagster.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from training.stages import ASSETS as TRAINING_ASSETS
 
 
 def _in_order(assets: Iterable[Asset]) -> dict[str, Asset]:
-    """The assets by name: the next is always the first one declared whose inputs are there. ValueError when some wait
-    for each other or for an asset that nobody declares."""
+    """The assets by name, each after all its inputs; ties keep the order of declaration.
+
+    Raises ValueError for a cycle, an undeclared input or a name that is declared twice.
+    """
     waiting = list(assets)
     chain: dict[str, Asset] = {}
     while waiting:
@@ -33,7 +35,7 @@ CHAIN: dict[str, Asset] = _in_order((*TRAINING_ASSETS, *EVALUATION_ASSETS))
 
 
 def ancestors(name: str) -> set[str]:
-    """Every asset that `name` is made from, near and far."""
+    """Every asset that `name` is made from, directly or indirectly."""
     found: set[str] = set()
     waiting = [item.asset for item in CHAIN[name].inputs]
     while waiting:
@@ -45,7 +47,7 @@ def ancestors(name: str) -> set[str]:
 
 
 def descendants(name: str) -> set[str]:
-    """Every asset that is made from `name`, near and far."""
+    """Every asset that is made from `name`, directly or indirectly."""
     return {other for other in CHAIN if name in ancestors(other)}
 
 
@@ -53,16 +55,16 @@ def descendants(name: str) -> set[str]:
 
 
 def partition_key(recipe: Recipe, part: str = "") -> str:
-    """`recipe@part` of a snapshot or a rung, or `recipe` for what concerns the whole recipe."""
+    """The partition key: `recipe@part` for a snapshot or rung, or just `recipe` for an asset of the whole recipe."""
     return f"{recipe.name}@{part}" if part else recipe.name
 
 
 def partitions_of(asset: Asset, recipe: Recipe) -> list[str]:
-    """The partition keys that `recipe` has of an asset, in the order of its snapshots or rungs."""
+    """The partition keys of an asset under `recipe`, in the order of the recipe's snapshots or rungs."""
     return [partition_key(recipe, part) for part in _parts(asset.scope, recipe)]
 
 
-# Recipes that have the assets of a scope; what a recipe does not ask for has no partition of it.
+# Whether a recipe asks for the assets of an optional scope. If it does not, those assets have no partition for it.
 _OPTIONAL: dict[Scope, Callable[[Recipe], bool]] = {
     "ladder": lambda recipe: bool(recipe.ladder.rungs),
     "long_context": lambda recipe: recipe.long_context.tokens > 0,
@@ -72,7 +74,10 @@ _OPTIONAL: dict[Scope, Callable[[Recipe], bool]] = {
 
 
 def _parts(scope: Scope, recipe: Recipe) -> list[str]:
-    """The names of a recipe's snapshots or rungs; one empty name for a scope of the whole recipe."""
+    """The names of a recipe's snapshots or rungs; one empty name if the scope is the whole recipe.
+
+    An optional scope that the recipe does not ask for has no parts.
+    """
     if scope == "snapshot":
         return [snapshot.name for snapshot in recipe.snapshots]
     if scope == "rung":
@@ -81,7 +86,10 @@ def _parts(scope: Scope, recipe: Recipe) -> list[str]:
 
 
 def input_partitions(item: Input, recipe: Recipe, part: str) -> list[str]:
-    """The partition keys of an input that the partition of a snapshot or rung reads, in their order."""
+    """The partition keys of `item` that the asset's partition for snapshot or rung `part` reads, in recipe order.
+
+    `part` is empty for an asset of the whole recipe.
+    """
     names = _parts(CHAIN[item.asset].scope, recipe)
     if not names or (item.when is not None and not item.when(recipe)):
         return []

@@ -1,7 +1,7 @@
-"""The command line: what scripts and other people's tools rely on. The contract is in docs/command-line.md.
+"""The command line `pedigree`. Scripts rely on it; the contract is in docs/command-line.md.
 
-Exit codes: 0 done (`run` to the end: promoted); 2 bad input, nothing started; 3 a gate refused, with its evidence;
-1 anything else.
+Exit codes: 0 success (a `run` to the end: the model is promoted); 2 bad input, and nothing was started; 3 a gate
+refused an artifact, and its evidence is printed; 1 any other failure.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ RootOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON object last on standard output")]
 ProfileOption = Annotated[str, typer.Option("--profile", help="name of a profile, or path of a YAML file")]
 DEFAULT_ROOT = Path("runs")
-BY_INTERRUPT = 130  # typer's code where nobody catches Ctrl-C
+BY_INTERRUPT = 130  # typer's exit code for an uncaught Ctrl-C
 
 
 def main() -> None:
-    """Entry point: what a person wrote wrongly is one sentence and exit code 2, not a traceback."""
+    """Entry point. A mistake in the input gives one sentence and exit code 2 instead of a traceback."""
     os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     from resources.profile import ProfileError
@@ -77,7 +77,7 @@ def _say(sentence: str, code: int) -> int:
 
 
 def read(recipe: str, root: Path) -> Recipe:
-    """The recipe that a command names: recipes kept under the root come first."""
+    """The recipe with this name or path. A recipe saved under the root takes precedence over one of the same name."""
     return load_recipe(recipe, recipe_folders(root.resolve()))
 
 
@@ -96,7 +96,7 @@ def run(
     exact: Annotated[bool, typer.Option("--exact", help="make again what other code of the same version made")] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Materialize what a recipe lacks, in order, through Dagster."""
+    """Make everything that a recipe asks for and that is not made yet, in order, through Dagster."""
     report = _run(recipe, profile, root, snapshots, until, starts_anew=start_anew, exact=exact)
     _finish(report, json_)
 
@@ -165,7 +165,7 @@ def demo(
     profile: ProfileOption = "local",
     recipe: Annotated[str, typer.Argument()] = "kitchen",
 ) -> None:
-    """Run the embedded default from its crawl to a promoted model and show the scoreboard."""
+    """Run the embedded recipe from its crawl to a promoted model and show the scoreboard."""
     from assets.terminal import show_scoreboard
 
     report = _run(recipe, profile, root)
@@ -192,7 +192,7 @@ def status(
     profile: ProfileOption = "local",
     json_: JsonOption = False,
 ) -> None:
-    """What is made, missing or outdated, and by which field."""
+    """Show what is made, missing or outdated, and which field of the recipe makes it outdated."""
     from assets.promotion.champion import with_stale_noted
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
@@ -237,7 +237,7 @@ def why(
     root: RootOption = DEFAULT_ROOT,
     json_: JsonOption = False,
 ) -> None:
-    """Field by field, why an asset is outdated, or how two recipes' artifacts of it differ."""
+    """Show field by field why an asset is outdated, or how the artifacts of two recipes differ."""
     from assets.why import explain
 
     answer = explain(asset, read(recipe, root), read(other, root) if other else None, root.resolve())
@@ -263,8 +263,8 @@ def verify(
     ] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Read every file and record of a recipe's artifacts and what points to them; exit code 1 when one differs, 2 when
-    nothing is made."""
+    """Read every file and record of a recipe's artifacts, and the references to them, and check that they are as
+    written. Exit code 1 if one differs, 2 if nothing is made."""
     from assets.verify import verified
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
@@ -294,7 +294,7 @@ def report(
     profile: ProfileOption = "local",
     json_: JsonOption = False,
 ) -> None:
-    """Write one self-contained HTML page of whatever the recipe has made so far, refused artifacts included."""
+    """Write one self-contained HTML page about all artifacts that the recipe has made so far, refused ones included."""
     from evaluation.report import render_report
 
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
@@ -307,8 +307,10 @@ def report(
 
 
 def _registered(comparison: Comparison, root: Path, profile: str) -> dict[str, Any]:
-    """What the registry says of the recipe's model and of every move of its champion; empty where nothing is made that
-    it could know of, or where it does not answer, which is said."""
+    """The standing of the recipe's model in the registry, and the history of its champions.
+
+    Empty if the aligned model is not made, or if the registry does not answer; then a warning is printed.
+    """
     from assets.lineage import MODEL
     from assets.promotion.standing import standing
     from resources.profile import load_profile
@@ -338,7 +340,8 @@ def promote(
     profile: ProfileOption = "local",
     json_: JsonOption = False,
 ) -> None:
-    """Make a recipe's model champion by hand: one that a gate refused, or an older one. Damage is not overridden."""
+    """Make a recipe's model champion by hand, even if a gate refused it or it is an older version. A damaged model
+    cannot be promoted."""
     from assets.promotion.by_hand import promote_by_hand
 
     _by_hand(lambda tracking: promote_by_hand(read(recipe, root), tracking, reason), root, profile, json_)
@@ -352,7 +355,7 @@ def rollback(
     profile: ProfileOption = "local",
     json_: JsonOption = False,
 ) -> None:
-    """Make the version before the champion the champion again."""
+    """Make the previous champion the champion again."""
     from assets.promotion.by_hand import roll_back
 
     _by_hand(lambda tracking: roll_back(model, tracking, reason), root, profile, json_)
@@ -394,7 +397,8 @@ def inspect(
     root: RootOption = DEFAULT_ROOT,
     json_: JsonOption = False,
 ) -> None:
-    """Look at records that a stage kept, dropped, quarantined or redacted, by reason; clusters, close calls, cuts."""
+    """Show records that a stage kept, dropped, quarantined or redacted, by reason; also clusters of near-duplicates,
+    documents that just passed, and cuts."""
     from assets.terminal import show_samples
     from evaluation.closer import look_at
     from evaluation.samples import has_records
@@ -446,7 +450,7 @@ def _made(recipe: str, root: Path, asset: str) -> Artifact:
 def dev(
     root: RootOption = DEFAULT_ROOT, profile: ProfileOption = "local", port: int = 3000, mlflow_port: int = 5000
 ) -> None:
-    """Dagster UI and daemon on loopback, and MLflow, over the stores of one root."""
+    """Start the Dagster UI, the Dagster daemon and MLflow on loopback, over the stores of one root."""
     from assets.dev import serve
 
     raise typer.Exit(serve(root.resolve(), profile, port, mlflow_port))

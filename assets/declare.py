@@ -1,4 +1,4 @@
-"""The assets of Dagster, built from the chain: what each is, what comes before it, and one body for all but one."""
+"""Dagster's assets, built from the chain. All share one body, except `promoted_model`, which has its own."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ from training.stage import Asset
 
 Body = Callable[[dg.AssetExecutionContext, Pipeline], dg.MaterializeResult]
 
-# Every other asset is what its stage makes.
+# Assets with a body of their own. Every other asset only runs its stage.
 BODIES: dict[str, Body] = {"promoted_model": materialize_and_promote}
 
 
@@ -39,13 +39,13 @@ def _asset(declared: Asset, partitions: Partitions) -> dg.AssetsDefinition:
         metadata={"stage": declared.stage.name, "module": declared.stage.module},
     )
     def asset(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
-        with masked_errors():  # what Dagster keeps of an error that leaves here holds no secret
+        with masked_errors():  # Dagster stores errors that leave this function, so secrets are masked in them
             return body(context, pipeline)
 
     return asset
 
 
 def _description(declared: Asset) -> str:
-    """What people read, with the module that makes it where the text does not name it."""
+    """The asset's description in the UI; names the module that makes the asset."""
     module = declared.stage.module
     return declared.description if module in declared.description else f"{declared.description}\n\nMade by {module}."

@@ -1,6 +1,6 @@
-"""The code location: assets, checks, automation and resources. `defs` is what Dagster loads.
+"""Dagster's code location: assets, checks, automation and resources. Dagster loads `defs`.
 
-It reads PEDIGREE_ROOT (where artifacts are kept, ./runs by default) and PEDIGREE_PROFILE (local by default);
+This module reads PEDIGREE_ROOT (the folder of artifacts, ./runs by default) and PEDIGREE_PROFILE (local by default).
 assets/recipe_folders.py reads PEDIGREE_RECIPES (further folders of recipes).
 """
 
@@ -21,7 +21,7 @@ from assets.settings import build_settings
 
 
 def definitions(root: Path, profile: str) -> dg.Definitions:
-    """Everything Dagster needs to know for one root and profile."""
+    """The Dagster definitions for one root and profile."""
     recipes = known_recipes(recipe_folders(root))
     partitions = Partitions(recipes)
     sensors, schedules, jobs = automation(root, profile)

@@ -1,4 +1,4 @@
-"""Materialize what a recipe lacks, in order, through Dagster, in this process: what `pedigree run` does."""
+"""`pedigree run`: materialize the missing cells of a recipe in order, through Dagster, in this process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NO_SPACE_BYTES = 4 << 20
 
 @dataclass(kw_only=True)
 class Report:
-    """What one `run` did, in the form of the command line's contract."""
+    """The result of one `pedigree run`, with the fields that docs/command-line.md promises."""
 
     recipe: str
     exit_code: int = OK
@@ -67,9 +67,12 @@ def run_recipe(
     starts_anew: bool = False,
     exact: bool = False,
 ) -> Report:
-    """Make what is missing up to `until`; stops at the first refusal or failure. Bad input raises before anything
-    starts, and so does a training that was begun under other settings, unless it `starts_anew`. `exact` also makes
-    again what other code made, but for what a registered version was made from."""
+    """Make the missing cells up to the asset `until`; stop at the first refusal or failure.
+
+    Raises before any work if the input is bad, or if a training was begun under other settings and `starts_anew` is
+    False. With `exact`, artifacts made by other code are made again, except those that a registered model version was
+    made from.
+    """
     started = time.monotonic()
     report = Report(recipe=recipe.name)
     comparison = _exactly(recipe, root, profile, announce) if exact else compare(recipe, root)
@@ -94,7 +97,7 @@ def run_recipe(
         said = ask_registry(comparison, profile)
     for cell in comparison.cells.values():
         if cell.artifact is not None:
-            tidy(cell.artifact.path)  # the job of a killed run may have ended at any moment, also while this one began
+            tidy(cell.artifact.path)  # the job of a killed run may have committed since this run first compared
     _fill(report, comparison, made_here)
     _conclude(report, comparison, said, is_whole=goes_to_the_end)
     report.seconds = time.monotonic() - started
@@ -112,10 +115,10 @@ def _exactly(recipe: Recipe, root: Path, profile: str, announce: Listener) -> Co
 
 
 def full_disk(said: str, root: Path) -> str:
-    """What to tell a person about an error that a full disk caused; empty for any other error.
+    """A sentence for an error that a full disk caused; empty for any other error.
 
-    Whoever writes first notices, each in words of its own: a stage, the spool, or Dagster's database, whose "disk I/O
-    error" means other things too where there is space.
+    A stage, the metrics spool and Dagster's database report a full disk in different words. SQLite's "disk I/O error"
+    has other causes too, so it counts only if less than 4 MiB are free.
     """
     free_bytes = shutil.disk_usage(next(place for place in (root, *root.parents) if place.exists())).free
     if not any(words in said for words in DISK_IS_FULL) and not (SQLITE_FAILS in said and free_bytes < NO_SPACE_BYTES):
@@ -130,7 +133,7 @@ def full_disk(said: str, root: Path) -> str:
 
 
 def keep_recipe(recipe: Recipe, root: Path) -> None:
-    """Keep a recipe that came from a path under the root, resolved, so that jobs and the UI on this root find it."""
+    """Save the resolved recipe under `root/recipes`, so that jobs and the UI find a recipe that was given by path."""
     import yaml
 
     artifact.write_text(
@@ -140,7 +143,7 @@ def keep_recipe(recipe: Recipe, root: Path) -> None:
 
 
 def _chosen(comparison: Comparison, until: str | None, snapshots: tuple[str, ...]) -> list[Cell]:
-    """What is left to do. With `snapshots`, only those of the partitioned assets, and what they need."""
+    """The cells that are left to make. With `snapshots`, only the cells of these snapshots and their ancestors."""
     cells = comparison.to_do(until)
     if not snapshots:
         return cells
@@ -169,7 +172,7 @@ def _materialize_all(
     exact: bool = False,
     again: tuple[str, ...] = (),
 ) -> None:
-    # Dagster costs 2 s to import: a run that finds everything made does without it.
+    # Importing Dagster takes 2 s, which a run with nothing to make is spared.
     import dagster as dg
 
     from assets.declare import build
@@ -220,9 +223,9 @@ def _groups(
     report: Report,
     again: tuple[str, ...],
 ) -> Iterator[list[Cell]]:
-    """Runs one after another: cells of one partition whose inputs are made, or are made earlier in the same run.
+    """Yield groups of cells, one Dagster run each: cells of one partition whose inputs are made or in the same group.
 
-    Then those of `again`, which are made, once.
+    When nothing is missing any more, the assets in `again` are yielded once, although they are made.
     """
     attempted: set[tuple[str, str]] = set()
     while report.exit_code == OK:
@@ -267,14 +270,14 @@ def _refusal(comparison: Comparison, left: list[Cell]) -> dict[str, Any] | None:
 
 
 def refusal_of(cell: Cell) -> dict[str, Any]:
-    """A refused gate for the JSON answer: its name and evidence, and the asset and partition."""
+    """The first failed gate of a cell, for the JSON answer: name, evidence, asset and partition."""
     assert cell.artifact is not None
     gate = cell.artifact.failed_gates[0]
     return {"gate": gate["name"], "evidence": gate["evidence"], "asset": cell.asset, "partition": cell.partition}
 
 
 def _explain(result: Any, report: Report, root: Path) -> None:
-    """Turn a failed Dagster run into an exit code and a sentence."""
+    """Enter the exit code and error sentence of a failed Dagster run into the report."""
     for event in result.all_events:
         if event.is_step_failure:
             data = event.step_failure_data
@@ -293,21 +296,24 @@ def _explain(result: Any, report: Report, root: Path) -> None:
 
 
 def _root_cause(error: Any) -> str:
-    """The innermost message of a serialized exception, with where it was raised: what somebody must mend."""
+    """The message of the innermost cause of a serialized exception, with its last three stack frames."""
     while error is not None and error.cause is not None:
         error = error.cause
     return f"{error.message.strip()}\n{''.join(error.stack[-3:])}" if error is not None else "failed"
 
 
 def _fill(report: Report, comparison: Comparison, made_here: set[tuple[str, str]]) -> None:
-    """Enter every cell that is made into the report."""
+    """Enter every made cell into the report."""
     for cell in comparison.cells.values():
         if cell.artifact is not None and cell.is_recorded:
             report.assets.setdefault(cell.asset, {})[cell.partition] = entry_of(cell, reused=cell.key not in made_here)
 
 
 def ask_registry(comparison: Comparison, profile: str) -> Standing | None:
-    """What the registry says of the recipe's model; None while there is no model that it could know of."""
+    """The standing of the recipe's model in the registry; None if the aligned model is not made.
+
+    If the registry cannot be reached, the standing has `is_known=False` and the error as its sentence.
+    """
     from resources.profile import load_profile
     from resources.tracking.errors import TrackingError
     from resources.tracking.registry import Registry, explained
@@ -321,7 +327,7 @@ def ask_registry(comparison: Comparison, profile: str) -> Standing | None:
         with explained(tracking):
             registry = Registry(tracking, recipe.promote.model_name)
             if registry.under_way() is not None:
-                with registry.locked():  # which finishes it
+                with registry.locked():  # taking the lock finishes a move that was interrupted
                     pass
             return standing(comparison, registry)
     except TrackingError as error:
@@ -329,7 +335,7 @@ def ask_registry(comparison: Comparison, profile: str) -> Standing | None:
 
 
 def _conclude(report: Report, comparison: Comparison, said: Standing | None, *, is_whole: bool) -> None:
-    """The verdict on the whole: what the registry says, and, of a run to the end, why it is not promoted."""
+    """Enter the model's standing into the report, and for a run to the end (`is_whole`) why it is not promoted."""
     if said is not None:
         report.promoted = said.promoted
         report.promotion = said.as_json()
@@ -351,7 +357,7 @@ def _conclude(report: Report, comparison: Comparison, said: Standing | None, *, 
 
 
 def entry_of(cell: Cell, *, reused: bool) -> dict[str, Any]:
-    """One asset and partition in the contract's form."""
+    """The JSON entry of one made cell, in the form that docs/command-line.md promises."""
     assert cell.artifact is not None
     record = cell.artifact.record
     return {

@@ -1,11 +1,11 @@
-"""What recipes ask for, as assets that Dagster only observes: one for each asset of the chain.
+"""Assets that show Dagster what the recipes ask for: one observable asset `<asset>_settings` per asset of the chain.
 
-Dagster calls a partition unsynced when an input changed after the partition was made; a recipe is a file and no input.
-So each asset has `<asset>_settings` as an input, whose data version in a partition is the fingerprint that the recipe
-asks for: one changed setting marks the edited stage and all that descends from it, as `pedigree status` does, and a
-comment marks nothing. What was changed is in the observation's metadata. The modules that made a partition and are not
-as they are now are told once in the same way, which changes no data version. These assets are external: nobody can
-launch them, and no dialog of what is missing offers them.
+Dagster calls a partition unsynced if an input changed after the partition was made, but a recipe is a file, not an
+input. So each asset has `<asset>_settings` as an input, whose data version in a partition is the fingerprint that the
+recipe asks for. A changed setting marks the edited stage and everything made from it, as in `pedigree status`; a
+changed comment marks nothing. The observation's metadata lists the changed fields. It also lists the modules that have
+changed since the partition was made; this does not change the data version. The assets are external: they cannot be
+launched, and Dagster's dialogs do not offer them as missing.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from assets.status import Cell
 from training.stage import Asset
 
 GROUP = "settings"
-OTHER_CODE = "made_by_other_code"  # metadata: the modules that made the partition and are not as they are now
+OTHER_CODE = "made_by_other_code"  # metadata key: the modules that have changed since the partition was made
 
 
 def settings_key(asset: str) -> dg.AssetKey:
-    """The key of what is asked of `asset`."""
+    """The key of the settings asset that belongs to `asset`."""
     return dg.AssetKey(f"{asset}_settings")
 
 
 def build_settings(partitions: Partitions) -> list[dg.AssetSpec]:
-    """The observed asset beside each asset of the chain, with its partitions."""
+    """The settings asset of each asset of the chain, with the same partitions."""
     return [_spec(declared, partitions) for declared in CHAIN.values()]
 
 
@@ -42,20 +42,20 @@ def _spec(declared: Asset, partitions: Partitions) -> dg.AssetSpec:
         kinds={"yaml"},
         partitions_def=partitions.of(declared),
         description=(
-            f"What each recipe asks of `{declared.name}`. The data version is the fingerprint: of the settings that "
-            f"`{declared.stage.name}` reads, its version, its libraries, and the fingerprints of its inputs."
+            f"What each recipe asks of `{declared.name}`. The data version is the fingerprint: a hash of the settings "
+            f"that stage `{declared.stage.name}` reads, its version, its libraries and its inputs' fingerprints."
         ),
     )
 
 
 def observe(instance: dg.DagsterInstance, cells: Iterable[Cell]) -> None:
-    """Report what is asked for where Dagster knows of nothing, or of something else. Starts no run."""
+    """Report to Dagster the fingerprints and changed modules that it does not know yet. Starts no run."""
     for observation in unobserved(instance, cells):
         instance.report_runless_asset_event(observation)
 
 
 def unobserved(instance: dg.DagsterInstance, cells: Iterable[Cell]) -> Iterator[dg.AssetObservation]:
-    """The observations that `instance` lacks. What is not there yet (a snapshot to come) has no fingerprint."""
+    """Yield the observations that `instance` lacks. Unavailable cells have no fingerprint and are left out."""
     by_asset: dict[str, list[Cell]] = {}
     for cell in cells:
         if cell.state != "unavailable":
@@ -78,7 +78,10 @@ def _other_code(cell: Cell) -> str:
 
 
 def _told_code(instance: dg.DagsterInstance, cell: Cell) -> object:
-    """What the last observation says of the code that made a partition. One query a partition, of which few differ."""
+    """The changed modules in the last observation of a partition, joined by commas; "" if there are none.
+
+    Costs one query per partition, and is only asked for the few partitions made by other code.
+    """
     key = settings_key(cell.asset)
     record = instance.get_latest_data_version_record(key, is_source=True, partition_key=cell.partition)
     said = record.asset_observation.metadata if record and record.asset_observation else {}
@@ -86,7 +89,7 @@ def _told_code(instance: dg.DagsterInstance, cell: Cell) -> object:
 
 
 def _observation(cell: Cell) -> dg.AssetObservation:
-    """`differs` says in which fields what is made is not what is asked for; a first observation has none."""
+    """The observation of one cell; its metadata `differs` lists the fields that make the partition outdated."""
     lines = "\n".join(f"- `{line}`" for line in cell.reasons)
     return dg.AssetObservation(
         settings_key(cell.asset),
@@ -102,10 +105,10 @@ def _observation(cell: Cell) -> dg.AssetObservation:
 
 
 def observe_used(context: dg.AssetExecutionContext, cell: Cell) -> None:
-    """Let the materialization under way name `cell` as what was asked for.
+    """Record the fingerprint of `cell` as the settings version that the current materialization uses.
 
-    Dagster notes the inputs' versions when a step starts, before the recipe is read, and the recipe may have changed
-    since somebody observed it. So what is used is observed now, and the note is taken again.
+    Dagster reads the inputs' data versions when a step starts, before the recipe is read, and the recipe may have
+    changed since the last observation. So the cell is observed now, and Dagster reads the version again.
     """
     observe(context.instance, [cell])
     step = context.get_step_execution_context()

@@ -1,6 +1,6 @@
-"""What is made, missing or outdated: one pure comparison of a recipe with the artifacts under a root.
+"""Which cells are made, missing or outdated: a pure comparison of a recipe with the artifacts under a root.
 
-`status`, `run`, sensors and schedules use this and nothing else.
+`pedigree status`, `pedigree run`, the sensors and the schedules all decide by this comparison alone.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ State = Literal["made", "missing", "outdated", "damaged", "unavailable"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """One asset of one partition: what is asked for, and what is there.
+    """One asset of one partition: what the recipe asks for, and what exists.
 
-    `artifact` is the one that answers exactly what is asked for; None when it must be made. Of a damaged cell it is
-    the one that can be put back. `is_recorded` says whether the partition already points to it (it may have been made
-    for another recipe), `reference` to what it points. `reasons` are the differing fields of an outdated cell, or what
-    is damaged.
+    `artifact` is the artifact with exactly the fingerprint asked for, or None if it must be made. For a damaged cell it
+    is the artifact that can be restored, if any. `is_recorded` is True if the partition's reference already points to
+    that artifact, which may have been made for another recipe. `reference` is the partition's reference, or None if
+    there is none or it cannot be read. `reasons` lists the differing fields of an outdated cell, the damage of a
+    damaged one, or why a cell is unavailable.
     """
 
     asset: str
@@ -50,18 +51,20 @@ class Cell:
     is_recorded: bool
     reasons: tuple[str, ...] = ()
     reference: Reference | None = None
-    other_code: tuple[str, ...] = ()  # the parts of the code that made the artifact which are not as they are now
-    note: str = ""  # what somebody else knows of it
+    other_code: tuple[str, ...] = ()  # parts of the code that have changed since the artifact was made
+    note: str = ""  # a remark from outside this comparison, such as that a promotion decision is stale
 
     @property
     def is_damaged(self) -> bool:
-        """Whether its record or its reference is not what was written."""
+        """Whether the cell's record or reference differs from what was written."""
         return self.state == "damaged"
 
     @property
     def remark(self) -> str:
-        """What somebody should know who trusts the artifact; empty when its record is protected like any other, the
-        code as it is now made it, and nobody else knows anything."""
+        """What a person should know before trusting the artifact.
+
+        Empty if its record is protected, the present code made it, and there is no `note`.
+        """
         if self.artifact is None:
             return ""
         if self.artifact.is_protected:
@@ -73,7 +76,7 @@ class Cell:
 
     @property
     def way_out(self) -> str:
-        """What the next run does about a damaged cell; empty for every other."""
+        """What the next run does about a damaged cell, or what a person must do; empty if the cell is not damaged."""
         if self.state != "damaged":
             return ""
         if self.artifact is not None:
@@ -83,8 +86,11 @@ class Cell:
         return "the next run sets it aside and makes it again"
 
     def is_of(self, digest: str) -> bool:
-        """Whether `digest` is that of this cell's artifact. For a damaged cell the reference decides, if it can be
-        read."""
+        """Whether `digest` is the digest of this cell's artifact.
+
+        If a damaged cell has no usable artifact, its reference decides. Without a reference to the cell's fingerprint,
+        any digest is accepted.
+        """
         if self.artifact is not None:
             return self.artifact.digest == digest
         known = self.reference.digest if self.reference and self.reference.fingerprint == self.fingerprint else digest
@@ -92,30 +98,33 @@ class Cell:
 
     @property
     def part(self) -> str:
-        """The snapshot or the rung that the partition is of; empty for what concerns the whole recipe."""
+        """The name of the partition's snapshot or rung; empty for an asset of the whole recipe."""
         return self.partition.partition("@")[2]
 
     @property
     def place(self) -> str:
-        """The asset, and the snapshot or rung, as tags name it."""
+        """`asset/part`, or `asset` alone for an asset of the whole recipe; used in tags."""
         return f"{self.asset}/{self.part}" if self.part else self.asset
 
     @property
     def key(self) -> tuple[str, str]:
-        """Asset and partition."""
+        """The pair (asset, partition), which identifies the cell in a comparison."""
         return self.asset, self.partition
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """Every cell of one recipe under one root, inputs before what is made from them."""
+    """Every cell of one recipe under one root; each cell comes after its inputs."""
 
     recipe: Recipe
     root: Path
     cells: dict[tuple[str, str], Cell] = field(default_factory=dict)
 
     def to_do(self, until: str | None = None) -> list[Cell]:
-        """The cells that are not made and recorded, in order."""
+        """The cells that a run has to make or record, inputs first.
+
+        With `until`, only the cells of that asset and of the assets that it is made from.
+        """
         wanted = self._assets(until)
         return [
             cell
@@ -124,17 +133,20 @@ class Comparison:
         ]
 
     def _assets(self, until: str | None) -> set[str]:
-        """`until` and what this recipe makes it from; what the chain says where the recipe has no such asset."""
+        """`until` and the assets that this recipe makes it from; every asset if `until` is None.
+
+        If the recipe has no cell of `until`, the ancestors come from the chain instead.
+        """
         found: set[str] = {cell.asset for cell in self.cells.values()} & {until}
         if not found:
             return set(CHAIN) if until is None else ancestors(until) | {until}
-        for cell in reversed(self.cells.values()):  # inputs come before what is made from them
+        for cell in reversed(self.cells.values()):  # each cell before its inputs
             if cell.asset in found:
                 found |= {asset for asset, _ in cell.inputs}
         return found
 
     def refused_by(self, cell: Cell) -> Cell | None:
-        """The first input of `cell` whose gate failed; None when nothing stands in its way."""
+        """The first input of `cell` that has a failed gate; None if no input is refused."""
         for key in cell.inputs:
             made = self.cells[key].artifact
             if made is not None and made.failed_gates:
@@ -143,11 +155,10 @@ class Comparison:
 
 
 def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Comparison:
-    """Recipe against artifacts, for the whole chain.
+    """Compare a recipe with the artifacts under a root, for the whole chain.
 
-    DataError when something that the recipe names is not there, before any work starts. With `skip_unavailable` its
-    cell and
-    all that is made from it are `unavailable` instead: automation goes on with the rest and waits for it.
+    Raises DataError if something that the recipe names does not exist. With `skip_unavailable`, the affected cell and
+    all cells made from it are `unavailable` instead, so that automation can work on the other cells.
     """
     cells: dict[tuple[str, str], Cell] = {}
     places, code = made_places(recipe, root), Code()
@@ -166,15 +177,15 @@ def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Co
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where something lies that a recipe names by `made://`, and what it is wherever it lies."""
+    """The path behind a `made://` name in a recipe, and an identity of its content that does not depend on the path."""
 
     uri: str
     path: str
-    content: str  # digest of the artifact, and the path inside it
+    content: str  # made://DIGEST/PATH: the artifact's digest, and the path inside the artifact
 
 
 def made_places(recipe: Recipe, root: Path) -> tuple[Place, ...]:
-    """The place of every `made://asset/partition/path` that `recipe` names, where it is made under `root`."""
+    """The place of every `made://asset/partition/path` in `recipe` whose artifact exists under `root`."""
     return tuple(place for uri in sorted(_made_names(write_record(recipe))) if (place := _place(uri, root)))
 
 
@@ -198,10 +209,11 @@ def _place(uri: str, root: Path) -> Place | None:
 
 
 def with_made(recipe: Recipe, places: Sequence[Place]) -> Recipe:
-    """The recipe with the paths of what it names by `made://`.
+    """The recipe with its `made://` names replaced by paths.
 
-    So a recipe reads what another one made, by name: what it reads is identified by its content, and is another once
-    the other recipe has made it again. Where nothing is made yet the name stays, and whoever opens it says so.
+    In this way one recipe reads artifacts that another recipe made. Fingerprints use the content's digest, not the
+    path, so they change when the other recipe makes the artifact again. A name whose artifact does not exist yet is
+    left as it is; the stage that opens it raises the error.
     """
     if not places:
         return recipe
@@ -285,7 +297,11 @@ def _cell(
 
 
 def _changed(cells: Mapping[tuple[str, str], Cell], root: Path) -> Iterator[tuple[tuple[str, str], Cell]]:
-    """The cells whose record is not the one that others were made from, though their reference may name it."""
+    """Yield, as damaged, the cells whose record differs from the record that other cells were made from.
+
+    The comparison uses the record digests that those other cells keep, so it notices a changed record even if the
+    cell's reference was changed with it.
+    """
     held: dict[tuple[str, str], dict[str, Cell]] = {}
     for cell in cells.values():
         if cell.artifact is not None:
@@ -301,8 +317,11 @@ def _changed(cells: Mapping[tuple[str, str], Cell], root: Path) -> Iterator[tupl
 
 
 def held_digests(comparison: Comparison, cell: Cell) -> tuple[str, ...]:
-    """The record digests by which this cell's artifact, lost or damaged, is still pointed to, and those that it stood
-    for itself."""
+    """Record digests that still point to this cell's lost or damaged artifact, sorted.
+
+    They come from the cell's reference and from the records of cells made from it. The digests that the artifact itself
+    replaced are included.
+    """
     own = look(artifact.folder_of(comparison.root, cell.asset, cell.fingerprint), cell.asset, set()).artifact
     found = set(own.record.get("replaces", ())) if own is not None else set()
     if cell.reference and cell.reference.fingerprint == cell.fingerprint:
@@ -317,7 +336,10 @@ def held_digests(comparison: Comparison, cell: Cell) -> tuple[str, ...]:
 
 
 def mend(cell: Cell, root: Path) -> list[str]:
-    """Put right what is damaged about a cell whose artifact is whole, or can be put back; one line for each thing."""
+    """Restore the record and set aside the damaged reference of a cell whose artifact is whole or can be restored.
+
+    Returns one line for each repair.
+    """
     assert cell.artifact is not None
     said = []
     if look(cell.artifact.path, cell.asset, {cell.artifact.record_digest}).damage:
@@ -331,7 +353,7 @@ def mend(cell: Cell, root: Path) -> list[str]:
 
 
 def seed_of(settings: Mapping[str, Any]) -> int:
-    """The seed of the section that has one, of a cell's settings; 0 for stages without randomness."""
+    """The `seed` of the first section that has one among a cell's settings; 0 for a stage without randomness."""
     sections = (section for section in settings.values() if isinstance(section, dict))
     return next((section["seed"] for section in sections if "seed" in section), 0)
 
@@ -339,7 +361,7 @@ def seed_of(settings: Mapping[str, Any]) -> int:
 def _is_usable(
     found: Artifact | None, inputs: tuple[tuple[str, str], ...], cells: Mapping[tuple[str, str], Cell]
 ) -> bool:
-    """Whether none of the artifact's inputs is gone or is another than it was made from."""
+    """Whether the artifact exists and the inputs it was made from are the ones that exist now."""
     if found is None:
         return False
     recorded = [(item["asset"], item["digest"]) for item in found.record["inputs"]]
@@ -355,7 +377,7 @@ def _reasons(
     inputs: tuple[tuple[str, str], ...],
     cells: Mapping[tuple[str, str], Cell],
 ) -> tuple[str, ...]:
-    """Why what an artifact or a job has on record is not what is asked for, field by field."""
+    """How the record of an artifact or a job differs from what the recipe asks for, one line per field."""
     stage = declared.stage
     lines = differences(*_as_read(record["settings"], json.loads(json.dumps(settings))))
     lines += differences(record["libraries"], stage.library_versions(), "libraries")
@@ -374,27 +396,27 @@ def _reasons(
 
 
 def _as_read(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Both settings with their sections as recipes are read today.
+    """Both settings, with every section parsed and written by the present code.
 
-    An edition that names a default in another way, or leaves out of a job what its stage does not read, asks for the
-    same: only what a person changed is left to differ.
+    An earlier edition may have written a default in another form, or left out fields that the stage does not read.
+    Parsing removes such differences, so that only changes by a person remain.
     """
     sections: tuple[dict[str, Any], dict[str, Any]] = ({**old}, {**new})
     for name in old.keys() & new.keys() & SECTIONS.keys():
         try:
             old_section, new_section = (write_record(read_record(SECTIONS[name], one[name])) for one in (old, new))
         except RecipeError:
-            continue  # an edition that knew other fields: every one of them is shown
+            continue  # the section has fields that this edition does not know: show all differences
         sections[0][name], sections[1][name] = old_section, new_section
     return sections
 
 
 def check_begun(cell: Cell, comparison: Comparison) -> None:
-    """DataError when a training of this cell stands at some step under another fingerprint, and none under its own,
-    or when what it made is damaged beyond what can be put back: no training is done again without a word.
+    """Raise DataError if running this cell would silently start a training again at step 0.
 
-    A changed setting or input is another fingerprint, and so another folder, in which it would begin at step 0 without
-    a word. Only the run that was begun last counts: those before it were given up for it.
+    That is so if the trained model is damaged and cannot be restored, or if the training has a checkpoint under
+    another fingerprint and none under its own. A changed setting or input changes the fingerprint and so the folder,
+    and training in the new folder would begin at step 0. Only the run that was begun last is considered.
     """
     own = artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)
     is_lost = cell.state == "damaged" and cell.artifact is None and (own / artifact.ARTIFACT_FILE).exists()
@@ -414,20 +436,23 @@ def check_begun(cell: Cell, comparison: Comparison) -> None:
 
 
 def _last_begun(cell: Cell, root: Path) -> tuple[Path | None, dict[str, Any]]:
-    """The folder and job of the cell's asset and partition that was written last, whatever it asked for."""
+    """The folder and content of the newest `job.json` of the cell's asset and partition, whatever its fingerprint.
+
+    (None, {}) if there is no readable one.
+    """
     jobs = sorted((root / cell.asset).glob("*/job.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     for path in jobs:
         try:
             job = read_job(path)
         except (OSError, ValueError):
-            continue  # damaged, or by another edition: it says nothing of what was begun
+            continue  # damaged, or written by another edition: skip it
         if job.partition == cell.partition:
             return path.parent, write_record(job)
     return None, {}
 
 
 def last_made(cell: Cell, root: Path) -> Artifact | None:
-    """The artifact of a cell, or, where it is outdated, the one that its partition still points to."""
+    """The artifact of a cell; for an outdated cell, the artifact that its reference still points to."""
     if cell.artifact is not None or cell.reference is None:
         return cell.artifact
     return look(artifact.folder_of(root, cell.asset, cell.reference.fingerprint), cell.asset, set()).artifact

@@ -1,6 +1,6 @@
-"""Moving `champion` by hand: to a recipe's model whatever its gates said, or back to who was champion before.
+"""Moving the alias `champion` by hand: to a recipe's model even if a gate refused it, or back to the previous champion.
 
-Damage is never overridden: what is registered is what was made.
+A damaged model is never promoted, so every champion is the artifact that was made.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ NO_REASON = "rolled back without a reason"
 
 
 def promote_by_hand(recipe: Recipe, tracking: Tracking, reason: str) -> dict[str, Any]:
-    """Make the recipe's model champion, even if a gate refused it or it is older. Its tags say that a person did so,
-    and why."""
+    """Make the recipe's model champion, even if a gate refused it or it is an older version; return the JSON answer.
+
+    The version's tags record that a person did so, and the reason. Raises DataError if `reason` is empty or the model
+    is not made, and TrackingError if anything it was made from is damaged.
+    """
     if not reason.strip():
         raise DataError("--reason: empty; it stays in the registry for whoever asks why the champion changed")
     comparison = compare(recipe, tracking.root)
@@ -47,7 +50,10 @@ def promote_by_hand(recipe: Recipe, tracking: Tracking, reason: str) -> dict[str
 
 
 def roll_back(name: str, tracking: Tracking, reason: str) -> dict[str, Any]:
-    """Make `previous` the champion of a registered model again; who is champion now becomes `previous`."""
+    """Make the version with alias `previous` the champion again; return the JSON answer.
+
+    The present champion becomes `previous`. Raises DataError if no version has that alias.
+    """
     reason = reason.strip() or NO_REASON
     with explained(tracking):
         registry = Registry(tracking, name)
@@ -63,8 +69,10 @@ def roll_back(name: str, tracking: Tracking, reason: str) -> dict[str, Any]:
 
 
 def _checked(version: Version, root: Path) -> bool:
-    """Whether the version's files were looked at: they may lie under another root. TrackingError when one is
-    damaged."""
+    """Check the version's record and files. False if they are not under this root and so could not be checked.
+
+    Raises TrackingError if the record is another one or a file is damaged.
+    """
     made = with_digest(root, MODEL, version.digest, version.tags.get("record_digest", ""))
     if made is None:
         return False
@@ -79,7 +87,7 @@ def _checked(version: Version, root: Path) -> bool:
 def _move(
     registry: Registry, action: Action, version: Version, champion: Version | None, reason: str, decision: str
 ) -> bool:
-    """Make `version` the champion; returns whether the alias moved."""
+    """Make `version` the champion; return False if it was already."""
     if champion is not None and champion.version == version.version:
         return False
     before = champion.version if champion else None
@@ -98,7 +106,7 @@ def _move(
 
 
 def _said(registry: Registry, action: str, version: Version, *, moved: bool, reason: str) -> dict[str, Any]:
-    """The JSON answer of `promote` and `rollback`."""
+    """The JSON answer of `pedigree promote` and `pedigree rollback`."""
     previous = registry.holder(PREVIOUS)
     return {
         "ok": True,

@@ -1,7 +1,7 @@
-"""The champion that a decision is made against.
+"""The champion that a promotion decision compares with, and stale decisions.
 
-A decision is *stale* when another version is champion than the one that it compared with. A stale decision is made, so
-nothing is missing, and it is not acted upon: whoever materializes `promoted_model` decides again. No Dagster in here.
+A decision is *stale* if the champion has changed since. Its artifact exists, so nothing is missing, but nobody acts on
+it: materializing `promoted_model` decides again. This module does not import Dagster.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from training.artifact import Artifact, Damaged
 
 
 def champion_asked(champion: Version | None, root: Path) -> dict[str, Any]:
-    """The champion as the job that decides has it: `{}`, or version, digest, and the artifact of its scores.
+    """The champion as settings of the job that decides: version, digest and the artifact of its scores.
 
-    The scores are found by the digest that its tags hold. Where they are not under this root, `problem` says so.
+    `{}` if there is no champion. The scores are found by the digest in the version's tags. If they cannot be found
+    under this root, the field `problem` says so instead of `scores`.
     """
     if champion is None:
         return {}
@@ -50,7 +51,10 @@ def champion_asked(champion: Version | None, root: Path) -> dict[str, Any]:
 
 
 def with_digest(root: Path, asset: str, digest: str, record_digest: str) -> Artifact | None:
-    """The artifact with this digest, the one with this record digest first; also one that another took the place of."""
+    """The artifact of `asset` with this digest, preferably with this record digest; None if there is none.
+
+    Artifacts that were set aside count too.
+    """
     made = (_whole(path.parent) for path in sorted((root / asset).glob(f"*/{artifact.ARTIFACT_FILE}")))
     same = [found for found in made if found is not None and found.digest == digest]
     return next((found for found in same if found.record_digest == record_digest), same[0] if same else None)
@@ -64,9 +68,10 @@ def _whole(folder: Path) -> Artifact | None:
 
 
 def is_stale(decision: Artifact, champion: Mapping[str, Any], model: Artifact, root: Path) -> bool:
-    """Whether a decision was made against another champion than this one, or could not read what can be read now.
+    """Whether a decision must be made again for this champion.
 
-    The model that is champion itself is not decided again: there is nobody else to compare it with.
+    That is so if it was compared with another champion, or if it could not read the champion's scores and they are
+    readable now. False if the model is itself the champion: it has nothing to be compared with.
     """
     if champion and champion["digest"] == model.digest:
         return False
@@ -78,7 +83,7 @@ def is_stale(decision: Artifact, champion: Mapping[str, Any], model: Artifact, r
 
 
 def _is_readable(champion: Mapping[str, Any], root: Path) -> bool:
-    from evaluation.gate import read_champion  # costs half a second, and is rarely asked
+    from evaluation.gate import read_champion  # the import takes half a second and is rarely needed
 
     return not read_champion(champion, root).problem
 
@@ -89,8 +94,10 @@ def _identity(champion: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def with_stale_noted(comparison: Comparison, tracking: Tracking) -> Comparison:
-    """The comparison, where a stale decision has a note that says so. Only of a store that is a file: it can be asked
-    without MLflow."""
+    """The comparison, with a note on the decision's cell if the decision is stale.
+
+    Only a tracking store in a local SQLite file is read, because that needs no import of MLflow.
+    """
     cell = comparison.cells[DECISION, comparison.recipe.name]
     model = comparison.cells[MODEL, comparison.recipe.name].artifact
     if cell.artifact is None or model is None or tracking.store is None or not tracking.store.exists():
@@ -111,5 +118,5 @@ def with_stale_noted(comparison: Comparison, tracking: Tracking) -> Comparison:
 
 
 def named(champion: Version | None) -> str:
-    """The champion as sentences name it."""
+    """The champion in a sentence: `version 3` or `none`."""
     return f"version {champion.version}" if champion else "none"

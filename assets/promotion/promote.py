@@ -1,7 +1,7 @@
-"""Carrying out a decision: register the model version, move the aliases, link both ways.
+"""Carrying out a promotion decision: register the model version and move the aliases.
 
-The decision is an artifact (evaluation.gate). Deciding and moving happen under the registry's lock: the champion that a
-decision compared with is the one that it replaces.
+The decision is an artifact (evaluation.gate). Deciding and moving happen under the registry's lock, so a decision
+replaces the same champion that it compared with.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from resources.tracking.registry import CHAMPION, ChampionMoved, Move, Registry,
 from training import artifact
 from training.artifact import Damaged
 
-TRIES = 3  # to decide, where the champion is another one each time
+TRIES = 3  # decisions in a row, if the champion changes each time
 
 
 def materialize_and_promote(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
-    """Decide (or reuse the decision), then register and promote accordingly."""
+    """The body of the asset `promoted_model`: decide or reuse the decision, then register and promote accordingly."""
     watch = Watch.of(context, pipeline)
     cell, comparison = asked_of(context, pipeline)
     try:
@@ -57,7 +57,7 @@ def materialize_and_promote(context: dg.AssetExecutionContext, pipeline: Pipelin
 def decide_and_promote(
     cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch
 ) -> tuple[Made, dict[str, Any]]:
-    """The decision against the present champion, and what came of it: version, champion, `promoted`, and why not."""
+    """Decide against the present champion, then promote accordingly; return the decision and `promote`'s metadata."""
     registry = Registry(pipeline.tracking(), comparison.recipe.promote.model_name)
     with explained(registry.tracking), registry.locked(watch.say):
         left = TRIES
@@ -79,7 +79,7 @@ def decide_and_promote(
 def decide(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch, champion: Version | None) -> Made:
     """Return the recorded decision if it was compared with this champion; otherwise decide again.
 
-    Which champion it was compared with belongs to the decision's record, not to its identity.
+    The champion is a setting in the decision's record, but no part of its fingerprint.
     """
     asked = champion_asked(champion, comparison.root)
     model = comparison.cells[MODEL, comparison.recipe.name].artifact
@@ -93,14 +93,15 @@ def decide(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch,
         made = make(cell, comparison, pipeline, watch)
         if model is None or not is_stale(made.artifact, asked, model, comparison.root):
             return made
-        cell = replace(cell, artifact=made.artifact)  # of a job that was on its way since before
+        cell = replace(cell, artifact=made.artifact)  # by a job that was submitted for an earlier champion
     raise StageFailed(f"{cell.asset} [{cell.partition}] is decided by somebody else all the time; run again", None)
 
 
 def promote(made: Made, comparison: Comparison, registry: Registry, run_id: str) -> dict[str, Any]:
-    """Register the aligned model and move `champion` if the decision says so; returns metadata.
+    """Register the aligned model and move `champion` if the decision allows it; return metadata for Dagster.
 
-    StageFailed, and nothing is touched, when something that the model is made from is not as it was.
+    The metadata are model name, version, `promoted`, and `why_not` if it is not promoted. Raises StageFailed before
+    touching the registry if anything that the model was made from is missing, refused, damaged or changed.
     """
     decided = replace(made.cell, artifact=made.artifact, state="made", reasons=())
     comparison = replace(comparison, cells={**comparison.cells, decided.key: decided})
@@ -135,8 +136,10 @@ def promote(made: Made, comparison: Comparison, registry: Registry, run_id: str)
 
 
 def _forget_replaced(made: Made, registry: Registry) -> None:
-    """Remove what this recipe decided against champions of before, but for what moved one: that stays for whoever asks
-    why."""
+    """Remove this recipe's decisions against earlier champions, except the ones that moved the alias `champion`.
+
+    Those explain the history of champions.
+    """
     moved = {move.decision for move in registry.history()}
     for folder in made.artifact.path.parent.glob(f"{made.artifact.path.name}.replaced-*"):
         with suppress(Damaged):
@@ -146,7 +149,7 @@ def _forget_replaced(made: Made, registry: Registry) -> None:
 
 
 def _why_not(made: Made, registry: Registry, version: Version, champion: Version | None) -> str:
-    """Why this version does not become champion; empty when it is champion already, or may become it."""
+    """Why this version does not become champion; empty if it is champion already or may become champion."""
     if champion is not None and champion.version == version.version:
         return ""
     if made.artifact.failed_gates:

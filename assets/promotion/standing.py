@@ -1,4 +1,4 @@
-"""Where a recipe's model stands: whether all that it is made from is whole, and what the registry says of it."""
+"""Whether a recipe's model and everything it is made from are undamaged, and where it stands in the registry."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ BY_HAND = ("override", "rollback")
 
 
 def unfit(comparison: Comparison) -> list[str]:
-    """Why the registry must not be touched for this model, whatever was decided; one line each, empty when all is well.
+    """Reasons why this model must not be registered or promoted, whatever was decided; empty if there are none.
 
-    Everything that it is made from must be there, passed by its gates, and whole.
+    Everything that the model is made from must exist, have passed its gates, and be undamaged.
     """
     lines = []
     for cell in lineage_of(comparison):
@@ -31,11 +31,12 @@ def unfit(comparison: Comparison) -> list[str]:
 
 
 def damage(comparison: Comparison, *, before_promotion: bool = False) -> list[str]:
-    """One line for everything damaged: records of all artifacts, and files of the model and of the artifacts that its
-    decision was made from.
+    """One line for each damaged record or file among the artifacts behind a recipe's model and its decision.
 
-    `before_promotion` reads the files of every other model on the way too, and of all the rest, which may be terabytes,
-    it asks whether they are there with their sizes. (`pedigree verify` reads every file.)
+    The records of all these artifacts are checked. Of the files, by default only those of the decision and its inputs,
+    which include the model, are compared with their checksums. With `before_promotion`, so are the files of every other
+    stage whose output a model makes. For all remaining files, which may be terabytes, it only checks that they exist
+    and have the recorded size. `pedigree verify` reads every file.
     """
     decision = comparison.cells[DECISION, comparison.recipe.name]
     cells = (*lineage_of(comparison), decision)
@@ -50,20 +51,22 @@ def damage(comparison: Comparison, *, before_promotion: bool = False) -> list[st
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
-    """Where a recipe's model stands in the registry. `version` and `champion` are None where there is none.
+    """Where a recipe's model stands in the registry.
 
-    `sentence` says why it is not promoted; `undecided` that materializing `promoted_model` again would do something.
+    `version` is the model's registered version and `champion` the present champion; each is None if there is none.
+    `sentence` gives the reason if the model is not promoted. `undecided` means that materializing `promoted_model`
+    again may change the standing.
     """
 
     model_name: str
     version: str | None = None
     champion: str | None = None
     promoted: bool = False
-    by_hand: bool = False  # promoted by a person, whatever the gate said
+    by_hand: bool = False  # promoted by a person, even if a gate refused it
     undecided: bool = False
     is_damaged: bool = False
     is_known: bool = True  # the registry answered
-    superseded_by: str = ""  # the champion, where this version was it before
+    superseded_by: str = ""  # the present champion, if this version was champion before
     sentence: str = ""
 
     def as_json(self) -> dict[str, Any]:
@@ -77,7 +80,7 @@ class Standing:
 
 
 def standing(comparison: Comparison, registry: Registry) -> Standing:
-    """The truth about the recipe's model now, from the registry and the files."""
+    """The present standing of the recipe's model, from the registry and the files."""
     decision, model = (comparison.cells[asset, comparison.recipe.name].artifact for asset in (DECISION, MODEL))
     champion = registry.holder(CHAMPION)
     version = registry.version_of(model.digest) if model is not None else None
@@ -107,7 +110,7 @@ def standing(comparison: Comparison, registry: Registry) -> Standing:
 
 
 def superseded(name: str, version: Version, champion: Version | None) -> str:
-    """Why a version that was champion does not come back by itself, and how it does."""
+    """A sentence: a former champion is not promoted again automatically, and which command promotes it."""
     recipe = version.tags.get("recipe", "RECIPE")
     return (
         f"version {version.version} was champion of {name} before {named(champion)}, and does not come back by"

@@ -1,4 +1,4 @@
-"""A registered version of a recipe's model, and the tags by which it says what it was made from and decided by."""
+"""Registering a version of a recipe's model, with tags that record its inputs, scores and promotion decision."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from training.artifact import Artifact
 
 
 def tags_of(comparison: Comparison, decision: Artifact | None) -> dict[str, str]:
-    """The tags of a version: its latest decision, its scores, and both digests of everything that it was made from."""
+    """The tags of a model version: its latest decision, its scores, and both digests of everything it is made from."""
     recipe = comparison.recipe
     cells = {asset: comparison.cells[asset, recipe.name].artifact for asset in (MODEL, SCORES, REPORT)}
     model, scores, report = cells.values()
@@ -40,8 +40,10 @@ def tags_of(comparison: Comparison, decision: Artifact | None) -> dict[str, str]
 
 
 def registered(comparison: Comparison, registry: Registry, champion: Version | None, tags: dict[str, str]) -> Version:
-    """The registered version of the recipe's model, registered now if it is new, and given these tags. The newest
-    version becomes `candidate`."""
+    """The version of the recipe's model, which is registered if it is new, with its tags set to `tags`.
+
+    The alias `candidate` moves to this version if it is the newest.
+    """
     model = comparison.cells[MODEL, comparison.recipe.name].artifact
     assert model is not None
     found = registry.version_of(model.digest)
