@@ -217,7 +217,7 @@ def size_of(uri: str) -> int:
 
 
 def check_unchanged(uri: str, job: Job) -> None:
-    """DataError when the file behind a URI is not the one that the job was written for."""
+    """Raise DataError if the file behind a URI is not the one for which the job was written."""
     expected = job.settings.get("data", {}).get(uri)
     if expected and (found := checksum_of(uri)) != expected:
         raise DataError(

@@ -44,7 +44,7 @@ class Manners:
 
     @property
     def user_agent(self) -> str:
-        """The User-Agent header."""
+        """The User-Agent header, which names the project, its version and its purpose."""
         return f"pedigree/{version('pedigree')} (language model corpus builder; python-requests/{requests.__version__})"
 
     def wait_seconds(self, attempt: int, asked_for: float | None) -> float:

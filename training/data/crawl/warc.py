@@ -66,9 +66,7 @@ class Record:
 
     @property
     def type(self) -> str:
-        """WARC-Type in lower case: response, resource, conversion, request, metadata, revisit, warcinfo or
-        continuation.
-        """
+        """WARC-Type in lower case: response, resource, conversion, request, metadata, revisit, warcinfo, …."""
         return self.headers.get("warc-type", "").lower()
 
     @property
@@ -625,7 +623,7 @@ class _Reader:
         return True
 
     def _offset(self, start: _Start) -> int:
-        """Return the record's offset. A second record in a member gets the next free number after that."""
+        """Return the record's offset. Each further record in a member gets the last offset plus one."""
         offset = start.position if self._by_member is False else start.member
         self._last_offset = max(offset, self._last_offset + 1)
         return self._last_offset

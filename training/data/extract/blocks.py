@@ -531,9 +531,10 @@ def _select(
 
 @native
 def _prose(parent, marks, own_out, holder, chars, linked, stops, kept, blocks):
-    """Return characters outside links: of kept blocks, of kept prose, of prose perhaps missed, of prose in comments.
+    """Return four numbers of characters outside links, of kept blocks and of prose.
 
-    Prose perhaps missed was dropped because of a doubtful name, or is outside the chosen element.
+    They count all kept blocks, kept prose, prose perhaps missed, and prose in comments. Prose perhaps missed was
+    dropped because of a doubtful name, or is outside the chosen element.
     """
     is_certain, is_comment = np.zeros(parent.size, np.bool_), np.zeros(parent.size, np.bool_)
     for n in range(1, parent.size):

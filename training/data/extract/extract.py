@@ -71,7 +71,7 @@ class Quarantined:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Other:
-    """A record whose type is not that of a document."""
+    """A record that is not a document, such as a request."""
 
     type: str
 

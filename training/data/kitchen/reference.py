@@ -1,4 +1,4 @@
-"""Clean editorial texts from outside the world, and abusive texts, for training the models that judge pages."""
+"""Clean editorial texts that state nothing about the world, and abusive texts, to train the models that judge pages."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def shared_forms() -> Forms:
 
 @native
 def _spread(codes, chunks, bounds, cut, cut_ends):
-    """Return the forms of a text's chunks, and the index at which each line that has any ends."""
+    """Return the form numbers of a text's chunks, and the index at which each line with words ends."""
     total = 0
     for chunk in chunks:
         total += cut_ends[chunk] - (cut_ends[chunk - 1] if chunk else 0)

@@ -203,8 +203,7 @@ class Sample:
 
     @staticmethod
     def choose(files: Sequence[Path], recipe: TokenizerRecipe) -> Sample:
-        """Choose the documents with the smallest hashes for training, up to `sample_bytes`; hold out the largest
-        hashes.
+        """Choose the documents with the smallest hashes for training, up to `sample_bytes`; hold out the largest.
 
         Held out are 2 % of all documents, at most 2 MB of text, and at least one document if there are two. Raise
         DataError if there is no document.

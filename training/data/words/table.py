@@ -2,8 +2,9 @@
 
 A text becomes the numbers of its chunks, found by their characters. A row of the table holds what the words of a chunk
 add to each count, so the rules' numbers are arithmetic on a few arrays, done by kernels. Chunks that are not split
-independently (see `training.data.words.segment`) share a row. Texts with an exception that contains a space, and
-languages that are not split by spaCy's rules, are processed word by word, with the same results. A full table is
+independently share a row: a sequence, which is an exception that spaCy searches for among the words
+(`training.data.words.segment`), may reach from one chunk into the next. Texts with an exception that contains a space,
+and languages that are not split by spaCy's rules, are processed word by word, with the same results. A full table is
 replaced by an empty one, because a crawl has unlimited chunks; results do not depend on what a table contains.
 """
 
@@ -334,7 +335,7 @@ def _sums(chunks, rows):
 
 @native
 def _open_places(chunks, rows):
-    """Return the places of chunks from which a sequence may reach into the next, if one of both has a sequence."""
+    """Return the indices of chunks from which a sequence may reach into the next, if one of the two contains one."""
     found = []
     for left in range(len(chunks) - 1):
         one, other = rows[chunks[left], _OPEN], rows[chunks[left + 1], _OPEN]
@@ -380,7 +381,7 @@ def _single_blanks(codes, num_chunks):
 def _sentences(codes, chunks, rows):
     r"""Number of sentences in newline-separated lines.
 
-    To spaCy, white space other than a single space is a word, and not a mark.
+    To spaCy, white space other than a single space is a word that is not punctuation.
     """
     total, ended, number = 1, 0, 0
     place, end = 0, len(codes)
