@@ -1,4 +1,4 @@
-"""Counts that several rules make of a text."""
+"""Counts on texts that several rules use."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 
 def repeated_parts(parts: Sequence[str]) -> tuple[int, int]:
-    """How many of `parts` are equal to an earlier one, and their characters."""
+    """Return the number of `parts` that equal an earlier one, and the sum of their characters."""
     distinct = set(parts)
     return len(parts) - len(distinct), sum(map(len, parts)) - sum(map(len, distinct))
 
 
 def fraction(part: float, whole: float) -> float:
-    """A fraction; of nothing it is 0."""
+    """Return part / whole; 0 if `whole` is 0."""
     return part / whole if whole else 0.0

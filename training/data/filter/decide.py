@@ -1,6 +1,7 @@
-"""What a recipe's limits say of measured pages: the half of the rules that a changed limit asks again.
+"""Apply a recipe's limits to measured pages: the part of the rules that runs again when a limit changes.
 
-The other half is `training.data.filter.measure`. This one reads no text and imports nothing heavy.
+The other part is `training.data.filter.judge`, which measures pages. This module reads no text and imports nothing
+heavy.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from training.data.filter.settings import FilterRecipe
 
 
 def make_decisions(recipe: FilterRecipe) -> dict[str, Answer]:
-    """Per rule of the recipe, in its order, what its limits say of a measured page."""
+    """Return for each rule of the recipe, in order, a function that applies its limits to a measured page."""
     return {name: RULES[name].decision(recipe) for name in recipe.rules}
 
 
 def limits_of(recipe: FilterRecipe) -> dict[str, tuple[Limit, ...]]:
-    """Per rule of the recipe, in its order, its limits in the order in which they are asked."""
+    """Return the limits of each rule of the recipe; rules and limits are in the order in which they are applied."""
     return {name: RULES[name].limits(recipe) for name in recipe.rules}

@@ -1,9 +1,9 @@
-"""Which extracted documents go on: the recipe's rules in the recipe's order; the first that says no gives the reason.
+"""Stage `filter`: keeps the documents that pass the recipe's rules, in the recipe's order; one rank per document file.
 
-What the rules say is their limits against the stored scores (`training.data.filter.score`); no text is measured here.
-One rank a document file. Kept documents in `documents/` with the text as the rules left it, dropped ones beside them in
-`dropped/` with the reason (`gopher_quality:too_few_words`) and with the text as it was extracted, except that personal
-data is replaced there too.
+The first rule that a document fails gives the reason. Rules compare the stored scores (`training.data.filter.score`)
+with their limits; no text is measured here. Kept documents are in `documents/`, with the text as edited by the rules.
+Dropped documents are in `dropped/` with the reason, such as `gopher_quality:too_few_words`, and with the extracted
+text, in which personal data is replaced too.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from training.runner import total_counts
 
 SAMPLES_PER_REASON = 3
 SAMPLE_CHARACTERS = 200
-MIN_GROUP_DOCUMENTS = 20  # of a language or source; the survival of fewer says little and stops nothing
+MIN_GROUP_DOCUMENTS = 20  # a language or source with fewer documents is not judged, because its survival says little
 
 
 def num_ranks(job: Job) -> int:
-    """One a document file of the input."""
+    """Number of ranks: one per input document file."""
     return len(document_files(job.input_of("extracted_documents")))
 
 
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
-    """Filter one document file; returns files, counts, and what `finish` adds up."""
+    """Filter one document file; return files, counts, and the tally that `finish` adds up."""
     recipe = job.settings_as(FilterRecipe, "filter")
     decisions = make_decisions(recipe)
     source = document_files(job.input_of("extracted_documents"))[rank]
@@ -62,7 +62,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
             if reason == KEPT:
                 kept.write(_as_row(row, page))
             else:
-                # The text as it came, so that a person sees what was dropped, but never personal data that would go.
+                # Show the extracted text, so that people see what was dropped, but with personal data replaced.
                 page.text = row["text"] if scored["shown"] is None else scored["shown"]
                 dropped.write(_as_row(row, page) | {"reason": reason})
     counts = Counts(
@@ -72,7 +72,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 
 def _added_columns(recipe: FilterRecipe) -> list[pa.Field]:
-    """Columns that the rules add to a document beside those that every document has."""
+    """Columns that the rules add to documents, beyond those that every document has."""
     columns = [column for name in recipe.rules for column in RULES[name].columns if column.on_document]
     return [
         pa.field(column.name, pa.string() if column.is_text else pa.float32())
@@ -82,7 +82,10 @@ def _added_columns(recipe: FilterRecipe) -> list[pa.Field]:
 
 
 def _scored(row: Mapping[str, Any], scored: Mapping[str, Any]) -> Page:
-    """The page as the rules left it, from the document and its scores."""
+    """Return the page as the rules left it, made of the document and its scores.
+
+    Raise DataError if the scores belong to another document.
+    """
     if row["id"] != scored["id"]:
         raise DataError(f"document_scores: {scored['id']} where {row['id']} was expected; they are of other documents")
     page = page_of(row)
@@ -95,7 +98,7 @@ def _scored(row: Mapping[str, Any], scored: Mapping[str, Any]) -> Page:
 
 
 def decided(page: Page, stopped: str | None, decisions: Mapping[str, Answer]) -> str:
-    """`rule:why` of the first rule that says no to a measured page; "" when all let it pass."""
+    """Return `rule:reason` of the first rule that a measured page fails; "" if it passes all."""
     for name, decide in decisions.items():
         if stopped is not None and stopped.startswith(f"{name}:"):
             return stopped
@@ -105,18 +108,18 @@ def decided(page: Page, stopped: str | None, decisions: Mapping[str, Answer]) ->
 
 
 def _as_row(row: Mapping[str, Any], page: Page) -> dict[str, Any]:
-    """The document with the page's text and those of its columns that documents have."""
+    """Return the document with the page's text and those of its columns that documents have."""
     return {**row, **{name: value for name, value in page.columns.items() if "." not in name}, "text": page.text}
 
 
-# Accounts
+# Counts
 
 
 @dataclass(slots=True)
 class Tally:
-    """The counts of one rank's documents by outcome, and a few samples of each."""
+    """Counts of one rank's documents by outcome, with a few samples of each."""
 
-    redacted: Counter[str] = field(default_factory=Counter)  # in the kept documents
+    redacted: Counter[str] = field(default_factory=Counter)  # replaced personal data in kept documents, by kind
     characters_in: int = 0
     characters_kept: int = 0
     languages: Counter[str] = field(default_factory=Counter)
@@ -143,7 +146,7 @@ class Tally:
             samples.append([row["id"], shown(page.text)])
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, which `merged` reads."""
+        """Return the tally as plain data for `finish`."""
         return {
             "redacted": dict(self.redacted),
             "characters": [self.characters_in, self.characters_kept],
@@ -155,14 +158,14 @@ class Tally:
 
 
 def shown(text: str) -> str:
-    """The start of a text on one line for people to look at: personal data replaced, control characters escaped."""
+    """Return the start of a text on one line, to show to people: personal data replaced, control characters escaped."""
     clean, _ = personal_data.redact(text[: 2 * SAMPLE_CHARACTERS], personal_data.PLACEHOLDERS)
     start = clean[:SAMPLE_CHARACTERS]
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in start)
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
-    """Add the ranks up."""
+    """Add up the ranks."""
     recipe = job.settings_as(FilterRecipe, "filter")
     counts = total_counts(ranks)
     tallies = [rank["tally"] for rank in ranks]
@@ -203,7 +206,7 @@ def _summed(tallies: list[dict[str, Any]], name: str) -> dict[str, int]:
 
 
 def _survival(tallies: list[dict[str, Any]]) -> dict[str, list[int]]:
-    """Per language and source the documents that came and that went on."""
+    """Documents read and kept for each language and source."""
     groups: dict[str, list[int]] = {}
     for tally in tallies:
         for group, numbers in tally["groups"].items():
@@ -213,7 +216,7 @@ def _survival(tallies: list[dict[str, Any]]) -> dict[str, list[int]]:
 
 
 def _funnel(recipe: FilterRecipe, counts: Counts) -> list[dict[str, Any]]:
-    """Per rule in order: documents that came, that it dropped, and why."""
+    """For each rule, in order: the documents that reached it, the number that it dropped, and the reasons."""
     came = counts.records_in
     funnel = []
     for rule in recipe.rules:
@@ -237,7 +240,7 @@ def _gates(recipe: FilterRecipe, kept_fraction: float, groups: dict[str, list[in
     )
     if low <= 0:
         return (whole,)
-    # A language that the recipe does not want is meant to go.
+    # Languages that the recipe does not want are supposed to be dropped.
     wanted = {f"language {code}" for code in recipe.languages}
     judged = {
         group: round(went_on / came, 4)
@@ -253,7 +256,7 @@ def _gates(recipe: FilterRecipe, kept_fraction: float, groups: dict[str, list[in
 
 
 def _samples(tallies: list[dict[str, Any]]) -> dict[str, list[dict[str, str]]]:
-    """The first few of each reason by id, and of the kept ones."""
+    """The first few samples of each reason, and of the kept documents, sorted by id."""
     found: dict[str, list[list[str]]] = {}
     for tally in tallies:
         for reason, samples in tally["samples"].items():

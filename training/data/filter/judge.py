@@ -1,7 +1,7 @@
-"""A recipe's rules made ready, once a process, and asked page by page.
+"""Prepare a recipe's rules, once per process, and apply them page by page.
 
-A rule measures and then decides by the recipe's limits, so that what was measured outlives a change of a limit. Gopher,
-C4 and FineWeb decide as datatrove's blocks of those names do.
+A rule first measures a page and then compares it with the recipe's limits, so measurements stay valid when a limit
+changes. Gopher, C4 and FineWeb decide as datatrove's blocks of the same name.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from training.data.words.table import Words, table_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadyRule:
-    """`measure` writes what it finds on the page and may edit its text; it says why the page goes whatever the limits.
+    """A rule prepared for one recipe.
 
-    `decide` compares what was measured with the recipe's limits. Both give "" for a page that stays.
+    `measure` writes its measurements on the page and may edit the text; it returns a reason to drop the page whatever
+    the limits are. `decide` compares the measurements with the recipe's limits. Both return "" for a page that stays.
     """
 
     name: str
@@ -34,7 +35,10 @@ class ReadyRule:
 
 
 def make_rules(recipe: FilterRecipe, models: QualityModels | None) -> tuple[ReadyRule, ...]:
-    """The recipe's rules in its order. RecipeError for a rule that needs the models when there are none."""
+    """Return the recipe's rules, prepared and in order.
+
+    Raise RecipeError for a rule that needs quality models if there are none.
+    """
     tools = Tools(models=models, identify=identify, words=lambda page: words_of(page, recipe))
     measured = recipe.measured()
     return tuple(
@@ -44,7 +48,10 @@ def make_rules(recipe: FilterRecipe, models: QualityModels | None) -> tuple[Read
 
 
 def judge(row: Mapping[str, Any], rules: Iterable[ReadyRule]) -> tuple[Page, str]:
-    """The page as the rules left it, and `rule:why` of the first that says no; measures no further than that."""
+    """Return the page as the rules left it, and `rule:reason` of the first rule that it fails ("" if it passes).
+
+    Rules after the first failed one are not measured.
+    """
     page = page_of(row)
     for rule in rules:
         if reason := rule.measure(page) or rule.decide(page):
@@ -56,7 +63,7 @@ def judge(row: Mapping[str, Any], rules: Iterable[ReadyRule]) -> tuple[Page, str
 
 
 def words_of(page: Page, recipe: FilterRecipe) -> Words:
-    """The words of the page's text as it is now, cut once for all rules."""
+    """Return the words of the page's current text, which is split once for all rules."""
     if page.words is None or page.words.text is not page.text:
         code = language_of_words(page, recipe)
         page.words = table_of(code, stop_words().get(code, ())).words(page.text)
@@ -64,7 +71,10 @@ def words_of(page: Page, recipe: FilterRecipe) -> Words:
 
 
 def language_of_words(page: Page, recipe: FilterRecipe) -> str:
-    """The language whose words a page is cut into: its own where the recipe wants it, else the recipe's first."""
+    """Return the language by whose rules a page is split into words.
+
+    It is the page's own language if the recipe wants it, and otherwise the recipe's first language.
+    """
     if page.language in recipe.languages or not recipe.languages:
         return page.language
     return recipe.languages[0]
@@ -72,6 +82,6 @@ def language_of_words(page: Page, recipe: FilterRecipe) -> str:
 
 @lru_cache(maxsize=1)
 def stop_words() -> dict[str, tuple[str, ...]]:
-    """Per language the words of the stop-word test."""
+    """Return the stop words of each language."""
     entries = (line.partition(":") for line in toxicity.read_list(toxicity.LISTS / "stop_words.txt"))
     return {code.strip(): tuple(words.split()) for code, _, words in entries}

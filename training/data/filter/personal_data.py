@@ -1,8 +1,8 @@
-"""Personal data in text: found by form and checksum, replaced by a typed placeholder such as `<EMAIL>`, and counted.
+"""Find personal data by form and checksum, replace it by a typed placeholder such as `<EMAIL>`, and count it.
 
-What is found is never returned, logged or stored: `redact` gives the new text and numbers. A pattern proposes and a
-check decides (Luhn, mod 97, address ranges, what stands before), so that versions, hashes, ISBNs and dates stay. Names
-and postal addresses are not looked for. docs/filters.md has the figures.
+The data found is never returned, logged or stored: `redact` returns the new text and counts. A pattern finds a
+candidate, and a check decides (Luhn, mod 97, address ranges, the text before it), so that versions, hashes, ISBNs and
+dates stay. Names and postal addresses are not searched for. docs/filters.md has the figures.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Span = tuple[int, int]
 
 
 def redact(text: str, kinds: Collection[str]) -> tuple[str, dict[str, int]]:
-    """The text with personal data of these kinds replaced, and how many of each kind were (kinds with none left out).
+    """Return the text with personal data of these kinds replaced, and the number replaced of each kind found.
 
-    Applied to its own result it changes nothing.
+    Applying it again changes nothing.
     """
     counts: dict[str, int] = {}
-    for kind, find in _FINDERS:  # a fixed order: a secret may hold an e-mail address, a card number a telephone's form
+    for kind, find in _FINDERS:  # in this order, because a secret may contain an e-mail address, for example
         if kind in kinds and (spans := list(find(text))):
             text = _replaced(text, spans, PLACEHOLDERS[kind])
             counts[kind] = counts.get(kind, 0) + len(spans)
@@ -52,7 +52,7 @@ def _replaced(text: str, spans: Iterable[Span], placeholder: str) -> str:
 
 
 def _finding(pattern: re.Pattern[str], is_meant: Callable[[re.Match[str]], bool]) -> Callable[[str], Iterator[Span]]:
-    """A function that gives the span of group `it` of each match that `is_meant`."""
+    """Return a function that yields the span of group `it` for each match of the pattern that passes `is_meant`."""
 
     def find(text: str) -> Iterator[Span]:
         return (match.span("it") for match in pattern.finditer(text) if is_meant(match))
@@ -60,22 +60,25 @@ def _finding(pattern: re.Pattern[str], is_meant: Callable[[re.Match[str]], bool]
     return find
 
 
-# At least four digits, none further than eight signs from the next.
+# At least four digits, with at most eight other characters between two.
 _DIGITS = re.compile(r"\d(?:[^\d\n]{0,8}\d){3,}")
-_BESIDE = 4  # signs before and after that belong to a number, or that its pattern looks at
+_BESIDE = 4  # characters before and after that may belong to a number, or that its pattern inspects
 
 
 @lru_cache(maxsize=2)
 def _near_digits(text: str) -> tuple[Span, ...]:
-    """Where numbers of four digits or more can be, signs beside them included."""
+    """Spans that may contain numbers of at least four digits, including the characters beside them."""
     return tuple((max(0, match.start() - _BESIDE), match.end() + _BESIDE) for match in _DIGITS.finditer(text))
 
 
 def _finding_numbers(
     pattern: re.Pattern[str], is_meant: Callable[[re.Match[str]], bool]
 ) -> Callable[[str], Iterator[Span]]:
-    """As `_finding`, for patterns of at least four digits with at most eight signs between two: they are tried only
-    there, which gives the same spans in a tenth of the time, since most text has no numbers."""
+    """Like `_finding`, but for patterns of at least four digits with at most eight other characters between two.
+
+    The pattern is only applied near such digits. This gives the same spans in a tenth of the time, because most text
+    has no numbers.
+    """
 
     def find(text: str) -> Iterator[Span]:
         return (
@@ -100,9 +103,10 @@ def _after(match: re.Match[str], characters: int) -> str:
 
 # E-mail
 
-# Read backwards and forwards from each @, which is rare: a pattern that starts with the name would try at every letter.
+# Read backwards and forwards from each @, which is rare; a pattern that begins with the name would be tried at every
+# letter.
 _NAME = re.compile(r"(?<![A-Za-z0-9])[A-Za-z0-9_](?:[A-Za-z0-9._%+\-]{0,62}[A-Za-z0-9_\-+])?\Z")
-_USER_OF_URL = re.compile(r"://(?:[^\s/@:]{1,64}:)?\Z")  # what stands before user@host in an address on the web
+_USER_OF_URL = re.compile(r"://(?:[^\s/@:]{1,64}:)?\Z")  # the text before user@host in a URL
 _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,62})\.)+[A-Za-z]{2,24}(?![A-Za-z0-9@])")
 _AT, _DOT = r" ?[\[({<] ?(?:at|AT|@) ?[\])}>] ?", r"(?: ?[\[({<] ?(?:dot|DOT|\.) ?[\])}>] ?|\.)"
 _BRACKETED_AT = re.compile(r"[\[({<] ?(?:at|AT|@) ?[\])}>]")
@@ -110,7 +114,7 @@ _WRITTEN_OUT = re.compile(
     rf"(?<![\w.])(?P<it>[A-Za-z0-9][\w.+-]{{0,63}}{_AT}[A-Za-z0-9-]{{1,63}}(?:{_DOT}[A-Za-z0-9-]{{1,63}})*{_DOT}[A-Za-z]{{2,24}})"
     r"(?![\w@])"
 )
-# Endings of files and units that follow an @ in other notations (logo@2x.png, getty@tty1.service); none is a
+# Suffixes of files and systemd units that follow an @ in other notations (logo@2x.png, getty@tty1.service); none is a
 # top-level domain.
 _NOT_DOMAINS = frozenset(
     """
@@ -152,7 +156,7 @@ _NORTH_AMERICAN = re.compile(
     r"(?<![\w.\-/+=:#])(?P<it>(?:1[ .\-])?(?:\([2-9]\d{2}\)[ \u00a0]?|[2-9]\d{2}[ .\-\u00a0])"
     r"[2-9]\d{2}[ .\-\u00a0]\d{4})(?![\w\-/]|\.\d)"
 )
-# Elsewhere national numbers look like any others, so a word for telephone must stand before.
+# In other countries national numbers look like any number, so a word for telephone must come before.
 _ANY_NUMBER = re.compile(
     rf"(?<![\w+.\-/])(?P<it>\(?\+?\d{{1,5}}\)?(?:{_SEPARATOR}{{0,3}}\(?\d{{1,6}}\)?){{1,6}})(?![\w%]|{_SEPARATOR}?\d)"
 )
@@ -174,7 +178,8 @@ def _digits(text: str) -> str:
 def _is_international_phone(match: re.Match[str]) -> bool:
     number = match["it"]
     digits = _digits(number).removeprefix("00") if number.startswith("00") else _digits(number)
-    # E.164: at most 15 digits with the country's; "00" also opens times, ids and arrays, so there it must be spaced.
+    # E.164: at most 15 digits including the country code. "00" also begins times, ids and arrays, so with it the number
+    # must have separators.
     if number.startswith("00") and (not re.search(_SEPARATOR, number) or re.search(r"\d[ .\-]\Z", _before(match, 2))):
         return False
     return 8 <= len(digits) <= 15
@@ -189,7 +194,7 @@ def _is_named_phone(match: re.Match[str]) -> bool:
 
 def _is_north_american_phone(match: re.Match[str]) -> bool:
     area, exchange = _digits(match["it"])[-10:-7], _digits(match["it"])[-7:-4]
-    # N11 are service codes; a run of numbers in columns is a table
+    # N11 are service codes; numbers in columns are a table
     if area[1:] == "11" or exchange[1:] == "11":
         return False
     return not re.search(r"\d[ \t]+\Z", _before(match, 4)) and not re.match(r"[ \t]+\d", _after(match, 4))
@@ -198,10 +203,10 @@ def _is_north_american_phone(match: re.Match[str]) -> bool:
 # Internet address
 
 _IPV4 = re.compile(r"(?<![\w.\-])(?P<it>\d{1,3}(?:\.\d{1,3}){3})(?![\w]|\.[A-Za-z0-9]|-\d)")
-# What may not stand before is asked after the first sign: a search for a sign is fast, one for a look back is not.
+# The lookbehind comes after the first character, because searching for a character is fast and for a lookbehind is not.
 _IPV6 = re.compile(r"(?P<it>[23](?<![\w:.].)[0-9a-fA-F]{3}:[0-9a-fA-F:]{2,34}[0-9a-fA-F:])(?![\w:]|\.\d)")
 _GLOBAL_IPV6 = ipaddress.ip_network("2000::/3")
-_SMALLEST_LIKELY = 20  # three of four numbers below it are a version or a section; so are 2 in 1,000 addresses
+_SMALLEST_LIKELY = 20  # with three of four numbers below this it is a version or section; so are 2 in 1,000 addresses
 _NUMBERED = re.compile(
     r"(?i)(?:\bv(?:er(?:sion)?s?)?\.?|\brel(?:ease)?|\bbuild|\bkernel|\blinux|\bpatch|\bfirmware|\bdriver|\bpackage|\bsections?|\bchapter"
     r"|\bclause|\btable|\bfigure|\bappendix|\boid|\bupgrad\w+ to|\bupdat\w+ to|§|[A-Za-z_]/|[<>=~^]=?)[ \t\u00a0]*\Z"
@@ -297,7 +302,7 @@ _IBAN_LENGTHS = {
 
 
 def iban_holds(text: str) -> bool:
-    """Whether the letters and digits have their country's length and remainder 1 (ISO 13616, mod 97)."""
+    """Whether an IBAN has its country's length and the remainder 1 (ISO 13616, mod 97)."""
     if len(text) != _IBAN_LENGTHS.get(text[:2]):
         return False
     return int("".join(str(int(character, 36)) for character in text[4:] + text[:4])) % 97 == 1
@@ -309,8 +314,8 @@ def _is_iban(match: re.Match[str]) -> bool:
 
 # National identity numbers
 
-# Forms that are seldom anything else; the check digit decides. Numbers of digits alone also occur as anything else,
-# so one needs the name of such a number before it.
+# These forms are seldom anything else, so the check digit decides. Numbers made only of digits may be anything, so the
+# name of an identity number must come before them (_NAMED_NATIONAL).
 _NATIONAL = re.compile(
     r"(?<![\w.\-+/=])(?P<it>"
     r"(?P<es>(?:\d{8}|[XYZ]\d{7})-?[A-HJ-NP-TV-Z])"
@@ -339,14 +344,17 @@ def _weighted(digits: str, weights: Iterable[int]) -> int:
 
 
 def _is_italian(code: str) -> bool:
-    """Codice fiscale: the last letter is the sum of all others by place, modulo 26 (decree of 23 December 1976)."""
+    """Whether a codice fiscale is valid (decree of 23 December 1976).
+
+    The last letter must be the sum of all others by place, modulo 26.
+    """
     values = [int(character) if character.isdigit() else ord(character) - 65 for character in code[:15]]
     total = sum(value if place % 2 else _ODD_ITALIAN[value] for place, value in enumerate(values))
     return chr(65 + total % 26) == code[15]
 
 
 def _is_brazilian(digits: str) -> bool:
-    """CPF: two check digits, each modulo 11."""
+    """Whether a CPF is valid: two check digits, each modulo 11."""
     if len(set(digits)) == 1:
         return False
     first = _weighted(digits[:9], range(10, 1, -1)) * 10 % 11 % 10
@@ -354,12 +362,15 @@ def _is_brazilian(digits: str) -> bool:
 
 
 def _is_belgian(digits: str) -> bool:
-    """Rijksregisternummer: 97 less the remainder; a 2 stands before the number of who was born from 2000 on."""
+    """Whether a rijksregisternummer is valid: check digits are 97 minus the remainder modulo 97.
+
+    For people born from 2000 on, the number is computed with a 2 before it.
+    """
     return any(97 - int(century + digits[:9]) % 97 == int(digits[9:]) for century in ("", "2"))
 
 
 def _is_french(text: str) -> bool:
-    """NIR: 97 less the remainder; in Corsica 2A and 2B stand for 19 and 18."""
+    """Whether a NIR is valid: the key is 97 minus the remainder modulo 97; Corsica's 2A and 2B count as 19 and 18."""
     number = text.replace(" ", "").replace("2A", "19").replace("2B", "18")
     return 97 - int(number[:13]) % 97 == int(number[13:])
 
@@ -371,7 +382,7 @@ def _is_spanish(text: str) -> bool:
 
 
 def _is_finnish(text: str) -> bool:
-    """Henkilötunnus: the last sign is the nine digits modulo 31."""
+    """Whether a henkilötunnus is valid: the last character is the nine digits modulo 31."""
     return _is_day(text[:2], text[2:4]) and _FINNISH[int(text[:6] + text[7:10]) % 31] == text[10]
 
 
@@ -415,7 +426,7 @@ def _is_named_national(match: re.Match[str]) -> bool:
     if not _NATIONAL_NAME.search(_before(match, 60)):
         return False
     text, digits = match["it"], _digits(match["it"])
-    if len(text) == 11 and text[3] == text[6] == "-":  # United States: no check digit, but areas that are not given
+    if len(text) == 11 and text[3] == text[6] == "-":  # United States: no check digit, but unassigned area numbers
         return digits[:3] not in ("000", "666") and digits[0] != "9" and digits[3:5] != "00" and digits[5:] != "0000"
     if len(digits) == 9:  # Netherlands
         return _weighted(digits[:8], range(9, 1, -1)) % 11 == int(digits[8])
@@ -427,12 +438,12 @@ def _is_named_national(match: re.Match[str]) -> bool:
 
 
 def _is_polish(digits: str) -> bool:
-    """PESEL: weights 1, 3, 7, 9, modulo 10."""
+    """Whether a PESEL is valid: weights 1, 3, 7, 9, modulo 10."""
     return -_weighted(digits[:10], (1, 3, 7, 9, 1, 3, 7, 9, 1, 3)) % 10 == int(digits[10])
 
 
 def _is_german(digits: str) -> bool:
-    """Steuerliche Identifikationsnummer: ISO 7064, modulo 11, 10."""
+    """Whether a Steuerliche Identifikationsnummer is valid: ISO 7064, modulo 11, 10."""
     product = 10
     for digit in map(int, digits[:10]):
         product = ((digit + product) % 10 or 10) * 2 % 11
@@ -469,7 +480,7 @@ _ASSIGNED = re.compile(
     r"|auth(?:entication)?[_\- ]?token|access[_\- ]?token|bearer|client[_\- ]?secret|private[_\- ]?token|token|passwd"
     r"|password)[\"']?[ \t]*(?:[:=]|=>|is)?[ \t]*[\"'`]?\Z"
 )
-_SECRET_NAMES = ("key", "token", "bearer", "secret", "passw")  # one is in every name that _ASSIGNED knows
+_SECRET_NAMES = ("key", "token", "bearer", "secret", "passw")  # each name that _ASSIGNED matches contains one of these
 _IN_URL = re.compile(r"://(?P<it>[^\s/@:<>\"'{}\[\]$]{1,64}:(?P<secret>[^\s/@<>\"'{}\[\]$]{3,128}))@[A-Za-z0-9\[]")
 _EXAMPLES = frozenset("pass passwd password pw pwd secret tiger xyz xxx 123 1234 passwd-on-proxy".split())
 _MIN_BITS = 3.0  # per character; "my-secret-password" has 3.2 but no digit, random hex 3.5 to 4, base64 4 to 6
@@ -490,23 +501,23 @@ def _is_secret(match: re.Match[str]) -> bool:
     if not _ASSIGNED.search(_before(match, 40)):
         return False
     digits = sum(character.isdigit() for character in value)
-    # words joined by signs are names, not secrets; a secret mixes letters and digits throughout
+    # words joined by punctuation are names, not secrets; a secret mixes letters and digits throughout
     enough = 1 if len(value) >= 32 else 2
     return enough <= digits < len(value) and _bits_per_character(value) >= _MIN_BITS and not _is_worded(value)
 
 
 def _is_worded(value: str) -> bool:
-    """Whether six tenths of it are words of four letters or more, as in `example-token-2024-placeholder`."""
+    """Whether over 60 % of the value are words of at least four letters, as in `example-token-2024-placeholder`."""
     return sum(len(word) for word in re.findall(r"[a-z]{4,}|[A-Z]{5,}|[A-Z][a-z]{3,}", value)) > 0.6 * len(value)
 
 
 def _find_issued_keys(text: str) -> Iterator[Span]:
-    # Looking for the fixed starts first is ten times as fast as the pattern, and nearly no page has one.
+    # Searching for the fixed prefixes first is ten times as fast as the pattern, and hardly any page has one.
     return _finding(_ISSUED_KEYS, _is_issued)(text) if any(start in text for start in _STARTS) else iter(())
 
 
 def _is_issued(match: re.Match[str]) -> bool:
-    # `sk-` and words also make a name, as in a CSS class
+    # `sk-` followed by words may be a name, such as a CSS class
     return not match["it"].startswith("sk-") or any(map(str.isdigit, match["it"]))
 
 

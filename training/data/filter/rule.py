@@ -1,7 +1,7 @@
-"""What a filter rule is: its settings, the columns that it measures, how it measures a page, and its limits.
+"""Definition of a filter rule: its settings, the columns that it measures, how it measures a page, and its limits.
 
-The rules themselves are the files of `training.data.filter.rules`. Reading a recipe imports all of them, so they import
-nothing heavy except inside the functions that measure.
+The rules are the files of `training.data.filter.rules`. Reading a recipe imports all of them, so they import heavy
+modules only inside the functions that measure.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ KEPT = ""
 
 @dataclass(slots=True)
 class Page:
-    """One document on its way through the rules. `text` and `columns` are what the document will be written with."""
+    """One document on its way through the rules. `text` and `columns` are written to the document at the end."""
 
     text: str
     url: str
     columns: dict[str, Any]
     redactions: dict[str, int] = field(default_factory=dict)
-    redacted: tuple[str, str] = ("", "")  # the text that personal data was replaced in, and what it became
-    words: Words | None = None  # of a text that it had
+    redacted: tuple[str, str] = ("", "")  # the text before and after personal data was replaced
+    words: Words | None = None  # words of the page's current or of an earlier text
 
     @property
     def language(self) -> str:
-        """Language code, "" when unknown."""
+        """Language code; "" if unknown."""
         return self.columns.get("language") or ""
 
 
 def page_of(row: Mapping[str, Any]) -> Page:
-    """An extracted document as the rules take it."""
+    """Return an extracted document as a page for the rules."""
     hints = {name: row[name] for name in ("language", "language_score")}
     return Page(text=row["text"], url=row["url"] or "", columns=hints)
 
@@ -48,7 +48,7 @@ Answer = Callable[[Page], str]
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a measured column may be. `least` and `most` are None where there is no limit on that side."""
+    """The allowed range of a measured column. `least` or `most` is None if there is no limit on that side."""
 
     reason: str
     column: str
@@ -56,19 +56,19 @@ class Limit:
     most: float | None = None
 
     def is_broken(self, columns: Mapping[str, Any]) -> bool:
-        """Whether the value is outside; one that is not a number is not."""
+        """Whether the value is outside the range; NaN is never outside."""
         value = columns[self.column]
         return (self.least is not None and value < self.least) or (self.most is not None and value > self.most)
 
 
 def first_broken(limits: Iterable[Limit], page: Page) -> str:
-    """The reason of the first limit that the page breaks, KEPT when all hold."""
+    """Return the reason of the first limit that the page breaks; KEPT if it breaks none."""
     return next((limit.reason for limit in limits if limit.is_broken(page.columns)), KEPT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommonSettings:
-    """What every rule knows of the section `filter`. Rules run in the order of `rules`."""
+    """Settings of the section `filter` that every rule sees. Rules are applied in the order of `rules`."""
 
     rules: tuple[str, ...] = ()
     languages: tuple[str, ...] = ("en",)
@@ -76,9 +76,9 @@ class CommonSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tools:
-    """What several rules measure with, so that a rule's file imports none of it.
+    """Functions that several rules measure with, given to them so that a rule's file imports none of these modules.
 
-    `identify` gives a text's language and its probability. `words` gives the words of a page's text as it is now.
+    `identify` returns a text's language and its probability. `words` returns the words of a page's current text.
     """
 
     models: QualityModels | None
@@ -86,7 +86,7 @@ class Tools:
     words: Callable[[Page], Words]
 
     def reference_models(self, rule: str) -> QualityModels:
-        """The models of the reference texts. RecipeError when the recipe names no such texts."""
+        """Return the models of the reference texts. Raise RecipeError if the recipe names no such texts."""
         if self.models is None or self.models.classifier is None:
             raise RecipeError(
                 f"filter.rules: {rule!r} needs the quality models, but quality.reference is empty; name reference texts"
@@ -97,7 +97,7 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the scores, of numbers unless `is_text`. With `on_document` the filtered documents have it too."""
+    """A column of the scores: text if `is_text`, otherwise numbers. With `on_document`, documents get it too."""
 
     name: str
     is_text: bool = False
@@ -109,12 +109,12 @@ S = TypeVar("S", bound=CommonSettings)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule(Generic[S]):
-    """A rule as its file offers it, under the name of the file.
+    """A filter rule, as declared in its file; its name is the name of the file.
 
-    `measure` writes `columns` on a page, may edit its text, and says why a page goes whatever the limits are. `limits`
-    are compared with the columns afterwards, in their order; `decide` takes their place where limits do not say it all.
-    What was measured outlives a change of a limit, so `measure` sees the settings that `measured_by` names, and all
-    others at their defaults.
+    `measure` writes `columns` on a page, may edit its text, and returns a reason to drop the page whatever the limits
+    are. `limits` are compared with the columns afterwards, in order. A rule whose decision is more than limits has
+    `decide` instead. Measurements stay valid when a limit changes, so `measure` gets the settings named in
+    `measured_by`, and defaults for all others.
     """
 
     settings: type[S]  # its fields belong to the section `filter`
@@ -123,11 +123,11 @@ class Rule(Generic[S]):
     measure: Callable[[S, Tools], Answer] = lambda settings, tools: lambda page: KEPT
     limits: Callable[[S], tuple[Limit, ...]] = lambda settings: ()
     decide: Callable[[S], Answer] | None = None
-    edit: Callable[[S], Callable[[str], str]] | None = None  # what the rule makes of a text that it cuts parts out of
-    check: Callable[[S], None] = lambda settings: None  # RecipeError for settings that cannot be meant
+    edit: Callable[[S], Callable[[str], str]] | None = None  # for rules that cut text: returns the edited text
+    check: Callable[[S], None] = lambda settings: None  # raises RecipeError for settings that make no sense
 
     def decision(self, settings: S) -> Answer:
-        """What the recipe's limits say of a measured page."""
+        """Return a function that applies the recipe's limits to a measured page."""
         if self.decide is not None:
             return self.decide(settings)
         limits = self.limits(settings)
@@ -135,7 +135,7 @@ class Rule(Generic[S]):
 
 
 def numbers(rule: str, measured: Callable[[Page], Mapping[str, float]]) -> Answer:
-    """A measurement that writes numbers of a text in columns `rule.number`; an empty page goes."""
+    """Return a `measure` function that writes numbers of a text into columns `rule.number`; it drops empty pages."""
 
     def measure(page: Page) -> str:
         if not page.text.strip():

@@ -1,10 +1,10 @@
-"""Stage `score`: what the recipe's rules measure on each extracted document, stored beside the documents.
+"""Stage `score`: measures each extracted document by the recipe's rules; the scores are stored beside the documents.
 
-One rank a document file, one row a document in the same order, in `scores/00000.parquet`: `id`, what every rule
-measured (its `columns`), `stopped` (`rule:why` where a rule ends the page whatever the
-limits, and nothing behind it was measured), `text` (as the rules left it) and `shown` (as extracted, with personal data
-replaced where the recipe asks for it); both are null where they are the extracted text. Nothing here depends on a
-limit: `training.data.filter.filter` compares, so that a changed limit measures nothing again.
+There is one rank per document file. `scores/00000.parquet` has one row per document in the same order: `id`, the
+rules' `columns`, `stopped`, `text` and `shown`. `stopped` is `rule:reason` if a rule drops the page whatever the limits
+are; later rules were then not measured. `text` is the text as edited by the rules, and `shown` is the extracted text
+with personal data replaced if the recipe asks for it; both are null if equal to the extracted text. Nothing here
+depends on a limit. `training.data.filter.filter` compares with the limits, so a changed limit measures nothing again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROWS_PER_GROUP = 1000
 
 
 def num_ranks(job: Job) -> int:
-    """One rank for each document file of the input."""
+    """Number of ranks: one per input document file."""
     return len(document_files(job.input_of("extracted_documents")))
 
 
@@ -56,7 +56,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
-    """Add the ranks up."""
+    """Add up the ranks."""
     counts = total_counts(ranks)
     return Outcome(
         files=tuple(name for rank in ranks for name in rank["files"]),
@@ -67,12 +67,12 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
 
 @lru_cache(maxsize=1)
 def _rules_of(recipe: FilterRecipe, models: InputArtifact) -> tuple[ReadyRule, ...]:
-    """The rules, made once a process: the models take longer to load than a small file to measure."""
+    """Prepare the rules, once per process, because loading the models takes longer than measuring a small file."""
     return make_rules(recipe, load_models(models))
 
 
 def schema_of(recipe: FilterRecipe) -> pa.Schema:
-    """The columns of the scores of this recipe's rules."""
+    """Return the columns of the scores for this recipe's rules."""
     columns = _columns_of(recipe)
     return pa.schema(
         [
@@ -90,7 +90,7 @@ def _columns_of(recipe: FilterRecipe) -> list[Column]:
 
 
 def score(row: Mapping[str, Any], rules: tuple[ReadyRule, ...], recipe: FilterRecipe) -> dict[str, Any]:
-    """One row of the scores."""
+    """Return one document's row of the scores."""
     page, stopped = page_of(row), None
     for rule in rules:
         if reason := rule.measure(page):
@@ -110,7 +110,10 @@ def score(row: Mapping[str, Any], rules: tuple[ReadyRule, ...], recipe: FilterRe
 
 
 def _shown(text: str, page: Page, recipe: FilterRecipe) -> str:
-    """The extracted text as it may be seen. On most pages the rule has just replaced in the very same text."""
+    """Return the extracted text with personal data replaced, if the recipe has the rule `personal_data`.
+
+    On most pages the rule has just done this for the same text, and its result is used.
+    """
     if "personal_data" not in recipe.rules:
         return text
     before, after = page.redacted

@@ -1,4 +1,4 @@
-"""The section `filter`: what all rules share, and the settings of every rule."""
+"""The recipe section `filter`: the settings that all rules share, and those of every rule."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _OF_RULES = [rule.settings for rule in RULES.values()]
 # Reversed, so that the fields come in the order of the rules.
 @dataclass(frozen=True, kw_only=True)
 class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance]
-    """Which documents go on. Rules run in the order of `rules`; the first that says no gives the reason.
+    """Settings of the filter. Rules are applied in the order of `rules`; the first failed rule gives the reason.
 
-    The settings of a rule are those of its file in `training/data/filter/rules/`.
+    The settings of each rule are declared in its file in `training/data/filter/rules/`.
     """
 
-    min_kept_fraction: float = 0.0  # gate: survival below this stops the chain, also of a language or a source
+    min_kept_fraction: float = 0.0  # gate: lower survival, also of one language or source, stops the chain
     max_kept_fraction: float = 1.0
 
     def __post_init__(self) -> None:
@@ -36,8 +36,9 @@ class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance
             )
 
     def measured(self) -> FilterRecipe:
-        """What decides the scores: the rules that measure, and the settings that change a text or what is measured.
-        Every limit stands at its default.
+        """Return the settings that decide the scores: the rules that measure, and the fields that they measure by.
+
+        All limits have their default values.
         """
         fields = {name: getattr(self, name) for rule in RULES.values() for name in ("languages", *rule.measured_by)}
         fields["rules"] = tuple(name for name in self.rules if RULES[name].columns)

@@ -1,4 +1,4 @@
-"""Stages `score`, which measures each document, and `filter`, which compares with the recipe's limits."""
+"""Stages `score`, which measures each document, and `filter`, which compares the scores with the recipe's limits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FILTER = Stage(
 
 
 def _measured(recipe: Recipe, snapshot: str) -> dict[str, Any]:
-    """The part of `filter` that decides what is measured: a changed limit measures nothing again."""
+    """Return the part of `filter` that decides what is measured, so that a changed limit measures nothing again."""
     del snapshot
     return with_data(recipe, {"filter": recipe.filter.measured()})
 

@@ -1,6 +1,6 @@
-"""How much of a text is abuse or explicit sex, by lists of words; and addresses that say so themselves.
+"""Measure how much of a text is abuse or explicit sex, by word lists; recognize URLs with words for pornography.
 
-The share of listed words decides, not one word, so that a text about abuse, or a quotation, stays. C4
+The share of listed words decides, not a single word, so that a text about abuse, or with a quotation, stays. C4
 (arXiv 1910.10683) drops a page for a single listed word, which was shown to remove health and minority pages
 (arXiv 2104.08758).
 """
@@ -22,9 +22,9 @@ _URL_PART = re.compile(r"[^\W_]+")
 
 
 def toxic_fraction(text: str, language: str = "en") -> float:
-    """Fraction in [0, 1] of the text's words that are in the list of its language, or in the English one.
+    """Fraction in [0, 1] of the text's words that are in the list of its language, or else in the English list.
 
-    Of a listed phrase every word counts. A text without words scores 0.
+    Every word of a listed phrase counts. A text without words scores 0.
     """
     lowered = text.lower()
     words = Counter(_WORD.findall(lowered))
@@ -40,12 +40,12 @@ def toxic_fraction(text: str, language: str = "en") -> float:
 
 
 def is_toxic_url(url: str) -> bool:
-    """Whether a whole part of the address (between dots, slashes, dashes) is a word for pornography."""
+    """Whether a whole part of the URL (between dots, slashes, dashes) is a word for pornography."""
     return not _url_words().isdisjoint(_URL_PART.findall(url.lower()))
 
 
 def read_list(path: Path) -> list[str]:
-    """The entries of a word list: one a line, without comments and blank lines."""
+    """Return the entries of a word list, which has one per line; comments and blank lines are skipped."""
     lines = (line.partition("#")[0].strip() for line in path.read_text("utf-8").splitlines())
     return [line for line in lines if line]
 
@@ -57,7 +57,7 @@ def _url_words() -> frozenset[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Phrase:
-    """An entry of several words. It is looked for only in a text that has its first word."""
+    """An entry of several words. It is only searched for in texts that contain its first word."""
 
     first: str
     num_words: int
@@ -66,7 +66,7 @@ class Phrase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entries:
-    """The lists of one language and of English: whole words, starts of words, phrases."""
+    """The entries of one language and of English: whole words, beginnings of words, and phrases."""
 
     words: frozenset[str]
     stems: tuple[str, ...]
@@ -87,6 +87,6 @@ def _entries(language: str) -> Entries:
 def _phrase(entry: str) -> Phrase:
     words = entry.split()
     first, rest = re.escape(words[0]), "".join(r"\s+" + re.escape(word).replace(r"\*", r"\w*") for word in words[1:])
-    # What may not stand before is asked after the first word, so that the search is one for plain letters.
+    # The lookbehind comes after the first word, so that the search is for plain letters, which is fast.
     pattern = re.compile(rf"{first}(?<![\w'’-]{first}){rest}(?!\w)")
     return Phrase(first=words[0], num_words=len(words), pattern=pattern)

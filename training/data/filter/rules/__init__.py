@@ -1,4 +1,4 @@
-"""The filter's rules by name, one a file: a new file that offers a `RULE` is a new rule."""
+"""The filter's rules by name, one per file: a new file that defines `RULE` is a new rule."""
 
 from __future__ import annotations
 

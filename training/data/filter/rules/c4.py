@@ -1,7 +1,7 @@
-"""C4's rules (arXiv 1910.10683): takes lines out of a page and drops pages for what they say.
+"""C4's rules (arXiv 1910.10683): removes lines from a page, and drops pages with unwanted content.
 
-What is measured is what datatrove's block computes. The list rule is of the paper too: one listed word is enough,
-whatever it is used for; `training.data.filter.toxicity` measures a share instead and says why.
+Measurements are those of datatrove's block. The word list follows the paper too: one listed word drops a page, however
+it is used. `training.data.filter.toxicity` measures a share instead, and explains why.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ whole word."""
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """Which lines go, which pages go, and the fewest sentences of a page that stays."""
+    """Settings for which lines are removed, which pages are dropped, and how many sentences a page needs."""
 
-    c4_min_sentences: int = 5  # as datatrove and FineWeb; the code that made C4 has 3
-    # a line with fewer words is dropped; None: none is; FineWeb has 3, the code that made C4 5
+    c4_min_sentences: int = 5  # as in datatrove and FineWeb; the code that made C4 has 3
+    # A line with fewer words is removed; None: no limit. FineWeb has 3, the code that made C4 has 5.
     c4_min_words_per_line: int | None = formerly(-1)
-    c4_lines_end_with_punctuation: bool = False  # C4 drops all other lines; FineWeb does not
+    c4_lines_end_with_punctuation: bool = False  # remove all other lines, as C4 does and FineWeb does not
     c4_drop_javascript_lines: bool = True
     c4_drop_policy_lines: bool = True  # "terms of use", "uses cookies" …
-    c4_drop_curly_brackets: bool = True  # the whole page: false where code is wanted
-    c4_drop_lorem_ipsum: bool = True  # the whole page; references of template languages name it too
-    c4_drop_citations: bool = True  # "[1]", "[edit]", out of their line; in code r[1] is no citation
-    c4_max_word_length: int | None = formerly(0, default=1000)  # characters; a line with a longer word goes; None: none
-    c4_bad_words: Uri = ""  # a list; a page with one of its words goes; "": no list
+    c4_drop_curly_brackets: bool = True  # drops the whole page; set to false to keep code
+    c4_drop_lorem_ipsum: bool = True  # drops the whole page; manuals of template languages contain it too
+    c4_drop_citations: bool = True  # removes "[1]", "[edit]" from lines; set to false for code, where r[1] is an index
+    c4_max_word_length: int | None = formerly(0, default=1000)  # a line with a longer word is removed; None: no limit
+    c4_bad_words: Uri = ""  # a word list; a page with one of its words is dropped; "": no list
     c4_strip_lines: bool = True  # false keeps the indentation of code
 
 
 def check(settings: Settings) -> None:
-    """RecipeError for a list without the rule."""
+    """Raise RecipeError if a word list is given without the rule."""
     if settings.c4_bad_words and "c4" not in settings.rules:
         raise RecipeError("filter.c4_bad_words: without effect; add 'c4' to filter.rules")
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
-    """Takes lines out of the page and counts the sentences left; drops the page for what it says."""
+    """Return a function that removes lines, counts the remaining sentences, and drops pages with unwanted content."""
     bad_words = read_patterns(settings.c4_bad_words) if settings.c4_bad_words else {}
 
     def measured(page: Page) -> str:
@@ -68,12 +68,12 @@ def measure(settings: Settings, tools: Tools) -> Answer:
 
 
 def edit(settings: Settings) -> Callable[[str], str]:
-    """What is left of a text."""
+    """Return a function that removes the lines from a text."""
     return lambda text: "\n".join(c4_lines(text, settings)[0]).strip()
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """One on the sentences."""
+    """The limit on the number of sentences."""
     return (Limit("too_few_sentences", "c4.sentences", least=settings.c4_min_sentences),)
 
 
@@ -81,11 +81,15 @@ def limits(settings: Settings) -> tuple[Limit, ...]:
 
 
 def c4_lines(text: str, settings: Settings) -> tuple[list[str], str]:
-    """The lines that stay, stripped and without citation marks if so asked; or none and why the whole page goes."""
+    """Return the lines that stay and ""; or no lines and the reason to drop the whole page.
+
+    Lines are stripped and lose their citation marks if the settings ask for it.
+    """
     kept = []
     longest, fewest = settings.c4_max_word_length, settings.c4_min_words_per_line or 0
     lowered = text.lower()
-    # Looked for in the whole text first: most pages have none of it. A citation mark may stand inside a word.
+    # Search the whole text first, because most pages contain none of these. A citation mark may be inside a word, so
+    # with any "[" the lines are searched.
     has_phrase = "[" in text or any(word in lowered for word in ("lorem ipsum", "javascript", *_POLICY))
     for line in map(str.strip if settings.c4_strip_lines else str.rstrip, text.splitlines()):
         if longest and len(line) > longest and max(map(len, line.split())) > longest:
@@ -106,7 +110,7 @@ def c4_lines(text: str, settings: Settings) -> tuple[list[str], str]:
 
 
 def _objection(line: str, settings: Settings) -> str:
-    """What C4 says against a line, "" for nothing; in the order in which datatrove asks."""
+    """Return C4's reason against a line, "" for none; the checks are in datatrove's order."""
     lowered = line.lower()
     if settings.c4_drop_lorem_ipsum and "lorem ipsum" in lowered:
         return "lorem_ipsum"
@@ -122,10 +126,10 @@ def _objection(line: str, settings: Settings) -> str:
 
 @lru_cache(maxsize=2)
 def read_patterns(uri: str) -> Mapping[str, re.Pattern[str]]:
-    """Per language what finds an entry of the list in lower-cased text.
+    """Return, by language, a pattern that finds entries of the list in lower-case text.
 
-    Rows have `word` and `lang`; a text file is one entry a line, in a list for every language, under "". DataError for
-    other rows and for a list without entries.
+    Rows have `word` and `lang`. A text file has one entry per line; its entries apply to every language and are under
+    "". Raise DataError for other rows, and for a list without entries.
     """
     from training.data.sources import read_rows
     from training.job import DataError
@@ -148,7 +152,7 @@ def _pattern(code: str, words: set[str]) -> re.Pattern[str]:
 
 
 def has_bad_word(text: str, language: str, patterns: Mapping[str, re.Pattern[str]]) -> bool:
-    """Whether an entry for the text's language, or for every language, stands in it. Without a list it holds none."""
+    """Whether the text contains an entry for its language or for every language; False without a list."""
     chosen = [patterns[code] for code in ("", language) if code in patterns]
     lowered = text.lower() if chosen else ""
     return any(pattern.search(lowered) for pattern in chosen)
@@ -157,7 +161,7 @@ def has_bad_word(text: str, language: str, patterns: Mapping[str, re.Pattern[str
 RULE = Rule(
     settings=Settings,
     check=check,
-    # the sentences alone are compared afterwards
+    # All settings but the minimum of sentences, which is the only limit.
     measured_by=(
         "c4_min_words_per_line",
         "c4_lines_end_with_punctuation",

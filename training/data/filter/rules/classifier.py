@@ -1,4 +1,4 @@
-"""Drops pages that a classifier trained on the reference texts scores low, as GPT-3 and DCLM do (arXiv 2406.11794)."""
+"""Drops pages that the classifier trained on reference texts scores low, as GPT-3 and DCLM do (arXiv 2406.11794)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Settings(CommonSettings):
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
-    """Writes the score."""
+    """Return a function that writes the score."""
     model = tools.reference_models("classifier").classifier
     assert model is not None
 
@@ -27,7 +27,7 @@ def measure(settings: Settings, tools: Tools) -> Answer:
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """One on the score."""
+    """The limit on the score."""
     return (Limit("low_score", "quality_score", least=settings.min_quality_score),)
 
 

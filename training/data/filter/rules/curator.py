@@ -1,8 +1,8 @@
-"""Drops pages that are mostly numbers, addresses, white space or brackets: tables, lists of links, dumps.
+"""Drops pages that are mostly numbers, URLs, white space or brackets, such as tables, lists of links and dumps.
 
-Four of the filters of NeMo Curator (`NumbersFilter`, `UrlsFilter`, `WhiteSpaceFilter`, `ParenthesesFilter`) with the
-limits of its `config/heuristic_filter_en.yaml`. Not here: its `NonAlphaNumericFilter`, which takes every letter outside
-ASCII for a symbol, and its filters that are Gopher's.
+These are four filters of NeMo Curator (`NumbersFilter`, `UrlsFilter`, `WhiteSpaceFilter`, `ParenthesesFilter`), with
+the limits of its `config/heuristic_filter_en.yaml`. Not included are its `NonAlphaNumericFilter`, which takes every
+non-ASCII letter for a symbol, and the filters that it took from Gopher.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _BRACKET = re.compile(r"[(){}\[\]⟨⟩]")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """Largest fractions of a page's characters; 1 is no limit."""
+    """Largest fractions of a page's characters; 1 means no limit."""
 
     curator_max_digits: float = 0.15
-    curator_max_addresses: float = 0.2  # characters of http:// and https:// addresses, up to the next white space
+    curator_max_addresses: float = 0.2  # characters of http:// and https:// URLs, up to the next white space
     curator_max_white_space: float = 0.25
     curator_max_brackets: float = 0.1
 
 
 def shares(text: str) -> dict[str, float]:
-    """Fractions of the text's characters, in [0, 1]. The text must not be empty."""
+    """Return the four fractions of the text's characters, in [0, 1]. The text must not be empty."""
     counts = {
         "digits": sum(map(str.isdecimal, text)),
         "addresses": sum(map(len, _ADDRESS.findall(text))),
@@ -38,12 +38,12 @@ def shares(text: str) -> dict[str, float]:
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
-    """Writes the four fractions."""
+    """Return a function that writes the four fractions."""
     return numbers("curator", lambda page: shares(page.text))
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """One on each fraction."""
+    """One limit for each fraction."""
     return (
         Limit("too_many_digits", "curator.digits", most=settings.curator_max_digits),
         Limit("too_many_addresses", "curator.addresses", most=settings.curator_max_addresses),

@@ -1,4 +1,4 @@
-"""FineWeb's rules on lines (arXiv 2406.17557). The numbers are those of datatrove's block."""
+"""FineWeb's rules on lines (arXiv 2406.17557), measured as in datatrove's block."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NUMBERS = ("lines_end_in_punctuation", "short_lines", "duplicate_line_characters
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """Fractions of lines and of characters, and line ends per word."""
+    """Limits on fractions of lines and characters, and on line ends per word."""
 
     fineweb_min_line_punctuation: float = 0.12
     fineweb_max_short_lines: float = 0.67
@@ -26,7 +26,7 @@ class Settings(CommonSettings):
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
-    """Writes three numbers of lines, and the line ends per word."""
+    """Return a function that writes three numbers about lines, and the line ends per word."""
     from datatrove.utils.text import TERMINAL_PUNCTUATION
 
     def lines(page: Page) -> dict[str, float]:
@@ -37,7 +37,11 @@ def measure(settings: Settings, tools: Tools) -> Answer:
 
 
 def line_numbers(text: str, words: Words, short_line_length: int, ends: set[str]) -> dict[str, float]:
-    """Fractions of lines that end in one of `ends` and that are short, and the rest. The text must not be blank."""
+    """Return the measurements NUMBERS of a text.
+
+    `ends` is the punctuation that ends a line, and lines of at most `short_line_length` characters are short. The text
+    must not be blank.
+    """
     written = [line for line in text.split("\n") if line and not line.isspace()]
     line_ends = text.count("\n")
     values = (
@@ -50,7 +54,7 @@ def line_numbers(text: str, words: Words, short_line_length: int, ends: set[str]
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """One on each number."""
+    """One limit for each number."""
     return (
         Limit(
             "too_few_lines_end_in_punctuation",

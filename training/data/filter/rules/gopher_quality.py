@@ -1,4 +1,4 @@
-"""Gopher's rules on words, symbols and lines (arXiv 2112.11446, A.1.1). The numbers are those of datatrove's block."""
+"""Gopher's rules on words, symbols and lines (arXiv 2112.11446, A.1.1), measured as in datatrove's block."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NUMBERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """The paper's limits. A limit of 0 is none, as in datatrove."""
+    """The limits, with the paper's values as defaults. 0 means no limit, as in datatrove."""
 
     gopher_min_words: int = 50
     gopher_max_words: int = 100_000
@@ -34,10 +34,10 @@ class Settings(CommonSettings):
 
 
 def quality(text: str, words: Words) -> dict[str, float]:
-    """The numbers of a text, with punctuation marks among the words as in datatrove. The text must not be blank.
+    """Return the measurements NUMBERS of a text. As in datatrove, punctuation marks count as words.
 
-    A mean of nothing is not a number. Nor are the stop words of a language without a list of them, so that their limit
-    is left out: the English list would drop every page.
+    The text must not be blank. The mean word length is NaN if there are no words. The stop words are NaN for a language
+    without a list, so that their limit is not applied: the English list would drop every page.
     """
     counts = words.counts
     lines = text.splitlines()
@@ -56,12 +56,12 @@ def quality(text: str, words: Words) -> dict[str, float]:
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
-    """Writes the numbers."""
+    """Return a function that writes the numbers."""
     return numbers("gopher_quality", lambda page: quality(page.text, tools.words(page)))
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """Section A.1.1."""
+    """The limits of section A.1.1."""
     symbols = settings.gopher_max_symbol_ratio
     bounds = (
         ("too_few_words", "words", settings.gopher_min_words, None),

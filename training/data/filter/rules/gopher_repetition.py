@@ -1,4 +1,4 @@
-"""Gopher's rules against repetition (arXiv 2112.11446, table A1). The numbers are those of datatrove's block."""
+"""Gopher's rules against repetition (arXiv 2112.11446, table A1), measured as in datatrove's block."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ NUMBERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """Largest fractions of lines, paragraphs and characters. A limit of 0 on lines or paragraphs is none, as in
-    datatrove."""
+    """Largest fractions of lines, paragraphs and characters.
+
+    A limit of 0 on lines or paragraphs means no limit, as in datatrove.
+    """
 
     gopher_max_duplicate_lines: float = 0.3
     gopher_max_duplicate_paragraphs: float = 0.3
     gopher_max_duplicate_line_characters: float = 0.2
     gopher_max_duplicate_paragraph_characters: float = 0.2
-    gopher_max_top_ngrams: tuple[float, ...] = (0.2, 0.18, 0.16)  # characters in the commonest 2-, 3-, 4-gram
+    gopher_max_top_ngrams: tuple[float, ...] = (0.2, 0.18, 0.16)  # characters in the most frequent 2-, 3-, 4-gram
     gopher_max_duplicate_ngrams: tuple[float, ...] = (0.15, 0.14, 0.13, 0.12, 0.11, 0.1)  # in repeated 5- to 10-grams
 
 
 def check(settings: Settings) -> None:
-    """RecipeError for more limits than there are sizes of n-grams."""
+    """Raise RecipeError if more limits are given than there are n-gram sizes."""
     top, duplicate = settings.gopher_max_top_ngrams, settings.gopher_max_duplicate_ngrams
     if len(top) > len(TOP_SIZES) or len(duplicate) > len(DUPLICATE_SIZES):
         raise RecipeError(
@@ -45,12 +47,12 @@ def check(settings: Settings) -> None:
 
 
 def repetition(text: str, words: Words) -> dict[str, float]:
-    """Fractions of paragraphs, lines and characters that repeat earlier ones, in [0, 1].
+    """Return the fractions of paragraphs, lines and characters that repeat earlier ones, in [0, 1].
 
     The text must not be empty.
     """
     paragraphs = [paragraph.lstrip("\n") for paragraph in text.strip().split("\n\n") if paragraph]
-    # datatrove parts at runs of line ends, so one at either end leaves an empty line there
+    # datatrove splits at runs of line ends, so a line end at either end of the text leaves an empty line there
     lines = [line for line in text.split("\n") if line] + [""] * (text.startswith("\n") + text.endswith("\n"))
     repeated_paragraphs, paragraph_characters = repeated_parts(paragraphs)
     repeated_lines, line_characters = repeated_parts(lines)
@@ -65,12 +67,12 @@ def repetition(text: str, words: Words) -> dict[str, float]:
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
-    """Writes the fractions."""
+    """Return a function that writes the fractions."""
     return numbers("gopher_repetition", lambda page: repetition(page.text, tools.words(page)))
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """Table A1."""
+    """The limits of table A1."""
     parts = {
         "duplicate_paragraphs": settings.gopher_max_duplicate_paragraphs,
         "duplicate_paragraph_characters": settings.gopher_max_duplicate_paragraph_characters,

@@ -1,6 +1,6 @@
-"""Drops pages of languages that the recipe does not want, and pages whose language is uncertain.
+"""Drops pages in languages that the recipe does not want, and pages whose language is uncertain.
 
-The languages are fastText's lid.176 (arXiv 1607.01759); 0.65 is FineWeb's limit.
+Languages are those of fastText's lid.176 (arXiv 1607.01759); 0.65 is FineWeb's limit.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from training.data.filter.rule import KEPT, Answer, Column, CommonSettings, Limi
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """How certain the language of a page must be; the languages are those of the section."""
+    """The lowest probability of a page's language; the wanted languages are `filter.languages`."""
 
     min_language_score: float = 0.65
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
-    """Writes language and score; drops pages of other languages. With no language named every language stays."""
+    """Return a function that writes language and probability, and drops pages in other languages.
+
+    If `languages` is empty, every language stays.
+    """
     wanted = frozenset(settings.languages)
 
     def measured(page: Page) -> str:
@@ -30,7 +33,7 @@ def measure(settings: Settings, tools: Tools) -> Answer:
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """One on the probability."""
+    """The limit on the probability."""
     return (Limit("uncertain", "language_score", least=settings.min_language_score),)
 
 

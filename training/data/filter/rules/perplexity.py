@@ -1,6 +1,6 @@
-"""Records how surprising a page is to an n-gram model of the reference texts, and drops what is above a limit.
+"""Records a page's perplexity under an n-gram model of the reference texts, and drops pages above a limit.
 
-CCNet (arXiv 1911.00359).
+Source: CCNet (arXiv 1911.00359).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from training.records import formerly
 class Settings(CommonSettings):
     """The highest perplexity of a page that stays."""
 
-    max_perplexity: float | None = formerly(0.0)  # None: buckets are recorded, nothing is dropped
+    max_perplexity: float | None = formerly(0.0)  # None: record buckets, drop nothing
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
-    """Writes perplexity and bucket."""
+    """Return a function that writes perplexity and bucket."""
     models = tools.reference_models("perplexity")
 
     def measured(page: Page) -> str:
@@ -31,7 +31,7 @@ def measure(settings: Settings, tools: Tools) -> Answer:
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """One where the recipe has one."""
+    """The limit on the perplexity, if the recipe has one."""
     return (Limit("too_high", "perplexity", most=settings.max_perplexity),) if settings.max_perplexity else ()
 
 

@@ -13,20 +13,20 @@ KINDS = ("email", "phone", "ip", "card", "iban", "api_key", "national_id")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """Which kinds are replaced."""
+    """The kinds of personal data to replace."""
 
     personal_data: tuple[str, ...] = ("email", "phone", "ip", "card", "iban", "api_key")
 
 
 def check(settings: Settings) -> None:
-    """RecipeError for a kind that there is not."""
+    """Raise RecipeError for an unknown kind."""
     for kind in settings.personal_data:
         if kind not in KINDS:
             raise RecipeError(f"filter.personal_data: {kind!r} is not one of {', '.join(KINDS)}")
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
-    """Replaces personal data in the text and writes the number of each kind, as JSON."""
+    """Return a function that replaces personal data in the text and writes the number of each kind as JSON."""
     from training.data.filter.personal_data import redact
 
     def measured(page: Page) -> str:

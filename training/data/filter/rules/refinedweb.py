@@ -1,4 +1,4 @@
-"""RefinedWeb's corrections of lines (arXiv 2306.01116, appendix G.2), and its limit on what they take."""
+"""RefinedWeb's corrections of lines (arXiv 2306.01116, appendix G.2), and its limit on how much they remove."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _BOILERPLATE = re.compile(r"(?i)\A\W*sign[ -]in\b|\bread more\b\W*\Z|\bitems? in
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """Which lines are corrected, and how much of a page may go."""
+    """Settings for which lines are corrected, and how much of a page may be removed."""
 
-    refinedweb_max_uppercase: float = 0.5  # of a line's characters; more, and the line goes
-    refinedweb_short_line_words: int = 10  # `sign in`, `read more` and the like are cut out of lines up to this long
-    refinedweb_max_removed_words: float = 0.05  # of the page's words; more, and the page goes
+    refinedweb_max_uppercase: float = 0.5  # of a line's characters; with more, the line is removed
+    refinedweb_short_line_words: int = 10  # `sign in`, `read more` and so on are cut from lines of at most this length
+    refinedweb_max_removed_words: float = 0.05  # of the page's words; if more are removed, the page is dropped
 
 
 def refinedweb_lines(text: str, *, max_uppercase: float, short_line_words: int) -> tuple[str, float]:
-    """The text after RefinedWeb's corrections of lines, and the share of its words they took.
+    """Return the text after RefinedWeb's corrections of lines, and the share of its words that they removed.
 
-    A line goes when more than `max_uppercase` of its characters are capitals, when it is a number, a counter (`3
-    likes`) or a single word; of one of at most `short_line_words` words `sign in` at the start, `read more` at the end
-    and `items in cart` anywhere are cut out. The paper gives these three as examples and not its whole list.
+    A line is removed if more than `max_uppercase` of its characters are capitals, or if it is a number, a counter (`3
+    likes`) or a single word. From a line of at most `short_line_words` words, `sign in` at the start, `read more` at
+    the end and `items in cart` anywhere are cut. The paper gives these three phrases as examples, not its whole list.
     """
     kept, words, left = [], 0, 0
     for line in text.split("\n"):
@@ -60,7 +60,7 @@ def _correct(settings: Settings, text: str) -> tuple[str, float]:
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
-    """Takes lines and phrases out of the page and writes the share of its words that went."""
+    """Return a function that corrects the page's lines and writes the share of its words that were removed."""
 
     def measured(page: Page) -> str:
         if not page.text.strip():
@@ -72,12 +72,12 @@ def measure(settings: Settings, tools: Tools) -> Answer:
 
 
 def edit(settings: Settings) -> Callable[[str], str]:
-    """What is left of a text."""
+    """Return a function that corrects the lines of a text."""
     return lambda text: _correct(settings, text)[0]
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """One on the share of words that went."""
+    """The limit on the share of removed words."""
     removed = settings.refinedweb_max_removed_words
     return (Limit("too_many_removed_words", "refinedweb.removed_words", most=removed),)
 

@@ -1,4 +1,4 @@
-"""Drops pages with too many words of the project's lists of abuse and sex, and pages whose address says as much."""
+"""Drops pages with too many words from the lists of abuse and sex, and pages with such a word in their URL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Settings(CommonSettings):
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
-    """Writes the fraction of listed words."""
+    """Return a function that writes the fraction of listed words."""
     from training.data.filter.toxicity import toxic_fraction
 
     def measured(page: Page) -> str:
@@ -26,12 +26,12 @@ def measure(settings: Settings, tools: Tools) -> Answer:
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """One on the fraction."""
+    """The limit on the fraction."""
     return (Limit("toxic_words", "toxicity", most=settings.max_toxic_word_fraction),)
 
 
 def decide(settings: Settings) -> Answer:
-    """Asks the address first."""
+    """Return a function that checks the page's URL first, then the limit."""
     from training.data.filter.toxicity import is_toxic_url
 
     most = limits(settings)

@@ -1,4 +1,4 @@
-"""Drops pages that a classifier trained on the texts of `quality.toxicity` scores high."""
+"""Drops pages with a high score of the classifier trained on the texts of `quality.toxicity`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Settings(CommonSettings):
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
-    """Writes the score. RecipeError when there is no classifier."""
+    """Return a function that writes the score. Raise RecipeError if there is no classifier."""
     model = tools.models.toxicity if tools.models else None
     if model is None:
         raise RecipeError(
@@ -32,7 +32,7 @@ def measure(settings: Settings, tools: Tools) -> Answer:
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """One on the score."""
+    """The limit on the score."""
     return (Limit("too_high", "toxicity_score", most=settings.max_toxicity_score),)
 
 

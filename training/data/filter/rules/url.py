@@ -1,4 +1,4 @@
-"""Drops pages by their address: the recipe's lists of domains and addresses."""
+"""Drops pages by their URL, according to the recipe's lists of domains and URLs."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from training.records import RecipeError
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """Addresses whose pages go."""
+    """Domains and URLs whose pages are dropped."""
 
     blocked_domains: tuple[str, ...] = ()
     blocked_urls: tuple[str, ...] = ()
 
 
 def check(settings: Settings) -> None:
-    """RecipeError for lists without the rule."""
+    """Raise RecipeError if lists are given without the rule."""
     if (settings.blocked_domains or settings.blocked_urls) and "url" not in settings.rules:
         raise RecipeError("filter.blocked_domains, filter.blocked_urls: without effect; add 'url' to filter.rules")
 
 
 def decide(settings: Settings) -> Answer:
-    """Drops pages of blocked domains and their subdomains, and blocked addresses: equal, or below one ending in /."""
+    """Return a function that drops pages of blocked domains, their subdomains, and blocked URLs.
+
+    A blocked URL that ends in / also blocks every URL below it.
+    """
     domains = frozenset(domain.lower().removeprefix("www.").strip(".") for domain in settings.blocked_domains)
     addresses = frozenset(map(_plain_url, settings.blocked_urls))
     folders = tuple(sorted(address for address in addresses if address.endswith("/")))
@@ -43,12 +46,12 @@ def decide(settings: Settings) -> Answer:
 def _has_host(url: str) -> bool:
     try:
         return urlsplit(url).hostname is not None
-    except ValueError:  # "http://[broken": an address that cannot be read is in no list
+    except ValueError:  # "http://[broken": a URL that cannot be parsed is in no list
         return False
 
 
 def _plain_url(url: str) -> str:
-    """An address without scheme, `www.` and fragment: what stays the same between two ways to write it."""
+    """Return a URL without scheme, `www.` and fragment, for comparison."""
     rest = url.partition("#")[0].partition("://")[2] or url.partition("#")[0]
     return rest.removeprefix("www.")
 
