@@ -194,7 +194,7 @@ def _scan(data, offsets, table, secret, hashes, starts, odd):
 
 @native
 def _short_words(data, position, end, table, secret, hashes, num_words):
-    """Hash words of at most 16 ASCII letters and digits until any other word begins; return (position, words so far)."""
+    """Hash words of at most 16 ASCII letters and digits until another word begins; return (position, words)."""
     while position < end:
         low = high = np.uint64(0)
         length, start = 0, position
