@@ -193,7 +193,7 @@ def _measure(fate: Fate, metrics: Counter[str]) -> None:
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
-    """Add up the ranks' counts."""
+    """Combine the counts and metrics of all ranks."""
     counts = total_counts(ranks)
     are_rows = _listing(job)["form"] != "warc"  # damage in an archive is not the user's mistake; a wrong field name is
     if are_rows and counts.records_in and counts.records_in == sum(counts.quarantined.values()):

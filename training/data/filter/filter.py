@@ -165,7 +165,7 @@ def shown(text: str) -> str:
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
-    """Add up the ranks."""
+    """Combine the counts, tallies and samples of all ranks."""
     recipe = job.settings_as(FilterRecipe, "filter")
     counts = total_counts(ranks)
     tallies = [rank["tally"] for rank in ranks]

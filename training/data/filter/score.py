@@ -56,7 +56,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
-    """Add up the ranks."""
+    """Combine the counts of all ranks."""
     counts = total_counts(ranks)
     return Outcome(
         files=tuple(name for rank in ranks for name in rank["files"]),

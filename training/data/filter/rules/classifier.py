@@ -15,7 +15,7 @@ class Settings(CommonSettings):
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
-    """Return a function that writes the score."""
+    """Return a function that writes a page's score into the column `quality_score`."""
     model = tools.reference_models("classifier").classifier
     assert model is not None
 

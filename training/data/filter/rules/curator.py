@@ -38,7 +38,7 @@ def shares(text: str) -> dict[str, float]:
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
-    """Return a function that writes the four fractions."""
+    """Return a function that writes the four fractions into a page's columns."""
     return numbers("curator", lambda page: shares(page.text))
 
 

@@ -26,7 +26,7 @@ class Settings(CommonSettings):
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
-    """Return a function that writes three numbers about lines, and the line ends per word."""
+    """Return a function that writes the four measurements NUMBERS into a page's columns."""
     from datatrove.utils.text import TERMINAL_PUNCTUATION
 
     def lines(page: Page) -> dict[str, float]:

@@ -56,7 +56,7 @@ def quality(text: str, words: Words) -> dict[str, float]:
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
-    """Return a function that writes the numbers."""
+    """Return a function that writes the measurements NUMBERS into a page's columns."""
     return numbers("gopher_quality", lambda page: quality(page.text, tools.words(page)))
 
 

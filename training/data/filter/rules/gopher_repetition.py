@@ -67,7 +67,7 @@ def repetition(text: str, words: Words) -> dict[str, float]:
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
-    """Return a function that writes the fractions."""
+    """Return a function that writes the fractions NUMBERS into a page's columns."""
     return numbers("gopher_repetition", lambda page: repetition(page.text, tools.words(page)))
 
 

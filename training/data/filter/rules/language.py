@@ -18,7 +18,7 @@ class Settings(CommonSettings):
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
-    """Return a function that writes language and probability, and drops pages in other languages.
+    """Return a function that writes language and probability into a page's columns, and drops pages in other languages.
 
     If `languages` is empty, every language stays.
     """

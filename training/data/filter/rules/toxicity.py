@@ -15,7 +15,7 @@ class Settings(CommonSettings):
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
-    """Return a function that writes the fraction of listed words."""
+    """Return a function that writes the fraction of listed words into a page's column `toxicity`."""
     from training.data.filter.toxicity import toxic_fraction
 
     def measured(page: Page) -> str:

@@ -16,7 +16,10 @@ class Settings(CommonSettings):
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
-    """Return a function that writes the score. Raise RecipeError if there is no classifier."""
+    """Return a function that writes a page's score into the column `toxicity_score`.
+
+    Raise RecipeError if there is no classifier.
+    """
     model = tools.models.toxicity if tools.models else None
     if model is None:
         raise RecipeError(
