@@ -1,7 +1,8 @@
 """How a job ended and why, from the scheduler's state, the exits that the job's processes recorded, and the log.
 
-A scheduler or supervisor that ended the job comes first: it knows what the job could not tell any more. Otherwise the
-words of this attempt count, and never those of an earlier one, which may stand in the same folder and log.
+If the scheduler or supervisor ended the job, its reason comes first, because the job could not record it. Otherwise the
+error that this attempt recorded counts. Errors of earlier attempts, which may be in the same folder and log, are
+ignored.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from training.attempt import verdict
 BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, REQUEUE_EXIT_CODE, BUSY_EXIT_CODE = 2, 3, 75, 76
 FINAL_EXIT_CODES = (BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE)  # every further attempt would end in the same way
 TAIL_LINES = 40
-NAMED_LOGS = 5  # in a sentence
+NAMED_LOGS = 5  # at most so many log files are listed in a sentence
 
 
 class StageFailed(RuntimeError):
-    """A stage ended without its artifact. `exit_code` is the job's, or None when the backend lost it."""
+    """A stage ended without its artifact. `exit_code` is the job's exit code, or None if it is not known."""
 
     def __init__(self, message: str, exit_code: int | None) -> None:
         super().__init__(message)
@@ -31,7 +32,11 @@ class StageFailed(RuntimeError):
 
 
 def as_told(status: Status, folder: Path, *, is_saved: bool) -> Status:
-    """The job's status with the exit code that its own processes recorded, because torchrun turns every code into 1."""
+    """The job's status with the exit code that its own processes recorded, because torchrun turns every code into 1.
+
+    `is_saved` means that the job reported that it saved its state and stops; without a recorded code it then gets the
+    exit code for being submitted again.
+    """
     if status.state == "succeeded":
         return status
     if status.exit_code == MISSING_RANKS_EXIT_CODE:
@@ -43,12 +48,12 @@ def as_told(status: Status, folder: Path, *, is_saved: bool) -> Status:
 
 
 def explain(backend: Any, task: Task, status: Status) -> str:
-    """Why a stage ended, for the person who reads that it failed."""
+    """A sentence for people that explains why a stage ended without its artifact."""
     folder = Path(task.folder)
     if status.exit_code == REQUEUE_EXIT_CODE:
         return f"somebody cancelled its job ({status.reason}); it {saved(folder)}; run it again to go on"
     if status.state == "cancelled" or status.parts:
-        return status.reason  # what the job itself said last is no cause of that
+        return status.reason  # the last error in the job's log did not cause this
     tail = backend.log_tail(task.folder, TAIL_LINES, status.attempt)
     own = _own_words(folder, status) or _last_error(tail)
     if status.was_ended:
@@ -57,7 +62,7 @@ def explain(backend: Any, task: Task, status: Status) -> str:
 
 
 def saved(folder: Path) -> str:
-    """What a job that was asked to stop had saved, as the end of a sentence."""
+    """The end of a sentence about what a stopped job saved, such as `saved its state at step 100`."""
     step = checkpoint_step(folder)
     return "saved its state" if step is None else f"saved its state at step {step}"
 
@@ -70,7 +75,7 @@ def _of_fan_out(status: Status, folder: Path) -> Status:
             status, exit_code=1, reason=f"{missing}; Slurm no longer knows why: see log-0.txt, log-1.txt, ..."
         )
     causes = [_cause_of(part, folder) for part in status.parts]
-    kinds = [re.sub(r"\d+", "0", cause) for cause in causes]  # which rank, file or byte it was makes no other cause
+    kinds = [re.sub(r"\d+", "0", cause) for cause in causes]  # numbers of ranks, files or bytes make no other cause
     kind, number = Counter(kinds).most_common(1)[0]
     alike = [part for part, one in zip(status.parts, kinds, strict=True) if one == kind]
     logs = ", ".join(part.log for part in alike[:NAMED_LOGS])

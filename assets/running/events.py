@@ -1,4 +1,4 @@
-"""Who hears what happens to cells in this process: `pedigree run` shows it in a terminal."""
+"""Announcements of what happens to cells, for one listener in this process: the terminal display of `pedigree run`."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ Listener = Callable[[str, Cell, dict[str, Any]], None]
 
 
 def silent(kind: str, cell: Cell, values: dict[str, Any]) -> None:
-    """Announce nothing, for runs without a terminal; they have Dagster's event log."""
+    """A listener that ignores everything, for runs without a terminal; they have Dagster's event log."""
 
 
 _listener: Listener = silent
 
 
 def announce(kind: str, cell: Cell, values: dict[str, Any]) -> None:
-    """Say that something happened to a cell: `started`, `waiting`, `told`, `progress`, `made` or `reused`."""
+    """Pass an event of a cell to the listener.
+
+    `kind` is `started`, `waiting`, `told` (a message as text), `progress`, `made` or `reused`.
+    """
     _listener(kind, cell, values)
 
 
 @contextmanager
 def heard_by(listener: Listener) -> Iterator[None]:
-    """Let `listener` hear every announcement meanwhile."""
+    """Pass every announcement to `listener` while the context is open."""
     global _listener
     before, _listener = _listener, listener
     try:

@@ -1,4 +1,4 @@
-"""A job from its submission to its artifact: attempts, waiting, and what becomes of it when the run is cancelled."""
+"""Follow a job from its submission to its artifact: attempts, waiting, and what happens if the run is cancelled."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ BUSY_SECONDS = 2.0
 
 
 def run_job(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch, watching: Watching) -> tuple[Artifact, str]:
-    """Submit the job, or find the one that is already on its way, and follow it to its artifact; also returns the
-    address of the run in MLflow."""
+    """Submit the job, or find it if it is already submitted, and wait for its artifact.
+
+    Returns the artifact and the URL of the job's run in MLflow. Raises StageFailed if the job ends without an artifact.
+    """
     profile = pipeline.loaded_profile()
     backend = profile.backend_for(cell.asset)
     run = _tracked(job, pipeline, watch)
@@ -55,7 +57,7 @@ def run_job(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch, watching: Wa
         run.finish("FAILED")
         raise
     except BaseException:
-        # An orchestrator that is stopped or dies leaves the job running, to be found again.
+        # If the orchestrator stops or dies, the job keeps running and is found again later.
         if watch.is_canceling():
             following.leave()
         run.finish("KILLED")
@@ -66,7 +68,7 @@ def run_job(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch, watching: Wa
 
 
 def _tracked(job: Job, pipeline: Pipeline, watch: Watch) -> StageRun:
-    """The job's run in MLflow, with its inputs."""
+    """Open the job's run in MLflow and log its inputs."""
     recipe = json.loads((Path(job.output) / "recipe.json").read_text("utf-8"))
     run = pipeline.tracking().stage_run(
         watch.launch,
@@ -88,7 +90,7 @@ def _tracked(job: Job, pipeline: Pipeline, watch: Watch) -> StageRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Following:
-    """A task that a run submits, or finds on its way, and watches until there is an artifact or no hope of one."""
+    """A task that a Dagster run submits, or finds already submitted, and watches until it succeeds or finally fails."""
 
     backend: Backend
     task: Task
@@ -103,8 +105,10 @@ class Following:
         return Path(self.task.folder)
 
     def made(self) -> Artifact:
-        """The artifact, from as many attempts as the profile's `retries` allow. StageFailed says how the last one
-        ended."""
+        """The artifact, after as many attempts as the profile's `retries` allow.
+
+        Raises StageFailed with the reason why the last attempt ended.
+        """
         retries = Retries(self.task.size.retries, self.folder)
         while True:
             status = self.attempt()
@@ -127,10 +131,10 @@ class Following:
                 )
 
     def attempt(self) -> Status:
-        """How one attempt ended: submitted now, or found on its way, and watched to its end."""
+        """Submit one attempt, or find the one that is running, watch it to its end, and return its final status."""
         handle = self._submitted()
-        # Metrics from the first line: MLflow counts equal rows once, and those written while nobody watched are not
-        # lost.
+        # Metrics are read from the first line on, so that rows written while nobody watched are not lost. MLflow
+        # keeps equal rows once.
         metrics, messages = Tail(self.folder / METRICS_FILE), Tail(self.folder / MESSAGES_FILE, from_end=True)
         patience, told, is_saved, training = Patience(), set[str](), False, Observed(self.watch)
         while True:
@@ -151,7 +155,7 @@ class Following:
             time.sleep(self.backend.poll_seconds)
 
     def _submitted(self) -> Handle:
-        """The job with the task's key: one that still runs, or one that is submitted now."""
+        """The handle of the task's job: the one that still runs, or one that is submitted now."""
         handle = self._running()
         if handle is not None:
             self.watch.say(f"found {self.task.key} on {self.backend.name} as {handle.id}; going on watching it")
@@ -166,15 +170,14 @@ class Following:
         return handle
 
     def _running(self) -> Handle | None:
-        """The job with this key that still runs, so that a restarted orchestrator never starts it twice."""
+        """The handle of the task's job if it still runs, so that a restarted orchestrator never starts it twice."""
         handle = self.backend.find(self.task.key, self.task.folder)
         if handle is None or self.backend.poll(handle).is_over:
             return None
         return handle
 
     def _say_waiting(self, status: Status, seconds: float, told: set[str]) -> None:
-        """Say why the job waits, and through the webhook too where that reason is none of those `told` before: a
-        message a reminder would be noise."""
+        """Log and announce why the job waits. The webhook gets each reason only once; `told` holds the earlier ones."""
         self.watch.say(f"{self.task.key} is {status.state} for {seconds:.0f} s: {status.reason}")
         announce("waiting", self.cell, {"state": status.state, "reason": status.reason, "seconds": seconds})
         if status.reason not in told:
@@ -182,12 +185,12 @@ class Following:
             self.watch.tell_waiting(self.cell, f"pending for {seconds:.0f} s: {status.reason}")
 
     def leave(self) -> None:
-        """Leave the job because this run is cancelled; the last one that leaves ends it."""
+        """Stop watching the job because this run is cancelled; end the job if no other run watches it."""
 
         def end() -> None:
             handle = self._running()
             if handle is not None:
-                self.watching.note_end(handle.id)  # first: a kill may come in between
+                self.watching.note_end(handle.id)  # before the cancellation: this process may be killed in between
                 self.backend.cancel(handle)
 
         others = self.watching.leave(end)
@@ -203,15 +206,14 @@ class Following:
 
 
 def _unless_ended(status: Status, handle: Handle, watching: Watching) -> Status:
-    """The job's status. A job that a cancelled run ended before this run came to watch it counts as saved, so that this
-    run submits it again."""
+    """The job's status; but a job that another, cancelled run ended counts as saved, so that this run resubmits it."""
     if status.state == "cancelled" and watching.has_ended(handle.id):
         return replace(status, state="failed", exit_code=REQUEUE_EXIT_CODE)
     return status
 
 
 def tell(text: str, cell: Cell, watch: Watch, is_news: bool = True) -> None:
-    """Say something in Dagster's log and in the terminal."""
+    """Write `text` to Dagster's log and to the terminal, unless `is_news` is False."""
     if is_news:
         watch.say(text)
         announce("told", cell, {"text": text})

@@ -1,4 +1,4 @@
-"""A cell as a job that makes it, and the job as a task of a compute backend."""
+"""Turn a cell into the job that makes it, and the job into a task of a compute backend."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from training import artifact
 from training.job import InputArtifact, Job, RunSettings
 from training.records import read_record
 
-# Of the orchestrator's environment; a proxy's address may hold a password, which no job file is to hold.
+# Variables passed on from the orchestrator's environment. Proxy variables are not passed on: their addresses may hold a
+# password, which must not be written to a job file.
 PASSED_VARIABLES = ("PEDIGREE_DATA", "OMP_WAIT_POLICY", "PEDIGREE_FETCH_ALLOW", "PEDIGREE_FETCH_MAX_GB")
 PROJECT = Path(__file__).parents[2]
 
 
 def job_of(cell: Cell, comparison: Comparison, size: Size) -> Job:
-    """The job that makes a cell. StageFailed names the first input that is not made."""
+    """The job that makes a cell. Raises StageFailed if an input is not made."""
     stage = CHAIN[cell.asset].stage
     return Job(
         stage=stage.name,
@@ -44,7 +45,7 @@ def job_of(cell: Cell, comparison: Comparison, size: Size) -> Job:
 
 
 def _input(key: tuple[str, str], comparison: Comparison) -> InputArtifact:
-    """An input as the job names it. StageFailed when it is not made."""
+    """One input of a job, from its cell. Raises StageFailed if it is not made."""
     made = comparison.cells[key].artifact
     if made is None:
         raise StageFailed(f"{key[0]} [{key[1]}] is not made; materialize it first", BAD_INPUT_EXIT_CODE)
@@ -60,15 +61,15 @@ def _input(key: tuple[str, str], comparison: Comparison) -> InputArtifact:
 
 
 def run_settings(size: Size) -> RunSettings:
-    """What a stage is told of the size that the profile gives it: the fields that the job has, by the same names."""
+    """The part of a profile's size that goes into the job: the fields that `RunSettings` has too."""
     told = {field.name for field in fields(RunSettings)}
     return read_record(RunSettings, size.model_dump(include=told), where="size")
 
 
 def code_revision() -> str:
-    """The project's git commit, or "" outside a checkout. For the record only; no part of an identity."""
+    """The project's git commit, or "" outside a checkout. It is recorded but is part of no fingerprint."""
     if not (PROJECT / ".git").exists():
-        return ""  # installed; a repository around it would be somebody else's
+        return ""  # an installed package; a git repository around it would be another project
     try:
         asked = subprocess.run(
             ["git", "-C", str(PROJECT), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
@@ -79,8 +80,10 @@ def code_revision() -> str:
 
 
 def task_of(job: Job, size: Size) -> Task:
-    """The job as a task. A fan-out has one task a node where the stage works in ranks; other stages use their nodes
-    together."""
+    """The job as a task of a backend.
+
+    A stage that works in ranks fans out into one task per node. Any other stage uses its nodes in one task.
+    """
     stage = CHAIN[job.asset].stage
     return Task(
         key=artifact_key(job.asset, job.fingerprint),
@@ -93,17 +96,17 @@ def task_of(job: Job, size: Size) -> Task:
 
 
 def _environment() -> dict[str, str]:
-    """Variables a job needs, by name: nothing else of the orchestrator's environment is promised to it."""
+    """The environment variables that a job needs. A job must not rely on any other variable of the orchestrator."""
     fixed = {
         "HF_HUB_OFFLINE": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONHASHSEED": "0",
-        # Threads wait some microseconds before they sleep: the loops of a small model follow each other that closely,
-        # while threads that go on spinning take the cores from other jobs (docs/benchmark-log.md).
+        # Idle threads spin for some microseconds before they sleep, because the loops of a small model follow each
+        # other that closely. Threads that spin longer take cores from other jobs (docs/benchmark-log.md).
         "GOMP_SPINCOUNT": "1000",
     }
     passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
     if "OMP_WAIT_POLICY" in passed:
-        del fixed["GOMP_SPINCOUNT"]  # it would win
+        del fixed["GOMP_SPINCOUNT"]  # it would override OMP_WAIT_POLICY
     return {**fixed, **passed}

@@ -1,4 +1,4 @@
-"""What came out of a materialization, and what Dagster shows of it: metadata, data version and checks."""
+"""The result of a materialization, and how Dagster shows it: metadata, data version and checks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from training.stage import Asset
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """A cell's artifact, and how it came about in this materialization."""
+    """A cell's artifact, and whether this materialization made or reused it, with time in seconds and MLflow URL."""
 
     cell: Cell
     artifact: Artifact
     reused: bool
     seconds: float
     mlflow_url: str
-    other_code: tuple[str, ...] = ()  # of what is reused: the modules that made it and are not as they are now
+    other_code: tuple[str, ...] = ()  # modules that have changed since a reused artifact was made
 
     @cached_property
     def record(self) -> dict[str, Any]:
@@ -32,7 +32,7 @@ class Made:
 
 
 def result_of(declared: Asset, made: Made) -> dg.MaterializeResult:
-    """Metadata, data version and checks of one materialization."""
+    """Dagster's result of one materialization: metadata, data version and one check per gate."""
     return dg.MaterializeResult(
         metadata=metadata_of(made),
         data_version=dg.DataVersion(made.artifact.digest),
@@ -51,7 +51,7 @@ def _check(declared: Asset, made: Made, name: str) -> dg.AssetCheckResult:
 
 
 def metadata_of(made: Made) -> dict[str, Any]:
-    """Numbers first (Dagster plots them over time), then links, then identities."""
+    """Dagster metadata of a materialization: numbers first (Dagster plots them over time), then links, then hashes."""
     record = made.record
     values: dict[str, Any] = _count_metadata(record["counts"]) if record["counts"] else {}
     values |= {"reused": made.reused, "seconds": float(record["seconds"])}
@@ -75,7 +75,7 @@ def metadata_of(made: Made) -> dict[str, Any]:
 
 
 def readable(value: float) -> dg.FloatMetadataValue:
-    """A metric with six digits, for people and plots; the record has all of them."""
+    """A metric rounded to six significant digits, for people and plots; the record keeps all digits."""
     return dg.MetadataValue.float(value if value.is_integer() else float(f"{value:.6g}"))
 
 

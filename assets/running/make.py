@@ -1,4 +1,4 @@
-"""A cell's artifact: reused when it is there, otherwise made by a job."""
+"""Make a cell's artifact with a job, or reuse it if it exists."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WAY_OUT = "put it back from a backup, or have `pedigree verify RECIPE --mend` se
 
 
 def make(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -> Made:
-    """The cell's artifact: reused when it is there, otherwise from a job. StageFailed says what stood in the way."""
+    """Reuse the cell's artifact if it exists, otherwise make it with a job. Raises StageFailed if it cannot be made."""
     started = time.monotonic()
     _check_inputs(cell, comparison)
     cell = unless_rewritten(cell, watch)
@@ -50,7 +50,7 @@ def make(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -
 
 
 def _check_inputs(cell: Cell, comparison: Comparison) -> None:
-    """StageFailed when a gate refused an input."""
+    """Raise StageFailed if a gate refused an input of the cell."""
     refused = comparison.refused_by(cell)
     if refused is not None:
         assert refused.artifact is not None
@@ -63,7 +63,7 @@ def _check_inputs(cell: Cell, comparison: Comparison) -> None:
 
 
 def _check_start(cell: Cell, comparison: Comparison, watch: Watch) -> None:
-    """StageFailed when a training was begun under other settings, or automation may not make the cell."""
+    """Raise StageFailed if a training was begun under other settings, or if automation may not make the cell."""
     if not watch.starts_anew:
         try:
             check_begun(cell, comparison)
@@ -74,7 +74,7 @@ def _check_start(cell: Cell, comparison: Comparison, watch: Watch) -> None:
 
 
 def _reuse(cell: Cell, made: Artifact, pipeline: Pipeline, watch: Watch) -> str:
-    """Let the partition point to an artifact that is there; returns the address of the run that made it."""
+    """Point the partition to an existing artifact, after repairs if needed; return the MLflow URL of its run."""
     for line in mend(cell, pipeline.root_path) if cell.state == "damaged" else ():
         tell(line, cell, watch)
     tidy(made.path)
@@ -84,7 +84,7 @@ def _reuse(cell: Cell, made: Artifact, pipeline: Pipeline, watch: Watch) -> str:
 
 
 def _make_anew(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -> tuple[Artifact, str]:
-    """The artifact from a job, and the address of the run that made it."""
+    """Run a job for the cell; return the artifact and the URL of the job's run in MLflow."""
     job = job_of(cell, comparison, pipeline.loaded_profile().size_for(cell.asset))
     _write_job(job, cell, comparison, watch)
     announce("started", cell, {})
@@ -104,8 +104,10 @@ def _write_job(job: Job, cell: Cell, comparison: Comparison, watch: Watch) -> No
 
 
 def _set_aside(cell: Cell, folder: Path, watch: Watch) -> None:
-    """Rename the folder of this fingerprint when it holds a damaged artifact, or one whose inputs were made again with
-    another result."""
+    """Rename the folder of this fingerprint if it already holds an artifact.
+
+    That artifact is damaged, or its inputs were made again with another result, or it is to be made again.
+    """
     if (folder / artifact.ARTIFACT_FILE).exists():
         kept = aside(folder, "damaged" if cell.state == "damaged" else "replaced")
         if cell.state == "damaged":
@@ -113,11 +115,11 @@ def _set_aside(cell: Cell, folder: Path, watch: Watch) -> None:
 
 
 def unless_rewritten(cell: Cell, watch: Watch) -> Cell:
-    """The cell, where Dagster was told of its record last, or of none: a reuse is told too, and what was told before
-    would be lost. StageFailed when it was told of another one.
+    """The cell, unless Dagster's last materialization of it has another record digest than its artifact.
 
-    One that says it was made in place of that one may be true, where a run was killed before it could tell. It is made
-    again, which costs less than to believe it; a training is left to a person.
+    Raises StageFailed if it has another one, because a reuse would hide Dagster's evidence of a changed record. But if
+    the artifact's record says that it replaced the other one, a run may have been killed before it told Dagster. Then
+    the cell is returned without its artifact, to be made again, except for a training, which is left to a person.
     """
     if cell.artifact is None or not (told := watch.told_otherwise(cell)):
         return cell

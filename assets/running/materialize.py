@@ -1,4 +1,4 @@
-"""What Dagster calls for an asset and partition."""
+"""The function that Dagster calls to materialize one asset and partition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from assets.status import Cell, Comparison
 
 
 def materialize(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
-    """Make what one asset and partition lack, and report it to Dagster."""
+    """Make or reuse the artifact of the context's asset and partition, and return Dagster's result.
+
+    Raises dg.Failure if the stage fails. Dagster may retry it unless the failure is final.
+    """
     declared = CHAIN[context.asset_key.path[-1]]
     cell, comparison = asked_of(context, pipeline)
     try:
@@ -30,7 +33,7 @@ def materialize(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.Mat
 
 
 def asked_of(context: dg.AssetExecutionContext, pipeline: Pipeline) -> tuple[Cell, Comparison]:
-    """The cell that a materialization is to make, among the recipe's others; Dagster is told what it asks for."""
+    """The cell of the context's asset and partition, with its comparison; reports its fingerprint to Dagster."""
     comparison = pipeline.compared(pipeline.recipe(context.partition_key))
     cell = comparison.cells[context.asset_key.path[-1], context.partition_key]
     observe_used(context, cell)

@@ -1,4 +1,4 @@
-"""How long a run waits for a job to start, when it says so, and how often it tries a stage again."""
+"""How long a run waits for a job to start, when it logs that it waits, and how often it retries a stage."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ WAITING_SECONDS, REMINDER_SECONDS = 30.0, 600.0
 
 
 class Patience:
-    """When to say why a job does not start: after a while, when the reason changes, and now and then after that.
+    """When to log why a job does not start: after 30 s, when the reason changes, and every 600 s after that.
 
-    What no waiting ends is said at once.
+    A reason that waiting cannot end is logged at once.
     """
 
     def __init__(self) -> None:
@@ -26,12 +26,11 @@ class Patience:
 
     @property
     def seconds(self) -> float:
-        """How long the job has been waiting: what the scheduler says, or as long as it was watched."""
+        """How long the job has been waiting: the longer of the scheduler's figure and the time it was watched."""
         return max(time.monotonic() - self._since, self._pending_seconds)
 
     def is_due(self, status: Status) -> bool:
-        """Whether to say now why the job waits. Only a pending job waits; reasons that a backend gives for other states
-        do not count."""
+        """Whether to log now why the job waits. Only a pending job waits; reasons for other states are ignored."""
         self._pending_seconds = status.pending_seconds
         if status.state != "pending":
             self._since, self._said = time.monotonic(), ""
@@ -46,7 +45,10 @@ class Patience:
         return due
 
     def given_up(self, status: Status, max_pending_hours: float) -> Status | None:
-        """The final status of a job that was pending for longer than the profile allows; None while it may wait."""
+        """The final status of a job that was pending for longer than `max_pending_hours`; None while it may wait.
+
+        0 hours means no limit.
+        """
         if status.state != "pending" or not max_pending_hours or status.pending_seconds < max_pending_hours * 3600:
             return None
         waited = f"waited {status.pending_seconds / 3600:.3g} hours in the queue"
@@ -57,9 +59,9 @@ class Patience:
 class Retries:
     """How often a stage that ended without its artifact is tried again: `allowed` times in a row without progress.
 
-    Progress gives the whole budget back, so that a training of a month outlives many faults, while a stage that ends at
-    the same place every time stops. Progress is what the next attempt goes on from: more finished ranks, or a
-    checkpoint of a later step than any before. Steps that no checkpoint holds are lost, and so no progress.
+    Progress restores the whole budget. So a training of a month survives many faults, but a stage that always fails at
+    the same place stops. Progress is more finished ranks, or a checkpoint of a later step than any before; steps after
+    the last checkpoint are lost and do not count.
     """
 
     def __init__(self, allowed: int, folder: Path) -> None:
@@ -69,7 +71,7 @@ class Retries:
         self.why = ""
 
     def take(self) -> bool:
-        """Use up one attempt and return whether there was one left; `why` says what restored the budget."""
+        """Use up one attempt and return whether one was left; sets `why` to the progress that restored the budget."""
         kept = self._kept()
         gained = [f"{what} {number}" for what, number in kept.items() if number > self._best[what]]
         self._best = {what: max(kept[what], self._best[what]) for what in kept}
@@ -78,7 +80,10 @@ class Retries:
         return self.left >= 0
 
     def _kept(self) -> dict[str, int]:
-        """The progress that a further attempt starts from: finished ranks and the last checkpoint's step."""
+        """The progress from which the next attempt starts: number of finished ranks, and the last checkpoint's step.
+
+        The step is -1 without a checkpoint.
+        """
         step = checkpoint_step(self._folder)
         return {
             "finished ranks:": len(list((self._folder / RANKS_FOLDER).glob("[0-9]*.json"))),

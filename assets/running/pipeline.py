@@ -1,4 +1,4 @@
-"""The resource that assets ask for: the root, the profile, and how this run asks for recipes."""
+"""The Dagster resource of the assets: the root, the profile, and how this run reads and compares recipes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ from training.records import read_record
 
 
 class Pipeline(dg.ConfigurableResource):
-    """Where artifacts live and which profile runs them. `cancels_on_interrupt`: Ctrl-C in a terminal ends the jobs
-    too."""
+    """The root and profile of a run.
+
+    With `cancels_on_interrupt`, Ctrl-C in a terminal also ends the jobs. `resolved_recipe` is a recipe as JSON, used
+    instead of the recipe file of the same name; "" if there is none.
+    """
 
     root: str
     profile: str = "local"
     cancels_on_interrupt: bool = False
     resolved_recipe: str = ""
-    exact: bool = False  # what other code of the same version made is made again
+    exact: bool = False  # make artifacts again that other code of the same stage version made
 
     @property
     def root_path(self) -> Path:
-        """The folder of artifacts and references, absolute: a job may run in another working directory."""
+        """The root as an absolute path, because a job may run in another working directory."""
         return Path(self.root).resolve()
 
     def recipe(self, partition: str) -> Recipe:
@@ -39,22 +42,22 @@ class Pipeline(dg.ConfigurableResource):
         return load_recipe(name, recipe_folders(self.root_path))
 
     def compared(self, recipe: Recipe) -> Comparison:
-        """The recipe against the artifacts, as this run asks for them."""
+        """The comparison of a recipe with the artifacts; artifacts made by other code do not count if `exact`."""
         if self.exact:
             return compare_exactly(recipe, self.root_path, self.tracking())
         return compare(recipe, self.root_path)
 
     def loaded_profile(self) -> Profile:
-        """The profile record."""
+        """The profile, read from its file."""
         return load_profile(self.profile)
 
     def tracking(self) -> Tracking:
-        """The MLflow side of this root."""
+        """The tracking client of this root and profile."""
         return tracking_of(self.root_path, self.loaded_profile())
 
 
 def tracking_of(root: Path, profile: Profile) -> Tracking:
-    """One tracking client a root and process: opening one costs seconds."""
+    """The tracking client of a root; one per root and process, because opening one takes seconds."""
     key = (root, profile.tracking_uri)
     if key not in _TRACKING:
         _TRACKING[key] = Tracking(profile.tracking_uri, root)

@@ -1,4 +1,4 @@
-"""What a job writes while it runs, passed on: metrics and texts to MLflow, lines to Dagster's log."""
+"""Forward what a job writes while it runs: metrics and text samples to MLflow, log lines to Dagster."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from assets.running.watch import Watch
 from assets.status import Cell
 from training.progress import SAVED
 
-SAMPLE_CHARACTERS = 2000  # of a text in a tag of a tracked run
+SAMPLE_CHARACTERS = 2000  # longest text sample in a tag of an MLflow run
 OBSERVED_SECONDS = 60.0  # between two observations of a training
 
 
 class Observed:
-    """A training's numbers for Dagster: the newest ones every OBSERVED_SECONDS, and the last ones."""
+    """Reports the newest metrics of a training to Dagster, every OBSERVED_SECONDS and once at the end."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -25,7 +25,7 @@ class Observed:
         self._observed_at = time.monotonic() - OBSERVED_SECONDS
 
     def see(self, rows: list[dict[str, Any]], *, is_last: bool) -> None:
-        """Take note of new rows of metrics; those without a loss are no training's."""
+        """Take new rows of metrics, and report the newest if it is time; rows without a loss are ignored."""
         self._row = next((row for row in reversed(rows) if "loss" in row), self._row)
         if self._row and (is_last or time.monotonic() - self._observed_at > OBSERVED_SECONDS):
             self._watch.observe({name: value for name, value in self._row.items() if name != "time"})
@@ -33,8 +33,10 @@ class Observed:
 
 
 def forward(metrics: Tail, messages: Tail, run: Any, watch: Watch, cell: Cell) -> tuple[list[dict[str, Any]], bool]:
-    """Pass on what the job has written since the last call. Returns the new rows, and whether the job said that it
-    saved its state and stops."""
+    """Forward what the job has written since the last call.
+
+    Returns the new rows of metrics, and whether the job reported that it saved its state and stops.
+    """
     new = metrics.new_rows()
     rows = [row for row in new if "sample" not in row]
     if rows:
@@ -52,14 +54,14 @@ def forward(metrics: Tail, messages: Tail, run: Any, watch: Watch, cell: Cell) -
 
 
 class Tail:
-    """New whole lines of a growing JSON-lines file, from its beginning or from its present end."""
+    """Reads new complete lines of a growing JSON-lines file, from its beginning or from its present end."""
 
     def __init__(self, path: Path, *, from_end: bool = False) -> None:
         self._path = path
         self._offset = path.stat().st_size if from_end and path.exists() else 0
 
     def new_rows(self) -> list[dict[str, Any]]:
-        """The rows written since the last call; a torn last line waits for the next one."""
+        """The rows written since the last call; an incomplete last line is left for the next call."""
         if not self._path.exists():
             return []
         with open(self._path, "rb") as stream:

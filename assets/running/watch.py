@@ -1,4 +1,4 @@
-"""The Dagster run that follows a job: its identity, and how to log, report numbers and ask whether it was cancelled."""
+"""The Dagster run that follows a job, as functions that do not depend on Dagster."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Watch:
     say: Callable[[str], None]
     is_canceling: Callable[[], bool]
     observe: Callable[[dict[str, Any]], None]  # numbers of a training at a step, which Dagster plots
-    tell_waiting: Callable[[Cell, str], None] = lambda cell, cause: None  # the profile's webhook
-    stands_in_the_way: Callable[[Recipe, str], str] = lambda recipe, asset: ""  # of automation's runs: why, if it does
-    told_otherwise: Callable[[Cell], str] = lambda cell: ""  # the digest of another record that Dagster was told of
-    starts_anew: bool = False  # also a training that stands at some step under other settings
+    tell_waiting: Callable[[Cell, str], None] = lambda cell, cause: None  # posts to the profile's webhook
+    stands_in_the_way: Callable[[Recipe, str], str] = lambda recipe, asset: ""  # why automation may not make it, or ""
+    told_otherwise: Callable[[Cell], str] = lambda cell: ""  # Dagster's record digest if it is another one, or ""
+    starts_anew: bool = False  # a training may begin at step 0, although it was begun under other settings
 
     @staticmethod
     def of(context: dg.AssetExecutionContext, pipeline: Pipeline) -> Watch:
-        """From a Dagster run. A backfill's runs share one launch."""
+        """The watch of a Dagster run. All runs of a backfill share one launch."""
         tags = context.run.tags
         launch = tags.get("pedigree/launch") or tags.get("dagster/backfill") or context.run.run_id
 

@@ -1,11 +1,11 @@
-"""The runs that wait for a job: one small file each, in `watchers/` of the artifact's folder.
+"""The runs that wait for a job. Each has a small file in `watchers/` of the artifact's folder.
 
-Several runs may follow one job. A run that is cancelled leaves, and the job ends only when no other run is left that
-watches it. Joining, leaving and ending happen under one lock, so a run that comes while the job is being ended waits
-until it has ended.
+Several runs may follow one job. A cancelled run stops watching, and the job is ended only if no other run watches it.
+Joining, leaving and ending happen under one lock, so a run that joins while the job is being ended waits until it has
+ended.
 
-A watcher counts while its process lives, as far as this machine can see it, and while it renews its file. So a killed
-process watches nothing.
+A watcher counts only while it renews its file, and while its process lives, if this machine can see that process. So a
+killed process does not count for long.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from training.processes import machine_id, start_of
 WATCHERS_FOLDER = "watchers"
 LOCK_FILE, LEFT_FILE, ENDED_FILE = "lock", "left.jsonl", "ended.txt"
 RENEW_SECONDS = 10.0
-STALE_SECONDS = 120.0  # a watcher renews between two polls; one call to a scheduler takes up to 30 s
+STALE_SECONDS = 120.0  # a watcher renews its file between two polls; one call to a scheduler takes up to 30 s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,23 +40,26 @@ class Watcher:
     run_id: str
     launch: str
     host: str
-    machine: str  # the boot and the process namespace in which `pid` means something
+    machine: str  # the boot and the process namespace to which `pid` belongs
     pid: int
-    start: str  # of the process; a reused id has another one
+    start: str  # start time of the process, which differs if the pid is reused
 
     def __str__(self) -> str:
         return f"run {self.run_id[:8]} (process {self.pid} on {self.host})"
 
     @property
     def is_gone(self) -> bool:
-        """Whether the process is known to have ended. False where this machine cannot see it."""
+        """Whether the process is known to have ended; False if it runs on a machine that this one cannot see."""
         if not self.machine or self.machine != machine_id():
             return False
         return start_of(self.pid) != self.start
 
 
 class Watching:
-    """The part of one run in watching the job of a folder, from entering the context until it leaves."""
+    """One run's registration as a watcher of the job of a folder, from entering the context until `leave`.
+
+    `others` are the runs that already watched the job on entering.
+    """
 
     def __init__(self, folder: Path, *, run_id: str, launch: str) -> None:
         pid = os.getpid()
@@ -71,12 +74,12 @@ class Watching:
             start=start_of(pid),
         )
         self._renewed_at = time.monotonic()
-        self._heard = 0  # bytes of LEFT_FILE
+        self._heard = 0  # bytes of LEFT_FILE that were read
         self._is_in = False
         self.others: list[Watcher] = []
 
     def __enter__(self) -> Watching:
-        """Join. Waits while another run ends the job."""
+        """Register as a watcher; waits while another run ends the job."""
         with _locked(self._folder) as place:
             self.others = _living(place)
             write_json(place / self._name, asdict(self._watcher))
@@ -90,18 +93,21 @@ class Watching:
         self.leave()
 
     def renew(self) -> list[str]:
-        """Go on counting as a watcher; returns one line for each other run that was cancelled since the last call."""
+        """Renew the registration; return one line for each other run that was cancelled since the last call."""
         if time.monotonic() - self._renewed_at > RENEW_SECONDS:
             self._renewed_at = time.monotonic()
             try:
                 os.utime(self._place / self._name)
-            except FileNotFoundError:  # this process slept for so long that another one took it for dead
+            except FileNotFoundError:  # this process did not renew in time, and another one removed its file
                 self.__enter__()
         return self._news()
 
     def leave(self, end: Callable[[], None] | None = None) -> list[Watcher]:
-        """Stop watching; returns the runs that go on watching. `end`, of a cancelled run, ends the job when there is
-        none; otherwise the others are told who left."""
+        """Stop watching; return the runs that still watch the job.
+
+        A cancelled run passes `end`, which ends the job. It is called if no other run watches; otherwise the other runs
+        are notified.
+        """
         if not self._is_in:
             return []
         with _locked(self._folder) as place:
@@ -118,12 +124,12 @@ class Watching:
         return others
 
     def note_end(self, job: str) -> None:
-        """Note that `job` is ended because nobody watches it; whoever joins meanwhile wants another one."""
+        """Note that `job` is ended because nobody watches it, so that a run that joins now submits another one."""
         with suppress(OSError), open(self._place / ENDED_FILE, "a", encoding="utf-8") as stream:
-            stream.write(f"{job}\n")  # a full disk keeps no job from being ended
+            stream.write(f"{job}\n")  # OSError is ignored, so that a job can be ended on a full disk too
 
     def has_ended(self, job: str) -> bool:
-        """Whether a cancelled run that was the last to watch `job` has ended it."""
+        """Whether a cancelled run ended `job` because it was its last watcher."""
         with suppress(FileNotFoundError):
             return job in (self._place / ENDED_FILE).read_text("utf-8").splitlines()
         return False
@@ -144,7 +150,7 @@ class Watching:
 
 
 def watchers_of(folder: Path) -> list[Watcher]:
-    """The runs that watch the job of `folder` now. What dead ones left there is removed."""
+    """The runs that watch the job of `folder` now. Files of dead watchers are removed."""
     if not (folder / WATCHERS_FOLDER).is_dir():
         return []
     with _locked(folder) as place:
@@ -155,15 +161,15 @@ def watchers_of(folder: Path) -> list[Watcher]:
 
 
 def tidy(made: Path) -> None:
-    """Remove what killed processes left beside an artifact: runs that watched its job, and the job after its commit."""
+    """Remove what killed processes left beside an artifact: files of watchers, and the state of the committed job."""
     watchers_of(made)
     remove_state(made)
 
 
 def _living(place: Path) -> list[Watcher]:
-    """The watchers that count; the files of others are removed. Called under the lock.
+    """The live watchers; the files of all others are removed. The caller must hold the lock.
 
-    Ages are told by the file system's clock, which is one for all machines.
+    Ages are measured by the file system's clock, which is the same for all machines.
     """
     os.utime(place / LOCK_FILE)
     now = (place / LOCK_FILE).stat().st_mtime
@@ -180,7 +186,7 @@ def _living(place: Path) -> list[Watcher]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[Path]:
-    """The folder of watchers, held by this process alone. The last one that leaves removes it, with the lock in it."""
+    """Lock the folder of watchers and yield its path. The last watcher to leave removes the folder and lock file."""
     place = folder / WATCHERS_FOLDER
     while True:
         place.mkdir(parents=True, exist_ok=True)
