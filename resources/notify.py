@@ -1,6 +1,6 @@
-"""Post one JSON object to a webhook, beside the work: nothing waits for the answer, and nothing fails without one.
+"""Post JSON messages to a webhook in the background: no work waits for the answer or fails without one.
 
-The address may be a secret. It stands in no message and no log, and is not handed on: a redirect counts as a failure.
+The address may be a secret. It is never logged and never sent to another host: a redirect counts as a failure.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ log = logging.getLogger(__name__)
 
 TRIES = 3
 CALL_SECONDS, PAUSE_SECONDS = 3.0, 0.5
-END_SECONDS = 12.0  # how long a process that ends waits for what is under way
-MOST_UNDER_WAY = 16  # of an address that hangs; what is beyond is dropped and said
+END_SECONDS = 12.0  # how long an ending process waits for unfinished posts
+MOST_UNDER_WAY = 16  # unfinished posts, if the address hangs; further messages are dropped, and that is logged
 
 
 def post(address: str, message: dict[str, Any]) -> None:
-    """Post `message` in a thread of its own; returns at once. That it could not be posted is logged once a process."""
+    """Post `message` in a new thread and return at once. Only the first failure in a process is logged."""
     _UNDER_WAY[:] = [thread for thread in _UNDER_WAY if thread.is_alive()]
     if len(_UNDER_WAY) >= MOST_UNDER_WAY:
         return _say_once(f"{MOST_UNDER_WAY} messages are under way")
@@ -35,7 +35,7 @@ def post(address: str, message: dict[str, Any]) -> None:
 
 @atexit.register
 def finish() -> None:
-    """Wait for what is under way, for END_SECONDS at most."""
+    """Wait for unfinished posts, at most END_SECONDS."""
     deadline = time.monotonic() + END_SECONDS
     for thread in _UNDER_WAY:
         thread.join(max(0.0, deadline - time.monotonic()))
@@ -58,7 +58,7 @@ def _post(address: str, body: bytes) -> None:
 
 
 def _try(address: str, body: bytes) -> tuple[str, bool]:
-    """What went wrong, without the address, and whether another try may go well; empty when the message was taken."""
+    """Post once. Returns the problem without the address ("" on success), and whether another try may succeed."""
     try:
         request = urllib.request.Request(address, body, {"Content-Type": "application/json"}, method="POST")
         with _OPENER.open(request, timeout=CALL_SECONDS):
@@ -78,7 +78,7 @@ def _say_once(problem: str) -> None:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A message goes where the profile says and nowhere else."""
+    """Follows no redirect, so that a message goes only to the profile's address."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None

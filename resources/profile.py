@@ -1,11 +1,11 @@
-"""The profile: where and how a recipe runs.
+"""The profile: where a recipe runs, and with which resources.
 
-Nothing in it may change a fingerprint or a byte of a data artifact. It may change the numerics class of what a model
-makes (threads, processes, degrees, micro-batches, device), and so the last bits of its sums; the record names the
-class.
+A profile changes no fingerprint and no byte of a data artifact. Its threads, processes, parallelism degrees,
+micro-batches and device do change how floating-point sums are rounded, so the output of a model may differ in its last
+bits. The artifact's record keeps these values as its numerics class.
 
-A profile is a YAML file. `default` is the size of every stage; `stages` names assets that differ, with only what
-differs.
+A profile is a YAML file. `default` gives the resources of every stage. `stages` overrides single fields for single
+assets.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ SHIPPED = Path(__file__).parent / "profiles"
 
 
 class ProfileError(ValueError):
-    """What a person wrote in a profile is not usable; the message says file, field, value and what would be."""
+    """A mistake in a profile. The message gives the file, the field, its value and what would be valid."""
 
 
 class Notify(Record):
-    """Who is told of runs that fail or wait."""
+    """Where messages about runs that fail or wait are posted."""
 
     webhook: SecretStr = Field(
-        default=SecretStr(""), description="http or https; ${NAME} stands for a variable; empty: nobody is told"
+        default=SecretStr(""), description="http or https; ${NAME} is an environment variable; empty: no messages"
     )
     ui: str = Field(default="http://127.0.0.1:3000", description="the UI's address, for links to runs")
 
@@ -47,9 +47,10 @@ class Notify(Record):
 
 
 def with_variables(address: str, *, is_secret: bool = False) -> str:
-    """An address with `${NAME}` replaced by that variable's value. What is secret in it is masked from now on.
+    """The address with each `${NAME}` replaced by that environment variable; its secrets are masked in later output.
 
-    With `is_secret` that is every value, as in the address of a webhook, whose path is its password.
+    With `is_secret`, the whole address and every value in it are secret, as for a webhook, whose path is its password.
+    Raises ValueError if a variable is not set.
     """
     values = []
     for name in re.findall(r"\$\{(\w+)\}", address):
@@ -61,21 +62,21 @@ def with_variables(address: str, *, is_secret: bool = False) -> str:
     if is_secret:
         remember(address)
     place = without_secrets(address)
-    remember(*(value for value in values if is_secret or value not in place))  # a host's name or a port is no secret
+    remember(*(value for value in values if is_secret or value not in place))  # a host name or a port is no secret
     return address
 
 
 def secret_variables(address: str, *, is_secret: bool = False) -> set[str]:
-    """The variables that an address refers to and whose values are secret in it, as `with_variables` has it."""
+    """The environment variables in an address whose values are secret, by the same rule as `with_variables`."""
     names = set(re.findall(r"\$\{(\w+)\}", address)) & os.environ.keys()
     place = without_secrets(re.sub(r"\$\{(\w+)\}", lambda found: os.environ.get(found[1], ""), address))
     return {name for name in names if is_secret or os.environ[name] not in place}
 
 
 class Profile(Record):
-    """Where and how everything runs."""
+    """Backend, resources, tracking store and notifications of all stages; one YAML file."""
 
-    _withheld: frozenset[str] = PrivateAttr(default=frozenset())  # secrets of the orchestrator, by variable
+    _withheld: frozenset[str] = PrivateAttr(default=frozenset())  # environment variables that no job inherits
 
     name: str
     description: str = ""
@@ -93,7 +94,7 @@ class Profile(Record):
         return with_variables(uri)
 
     def size_for(self, asset: str) -> Size:
-        """The size of the stage that makes `asset`, with 0 workers replaced by the machine's cores."""
+        """The size of the stage that makes `asset`; 0 workers are replaced by the number of available cores."""
         size = Size(**{**self.default.model_dump(), **self.stages.get(asset, {})})
         return size.model_copy(update={"workers": size.workers or available_cores()})
 
@@ -110,12 +111,12 @@ class Profile(Record):
 
 
 def available_cores() -> int:
-    """Cores this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def load_profile(name_or_path: str) -> Profile:
-    """The profile given by a shipped name or a path. ProfileError says file, field, value and what is right."""
+    """Load a profile by the name of a shipped one or by the path of a YAML file. Raises ProfileError for a mistake."""
     path = Path(name_or_path)
     if path.suffix not in (".yaml", ".yml"):
         path = SHIPPED / f"{name_or_path}.yaml"
@@ -145,7 +146,7 @@ def load_profile(name_or_path: str) -> Profile:
 
 
 def _first_problem(error: ValidationError, *, within: tuple[str, ...] = ()) -> str:
-    """The first thing that is wrong, as field, value, and what would be right."""
+    """A sentence about the first mistake: the field, its value, and what would be valid."""
     problem = error.errors()[0]
     place = (*within, *(str(part) for part in problem["loc"]))
     where = ".".join(place)
@@ -157,6 +158,6 @@ def _first_problem(error: ValidationError, *, within: tuple[str, ...] = ()) -> s
 
 
 def _fields_beside(place: tuple[str, ...]) -> list[str]:
-    """The fields that could have stood where an unknown one did."""
+    """The valid field names at the place of an unknown field, sorted."""
     parts = {"default": Size, "stages": Size, "slurm": SlurmSettings, "notify": Notify}
     return sorted((parts[place[0]] if len(place) > 1 else Profile).model_fields)

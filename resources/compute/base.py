@@ -1,6 +1,7 @@
-"""The compute seam: submit, poll, cancel, find again. A task is an argv, a size and a place.
+"""The interface of compute backends: submit a task, poll it, cancel it, find it again.
 
-Rendering what will run is a pure function that returns text; doing it is a few lines.
+A task is a command, a size and a folder. Rendering the command is a pure function that returns text; running it takes a
+few lines.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ State = Literal["pending", "running", "succeeded", "failed", "cancelled", "lost"
 class Task:
     """One job to run.
 
-    `key` is unique for what is made (asset and fingerprint); a backend never runs two tasks with one key at once.
-    `argv` is what comes after the interpreter. `folder` takes logs and exit status. With `num_tasks` > 1 a backend of
-    several nodes runs that many ranges of ranks first (`--ranks i/n` is added), then a job that finishes (`--finish
-    share`): it makes at most that share of the ranks itself, and ends with MISSING_RANKS_EXIT_CODE when more are
+    `key` is made from asset and fingerprint; a backend never runs two tasks with one key at once. `argv` follows the
+    interpreter. Logs and exit status are written to `folder`.
+
+    With `num_tasks` > 1, a backend with several nodes first runs that many tasks, each for a share of the ranks
+    (`--ranks i/n` is added to the command), and then a finishing job (`--finish SHARE` is added). The finishing job
+    makes missing ranks itself, up to that share of all ranks, and exits with MISSING_RANKS_EXIT_CODE if more are
     missing.
     """
 
@@ -42,7 +45,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handle:
-    """A submitted task, as JSON-ready text, so that another process can go on watching it."""
+    """Identifies a submitted task. It can be saved as JSON, so that another process can continue to watch the task."""
 
     backend: str
     id: str
@@ -56,12 +59,12 @@ class Handle:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Status:
-    """What a backend knows of a task. `reason` is for people; `exit_code` is None where there was none.
+    """The state of a task as its backend knows it. `reason` is a text for people; `exit_code` is None if there is none.
 
-    A pending task has been so for `pending_seconds`; it `is_stuck` when no waiting ends what it waits for. One that is
-    over `was_ended` when something else than its own exit ended it (a signal, the scheduler): then `reason` says more
-    than the job's own words. `attempt` is the name under which the job's processes told how they ended, and `log` the
-    file with their output. `parts` are the tasks of a fan-out that ended otherwise than well.
+    `pending_seconds` is how long a pending task has waited; `is_stuck` is True if waiting cannot help. `was_ended` is
+    True if a task was ended from outside, by a signal or the scheduler; then `reason` explains more than the job's own
+    error. `attempt` is the name under which the job's processes recorded their exit, and `log` is the file with their
+    output. `parts` are the failed or cancelled tasks of a fan-out.
     """
 
     state: State
@@ -76,22 +79,22 @@ class Status:
 
     @property
     def is_over(self) -> bool:
-        """Whether the task will not go on by itself."""
+        """Whether the task has ended, in whatever way."""
         return self.state not in ("pending", "running")
 
 
 class Backend(Protocol):
-    """Somewhere tasks run."""
+    """A place that runs tasks, such as this machine or a Slurm cluster."""
 
     name: str
     poll_seconds: float
 
     def render(self, task: Task) -> str:
-        """What `submit` will run, as text."""
+        """The command or script that `submit` runs, as text."""
         ...
 
     def submit(self, task: Task) -> Handle:
-        """Start the task and return at once; the one that is on its way already when there is one."""
+        """Start the task and return at once; if a task with this key is pending or running, return its handle."""
         ...
 
     def poll(self, handle: Handle) -> Status:
@@ -99,27 +102,27 @@ class Backend(Protocol):
         ...
 
     def cancel(self, handle: Handle) -> None:
-        """End the task and everything it started; no error when it is over already."""
+        """End the task and everything it started. It is no error if the task has already ended."""
         ...
 
     def find(self, key: str, folder: str) -> Handle | None:
-        """The last task submitted with this key; None when there never was one."""
+        """The handle of the last task submitted with this key for `folder`; None if there is none."""
         ...
 
     def log_tail(self, folder: str, lines: int, attempt: str = "") -> str:
-        """The last lines that the task's last attempt wrote; empty when that is not the one called `attempt`."""
+        """The last lines in the log of the task's last attempt; empty if `attempt` is given and is another one."""
         ...
 
 
 def interpreter_argv(task: Task, python: str) -> list[str]:
-    """The whole command of a task on one node: torchrun where the size has several processes."""
+    """The whole command of a task on one node; through torchrun if the size has several processes."""
     if task.size.processes > 1 and task.argv[:1] == ("-m",):
         launcher = [*LAUNCHER, "--standalone", f"--nproc-per-node={task.size.processes}", "-m"]
         return [python, *launcher, *task.argv[1:]]
     return [python, *task.argv]
 
 
-# SIGUSR1 is a scheduler's early warning, by which torchrun would die by default and leave its processes behind.
+# SIGUSR1 is a scheduler's early warning. By default it would kill torchrun and leave its processes behind.
 LAUNCHER = ("-m", "torch.distributed.run", "--signals-to-handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1")
 
 
@@ -128,14 +131,14 @@ LAUNCHER = ("-m", "torch.distributed.run", "--signals-to-handle=SIGTERM,SIGINT,S
 
 LOCK_FILE = "submit.lock"
 TAIL_BYTES = 65_536
-ATTEMPT_MARK = "--- attempt "  # how the line begins that stands in a log before what an attempt wrote
+ATTEMPT_MARK = "--- attempt "  # begins the line in a log that precedes the output of an attempt
 
 
 @contextmanager
 def submit_lock(folder: Path) -> Iterator[int]:
-    """One submission at a time for a task's folder, also of several processes. Gives the lock's file descriptor.
+    """Lock a task's folder against other submissions, also by other processes; yields the lock's file descriptor.
 
-    The kernel lets go when the last process that holds the descriptor ends or closes it, however it ends.
+    The kernel releases the lock when the last process that holds the descriptor closes it or ends, however it ends.
     """
     descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -146,7 +149,7 @@ def submit_lock(folder: Path) -> Iterator[int]:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a file; None when there is no file or no whole object in it."""
+    """The JSON object in a file; None if there is no file or no complete object in it."""
     try:
         return json.loads(path.read_text("utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
@@ -154,16 +157,16 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write the object whole or not at all."""
+    """Write the object to a file atomically."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_text(json.dumps(value), "utf-8")
     os.replace(temporary, path)
 
 
 def tail(path: Path, lines: int, attempt: str = "") -> str:
-    """The last `lines` lines of a log's last attempt; empty when there is none, or it is not the one called `attempt`.
+    """The last `lines` lines of the last attempt in a log; empty if there is no log or the last attempt is another one.
 
-    A log is appended to by every attempt. One without marks is taken as a whole.
+    Every attempt appends to the log, after a line with its name. A log without such lines counts as one attempt.
     """
     try:
         text = path.read_bytes()

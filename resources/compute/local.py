@@ -1,7 +1,7 @@
-"""This machine: a task is a process group of its own, which outlives the orchestrator that started it.
+"""The backend for this machine: each task is a process group, which outlives the orchestrator that started it.
 
-A small supervisor process owns the task and all that it starts, and writes its exit code when nothing of it lives any
-more, so that another orchestrator finds how it ended.
+A small supervisor process owns the task and every process that it starts. It writes the task's exit code when all of
+them have ended, so that another orchestrator can read it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from resources.compute.supervise import (
 LOG_FILE, CANCEL_FILE = "log.txt", "cancelled.json"
 SUPERVISOR = Path(__file__).with_name("supervise.py")
 GRACE_SECONDS = 20.0
-TRACKER_VARIABLES = "MLFLOW_TRACKING_"  # how the names of user, password and token begin
+TRACKER_VARIABLES = "MLFLOW_TRACKING_"  # prefix of the variables with user, password and token
 OUT_OF_MEMORY = (
     "meanwhile the kernel's out-of-memory killer struck in its control group; lower `workers`, `processes` or "
     "`micro_batch_tokens` in the profile"
@@ -39,21 +39,24 @@ OUT_OF_MEMORY = (
 
 
 class LocalBackend:
-    """Runs tasks as processes of this machine. It is one node, so a fan-out's ranks all run in the plain command."""
+    """Runs tasks as processes of this machine. It is one node, so one process group runs all ranks of a fan-out."""
 
     name = "local"
 
     def __init__(self, *, poll_seconds: float = 0.1, withheld: frozenset[str] = frozenset()) -> None:
         self.poll_seconds = poll_seconds
-        self._withheld = withheld  # variables that are the orchestrator's own business
+        self._withheld = withheld  # environment variables that tasks do not inherit
 
     def render(self, task: Task) -> str:
-        """The command line, as a shell would be given it."""
+        """The task's shell command line, with its environment variables."""
         settings = [f"{name}={shlex.quote(value)}" for name, value in sorted(_variables(task).items())]
         return " ".join([*settings, shlex.join(interpreter_argv(task, sys.executable))]) + "\n"
 
     def submit(self, task: Task) -> Handle:
-        """Start the supervisor in a session of its own; output is appended to `log.txt`."""
+        """Start the task under a supervisor in a new session; its output is appended to `log.txt`.
+
+        If a task with this key is still running, return its handle instead.
+        """
         folder = Path(task.folder)
         folder.mkdir(parents=True, exist_ok=True)
         with submit_lock(folder) as lock:
@@ -80,7 +83,7 @@ class LocalBackend:
         return Handle(backend=self.name, id=str(process.pid), key=task.key, folder=task.folder)
 
     def _inherited(self) -> dict[str, str]:
-        """This process's variables, without those that let one write the tracker or send messages: no stage does."""
+        """This process's environment without the credentials for MLflow and the webhook, which no stage needs."""
         return {
             name: value
             for name, value in os.environ.items()
@@ -88,13 +91,16 @@ class LocalBackend:
         }
 
     def poll(self, handle: Handle) -> Status:
-        """Running while the supervisor lives; then what it wrote. What a killed one left behind is ended first."""
+        """Running while the supervisor lives; then the exit code that it wrote.
+
+        If the supervisor was killed, the processes that it left behind are ended first.
+        """
         folder, pid = Path(handle.folder), int(handle.id)
         child = _CHILDREN.get(pid)
         if child is not None and child.poll() is None:
             return Status(state="running")
         process = read_json(folder / PROCESS_FILE)
-        ended = self._ended(folder, pid)  # read after the process was seen: it may end at any moment
+        ended = self._ended(folder, pid)  # read after the process file, because the task may end at any moment
         if ended is not None:
             return ended
         if process is not None and process["pid"] == pid and _lives(pid, process["start"]):
@@ -113,7 +119,7 @@ class LocalBackend:
         return replace(status, attempt=str(pid))
 
     def cancel(self, handle: Handle) -> None:
-        """SIGTERM to the whole group; after a grace of 20 s SIGKILL for all that the task started, wherever it is."""
+        """Send SIGTERM to the process group, and after 20 s SIGKILL to all processes that the task started."""
         pid = int(handle.id)
         if self.poll(handle).is_over:
             return
@@ -135,7 +141,7 @@ class LocalBackend:
                 time.sleep(0.05)
 
     def find(self, key: str, folder: str) -> Handle | None:
-        """The task whose process file lies in `folder`, if it has this key. A submission under way is waited for."""
+        """The task whose process file is in `folder`, if it has this key. Waits for a submission in progress."""
         if not Path(folder).is_dir():
             return None
         with submit_lock(Path(folder)):
@@ -148,11 +154,11 @@ class LocalBackend:
         return Handle(backend=self.name, id=str(process["pid"]), key=key, folder=folder)
 
     def log_tail(self, folder: str, lines: int, attempt: str = "") -> str:
-        """The last lines of `log.txt` that the last attempt wrote, if that is the one called `attempt`."""
+        """The last lines of the last attempt in `log.txt`; empty if `attempt` is given and is another one."""
         return tail(Path(folder) / LOG_FILE, lines, attempt)
 
 
-# The processes that this one started: an ended child that nobody waits for would look alive.
+# Supervisors that this process started. They must be polled, because an ended child that nobody waits for looks alive.
 _CHILDREN: dict[int, subprocess.Popen[bytes]] = {}
 
 
@@ -178,8 +184,11 @@ def _was_cancelled(folder: Path, pid: int) -> bool:
 
 
 def _lives(pid: int, start: str) -> bool:
-    """Whether the supervisor lives. Where something killed it alone, what it owned is ended, and lives until it is;
-    then its temporary files go too."""
+    """Whether the supervisor or a process that it owns lives.
+
+    If only the supervisor was killed, this kills the processes that it owned, and removes its temporary files once they
+    have ended.
+    """
     fields = stat_of(pid)
     if fields is not None and fields[0] != "Z" and start_of(pid) == start:
         return True
@@ -191,7 +200,7 @@ def _lives(pid: int, start: str) -> bool:
 
 
 def _owned_by(pid: int, start: str) -> list[int]:
-    """The living processes that carry a supervisor's name, in whatever group or session they are."""
+    """The living processes whose environment names this supervisor as owner, in whatever group or session."""
     mark = f"{OWNER_VARIABLE}={owner_of(pid, start)}".encode()
     return [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _is_marked(entry, mark)]
 
@@ -201,4 +210,4 @@ def _is_marked(entry: Path, mark: bytes) -> bool:
         fields = stat_of(int(entry.name))
         return fields is not None and fields[0] != "Z" and mark in (entry / "environ").read_bytes().split(b"\0")
     except OSError:
-        return False  # gone, or another user's
+        return False  # the process has ended or belongs to another user

@@ -1,4 +1,4 @@
-"""How much of a machine a stage gets, and how jobs reach a scheduler: the records of a profile that backends read."""
+"""The records of a profile that backends read: the resources of a stage, and the settings for Slurm."""
 
 from __future__ import annotations
 
@@ -6,53 +6,53 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-PLANNED_BACKENDS = ("kubernetes", "ray")  # a wish that deserves an answer of its own
+PLANNED_BACKENDS = ("kubernetes", "ray")  # these get an error message of their own
 
 
 class Record(BaseModel):
-    """What every part of a profile is: frozen, and refusing fields it does not know."""
+    """Base of all records of a profile: frozen, and unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Size(Record):
-    """How much of a machine one stage gets."""
+    """Where one stage runs and with which resources: backend, nodes, processes, memory, time and parallelism."""
 
     backend: Literal["local", "slurm"] = "local"
-    workers: int = Field(default=0, ge=0, description="processes of a data stage; 0: one a core")
-    threads: int = Field(default=0, ge=0, description="threads of a training process; 0: one a core")
-    processes: int = Field(default=1, ge=1, description="training processes a node (torchrun)")
+    workers: int = Field(default=0, ge=0, description="processes of a data stage; 0: one per core")
+    threads: int = Field(default=0, ge=0, description="threads of a training process; 0: one per core")
+    processes: int = Field(default=1, ge=1, description="training processes per node (torchrun)")
     nodes: int = Field(default=1, ge=1)
     gpus_per_node: int = Field(default=0, ge=0)
-    memory_gb: float = Field(default=0.0, ge=0, description="0: no limit is asked for")
-    hours: float = Field(default=24.0, gt=0, description="time limit where the scheduler wants one")
+    memory_gb: float = Field(default=0.0, ge=0, description="memory per node in GiB; 0: no limit is requested")
+    hours: float = Field(default=24.0, gt=0, description="time limit of the job in the scheduler")
     max_pending_hours: float = Field(
-        default=0.0, ge=0, description="in the scheduler's queue, after which the stage fails; 0: as long as it takes"
+        default=0.0, ge=0, description="hours in the scheduler's queue after which the stage fails; 0: no limit"
     )
-    micro_batch_tokens: int = Field(default=0, ge=0, description="0: the whole global batch at once")
+    micro_batch_tokens: int = Field(default=0, ge=0, description="tokens per micro-batch; 0: the whole global batch")
     checkpoint_seconds: float = Field(default=60.0, gt=0)
     shard: int = Field(default=1, ge=1, description="processes that share each weight and its optimizer state (FSDP)")
     tensor: int = Field(default=1, ge=1, description="processes that share the heads and the MLP of each layer")
     context: int = Field(default=1, ge=1, description="processes that share the positions of a row")
     expert: int = Field(default=1, ge=1, description="processes that share the experts of each layer")
     pipeline: int = Field(default=1, ge=1, description="processes that have consecutive layers")
-    pipeline_chunks: int = Field(default=1, ge=1, description="places of the model in which each of them has some")
+    pipeline_chunks: int = Field(default=1, ge=1, description="groups of consecutive layers per pipeline process")
     audit: bool = Field(
         default=False,
-        description="the same bits for every number of threads, in pretraining also of processes; slower",
+        description="same bits for every number of threads, and in pretraining of processes; slower",
     )
-    hang_seconds: float = Field(default=1800.0, gt=0, description="without progress: training processes are torn down")
+    hang_seconds: float = Field(default=1800.0, gt=0, description="training is ended after so long without progress")
     compile: bool | Literal["blocks"] = Field(default=False, description="torch.compile: the model, or each block")
     recompute: Literal["none", "selective", "full"] = Field(
-        default="none", description="activations made again in the backward pass instead of kept"
+        default="none", description="activations that are recomputed in the backward pass instead of kept"
     )
     retries: int = Field(default=1, ge=0, description="further attempts in a row without progress")
     missing_ranks_share: float = Field(
-        default=0.0, ge=0, le=1, description="of a fan-out's ranks, which its finishing job makes itself; more fail it"
+        default=0.0, ge=0, le=1, description="share of missing ranks up to which the finishing job makes them itself"
     )
-    sample_steps: int = Field(default=0, ge=0, description="between two text samples of a training run; 0: four in it")
-    evaluation_steps: int = Field(default=0, ge=0, description="between two looks at held-out text; 0: four in a run")
-    price_per_hour: float = Field(default=0.0, ge=0, description="in the unit of your bills, for one node")
+    sample_steps: int = Field(default=0, ge=0, description="steps between two text samples; 0: four per run")
+    evaluation_steps: int = Field(default=0, ge=0, description="steps between held-out evaluations; 0: four per run")
+    price_per_hour: float = Field(default=0.0, ge=0, description="price of one node, in any currency")
 
     @field_validator("backend", mode="before")
     @classmethod
@@ -69,11 +69,11 @@ class Size(Record):
 
 
 class SlurmSettings(Record):
-    """How jobs are submitted to Slurm."""
+    """The settings with which jobs are submitted to Slurm."""
 
     partition: str = ""
     account: str = ""
     qos: str = ""
     python: str = Field(default="", description="interpreter on the nodes; empty: the one that runs Dagster")
-    environment: tuple[str, ...] = Field(default=(), description="names of variables that are passed on")
+    environment: tuple[str, ...] = Field(default=(), description="names of environment variables passed to jobs")
     poll_seconds: float = Field(default=2.0, gt=0)

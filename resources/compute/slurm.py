@@ -1,10 +1,11 @@
-"""Slurm: a task is a batch job, found again by its name.
+"""The Slurm backend: a task is a batch job, which can be found again by its name.
 
-`render` is a pure function from a task to an sbatch script; the rest is a few short calls. Data stages fan out as an
-array of rank ranges with a finishing job behind it; training over several nodes runs torchrun under srun.
+`render` is a pure function from a task to an sbatch script; the other functions are short calls of Slurm's commands. A
+data stage fans out as a job array, each task with a share of the ranks, followed by a finishing job. Training over
+several nodes runs torchrun under srun.
 
-Slurm may have taken a job although its answer was lost. So a submission first notes a token in the task's folder, the
-job carries the token as its comment, and whoever comes next looks for it before submitting again.
+Slurm may have accepted a job although its answer was lost. So a submission first writes a token into the task's folder,
+the job carries the token as its comment, and the next submission looks for a job with this token first.
 """
 
 from __future__ import annotations
@@ -39,23 +40,23 @@ from resources.compute.slurm_states import NAME_OF_ARRAY_TASK, NAME_OF_JOB, PEND
 
 SCRIPT_FILE, ARRAY_SCRIPT_FILE, JOB_FILE, LOG_FILE = "job.sh", "array-job.sh", "slurm.json", "log.txt"
 CALL_SECONDS = 30.0  # a client waits about 10 s for a dead controller
-UNCERTAIN_SECONDS = 60.0  # how long a submission without an answer is looked for
+UNCERTAIN_SECONDS = 60.0  # how long to search for a job whose submission got no answer, while Slurm does not answer
 SETTLE_SECONDS = 3.0  # a submission that timed out may still be in the controller's queue of calls
-SILENCE_SECONDS = 3600.0  # jobs run on while the controller is away; after this long a job counts as lost
+SILENCE_SECONDS = 3600.0  # jobs keep running while the controller is down; after this long a job counts as lost
 SIGNAL_SECONDS_BEFORE_END = 60
 
-# What the nodes need to find programs and say who runs; everything else is named in the profile.
+# Environment variables that every job gets, for paths and user. The profile lists all others.
 PASSED_ON = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SHELL", "USER")
 # The array that a finishing job still waits for, in its field Dependency: afterany:8_*(unfulfilled).
 _AWAITED = re.compile(r"afterany:(\d+)(_\*)?\(unfulfilled\)")
 _SAFE = re.compile(r"[A-Za-z0-9_.:,=@/+-]*\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-# What Slurm's clients say when they do not know whether the controller heard them.
+# Error messages of Slurm's clients after which it is unknown whether the controller received the call.
 _UNCERTAIN = re.compile("timed out|gave no answer|unable to contact|connect failure|connection refused", re.I)
 
 
 class SlurmError(RuntimeError):
-    """Slurm refused a call or gave no usable answer; the message holds what it said."""
+    """Slurm refused a call or gave no usable answer; the message contains Slurm's own."""
 
 
 class SlurmBackend:
@@ -67,14 +68,17 @@ class SlurmBackend:
         self._settings = settings
         self.poll_seconds = settings.poll_seconds
         self._silent_since: float | None = None
-        self._seen: dict[str, Status] = {}  # tasks of arrays that ended otherwise than well, by attempt
+        self._seen: dict[str, Status] = {}  # failed or cancelled tasks of arrays, by attempt
 
     def render(self, task: Task) -> str:
-        """The sbatch script of the job that ends the task (its only one, unless it fans out)."""
+        """The sbatch script of the task's job; for a fan-out, the script of the finishing job."""
         return render(task, self._settings)
 
     def submit(self, task: Task) -> Handle:
-        """Submit, unless a job with this key is on its way already. SlurmError when Slurm refuses or stays away."""
+        """Submit the task's job, unless one with this key is pending or running; return its handle.
+
+        Raises SlurmError if Slurm refuses or does not answer.
+        """
         folder = Path(task.folder)
         folder.mkdir(parents=True, exist_ok=True)
         with submit_lock(folder):
@@ -89,13 +93,13 @@ class SlurmBackend:
             return self._note(task.key, folder, job=job, token=token, array=array)
 
     def _array(self, task: Task, token: str) -> str:
-        """The job id of the fan-out's array, which an interrupted submission may have left in the queue."""
+        """The job id of the fan-out's array: the one left by an interrupted submission, or one submitted now."""
         folder = Path(task.folder)
         there = _queued(array_name(job_name(task.key, folder)), token=token)
         return there or _submit(render_array(task, self._settings), folder / ARRAY_SCRIPT_FILE, [], token)
 
     def poll(self, handle: Handle) -> Status:
-        """What the controller says; accounting where the controller has forgotten the job."""
+        """The job's status from the controller, or from accounting if the controller no longer knows the job."""
         try:
             fields = _fields(_call(["scontrol", "-o", "show", "job", handle.id]))
         except SlurmError as error:
@@ -112,7 +116,7 @@ class SlurmBackend:
         return status
 
     def _tasks(self, array: str) -> list[Status]:
-        """What the controller knows of an array's tasks. It soon forgets; tasks that did not end well are kept here."""
+        """The statuses of an array's tasks. Failed and cancelled ones are kept, because Slurm soon forgets them."""
         try:
             lines = _call(["scontrol", "-o", "show", "job", array]).splitlines()
         except SlurmError:
@@ -122,7 +126,7 @@ class SlurmBackend:
         return found
 
     def _of_fan_out(self, array: str, finishing: Status) -> Status:
-        """Where a fan-out's array is, while the job that finishes waits for it."""
+        """The status of a fan-out's array, while the finishing job waits for it."""
         found = self._tasks(array)
         nodes = sorted(status.reason for status in found if status.state == "running")
         if nodes:
@@ -139,13 +143,16 @@ class SlurmBackend:
         return Status(state="running", reason=f"the Slurm controller did not answer: {said}")
 
     def cancel(self, handle: Handle) -> None:
-        """scancel the task's jobs; the finishing job first, for it would start when the array behind it ends."""
+        """scancel the task's jobs; the finishing job first, because it would start when the array ends."""
         name = job_name(handle.key, Path(handle.folder))
         for one in (name, array_name(name)):
             _call(["scancel", "--quiet", f"--user={_user()}", f"--name={one}"])
 
     def find(self, key: str, folder: str) -> Handle | None:
-        """The job noted in the folder, or one in the queue with the task's name. SlurmError when Slurm stays away."""
+        """The job noted in the folder, or else one in the queue with the task's name; None if there is none.
+
+        Raises SlurmError if Slurm does not answer.
+        """
         place = Path(folder)
         return self._noted(key, place) or self._handle(key, place, _queued(job_name(key, place)))
 
@@ -155,7 +162,7 @@ class SlurmBackend:
             return None
         if note["job"]:
             return self._handle(key, folder, note["job"])
-        # Whoever wrote this note ended before Slurm's answer came.
+        # The process that wrote this note ended before it got Slurm's answer.
         name, token = job_name(key, folder), note["token"]
         job = _queued(name, token=token)
         array = _queued(array_name(name), token=token) or ""
@@ -169,7 +176,7 @@ class SlurmBackend:
         return None if job is None else Handle(backend=self.name, id=job, key=key, folder=str(folder))
 
     def log_tail(self, folder: str, lines: int, attempt: str = "") -> str:
-        """The last lines of `log.txt` that the last attempt wrote, if that is the one called `attempt`."""
+        """The last lines of the last attempt in `log.txt`; empty if `attempt` is given and is another one."""
         return tail(Path(folder) / LOG_FILE, lines, attempt)
 
 
@@ -177,17 +184,23 @@ class SlurmBackend:
 
 
 def job_name(key: str, folder: Path) -> str:
-    """The task's name in the queue: its key, and eight digits of its folder, for two roots may make the same thing."""
+    """The task's name in the queue: its key and eight hex digits of a hash of its folder.
+
+    The folder is included because two roots may make the same artifact.
+    """
     return f"{key}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
 
 
 def array_name(name: str) -> str:
-    """The name of a fan-out's array, which runs before the job that has the name itself."""
+    """The name of a fan-out's job array; `name` itself is the name of the finishing job."""
     return f"{name}.ranks"
 
 
 def render(task: Task, settings: SlurmSettings) -> str:
-    """The sbatch script of a task, as text. SlurmError names a value that may not stand in an #SBATCH line."""
+    """The sbatch script of a task; for a fan-out, of its finishing job.
+
+    Raises SlurmError for a value that is not allowed in an #SBATCH line.
+    """
     distributed = task.size.nodes > 1 and task.num_tasks == 1
     head = _head(task, settings, name=job_name(task.key, Path(task.folder)), log=LOG_FILE, distributed=distributed)
     head += _says_attempt(NAME_OF_JOB)
@@ -198,7 +211,7 @@ def render(task: Task, settings: SlurmSettings) -> str:
 
 
 def render_array(task: Task, settings: SlurmSettings) -> str:
-    """The sbatch script of a fan-out's array: every task takes the n-th ranks from its own index."""
+    """The sbatch script of a fan-out's job array; the array index of a task selects its ranks (`--ranks i/n`)."""
     name = array_name(job_name(task.key, Path(task.folder)))
     head = _head(task, settings, name=name, log="log-%a.txt", distributed=False)
     head.insert(1, f"#SBATCH --array=0-{task.num_tasks - 1}")
@@ -217,7 +230,7 @@ def _cpus(task: Task) -> int:
 
 def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distributed: bool) -> list[str]:
     size = task.size
-    # Slurm signals the batch shell only when told to (B:); under srun the steps get the signal.
+    # Slurm signals the batch shell only with the prefix `B:`; under srun the job steps get the signal.
     whom = "" if distributed else "B:"
     options = {
         "job-name": name,
@@ -245,7 +258,7 @@ def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distribut
 
 
 def _says_attempt(name: str) -> list[str]:
-    """Name the attempt for the stage's own record of it (training/attempt.py), and mark its beginning in the log."""
+    """Shell lines that export the attempt's name (for training/attempt.py) and mark its beginning in the log."""
     return [
         f"export PEDIGREE_ATTEMPT={name}",
         f'echo "{ATTEMPT_MARK}$PEDIGREE_ATTEMPT on $(hostname), $(date -Is)" >&2',
@@ -253,16 +266,16 @@ def _says_attempt(name: str) -> list[str]:
 
 
 def _torchrun(task: Task, settings: SlurmSettings) -> list[str]:
-    """torchrun on every node, with the first node as the meeting place and rank 0."""
+    """Shell lines that run torchrun on every node; the first node is the rendezvous and has rank 0."""
     size = task.size
     fixed = [_python(settings), *LAUNCHER]
     fixed += [f"--nnodes={size.nodes}", f"--nproc-per-node={size.processes}"]
     meeting = '--node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT"'
     on_node = f"exec {shlex.join(fixed)} {meeting} {shlex.join(task.argv)}"
-    # srun takes neither the job's processors nor, after --export in the head, its variables by itself.
+    # By itself srun inherits neither the job's processors nor, after --export in the head, its variables.
     step = f"--kill-on-bad-exit=1 --export=ALL --cpus-per-task={_cpus(task)}"
     return [
-        # The address that Slurm itself uses for the first node; the node's name where it uses that.
+        # The address that Slurm uses for the first node; the node's name if Slurm gives no address.
         'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         'MASTER_ADDR=$(scontrol -o show node "$first" | grep -o "NodeAddr=[^ ]*" | cut -d= -f2)',
         'export MASTER_ADDR="${MASTER_ADDR:-$first}" MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))',
@@ -271,7 +284,7 @@ def _torchrun(task: Task, settings: SlurmSettings) -> list[str]:
 
 
 def _checked(value: str, what: str) -> str:
-    """`value`, unless it could end or bend an #SBATCH line."""
+    """Return `value`. Raises SlurmError if it has characters that could end or change an #SBATCH line."""
     if not _SAFE.match(value):
         raise SlurmError(
             f"{what}: {value!r} holds characters that may not stand in an #SBATCH line; "
@@ -293,7 +306,7 @@ def _accounted(job: str) -> Status | None:
     try:
         answer = _call(["sacct", "-X", "-n", "-P", "-j", job, "-o", "State,ExitCode"])
     except SlurmError:
-        return None  # many clusters keep no accounting
+        return None  # many clusters have no accounting
     line = next((line for line in answer.splitlines() if "|" in line), "")
     if not line:
         return None
@@ -302,7 +315,10 @@ def _accounted(job: str) -> Status | None:
 
 
 def _queued(name: str, *, token: str = "") -> str | None:
-    """The id of this user's last job with the name that has not ended; with a token, of the one that carries it."""
+    """The id of this user's last pending or running job with this name; None if there is none.
+
+    With `token`, the id of the job that has it as its comment, in whatever state.
+    """
     states = ["--states=all"] if token else []
     answer = _call(["squeue", "--noheader", *states, f"--user={_user()}", f"--name={name}", "--format=%i|%T|%k"])
     jobs = [line.split("|", 2) for line in answer.splitlines() if "|" in line]
@@ -310,7 +326,7 @@ def _queued(name: str, *, token: str = "") -> str | None:
         found = [job for job, _, comment in jobs if comment.strip() == token]
     else:
         found = [job for job, state, _ in jobs if state in PENDING | RUNNING]
-    # Waiting array tasks show as 12_[0-3]; their job is 12.
+    # Waiting array tasks are shown as 12_[0-3]; their job id is 12.
     return found[-1].partition("_")[0] if found else None
 
 
@@ -328,7 +344,7 @@ def _unanswered(key: str, folder: Path) -> str | None:
 
 
 def _submit(text: str, script: Path, options: list[str], token: str) -> str:
-    """The id of a job submitted once, also where the answer of sbatch is lost."""
+    """Submit a script and return the job's id. If sbatch's answer is lost, find the job by its token instead."""
     script.write_text(text, "utf-8")
     name = next(line.partition("=")[2] for line in text.splitlines() if line.startswith("#SBATCH --job-name="))
     try:
@@ -344,7 +360,10 @@ def _submit(text: str, script: Path, options: list[str], token: str) -> str:
 
 
 def _look_for(name: str, token: str) -> str | None:
-    """The job that a submission without an answer made; None when Slurm answers and has none."""
+    """The id of the job that a submission without an answer created; None if Slurm answers and has no such job.
+
+    Raises SlurmError if Slurm does not answer for UNCERTAIN_SECONDS.
+    """
     started = time.monotonic()
     while True:
         waited = time.monotonic() - started

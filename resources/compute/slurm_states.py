@@ -1,4 +1,4 @@
-"""What Slurm's job states, reasons and exit codes mean for a task, in sentences that say what to do.
+"""Translate Slurm's job states, reasons and exit codes into the status of a task, with sentences that say what to do.
 
 Sources: Slurm's pages "Job State Codes" and "Job Reason Codes" (22.05 and later).
 """
@@ -33,7 +33,7 @@ ENDED = {
     "DEADLINE": "the deadline was reached",
     "REVOKED": "the job was revoked",
 }
-# Why a job waits, where there is more to say than the name.
+# Explanations of Slurm's reasons for waiting, where the reason's name does not explain itself.
 WAITS = {
     "Resources": "the machines it asks for are taken",
     "Priority": "jobs of higher priority go first",
@@ -47,7 +47,7 @@ WAITS = {
 }
 _ELSE = "in the profile, or name another partition"
 _RELEASE = "`scontrol release` lets it go"
-# Reasons that no waiting ends: somebody must change the profile, the job or the cluster.
+# Reasons that waiting cannot end: a person must change the profile, the job or the cluster.
 NEVER = {
     "PartitionConfig": "the partition cannot run such a job, for it has too few nodes, too small ones or a shorter "
     f"time limit; lower `nodes`, `threads`, `processes`, `workers`, `gpus_per_node`, `memory_gb` or `hours` {_ELSE}",
@@ -66,22 +66,23 @@ NEVER = {
     "ReservationDeleted": "its reservation was deleted",
     "InvalidReservation": "its reservation is not valid",
 }
-# A limit for one job (or one node of it) is never met by waiting; one for all jobs of an account or QOS is.
+# Waiting never helps against a limit for one job (or one of its nodes), but it does against a limit for all jobs of an
+# account or QOS.
 _LIMIT_OF_ONE_JOB = re.compile(r"(Assoc|QOS)Max\w+Per(Job|Node)(Limit)?|QOSMin\w+|Max\w+PerJob")
 _LIMIT_OF_ALL = re.compile(r"(Assoc|QOS)(Grp|Max)\w+|Max\w+PerAccount|Association\w+|QOS\w+Limit|AccountingPolicy")
-# A stage that does not handle the early signal ends of it, before Slurm calls that a time-out.
+# A stage that does not handle the early signal is ended by it, before Slurm reports a time-out.
 WARNED = "the job was told to end, as happens before the time limit; raise `hours` in the profile, or run again"
 REQUEUE_EXIT_CODE = 75
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
 
 
-# The same name, in a script: a requeued job keeps its id, and its last attempt's words are not this one's.
+# The attempt's name (see `_attempt`) as a shell expression. It counts restarts, because a requeued job keeps its id.
 NAME_OF_JOB = '"$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"'
 NAME_OF_ARRAY_TASK = '"${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID.${SLURM_RESTART_COUNT:-0}"'
 
 
 def status_of(fields: dict[str, str]) -> Status:
-    """A job's status from the fields of `scontrol -o show job`."""
+    """The status of a job, from the fields of `scontrol -o show job`."""
     state = fields["JobState"].split()[0]
     code, _, sign = fields.get("ExitCode", "0:0").partition(":")
     if state in PENDING:
@@ -93,7 +94,7 @@ def status_of(fields: dict[str, str]) -> Status:
         return Status(state="succeeded", exit_code=0)
     exit_code = int(code) or (-int(sign) if sign.isdigit() and int(sign) else None)
     if state == "PREEMPTED":
-        exit_code = REQUEUE_EXIT_CODE  # other jobs went first; that is no failure of this one
+        exit_code = REQUEUE_EXIT_CODE  # preemption is no failure of the job
     meaning = WARNED if (state, exit_code) == ("FAILED", -signal.SIGTERM) else ENDED.get(state, "unknown here")
     said = f"{state}: {meaning} (exit {fields.get('ExitCode', '?')})"
     return Status(
@@ -107,7 +108,7 @@ def status_of(fields: dict[str, str]) -> Status:
 
 
 def _attempt(fields: dict[str, str]) -> str:
-    """The name of the job's last attempt, as its script gives it; empty where Slurm does not say how often it began."""
+    """The name of the job's last attempt, as in its script; empty if Slurm does not report the number of restarts."""
     if "Restarts" not in fields:
         return ""
     job = f"{fields['ArrayJobId']}_{fields['ArrayTaskId']}" if "ArrayTaskId" in fields else fields["JobId"]
@@ -115,7 +116,7 @@ def _attempt(fields: dict[str, str]) -> str:
 
 
 def _waits_for(reason: str) -> tuple[str, bool]:
-    """Slurm's reason with its meaning, and whether it is one that no waiting ends."""
+    """Slurm's reason for waiting with an explanation, and whether waiting cannot end it."""
     word = re.match(r"\w*", reason)[0]  # pyrefly: ignore[unsupported-operation]  # matches any text
     if word in NEVER:
         return f"{reason}: {NEVER[word]}", True
@@ -129,9 +130,9 @@ def _waits_for(reason: str) -> tuple[str, bool]:
 
 
 def _pending_seconds(fields: dict[str, str]) -> float:
-    """How long a job could have started but did not; a held one counts from its submission."""
+    """Seconds since the job became eligible to start; since its submission for a held job."""
     since = next((fields[name] for name in ("EligibleTime", "SubmitTime") if fields.get(name, "")[:1].isdigit()), "")
     try:
         return max(0.0, time.time() - time.mktime(time.strptime(since, _TIME_FORMAT)))
     except ValueError:
-        return 0.0  # Slurm does not know, as of a job that accounting alone remembers
+        return 0.0  # the times are missing, as for a job that only accounting knows

@@ -1,16 +1,17 @@
-"""Own a local task to its end, and leave its exit code, so that an orchestrator started later finds how it ended.
+"""Supervise a local task until it has ended, and write its exit code, so that a later orchestrator can read it.
 
 Run by path with `python -I -S supervise.py FOLDER KEY LOCK COMMAND`: it imports nothing of the project and starts in
-milliseconds. LOCK is the descriptor of the submission's lock: it is let go when the process file is there, so that
+milliseconds. LOCK is the descriptor of the submission's lock. It is released when the process file is written, so that
 nobody can submit the same task in between, whatever happens to the submitter.
 
-Whatever the task starts belongs to this process: orphans come to it (Linux: PR_SET_CHILD_SUBREAPER), and what still
-lives shortly after the task's own process ended is killed and waited for. So an exit file means that nothing of the
-task lives. When this process is killed the kernel kills the task's own process (PR_SET_PDEATHSIG), and whoever looks
-next finds the others by the variable that names their supervisor. Elsewhere than on Linux the group hears SIGTERM.
+The supervisor owns every process that the task starts. It adopts orphans (Linux: PR_SET_CHILD_SUBREAPER), and it kills
+and reaps the processes that still live shortly after the task's main process ended. So an exit file means that no
+process of the task lives. If the supervisor is killed, the kernel kills the task's main process (PR_SET_PDEATHSIG), and
+the next poll finds the other processes by the environment variable that names their supervisor. On other systems than
+Linux, the process group gets SIGTERM.
 
-What the task's processes write for the moment (sockets of a pool, files of torchrun) goes to a folder of its own, which
-is removed with them: a process that is killed removes nothing.
+Temporary files of the task (sockets of a process pool, files of torchrun) are in a folder of their own. The supervisor
+removes it, because a killed process cannot remove its files.
 """
 
 import glob
@@ -23,14 +24,14 @@ import time
 
 PROCESS_FILE, EXIT_FILE = "process.json", "exit.json"
 OWNER_VARIABLE = "PEDIGREE_SUPERVISOR"  # in the environment of everything that a task starts
-LINGER_SECONDS = 1.0  # what ends by itself when the task's own process has ended gets so long to do it
-LONGEST_SOCKET, SOCKET_NAME = 107, "pymp-12345678/listener-12345678"  # bytes of a socket's path; a pool's in the folder
+LINGER_SECONDS = 1.0  # how long other processes may live after the task's main process has ended
+LONGEST_SOCKET, SOCKET_NAME = 107, "pymp-12345678/listener-12345678"  # longest socket path in bytes; a pool's socket
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def supervise(folder: str, key: str, lock: int, command: list[str]) -> None:
-    """Run the command; write who runs it, then its exit code, each whole or not at all."""
-    # The group's signal reaches the task by itself; the supervisor only waits for what the task makes of it.
+    """Write the process file, run the command, and write its exit code; each file is written atomically."""
+    # A signal to the group reaches the task too; the supervisor ignores it and waits for the task to end.
     for sign in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sign, lambda *_: None)
     pid = os.getpid()
@@ -51,8 +52,8 @@ def supervise(folder: str, key: str, lock: int, command: list[str]) -> None:
 
 
 def run(command: list[str], pid: int) -> int:
-    """The command's exit code. Orphans that end meanwhile are taken leave of too."""
-    # Under the first name the stage says how it ended (training/attempt.py).
+    """Run the command and return its exit code; orphans that end meanwhile are reaped."""
+    # The stage records under the attempt's name how it ended (training/attempt.py).
     names = {"PEDIGREE_ATTEMPT": str(pid), OWNER_VARIABLE: owner_of(pid, start_of(pid))}
     names |= make_temporary(pid)
     process = subprocess.Popen(command, env={**os.environ, **names}, preexec_fn=lambda: die_with(pid))
@@ -64,9 +65,10 @@ def run(command: list[str], pid: int) -> int:
 
 
 def make_temporary(pid: int) -> dict[str, str]:
-    """The variables that send temporary files to a folder of this attempt; none where there cannot be one.
+    """Make a folder for the attempt's temporary files; return the environment variables that point to it.
 
-    What torch's compiler keeps for the next attempt stays outside.
+    Empty if the folder cannot be made or its path is too long for a socket. The cache of torch's compiler stays outside
+    the folder, for the next attempt.
     """
     folder = temporary_of(pid, start_of(pid))
     if len(os.fsencode(os.path.join(folder, SOCKET_NAME))) > LONGEST_SOCKET:
@@ -80,26 +82,26 @@ def make_temporary(pid: int) -> dict[str, str]:
 
 
 def remove_temporary(pid: int, start: str) -> None:
-    """Remove the temporary files of a supervisor's task, which is over."""
-    import shutil  # here, for a process that only polls does without it
+    """Remove the temporary files of a supervisor's task, after the task has ended."""
+    import shutil  # here, because a process that only polls does not need it
 
     shutil.rmtree(temporary_of(pid, start), ignore_errors=True)
 
 
 def temporary_of(pid: int, start: str) -> str:
-    """Where a supervisor has its task's temporary files."""
+    """The folder for the temporary files of a supervisor's task."""
     return os.path.join(os.environ.get("TMPDIR") or "/tmp", f"pedigree-{pid}-{start.rpartition(':')[2]}")
 
 
 def die_with(parent: int) -> None:
-    """Let the kernel kill this process when its parent ends, however that ends; it may have ended already."""
+    """Let the kernel kill this process when its parent ends; exit at once if the parent has already ended."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def end_descendants() -> None:
-    """Return when this process has no descendant any more; those that linger are killed."""
+    """Wait until this process has no descendants; kill those that still live after LINGER_SECONDS."""
     patient_until = time.monotonic() + LINGER_SECONDS
     while True:
         try:
@@ -114,20 +116,20 @@ def end_descendants() -> None:
 
 
 def descendants_of(pid: int) -> list[int]:
-    """The processes that a process started, and those that they started."""
+    """The process ids of all descendants of a process."""
     children: dict[int, list[int]] = {}
     for one in os.listdir("/proc"):
         fields = stat_of(int(one)) if one.isdigit() else None
         if fields is not None:
             children.setdefault(int(fields[1]), []).append(int(one))
     found = list(children.get(pid, ()))
-    for one in found:  # it grows
+    for one in found:  # the list grows during the loop
         found += children.get(one, ())
     return found
 
 
 def kill(pids: list[int]) -> None:
-    """SIGKILL for each that is still there."""
+    """Send SIGKILL to each process that still exists."""
     for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)
@@ -136,8 +138,8 @@ def kill(pids: list[int]) -> None:
 
 
 def prctl(option: int, value: int) -> bool:
-    """Tell the kernel something about this process; whether it took it. Linux alone has this call."""
-    import ctypes  # here, for a process that only polls does without it
+    """Set an option of this process with Linux's `prctl`; return whether it succeeded. False on other systems."""
+    import ctypes  # here, because a process that only polls does not need it
 
     try:
         return ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0) == 0
@@ -146,7 +148,7 @@ def prctl(option: int, value: int) -> bool:
 
 
 def oom_kills() -> int:
-    """How often the kernel's out-of-memory killer struck in this process's control group; 0 where it does not say."""
+    """The number of out-of-memory kills in this process's control group; 0 if the kernel does not report it."""
     try:
         with open("/proc/self/cgroup") as stream:
             groups = [line.rstrip("\n").split(":", 2)[1:] for line in stream]
@@ -155,7 +157,7 @@ def oom_kills() -> int:
     for controllers, group in groups:
         if controllers not in ("", "memory"):
             continue
-        # Version 2, then version 1. In a container the group may be the root of what can be seen.
+        # Version 2, then version 1. In a container the group may be the root of the visible hierarchy.
         place, name = ("", "memory.events") if not controllers else ("/memory", "memory.oom_control")
         for path in (f"/sys/fs/cgroup{place}{group}/{name}", f"/sys/fs/cgroup{place}/{name}"):
             try:
@@ -167,12 +169,12 @@ def oom_kills() -> int:
 
 
 def owner_of(pid: int, start: str) -> str:
-    """What a supervisor is called in the environment of what it owns."""
+    """The value of OWNER_VARIABLE in the environment of a supervisor's processes."""
     return f"{pid} {start}"
 
 
 def start_of(pid: int) -> str:
-    """When a process started, on which boot of the machine, so that a reused id is not taken for it; "" when gone."""
+    """Boot id and start time of a process, which differ for a later process with the same pid; "" if it is gone."""
     fields = stat_of(pid)
     if fields is None:
         return ""
@@ -181,7 +183,7 @@ def start_of(pid: int) -> str:
 
 
 def stat_of(pid: int) -> list[str] | None:
-    """State, parent, group and so on of a process, as `/proc` has them; None when it is gone."""
+    """The fields of `/proc/PID/stat` from the state on (state, parent, group, …); None if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()
@@ -190,7 +192,7 @@ def stat_of(pid: int) -> list[str] | None:
 
 
 def write(path: str, value: dict[str, object]) -> None:
-    """Write JSON whole or not at all."""
+    """Write JSON to a file atomically."""
     with open(f"{path}.tmp", "w", encoding="utf-8") as stream:
         json.dump(value, stream)
     os.replace(f"{path}.tmp", path)
