@@ -1,11 +1,11 @@
-"""Gradients added up in one order whatever the number of processes, so that 1, 2, 4, … of them give the same bits.
+"""Sum gradients in the same order for every number of processes, so that 1, 2, 4, … processes give the same bits.
 
-The micro-batches of a step are the leaves of a binary tree, in the order of their rows; what lies behind the last one
-is missing. Every process takes the leaves of one subtree, and makes each one's gradients from nothing. Then pairs of
-processes exchange what they have and both add it: a sum of two numbers does not depend on their order.
+The micro-batches of a step are the leaves of a full binary tree, in the order of their rows; the tree's last leaves may
+be missing. Every process takes the leaves of one subtree and computes the gradients of each leaf separately. Then pairs
+of processes exchange their sums and both add them: a sum of two numbers does not depend on their order.
 
-It takes one copy of the gradients for each level of a process's subtree, a pass over them for each micro-batch, and a
-message of all of them for each doubling of the processes.
+The cost is one copy of the gradients for each level of a process's subtree, a pass over them for each micro-batch, and
+a message with all gradients each time the number of processes doubles.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from training.pretrain.parallel import World
 
 
 def leaves(count: int, world: World) -> range:
-    """The micro-batches, of `count`, that this process takes; none if the last processes have nothing to do."""
+    """Return which of `count` micro-batches this process takes; the last processes may have an empty range."""
     share = _width(count) // world.size
     return range(min(count, world.rank * share), min(count, (world.rank + 1) * share))
 
@@ -28,9 +28,9 @@ def leaves(count: int, world: World) -> range:
 def sum_gradients(
     tensors: Sequence[Tensor], backward: Callable[[int], Tensor], *, own: range, count: int, extras: int, world: World
 ) -> Tensor:
-    """Leave the gradients of all `count` micro-batches in `tensors`; the sum of what `backward` gave, `extras` numbers.
+    """Leave the gradients of all `count` micro-batches in `tensors` and return the sum of what `backward` returned.
 
-    `backward` makes the gradients of one micro-batch, which it gets by its number.
+    `backward` computes the gradients of the micro-batch with the given number and returns `extras` numbers.
     """
 
     def leaf(number: int) -> Tensor:
@@ -52,7 +52,10 @@ def sum_gradients(
 
 
 def subtree(leaf: Callable[[int], Tensor], first: int, stop: int, *, count: int) -> Tensor:
-    """The sum of the leaves from `first` to before `stop`, a power of two of them, of which those from `count` miss."""
+    """Return the sum of the leaves `first` to `stop` - 1, a power of two of them.
+
+    Leaves from `count` on are missing.
+    """
     if stop - first == 1:
         return leaf(first)
     middle = (first + stop) // 2
@@ -61,7 +64,10 @@ def subtree(leaf: Callable[[int], Tensor], first: int, stop: int, *, count: int)
 
 
 def _over_processes(total: Tensor, *, share: int, count: int, world: World) -> Tensor:
-    """The whole tree's sum from those of the processes' subtrees; that of one without leaves is not looked at."""
+    """Return the sum over the whole tree, given the sum `total` over this process's subtree of `share` leaves.
+
+    The `total` of a process without leaves is not used.
+    """
     step = 1
     while step < world.size:
         partner, block = world.rank ^ step, step * share
@@ -83,5 +89,5 @@ def _over_processes(total: Tensor, *, share: int, count: int, world: World) -> T
 
 
 def _width(count: int) -> int:
-    """Leaves of the smallest full tree that has `count`."""
+    """Return the number of leaves of the smallest full binary tree with at least `count` leaves."""
     return 1 << (count - 1).bit_length()

@@ -1,4 +1,4 @@
-"""What a person looks at when a run stopped itself: one folder of JSON and safetensors.
+"""A folder of JSON and safetensors that shows a person why a run stopped itself.
 
 `bundle.json` has the numbers of the last steps, every row of the last batch with its loss and its documents, and the
 norm of every weight and its gradient; `batch.safetensors` has the rows as the model got them.
@@ -22,14 +22,14 @@ from training.pretrain.step import Trainer
 BUNDLE_FILE = "bundle.json"
 BATCH_FILE = "batch.safetensors"
 
-# (shard, document number in it) of documents: what is known of each.
+# Maps (shard, number of the document in the shard) pairs to what the sidecars know about each document.
 Describe = Callable[[Sequence[tuple[int, int]]], list[dict[str, Any]]]
 
 
 def write(folder: Path, trainer: Trainer, why: str, *, describe: Describe) -> None:
-    """Leave the bundle of the last step in `folder`; all processes must come, the first one writes.
+    """Write the bundle of the last step into `folder`. All processes must call this; the first one writes.
 
-    The gradients must still be that step's; those of a step that was taken are clipped.
+    The gradients must still be those of that step. If the step was taken, they are the clipped gradients.
     """
     step = trainer.state.recent[-1].step
     samples = index(trainer.plan, step)
@@ -68,14 +68,17 @@ def write(folder: Path, trainer: Trainer, why: str, *, describe: Describe) -> No
 
 @torch.no_grad()
 def _row_loss(trainer: Trainer, sample: Sample, *, step: int, number: int) -> float:
-    """Nats a target of one row of a step's batch; all processes of a spread model must come here."""
+    """Return the loss in nats per target of one row of a step's batch.
+
+    All processes of a spread model must call this.
+    """
     batch = trainer.batch([sample], step=step, numbers=[number])
     nats = torch.tensor(trainer.nats(batch), dtype=torch.float64, device=trainer.world.device)
     return trainer.world.sum(nats, *PARTS_OF_A_ROW).item() / max(1, batch.trained_tokens)
 
 
 def _weights(trainer: Trainer) -> list[dict[str, Any]]:
-    """The norm of every weight and of its gradient, from all parts."""
+    """Return the norm of every weight and of its gradient, over all processes that hold parts of them."""
     return [
         {"name": name, "norm": _number(norm), "gradient_norm": _number(gradient)}
         for name, (norm, gradient) in trainer.pieces.norms().items()
@@ -83,7 +86,7 @@ def _weights(trainer: Trainer) -> list[dict[str, Any]]:
 
 
 def _rows(trainer: Trainer, samples: list[Sample], losses: list[float], *, describe: Describe) -> list[dict[str, Any]]:
-    """Each row of the global batch: which sample it is, its loss in nats a target, and its documents."""
+    """Describe each row of the global batch: its sample, its loss in nats per target, and its documents."""
     rows, step = [], trainer.state.recent[-1].step
     for number, (sample, (source, place)) in enumerate(zip(samples, sample_ids(trainer.plan, step), strict=True)):
         known = describe([(segment.shard, segment.document) for segment in sample])
@@ -99,5 +102,5 @@ def _rows(trainer: Trainer, samples: list[Sample], losses: list[float], *, descr
 
 
 def _number(value: float) -> float | str:
-    """JSON has no number for what is not finite."""
+    """Return the value, or its text if it is not finite, which JSON cannot write as a number."""
     return value if math.isfinite(value) else str(value)

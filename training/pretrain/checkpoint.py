@@ -1,10 +1,11 @@
-"""Trainer state on disk: safetensors and JSON, whole or not at all, verified when read.
+"""The trainer's state on disk, as safetensors and JSON: complete or absent, and verified when it is read.
 
-`step-00000012/` holds `tensors-00001-of-00002.safetensors`, one of each process, `state.json` and a manifest with the
-sha256 of all of them. Of a weight that is spread over processes each file has the part of its process, and its header
-says where that lies (`places`). A save blocks for a copy in memory only: a thread writes the copy under another name,
-and the folder gets its name at a later step boundary, when every process has written. So a killed save leaves nothing
-that counts. Any number of processes, however the model is spread over them, reads what any other wrote.
+`step-00000012/` holds `tensors-00001-of-00002.safetensors`, one file for each process, `state.json` and a manifest with
+the sha256 of all of them. If a weight is spread over processes, each file has the part of its process, and the file's
+header gives the position of that part (`places`). A save blocks only while the state is copied in memory: a thread
+writes the copy under a temporary name, and the folder gets its final name at a later step boundary, when every process
+has written. So a killed save leaves nothing that counts. A checkpoint can be read by any number of processes, however
+the model is spread over them.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ from training.records import differences
 STATE_FILE = "state.json"
 MANIFEST_FILE = "manifest.json"
 KEPT = 2
-FORMAT = 3  # of what is in a checkpoint; another one is passed over like a broken one
+FORMAT = 3  # version of a checkpoint's content; a checkpoint of another version is skipped like a broken one
 OTHER_VERSION = "another version of this package wrote it"
 
 
-PLACES = "places"  # in the header of a file of tensors
+PLACES = "places"  # key in the header of a file of tensors
 
 
 class Place(NamedTuple):
-    """Where a tensor begins in a whole of `shape`; processes along `copies` have the same part of it."""
+    """Where a part begins in a whole tensor of `shape`; processes along the axes `copies` hold the same part."""
 
     start: tuple[int, ...]
     shape: tuple[int, ...]
@@ -55,7 +56,7 @@ class Place(NamedTuple):
 
 
 class Saved(Mapping[str, Tensor]):
-    """The tensors of a checkpoint by name, put together from the parts that are in its files."""
+    """The tensors of a checkpoint by name, assembled from the parts in its files."""
 
     def __init__(self, folder: Path) -> None:
         self._parts: dict[str, list[tuple[Any, tuple[int, ...]]]] = {}
@@ -63,7 +64,7 @@ class Saved(Mapping[str, Tensor]):
         for path in sorted(folder.glob("*.safetensors")):
             file = safe_open(path, framework="pt")
             places = json.loads((file.metadata() or {}).get(PLACES, "{}"))
-            for name in file.keys():  # noqa: SIM118 - it is no mapping
+            for name in file.keys():  # noqa: SIM118 - safe_open is not a mapping
                 shape = tuple(file.get_slice(name).get_shape())
                 start, whole = places.get(name, ([0] * len(shape), shape))
                 self._parts.setdefault(name, []).append((file, tuple(start)))
@@ -80,11 +81,11 @@ class Saved(Mapping[str, Tensor]):
         return len(self._shapes)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of the whole tensor."""
+        """Return the shape of the whole tensor."""
         return self._shapes[name]
 
     def part(self, name: str, start: Sequence[int], shape: Sequence[int]) -> Tensor:
-        """Of the whole tensor what begins at `start`; nothing else is read."""
+        """Return the part of the whole tensor that begins at `start` and has `shape`; nothing else is read."""
         stored = self._parts[name]
         file, _ = stored[0]
         if tuple(shape) == self._shapes[name] == tuple(file.get_slice(name).get_shape()):
@@ -99,12 +100,12 @@ class Saved(Mapping[str, Tensor]):
             given = source[tuple(slice(a - o, b - o) for a, b, o in zip(low, high, begin, strict=True))]
             made = torch.empty(tuple(shape), dtype=given.dtype) if made is None else made
             made[tuple(slice(a - o, b - o) for a, b, o in zip(low, high, start, strict=True))] = given
-        return torch.empty(tuple(shape)) if made is None else made  # of no numbers: a part may be empty
+        return torch.empty(tuple(shape)) if made is None else made  # a part may be empty
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """What was read, and one line for each newer checkpoint that could not be."""
+    """The checkpoint that was read, with one line for each newer checkpoint that could not be read."""
 
     tensors: Saved
     state: dict[str, Any]
@@ -113,7 +114,7 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Begun:
-    """A checkpoint that is being written. `needed_step` is the last one that a run may still have to go back to."""
+    """A checkpoint that is being written. `needed_step` is the last step that a run may still have to go back to."""
 
     step: int
     needed_step: int | None
@@ -129,14 +130,14 @@ class Store:
         self._begun: _Begun | None = None
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        self._read: set[Path] = set()  # found whole by `tidy`, which `newest` need not read again
-        self.lost: tuple[str, ...] = ()  # a line for each broken checkpoint that was set aside, none being whole
+        self._read: set[Path] = set()  # `tidy` verified these, so `newest` need not read them again
+        self.lost: tuple[str, ...] = ()  # a line for each broken checkpoint set aside because none was whole
 
     def __enter__(self) -> Store:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
-        """Wait for the thread; what it wrote counts only if nothing went wrong."""
+        """Wait for the thread; its checkpoint counts only if no exception was raised."""
         if kind is None:
             self.settle()
         elif self._thread is not None:
@@ -146,12 +147,12 @@ class Store:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a checkpoint was begun and does not count yet; the same on every process."""
+        """Whether a checkpoint was begun and not yet committed; the same on every process."""
         return self._begun is not None
 
     @property
     def is_writing(self) -> bool:
-        """Whether this process has not yet written its part of the pending one."""
+        """Whether this process is still writing its part of the pending checkpoint."""
         return self._thread is not None and self._thread.is_alive()
 
     def begin(
@@ -166,8 +167,8 @@ class Store:
     ) -> None:
         """Copy this process's share of the state before `step` and its `own` tensors, and let a thread write them.
 
-        `places` are those of tensors that are parts of something. The newest checkpoint at or before `needed_step`
-        stays beside the newest `kept`.
+        `places` gives the position of each tensor that is a part of a larger one. The newest checkpoint at or before
+        `needed_step` is kept in addition to the newest `kept` ones.
         """
         assert not self.is_pending, "a checkpoint is being written"
         share = share_of(tensors, self.world, places or {})
@@ -179,9 +180,9 @@ class Store:
         self._thread.start()
 
     def commit(self) -> None:
-        """Make the pending checkpoint count; every process must have written its part. Nothing pending: nothing done.
+        """Make the pending checkpoint count, once every process has written its part. Do nothing if none is pending.
 
-        Raises what went wrong while writing: OSError, as for any file, when the disk is full.
+        Raise the error that occurred while writing, such as OSError when the disk is full.
         """
         if self._begun is None or self._thread is None:
             return
@@ -195,7 +196,7 @@ class Store:
             self._prune(begun)
 
     def settle(self) -> None:
-        """Return when nothing is pending on any process."""
+        """Wait until no checkpoint is pending on any process."""
         if self._begun is not None and self._thread is not None:
             self._thread.join()
             self.world.wait()
@@ -203,7 +204,7 @@ class Store:
         self.world.wait()
 
     def _copy(self, share: Mapping[str, Tensor]) -> None:
-        """The tensors as they are now, in memory that is kept from one save to the next."""
+        """Copy the tensors' present values into memory that is reused from one save to the next."""
         for name in self._copies.keys() - share.keys():
             del self._copies[name]
         for name, tensor in share.items():
@@ -217,7 +218,7 @@ class Store:
             torch.cuda.synchronize(self.world.device)
 
     def _write(self, step: int, state: dict[str, Any] | None) -> None:
-        """This process's files; runs in the thread."""
+        """Write this process's files. Runs in the thread."""
         try:
             folder = self._temporary(step)
             folder.mkdir(parents=True, exist_ok=True)
@@ -225,7 +226,7 @@ class Store:
             save_tensors(self._copies, folder / name, self._places)
             if state is not None:
                 write_json(folder / STATE_FILE, state)
-            # Last: says that the file is whole, and spares the first process reading it.
+            # Written last: it shows that the file is whole and spares the first process computing the checksum.
             write_json(folder / f"{name}.json", {"sha256": sha256_of(folder / name)})
         except BaseException as error:  # raised again by `commit`, in the thread that trains
             self._error = error
@@ -234,9 +235,10 @@ class Store:
         return self.folder / f".{_name(step)}.tmp"
 
     def _prune(self, begun: _Begun) -> None:
-        """Remove all but the newest, the one that a run may go back to, and the one that will be that next.
+        """Remove old checkpoints, but keep the newest ones and those that a rollback may need.
 
-        Of a later step than the present one are only those that were broken when the run began.
+        A rollback may need the newest checkpoint at or before `needed_step`, and later the oldest one after it.
+        Checkpoints of later steps than the present one were already broken when the run began, so they are removed.
         """
         found = checkpoints(self.folder)
         past = [path for path in found if _step_of(path) <= begun.step]
@@ -251,11 +253,11 @@ class Store:
     # Reading
 
     def tidy(self) -> Ledger:
-        """The run's ledger, after what is no part of the run was removed.
+        """Remove what is not part of the run and return the run's ledger.
 
-        That is what a killed save left, and checkpoints taken on a way that was given up later. Where no checkpoint is
-        whole the broken ones are set aside and the run begins at step 0. RefusedInput when a checkpoint was made under
-        another ledger.
+        Removed are the leftovers of a killed save, and checkpoints of steps that a later rollback abandoned. If no
+        checkpoint is whole, the broken ones are set aside and the run begins at step 0. Raise RefusedInput if a
+        checkpoint was made under another ledger.
         """
         if self.world.is_first and self.folder.exists():
             for path in self.folder.glob(".step-*"):
@@ -268,8 +270,11 @@ class Store:
         return read_ledger(self.folder)
 
     def _own_ledger(self) -> Ledger:
-        """The ledger beside the checkpoints. A damaged one is set aside: the checkpoints have it too, and what was
-        entered after the newest is found again by training on the same steps."""
+        """Return the ledger beside the checkpoints, or an empty one after setting a damaged file aside.
+
+        Nothing is lost with a damaged file: checkpoints contain the ledger too, and training on the same steps again
+        finds the entries that were made after the newest checkpoint.
+        """
         try:
             return read_ledger(self.folder)
         except Unsealed as error:
@@ -277,7 +282,7 @@ class Store:
             return Ledger()
 
     def _set_broken_aside(self) -> None:
-        """Nothing is thrown away, and nothing stands still: without a whole checkpoint a run begins at step 0."""
+        """Rename the broken checkpoints if none is whole, so that nothing is lost and the run can begin at step 0."""
         broken = []
         for path in checkpoints(self.folder):
             problem = None if path in self._read else _problem(path)
@@ -291,9 +296,12 @@ class Store:
             self.lost += ("no checkpoint is whole: training begins at step 0 again",)
 
     def _compared(self, path: Path, ledger: Ledger) -> Ledger:
-        """The ledger, filled up from that of a checkpoint if the file was lost; removes a checkpoint off the way."""
+        """Return the ledger, restored from the checkpoint at `path` if the ledger's file was lost.
+
+        The checkpoint is removed if a rollback abandoned its steps.
+        """
         if _problem(path, only=STATE_FILE) is not None:
-            return ledger  # broken: said so when checkpoints are read
+            return ledger  # broken: this is reported when checkpoints are read
         own = read_entries(json.loads((path / STATE_FILE).read_text("utf-8"))["ledger"])
         if own.entries[: len(ledger.entries)] == ledger.entries:
             if own != ledger:
@@ -309,10 +317,10 @@ class Store:
         return ledger
 
     def newest(self) -> Found | None:
-        """The newest checkpoint that is whole; None when there never was one.
+        """Return the newest whole checkpoint; None if there has never been a checkpoint.
 
-        RefusedInput when checkpoints are there and none can be used: `tidy` sets the damaged ones aside and says so,
-        while those of another version are still of use to that version.
+        Raise RefusedInput if there are checkpoints and none can be used. `tidy` sets damaged checkpoints aside and
+        reports them, but leaves those of another version, which that version can still use.
         """
         broken: list[str] = []
         for candidate in checkpoints(self.folder):
@@ -331,13 +339,13 @@ class Store:
 
 
 def data_identity(plan: Plan) -> dict[str, str]:
-    """What a checkpoint was trained on: the digests of the plan, the tokenizer, and all the plan's shards together."""
+    """Return digests of what a checkpoint was trained on: the plan, the tokenizer, and the plan's shards together."""
     shards = digest_of([[shard.artifact, shard.path, shard.sha256] for shard in plan.record.shards])
     return {"plan": plan.digest, "tokenizer": plan.record.tokenizer_digest, "shards": shards}
 
 
 def check_identity(state: Mapping[str, Any], own: Mapping[str, Any], folder: Path) -> None:
-    """RefusedInput when a checkpoint's `data` or `settings` are not the job's `own`."""
+    """Raise RefusedInput if a checkpoint's `data` or `settings` differ from the job's (`own`)."""
     for name, digest in own["data"].items():
         if state["data"][name] != digest:
             raise RefusedInput(
@@ -353,14 +361,17 @@ def check_identity(state: Mapping[str, Any], own: Mapping[str, Any], folder: Pat
 
 
 def tensors_file(rank: int, size: int) -> str:
-    """The name of one process's part."""
+    """Return the name of the file of one process."""
     return f"tensors-{rank + 1:05d}-of-{size:05d}.safetensors"
 
 
 def share_of(
     tensors: Mapping[str, Tensor], world: World, places: Mapping[str, Place] | None = None
 ) -> dict[str, Tensor]:
-    """The tensors that this process writes: of tensors that several processes hold, each writes about as many bytes."""
+    """Return the tensors that this process writes.
+
+    Processes that hold the same tensors divide them among themselves, so that each writes about as many bytes.
+    """
     kinds: dict[tuple[str, ...], list[str]] = {}
     for name in sorted(tensors):
         kinds.setdefault(places[name].copies if places and name in places else (*WHOLE, "shard"), []).append(name)
@@ -376,7 +387,7 @@ def share_of(
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Checkpoint folders, newest first, whole or not."""
+    """Return the checkpoint folders, newest first, including broken ones."""
     return sorted(folder.glob("step-*"), reverse=True)
 
 
@@ -385,7 +396,7 @@ def _name(step: int) -> str:
 
 
 def _aside(path: Path) -> Path:
-    """Give what is damaged a name that nothing looks for; returns it."""
+    """Rename a damaged file or folder to `damaged-…`, which nothing reads, and return its new path."""
     return path.rename(path.with_name(f"damaged-{path.name}-{time.time_ns() // 1_000_000}"))
 
 
@@ -394,7 +405,7 @@ def _step_of(path: Path) -> int:
 
 
 def _publish(temporary: Path, final: Path) -> None:
-    """Seal what all processes wrote and give it its name."""
+    """Write the manifest over the files of all processes and give the folder its final name."""
     notes = sorted(temporary.glob("*.safetensors.json"))
     files = {path.name.removesuffix(".json"): json.loads(path.read_text("utf-8"))["sha256"] for path in notes}
     files[STATE_FILE] = sha256_of(temporary / STATE_FILE)
@@ -402,7 +413,7 @@ def _publish(temporary: Path, final: Path) -> None:
         path.unlink()
     write_text(temporary / MANIFEST_FILE, _manifest(files))
     old = final.with_name(f".{final.name}.old")
-    if final.exists():  # a broken one of the same step, or one that a run went back behind
+    if final.exists():  # a broken checkpoint of the same step, or one from before a rollback
         os.replace(final, old)
     os.replace(temporary, final)
     shutil.rmtree(old, ignore_errors=True)
@@ -413,7 +424,7 @@ def _manifest(files: dict[str, str]) -> str:
 
 
 def _problem(folder: Path, *, only: str = "") -> str | None:
-    """Why a checkpoint, or `only` one of its files, cannot be used; None when it can."""
+    """Return why a checkpoint cannot be used, or None if it can; with `only`, check that one file alone."""
     try:
         text = (folder / MANIFEST_FILE).read_text("utf-8")
         files = json.loads(text)["files"]
@@ -436,7 +447,7 @@ def _problem(folder: Path, *, only: str = "") -> str | None:
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path, places: Mapping[str, Place] | None = None) -> None:
-    """Write a safetensors file and see it on the disk. OSError, as for any file, when the disk is full."""
+    """Write a safetensors file and flush it to the disk. Raise OSError when the disk is full, as for any file."""
     header = {name: (place.start, place.shape) for name, place in (places or {}).items()}
     metadata = {"format": "pt"} | ({PLACES: json.dumps(header, sort_keys=True)} if header else {})
     try:
@@ -456,12 +467,12 @@ def save_tensors(tensors: dict[str, Tensor], path: Path, places: Mapping[str, Pl
 
 
 def pack(model: Decoder, optimizers: dict[str, torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """What this process holds of every tensor that the next step depends on: weights and optimizer state, by name."""
+    """Return this process's part of each tensor that the next step depends on: weights and optimizer state, by name."""
     return {name: tensor for name, tensor, _ in _packed(model, optimizers)}
 
 
 def places(model: Decoder, optimizers: dict[str, torch.optim.Optimizer]) -> dict[str, Place]:
-    """Where those lie that are parts of something, or that not every process has."""
+    """Return the places of tensors that are parts of a larger one, or that only some processes hold."""
     return {
         name: Place(piece.start if is_part else (), piece.shape if is_part else (), piece.sums)
         for name, tensor, piece in _packed(model, optimizers)
@@ -471,11 +482,11 @@ def places(model: Decoder, optimizers: dict[str, torch.optim.Optimizer]) -> dict
 
 
 def _packed(model: Decoder, optimizers: dict[str, torch.optim.Optimizer]) -> Iterator[tuple[str, Tensor, Piece | None]]:
-    """Name, tensor, and the piece that it is, or is the optimizer's state of."""
+    """Yield name and tensor of each weight, buffer and optimizer state, with the piece that the tensor belongs to."""
     pieces = pieces_of(model)
     for piece in pieces:
         yield f"model.{piece.name}", piece.own, piece
-    for name, buffer in model.named_buffers():  # what else the model carries from step to step: routers' biases
+    for name, buffer in model.named_buffers():  # the routers' biases, which change from step to step too
         yield f"model.{name}", buffer, None
     for optimizer_name, optimizer in optimizers.items():
         for parameter, state in optimizer.state.items():
@@ -485,7 +496,7 @@ def _packed(model: Decoder, optimizers: dict[str, torch.optim.Optimizer]) -> Ite
 
 
 def pack_own(world: World) -> dict[str, Tensor]:
-    """What a process does not share with the others: torch's random state, on the CPU and on its device."""
+    """Return what a process does not share with the others: torch's random state, on the CPU and on its device."""
     states = {f"random.cpu.{world.rank}": torch.get_rng_state()}
     if world.device.type == "cuda":
         states[f"random.cuda.{world.rank}"] = torch.cuda.get_rng_state(world.device)
@@ -493,7 +504,7 @@ def pack_own(world: World) -> dict[str, Tensor]:
 
 
 def unpack_own(tensors: Mapping[str, Tensor], world: World) -> None:
-    """Put back what of `pack_own` a checkpoint has for this process; one that was not there keeps its own."""
+    """Restore this process's random state from a checkpoint; a process without a saved state keeps its present one."""
     for name in pack_own(world).keys() & tensors.keys():
         if name.startswith("random.cuda."):
             torch.cuda.set_rng_state(tensors[name], world.device)
@@ -503,10 +514,10 @@ def unpack_own(tensors: Mapping[str, Tensor], world: World) -> None:
 
 @torch.no_grad()
 def unpack(tensors: Saved, model: Decoder, optimizers: dict[str, torch.optim.Optimizer], world: World) -> None:
-    """Put back what `pack` and `pack_own` gave, in the place of all that is there.
+    """Restore what `pack` and `pack_own` returned, replacing all present values.
 
-    A process that the checkpoint's run did not have keeps its random state. RefusedInput when the model's weights are
-    not exactly those in the checkpoint.
+    A process that the checkpoint's run did not have keeps its random state. Raise RefusedInput if the model's weights
+    are not exactly those in the checkpoint.
     """
     pieces, buffers = pieces_of(model), dict(model.named_buffers())
     _check_shapes(tensors, {piece.name: piece.shape for piece in pieces}, buffers, model)
@@ -524,7 +535,7 @@ def unpack(tensors: Saved, model: Decoder, optimizers: dict[str, torch.optim.Opt
         if optimizer_name in optimizers and piece is not None:
             is_part = tensors.shape(name) == piece.shape
             value = tensors.part(name, piece.start, piece.own.shape) if is_part else tensors[name]
-            # AdamW's fused form keeps its step beside the weights; every other field follows the weight as well.
+            # All fields go to the weight's device, as fused AdamW's step counter does.
             optimizers[optimizer_name].state[piece.own][field_name] = value.to(piece.own.device)
     unpack_own(tensors, world)
 
@@ -532,10 +543,10 @@ def unpack(tensors: Saved, model: Decoder, optimizers: dict[str, torch.optim.Opt
 def _check_shapes(
     tensors: Saved, weights: Mapping[str, tuple[int, ...]], buffers: Mapping[str, Tensor], model: Decoder
 ) -> None:
-    """RefusedInput when the model's tensors are not exactly those in the checkpoint."""
+    """Raise RefusedInput if the model's tensors are not exactly those in the checkpoint."""
     shapes = dict(weights) | {name: tuple(buffer.shape) for name, buffer in buffers.items()}
     saved = {name.removeprefix("model."): tensors.shape(name) for name in tensors if name.startswith("model.")}
-    if pieces_of(model).world.length("pipeline") > 1:  # other processes have the rest
+    if pieces_of(model).world.length("pipeline") > 1:  # other processes hold the other layers
         saved = {name: shape for name, shape in saved.items() if name in shapes}
     differing = sorted(name for name in saved.keys() | shapes.keys() if saved.get(name) != shapes.get(name))
     if differing:

@@ -1,11 +1,12 @@
 """How many ways each kind of parallelism divides a run. No torch: a profile is checked early.
 
-Processes are numbered by their place along the axes, the last one fastest, so those that talk most are neighbours:
+Processes are numbered by their place along the axes, the last axis fastest, so that the processes that communicate most
+are neighbours. Each axis divides:
 
     pipeline    consecutive layers, in `pipeline_chunks` places of the model
-    replicate   rows; what is left of the processes
-    shard       rows, and each holds a part of every weight, gradient and optimizer state (FSDP)
-    expert      rows, and each holds some of the experts
+    replicate   rows, over the number of processes that the other axes leave
+    shard       rows, and every weight, gradient and optimizer state (FSDP)
+    expert      rows, and the experts
     context     the positions of a row
     tensor      the heads and the MLP's width inside a layer, and positions between layers (sequence parallel)
 """
@@ -19,12 +20,12 @@ from typing import Any
 from training.records import RecipeError
 
 AXES = ("pipeline", "replicate", "shard", "expert", "context", "tensor")
-CHOSEN = tuple(axis for axis in AXES if axis != "replicate")  # those that a profile names
+CHOSEN = tuple(axis for axis in AXES if axis != "replicate")  # the axes whose degree the profile gives
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Degrees:
-    """The degrees that the profile names; every other process takes rows of its own with a whole model."""
+    """The degrees that the profile gives; `replicate` follows from them and the number of processes."""
 
     pipeline: int = 1
     pipeline_chunks: int = 1
@@ -35,16 +36,19 @@ class Degrees:
 
     @classmethod
     def of(cls, settings: Any) -> Degrees:
-        """Those that the fields of a profile, or of a job's run settings, name."""
+        """Read the degrees from a profile or from a job's run settings."""
         return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
 
     @property
     def product(self) -> int:
-        """Processes that hold one model between them."""
+        """Number of processes that hold one model between them."""
         return prod(getattr(self, axis) for axis in CHOSEN)
 
     def sizes(self, processes: int) -> dict[str, int]:
-        """Processes along each axis. RecipeError when the degrees do not divide them."""
+        """Return the number of processes along each axis.
+
+        Raise RecipeError if the degrees do not divide `processes`.
+        """
         replicate, rest = divmod(processes, self.product)
         if rest or not replicate:
             factors = " * ".join(f"{axis}={getattr(self, axis)}" for axis in CHOSEN if getattr(self, axis) > 1)
@@ -55,7 +59,7 @@ class Degrees:
         return {axis: replicate if axis == "replicate" else getattr(self, axis) for axis in AXES}
 
     def row_sets(self, processes: int) -> int:
-        """Processes, or groups of them, that take different rows."""
+        """Return the number of processes, or groups of processes, that take different rows."""
         sizes = self.sizes(processes)
         return sizes["replicate"] * sizes["shard"] * sizes["expert"]
 
@@ -63,12 +67,14 @@ class Degrees:
 def micro_batches_in(
     *, global_batch_tokens: int, sequence_length: int, micro_batch_tokens: int, data_parallel: int
 ) -> int:
-    """Micro-batches that make up a global batch; 0 `micro_batch_tokens` means one for each `data_parallel` process.
+    """Return the number of micro-batches in a global batch.
 
-    The global batch and the length are the recipe's and fix the result; the other two are the profile's and fix only
-    how it is spread over the machine. Processes may take unequal numbers of them. Raises RecipeError when they do not
-    make up the batch, because rounding would train a different model than the recipe names, or when a process would
-    have none.
+    `micro_batch_tokens` 0 means one micro-batch for each of the `data_parallel` processes. The global batch and the
+    length come from the recipe and affect the result; the other two come from the profile and only decide how the batch
+    is spread over the machine. Processes may take unequal numbers of micro-batches.
+
+    Raise RecipeError if the micro-batches do not make up the batch exactly, because rounding would train another model
+    than the recipe asks for, or if a process would have none.
     """
     if data_parallel < 1:
         raise RecipeError(f"{data_parallel} processes take rows; it must be at least 1")

@@ -1,8 +1,9 @@
-"""Distillation: a student learns a teacher's probabilities for the next token beside the token itself.
+"""Distillation: a student learns a teacher's probabilities for the next token in addition to the token itself.
 
 Hinton et al., arXiv 1503.02531. With student logits s, teacher logits t, temperature T and weight w, a trained position
-costs (1 - w) · CE(s, target) + w · T² · KL(softmax(t / T) || softmax(s / T)) nats; T² keeps the second gradient's size
-whatever T is. The logged loss is the first part alone, unweighted, so that it compares with a run without a teacher.
+costs (1 - w) · CE(s, target) + w · T² · KL(softmax(t / T) || softmax(s / T)) nats; T² keeps the size of the KL term's
+gradient the same for every T. The logged loss is the unweighted cross-entropy alone, so that it can be compared with
+the loss of a run without a teacher.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from training.records import RecipeError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Teacher:
-    """A frozen model and how much it is listened to."""
+    """A frozen model, and the settings for how much its probabilities count."""
 
     model: Decoder
     recipe: DistillRecipe
@@ -44,7 +45,7 @@ class Teacher:
         scale: float,
         softcap: float,
     ) -> tuple[Tensor, Tensor]:
-        """What is minimized, and the likelihood part of it, as `next_token_loss` gives them."""
+        """Return the objective to minimize and its likelihood part, in the form that `next_token_loss` returns."""
         dtype, window = hidden_ND.dtype, self.model.config.window
         own = document_mask(mask.documents, dtype=dtype, window=window) if window else mask
         with torch.no_grad():
@@ -57,7 +58,7 @@ class Teacher:
 
 
 class Caps(NamedTuple):
-    """Soft-caps of both models' logits; 0: none."""
+    """Soft-caps of both models' logits; 0 means none."""
 
     student: float = 0.0
     teacher: float = 0.0
@@ -74,10 +75,11 @@ def distillation_loss(
     recipe: DistillRecipe,
     caps: Caps = Caps(),  # noqa: B008 - immutable
 ) -> tuple[Tensor, Tensor]:
-    """What is minimized over positions with a target, times `scale`, and their negative log-likelihood: fp32 scalars.
+    """Return the objective and the negative log-likelihood, each summed over positions with a target, times `scale`.
 
-    Hidden states and heads of student and teacher; the widths may differ, the vocabulary may not. The second has no
-    gradient, nor has the teacher.
+    Both are fp32 scalars; only the objective has a gradient, and the teacher gets none. `taught_ND` and
+    `taught_head_VD` are the teacher's hidden states and head: its width may differ from the student's, its vocabulary
+    may not.
     """
     objective, likelihood = _ChunkedDistillation.apply(
         hidden_ND, head_VD, targets_N, taught_ND, taught_head_VD, scale, recipe, caps
@@ -86,7 +88,7 @@ def distillation_loss(
 
 
 class _ChunkedDistillation(torch.autograd.Function):
-    """As `loss.py`: gradients are made while a chunk's logits are there, so that all of them never are."""
+    """Computes the gradients while a chunk's logits exist, as in `loss.py`, so that all logits never exist at once."""
 
     @staticmethod
     def forward(ctx, hidden_ND, head_VD, targets_N, taught_ND, taught_head_VD, scale, recipe, caps):
@@ -129,16 +131,17 @@ class _ChunkedDistillation(torch.autograd.Function):
 
 
 def read_teacher(folder: Path, recipe: PretrainRecipe, world: World) -> Teacher:
-    """The teacher in a folder of `teacher_folder`, on the device."""
+    """Load the teacher from the folder that `teacher_folder` returned, onto this process's device."""
     model = export.read_model(folder).to(world.device).requires_grad_(False)
     return Teacher(model=model, recipe=recipe.distill)
 
 
 def teacher_folder(job: Job, recipe: PretrainRecipe, tokenizer: Path, world: World) -> Path | None:
-    """The folder of the model that the job names as teacher, verified; None when it names none.
+    """Return the verified folder of the job's teacher; None if the job has no teacher.
 
-    RefusedInput when a gate refused it, it changed since the job was written, its vocabulary is not the tokenizer's, or
-    it reads shorter rows. RecipeError when the student is spread over processes: a teacher reads whole rows.
+    Raise RefusedInput if a gate refused the teacher, if it changed since the job was written, if its vocabulary is not
+    the tokenizer's, or if it reads shorter rows. Raise RecipeError if the student is spread over processes, because a
+    teacher reads whole rows.
     """
     if "teacher" not in job.settings:
         return None

@@ -12,7 +12,7 @@ from training.records import RecipeError
 
 
 class _Phase(Protocol):
-    """Steps whose rows are equally long."""
+    """Steps whose rows have the same length."""
 
     @property
     def sequence_length(self) -> int: ...
@@ -27,9 +27,9 @@ def check_degrees(
     processes: int,
     audited_tokens: int | None = None,
 ) -> None:
-    """RecipeError, with the arithmetic, when the model, its rows or its optimizer cannot be divided so.
+    """Raise RecipeError, with the arithmetic, if the degrees cannot divide the model, its rows or its optimizer.
 
-    `audited_tokens` are those of a micro-batch in audit mode; None: it is off.
+    `audited_tokens` is the size of a micro-batch in audit mode; None means that audit mode is off.
     """
     degrees.sizes(processes)
     if audited_tokens is not None:
@@ -57,7 +57,7 @@ def check_degrees(
 
 
 def _check_audit(degrees: Degrees, *, processes: int, micro_batch_tokens: int) -> None:
-    """RecipeError unless a run can give the same bits for every number of processes."""
+    """Raise RecipeError unless the run would give the same bits for every number of processes."""
     split = [f"{axis}={getattr(degrees, axis)}" for axis in CHOSEN if getattr(degrees, axis) > 1]
     if split:
         raise RecipeError(f"audit=true with {', '.join(split)}: audit mode is data parallel only; 1 is right")

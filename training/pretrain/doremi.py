@@ -1,13 +1,14 @@
-"""The stage `mixture_weights`: the share of each source, found by a small proxy model (DoReMi, arXiv 2305.10429).
+"""The stage `mixture_weights`: find the share of each source with a small proxy model (DoReMi, arXiv 2305.10429).
 
-A reference model was trained on the recipe's own weights. The proxy, of the same shape, reads every source alike. At
-each step a source's weight grows with its excess loss: by how much the proxy is behind the reference, token by token,
-and never below zero. The proxy's loss weighs the sources by these weights, so that it works where it is behind. What
-the plan gets is the mean of the weights over all steps.
+A reference model was trained on the recipe's own weights. The proxy has the same shape and reads the same number of
+samples from every source. At each step a source's weight grows with its excess loss: the amount by which the proxy's
+loss exceeds the reference's, averaged over tokens, where a token on which the proxy is better counts 0. The proxy's
+loss weighs the sources by these weights, so that it learns most where it is behind. The stage's result is the mean of
+the weights over all steps.
 
-Files: `weights.json` (`weights`, the mean; `last`, those of the last step) and `steps.jsonl`, a line a step with the
-`excess` and `weights` of every source, from which the result follows again. Checkpoints are the trainer's: a job that
-is killed goes on from the last one and ends in the same bytes.
+Files: `weights.json` (`weights`, the mean; `last`, those of the last step) and `steps.jsonl`, a line for each step with
+the `excess` and `weights` of every source, from which the result can be computed again. Checkpoints have the trainer's
+form: a killed job resumes from the last one and ends in the same bytes.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ LOGGED_STEPS = 200
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Train the proxy and write the weights it led to."""
+    """Train the proxy and write the mean weights of the sources."""
     recipe, pretrain = job.settings_as(DoremiRecipe, "doremi"), job.settings_as(PretrainRecipe, "pretrain")
     numerics.use_threads(job.run)
     numerics.note(job, work)
@@ -96,7 +97,7 @@ def _train(
     asked: list[int],
     stream: BinaryIO,
 ) -> None:
-    """The steps from `first` on; StopRequested, with the state saved, when a signal asked for it."""
+    """Train the proxy from step `first` on. Raise StopRequested, with the state saved, if a signal asked to stop."""
     steps, saved = proxy.plan.record.steps, time.monotonic()
     logged = max(1, steps // LOGGED_STEPS)
     for step in range(first, steps):
@@ -113,7 +114,7 @@ def _train(
         is_due = not store.is_pending and time.monotonic() - saved > job.run.checkpoint_seconds
         if step + 1 < steps and (asked or is_due):
             stream.flush()
-            os.fsync(stream.fileno())  # a checkpoint without the steps before it would be of no use
+            os.fsync(stream.fileno())  # resuming from a checkpoint needs the lines of all steps before it
             store.settle()
             proxy.save(store, step + 1, identity)
             saved = time.monotonic()
@@ -126,7 +127,7 @@ def _train(
 
 @contextmanager
 def _kept_steps(path: Path, first: int, weights: SourceWeights) -> Iterator[BinaryIO]:
-    """The file of steps, with its first lines, from which the weights follow again, open for the next ones."""
+    """Open `steps.jsonl` to append after its first `first` lines, and replay those lines into `weights`."""
     lines = path.read_bytes().splitlines(keepends=True)[:first] if first else []
     for line in lines:
         weights.update(np.array(list(json.loads(line)["excess"].values())))
@@ -137,7 +138,7 @@ def _kept_steps(path: Path, first: int, weights: SourceWeights) -> Iterator[Bina
 
 
 def _identity(job: Job, plan: Plan, recipe: DoremiRecipe, pretrain: PretrainRecipe) -> dict[str, Any]:
-    """What a checkpoint belongs to."""
+    """Return the data and settings that a checkpoint belongs to."""
     settings = {
         "doremi": differing_from_defaults(recipe),
         "pretrain": differing_from_defaults(pretrain),
@@ -147,7 +148,7 @@ def _identity(job: Job, plan: Plan, recipe: DoremiRecipe, pretrain: PretrainReci
 
 
 def check_room(shape: ModelConfig, pretrain: PretrainRecipe, plan: Plan, job: Job) -> None:
-    """RecipeError, with the sum, when proxy and reference together certainly need more memory than there is."""
+    """Raise RecipeError, with the sum, if proxy and reference together certainly need more memory than there is."""
     device = own_device()
     needed = needed_beside_reference(shape, pretrain, plan.phases[0], job.run, probabilities=device.type == "cpu")
     total, where = memory_of(device)
@@ -155,7 +156,10 @@ def check_room(shape: ModelConfig, pretrain: PretrainRecipe, plan: Plan, job: Jo
 
 
 def _open_inputs(job: Job, recipe: DoremiRecipe) -> tuple[Plan, Shards]:
-    """The reference's plan with all sources alike, and its shards. RefusedInput when they are not of one tokenizer."""
+    """Return the reference's plan, changed so that all sources have the same share, and its shards.
+
+    Raise RefusedInput if plan and job have different tokenizers.
+    """
     item, tokenizer = job.input_of("reference_plan"), job.input_of("tokenizer").digest
     plan = read_plan(Path(item.path), digest=item.digest)
     if plan.record.tokenizer_digest != tokenizer:
@@ -168,9 +172,11 @@ def _open_inputs(job: Job, recipe: DoremiRecipe) -> tuple[Plan, Shards]:
 
 
 def alike(plan: Plan, *, seed: int) -> Plan:
-    """A plan of one phase with as many samples of every source that has training documents, in another order.
+    """Return a plan of one phase with equally many samples of each source that has training documents, in another
+    order.
 
-    RecipeError when there are not two of them, or a batch is too small to have rows of each.
+    Raise RecipeError if fewer than two sources have training documents, or if a batch has fewer than two rows for each
+    of them.
     """
     record, rows = plan.record, plan.phases[0].rows
     with_text = sum(source.tokens > 0 for source in record.sources)
@@ -209,13 +215,16 @@ def _prefixed(prefix: str, values: dict[str, float]) -> dict[str, float]:
 
 
 def updated(weights: np.ndarray, excess: np.ndarray, *, step_size: float, smoothing: float) -> np.ndarray:
-    """The weights `[sources]` after a step: times exp(η · excess), made to add up to 1, moved by c to equal ones."""
-    grown = weights * np.exp(step_size * (excess - excess.max()))  # a factor for all of them falls out of the quotient
+    """Return the weights `[sources]` after a step of size η = `step_size`, mixed with equal weights by c = `smoothing`.
+
+    Each weight is multiplied by exp(η · excess), and the products are normalized to sum 1 before the mixing.
+    """
+    grown = weights * np.exp(step_size * (excess - excess.max()))  # the maximum cancels in the quotient
     return (1 - smoothing) * grown / grown.sum() + smoothing / len(weights)
 
 
 class SourceWeights:
-    """The weights of the sources over the steps of a run: equal ones before the first."""
+    """The weights of the sources over the steps of a run. Before the first step they are equal."""
 
     def __init__(self, sources: Sequence[str], recipe: DoremiRecipe) -> None:
         self._sources, self._recipe = tuple(sources), recipe
@@ -224,23 +233,23 @@ class SourceWeights:
         self._steps, self._sum, self._excess = 0, np.zeros(count), np.zeros(count)
 
     def update(self, excess: np.ndarray) -> None:
-        """Take the excess losses of a step, nats per token `[sources]`."""
+        """Update the weights with the excess losses of a step, in nats per token, `[sources]`."""
         recipe = self._recipe
         self.present = updated(self.present, excess, step_size=recipe.step_size, smoothing=recipe.smoothing)
         self._steps, self._sum, self._excess = self._steps + 1, self._sum + self.present, self._excess + excess
 
     @property
     def mean(self) -> np.ndarray:
-        """The mean of the weights after each step so far."""
+        """The mean over the weights after each step so far, `[sources]`."""
         return self._sum / max(1, self._steps)
 
     @property
     def mean_excess(self) -> np.ndarray:
-        """Of the excess losses so far."""
+        """The mean over the excess losses of each step so far, `[sources]`."""
         return self._excess / max(1, self._steps)
 
     def named(self, values: np.ndarray) -> dict[str, float]:
-        """Numbers by the sources' names."""
+        """Return numbers `[sources]` as a mapping from the sources' names."""
         return dict(zip(self._sources, values.tolist(), strict=True))
 
 
@@ -249,7 +258,7 @@ class SourceWeights:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourcedBatch:
-    """Packed rows `[rows, L]` of one step, the number of each one's source, and the targets of each source."""
+    """Packed rows `[rows, L]` of one step, the source of each row, and the number of targets of each source."""
 
     step: int
     tokens: Tensor
@@ -259,12 +268,12 @@ class SourcedBatch:
     counts: np.ndarray
 
     def rows(self, chosen: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """The tokens, targets and document boundaries of some rows."""
+        """Return the tokens, targets and document ids of the chosen rows."""
         return self.tokens[chosen], self.targets[chosen], self.documents[chosen]
 
 
 class Proxy:
-    """A model that learns beside a reference of its shape, on a plan in which all sources are alike."""
+    """A model trained beside a frozen reference of the same shape, on a plan where all sources have the same share."""
 
     def __init__(
         self, reference: Decoder, recipe: PretrainRecipe, plan: Plan, shards: Shards, *, rows_at_once: int = 0
@@ -293,9 +302,10 @@ class Proxy:
         )
 
     def resume(self, store: Store, identity: dict[str, Any], work: Work) -> int:
-        """Take the state of the newest whole checkpoint, if there is one; the step that it stands before, else 0.
+        """Load the newest whole checkpoint, if there is one, and return the next step to train on (0 without a
+        checkpoint).
 
-        RefusedInput when it belongs to another plan, reference or recipe.
+        Raise RefusedInput if the checkpoint belongs to another plan, reference or recipe.
         """
         store.tidy()
         found = store.newest()
@@ -308,7 +318,7 @@ class Proxy:
         return found.state["step"]
 
     def batch(self, step: int) -> SourcedBatch:
-        """The rows of a step."""
+        """Return the rows of a step."""
         samples: list[Sample] = index(self.plan, step)
         sources = np.array([self._place_of[source] for source, _ in sample_ids(self.plan, step)])
         arrays = self.shards.rows(samples, length=self.plan.record.sequence_length)
@@ -321,7 +331,10 @@ class Proxy:
 
     @torch.no_grad()
     def excess(self, batch: SourcedBatch) -> np.ndarray:
-        """By how many nats a token the proxy is behind the reference, `[sources]`; a token in which it leads adds 0."""
+        """Return the excess loss of each source in nats per token, `[sources]`.
+
+        A token on which the proxy is better than the reference counts 0.
+        """
         rows = []
         for chosen in self._passes(batch):
             own, others = (self._losses(model, *batch.rows(chosen)) for model in (self.model, self.reference))
@@ -330,7 +343,10 @@ class Proxy:
         return sums / np.maximum(batch.counts, 1)
 
     def learn(self, batch: SourcedBatch, weights: np.ndarray) -> float:
-        """One step on the sources' mean losses, weighted; returns their sum in nats. RecipeError when it diverged."""
+        """Train one step on the weighted sum of the sources' mean losses and return this sum in nats.
+
+        Raise RecipeError if the loss or the gradient is not finite.
+        """
         for parameter in self.model.parameters():
             parameter.grad = None
         scales = weights / np.maximum(batch.counts, 1)
@@ -347,7 +363,7 @@ class Proxy:
         return loss
 
     def _backward(self, batch: SourcedBatch, chosen: slice, scales: np.ndarray) -> float:
-        """Add the gradients of some rows; their part of the weighted loss."""
+        """Add the gradients of the chosen rows and return their part of the weighted loss."""
         tokens, targets, documents = batch.rows(chosen)
         states = self._states(self.model, tokens, documents)
         head = self.model.head_weight.to(self.dtype)
@@ -369,7 +385,7 @@ class Proxy:
         return sum(likelihood.item() for _, likelihood in parts)
 
     def _losses(self, model: Decoder, tokens: Tensor, targets: Tensor, documents: Tensor) -> Tensor:
-        """Nats of each target `[rows, L]`; 0 where there is none."""
+        """Return the loss of each target in nats, `[rows, L]`; 0 where there is no target."""
         states = self._states(model, tokens, documents).flatten(0, 1)
         head = model.head_weight.to(self.dtype)
         return token_losses(states, head, targets.flatten(), softcap=model.config.logit_softcap).view(targets.shape)

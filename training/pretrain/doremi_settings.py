@@ -1,4 +1,4 @@
-"""The section `doremi`."""
+"""The recipe section `doremi`: shape, budget and step size of the two small models that find the mixture."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from training.records import RecipeError, formerly
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DoremiRecipe:
-    """Weights of the sources found by two small models, in place of `mixture.weights` (DoReMi, arXiv 2305.10429).
+    """Settings for finding the sources' weights with two small models, instead of `mixture.weights` (DoReMi, arXiv
+    2305.10429).
 
-    The reference is trained on `mixture.weights`; the proxy, as large and as long, shows where there is most to gain.
+    The reference is trained on `mixture.weights`. The proxy, of the same shape and budget, shows which sources have
+    most left to learn.
     """
 
-    tokens: int = 0  # of either model; 0: the recipe's weights are taken as they are
+    tokens: int = 0  # budget of each model; 0: use `mixture.weights` as they are
     # None: inherit from `model`
     width: int | None = formerly(0)
     layers: int | None = formerly(0)
@@ -25,9 +27,9 @@ class DoremiRecipe:
     global_batch_tokens: int | None = formerly(0)
     learning_rate: float | None = formerly(0.0)
     muon_learning_rate: float | None = formerly(0.0)
-    step_size: float = 1.0  # of the weights, the paper's η
-    smoothing: float = 1e-3  # towards equal weights, the paper's c
-    seed: int = 1  # of the proxy's weights and of its order of documents
+    step_size: float = 1.0  # of the weights' update, the paper's η
+    smoothing: float = 1e-3  # share of equal weights mixed in after each step, the paper's c
+    seed: int = 1  # for the proxy's initial weights and its order of documents
 
     def __post_init__(self) -> None:
         if self.step_size <= 0 or not 0 <= self.smoothing < 1:

@@ -1,4 +1,4 @@
-"""The number formats that a run used, read off its tensors and the graph of one of its passes, not off its recipe."""
+"""The number formats that a run used, read from its tensors and the autograd graph of one pass, not from its recipe."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-# What autograd calls the products of matrices, ours and torch's; attention's are inside one node.
+# Autograd's names for matrix products, ours and torch's. All products of one attention are inside one node.
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "linear", "groupedmm", "blockattention")
-ATTENTION = ("scaleddotproduct", "flexattention")  # in several forms, which begin so
-FP8_PRODUCT = "matmul_with_hp_or_float8_args"  # torchao's: in fp8 inside, in the states' format outside
+ATTENTION = ("scaleddotproduct", "flexattention")  # prefixes of the names of several forms
+FP8_PRODUCT = "matmul_with_hp_or_float8_args"  # torchao's product: fp8 inside, result in the states' format
 
 
 def formats_of(tensors: Iterable[Tensor]) -> str:
-    """The formats of all of them, sorted, as one text; empty where there is none."""
+    """Return the distinct number formats of the tensors as one sorted text; empty if there are no tensors."""
     return ", ".join(sorted({_name(tensor.dtype) for tensor in tensors}))
 
 
 def products_in(result: Tensor) -> dict[str, int]:
-    """How many products of matrices were made on the way to `result`, by the format that they came out in.
+    """Count the matrix products in the graph that led to `result`, by the format of their results.
 
-    What torch compiled is one node for many products, and counted as `compiled`. The head's product lies within the
-    loss, which is fp32 and no product: its format is that of the states.
+    A compiled part is one node for many products and is counted as `compiled`. The head's product is not counted: it is
+    inside the loss, whose node is fp32. Its format is that of the states.
     """
     found: Counter[str] = Counter()
     waiting, met = [result.grad_fn], set()
@@ -39,7 +39,7 @@ def products_in(result: Tensor) -> dict[str, int]:
 
 
 def _kind(name: str) -> str | None:
-    """What a node is counted as: "" by its format; None not at all."""
+    """Return the label to count a node under: "" means its number format, None means that it is not counted."""
     if name.startswith(FP8_PRODUCT):
         return "float8"
     if name.startswith("CompiledFunction"):
@@ -49,7 +49,7 @@ def _kind(name: str) -> str | None:
 
 
 def states_of(optimizers: Mapping[str, torch.optim.Optimizer]) -> Iterable[Tensor]:
-    """Every tensor that optimizers keep."""
+    """Yield every tensor of the optimizers' states."""
     for optimizer in optimizers.values():
         for state in optimizer.state.values():
             yield from (value for value in state.values() if isinstance(value, Tensor))

@@ -1,10 +1,10 @@
-"""Products of the layers' matrices in fp8 by torchao, and whether they can be made and pay.
+"""Matrix products of the layers in fp8 by torchao, and checks that they are possible and faster.
 
-One scale a tensor ("tensorwise"), found anew for every product: the form whose scaling costs least. nanochat measured
-it at 1.17 times its bf16 on eight H100, one scale a row at 0.90 times. Activations and weights are e4m3, gradients e5m2
-(arXiv 2209.05433); weights stay fp32, and what torchao gets is their bf16 copy.
+Each tensor has one scale ("tensorwise"), computed anew for every product: the form whose scaling costs least. nanochat
+measured it at 1.17 times the speed of its bf16 on eight H100, and one scale for each row at 0.90 times. Activations and
+weights are e4m3, gradients e5m2 (arXiv 2209.05433). The stored weights stay fp32; torchao gets their bf16 copies.
 
-No torch until a product is made: recipe and profile are checked before anything starts.
+torch is imported only when a product is made: recipe and profile are checked before anything starts.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ MULTIPLE = 16  # what both sides of an fp8 product must be multiples of
 CAPABILITY = (8, 9)  # of the first GPUs that have such products
 LABEL = "pretrain.precision=fp8"
 
-# Terabytes a second that a GPU's memory moves, by the makers' data sheets. Each of them has twice the peak for products
-# in fp8 that it has in bf16.
+# Memory bandwidth of each GPU in TB/s, by the makers' data sheets. On each GPU the peak for products in fp8 is twice
+# that in bf16.
 MEMORY_TERABYTES = {"H200": 4.8, "H100": 3.35, "L40S": 0.864, "B200": 8.0}
-# The rest of the model is torchao's roofline (torchao/testing/training/roofline_utils.py): what large products and
-# element-wise kernels reach of the peaks, seen on an H100, and what the smallest kernel takes.
+# The other constants of the estimate are from torchao's roofline (torchao/testing/training/roofline_utils.py): the
+# shares of the peaks that large products and element-wise kernels reach, measured on an H100, and the time of the
+# smallest kernel.
 PRODUCT_SHARE, MEMORY_SHARE, KERNEL_SECONDS = 0.78, 0.92, 2e-6
-# Bytes moved for each bf16 number that is scaled and cast, forward and backward together. Compiled: all are read for
-# the largest (2), then activations and gradients once more and written in both orders (4), weights twice and written
-# each time (6). Not compiled, each of two casts is abs (4), max (2), fp32 (6), times the scale (8), clamp (8), fp8 (5),
-# and one of the two is turned round (2).
+# Bytes moved for each bf16 number that is scaled and cast, forward and backward together. Compiled: every number is
+# read to find the largest (2); then activations and gradients are read once more and written in both memory orders
+# (4), weights are read and written twice (6). Not compiled, each of two casts needs abs (4), max (2), fp32 (6), product
+# with the scale (8), clamp (8), fp8 (5), and one of the two is transposed (2).
 COMPILED_BYTES, WEIGHT_BYTES, EAGER_BYTES = 6, 8, 68
 COMPILED_KERNELS, EAGER_KERNELS = 3, 13
 
 
 class _Phase(Protocol):
-    """Steps whose batches are alike."""
+    """Steps with the same row length and batch size."""
 
     @property
     def steps(self) -> int: ...
@@ -57,10 +58,10 @@ class _Phase(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Balance:
-    """Seconds that one dense layer's products take in bf16, that fp8 takes off, and that scaling and casting add."""
+    """Seconds for one dense layer: its products in bf16, what fp8 saves of them, and what scaling and casting add."""
 
     device: str
-    tokens: int  # in a pass
+    tokens: int  # in one pass
     products: float
     saved: float
     cast: float
@@ -68,11 +69,11 @@ class Balance:
 
     @property
     def pays(self) -> bool:
-        """Whether fp8 is any faster."""
+        """Whether fp8 saves more time than scaling and casting cost."""
         return self.saved > self.cast
 
     def said(self) -> str:
-        """The sums."""
+        """Return the arithmetic as a sentence."""
         return (
             f"on {self.device}, in passes of {self.tokens} tokens, a layer's products take {1e3 * self.products:.3g} ms"
             f" in bf16 ({PRODUCT_SHARE:.0%} of {PEAK_TERAFLOPS[self.device]:.0f} TFLOP/s) and {1e3 * self.saved:.3g} ms"
@@ -83,14 +84,20 @@ class Balance:
 
 
 def matrices(config: ModelConfig) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Name and (outputs, inputs) of each matrix in the first layer; all layers of a dense model are alike."""
+    """Yield name and shape (outputs, inputs) of each matrix in the first layer.
+
+    All layers of a dense model are alike.
+    """
     for name, shape in parameter_shapes(config):
         if name.startswith("blocks.0.") and len(shape) == 2:
             yield name.removeprefix("blocks.0."), shape
 
 
 def balance(config: ModelConfig, *, tokens: int, device: str, compiled: bool) -> Balance:
-    """What fp8 saves and costs in one layer, forward and backward, in passes of `tokens`. Arithmetic, not measured."""
+    """Estimate what fp8 saves and costs in one layer, forward and backward, in passes of `tokens`.
+
+    This is arithmetic, not a measurement.
+    """
     peak, memory = PEAK_TERAFLOPS[device] * 1e12 * PRODUCT_SHARE, MEMORY_TERABYTES[device] * 1e12 * MEMORY_SHARE
     kernels = COMPILED_KERNELS if compiled else EAGER_KERNELS
     products, cast, moved = 0.0, 0.0, 0
@@ -118,10 +125,10 @@ def check_fp8(
     gpus_per_node: int,
     device: str = "",
 ) -> None:
-    """RecipeError, with the arithmetic, when recipe and profile leave nothing for fp8 to be made of or to gain.
+    """Raise RecipeError, with the arithmetic, if recipe and profile do not allow fp8 or would not gain by it.
 
-    `device` is the GPU's name. Where it is not known, or not in the table, that one of the table counts which has the
-    most to gain, so what is refused gains on none of them.
+    `device` is the GPU's name. If it is empty or not in the table, the GPU of the table that would gain most is
+    assumed, so that a recipe is refused only if none of them would gain.
     """
     if not gpus_per_node:
         raise RecipeError(f"{LABEL} with gpus_per_node=0: it is made on GPUs alone; bf16 is right, or another profile")
@@ -153,7 +160,7 @@ def _tokens_in_a_pass(phase: _Phase, degrees: Degrees, processes: int, micro_bat
 
 
 def check_gpu(device: torch.device) -> None:
-    """RecipeError when this process cannot make products in fp8: its device has none, or torchao is missing."""
+    """Raise RecipeError if this process cannot compute in fp8, because of its device or because torchao is missing."""
     import torch
 
     wanted = ".".join(map(str, CAPABILITY))
@@ -168,16 +175,17 @@ def check_gpu(device: torch.device) -> None:
 
 
 def require_torchao() -> None:
-    """RecipeError when torchao is not installed."""
+    """Raise RecipeError if torchao is not installed."""
     if importlib.util.find_spec("torchao") is None:
         raise RecipeError(f"{LABEL}: torchao is not installed; pip install 'pedigree[fp8]', or use bf16")
 
 
 def fp8_product(*, emulated: bool) -> Product:
-    """`layers.linear` with its product in fp8, forward and backward; where no gradient is made, as it is in bf16.
+    """Return a `layers.linear` whose product is in fp8, forward and backward; without gradients it computes in bf16.
 
-    Held-out figures and samples are thus those of a model as it is exported. `emulated`: numbers are cast to fp8 and
-    back and multiplied in fp32, which any device can, slowly: for tests. RecipeError without torchao.
+    Held-out figures and samples are therefore those of the model as it is exported. With `emulated`, numbers are cast
+    to fp8 and back and multiplied in fp32, which any device can do, slowly: for tests. Raise RecipeError without
+    torchao.
     """
     import torch
     from torch import nn
@@ -188,7 +196,7 @@ def fp8_product(*, emulated: bool) -> Product:
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
     config = replace(Float8LinearConfig.from_recipe_name("tensorwise"), emulate=emulated)
-    # torchao changes an `nn.Linear` in a module; one without numbers lends its product to all weights.
+    # torchao converts an `nn.Linear` inside a module; this one has no data, and its product is called with all weights.
     holder = nn.Sequential(nn.Linear(MULTIPLE, MULTIPLE, bias=False, device="meta"))
     layer = convert_to_float8_training(holder, config=config)[0]
 

@@ -1,4 +1,4 @@
-"""What a model makes of the held-out documents."""
+"""Bits per byte and losses of a model on the held-out documents."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from training.pretrain.objectives import Batch
 from training.pretrain.parallel import PARTS_OF_A_ROW, ROWS
 from training.pretrain.step import Trainer, idle
 
-EVALUATED_ROWS = 16  # at once
-HELD_OUT_BITS = "held_out_bits_per_byte"  # the metric; with a source's name behind it, that source's
+EVALUATED_ROWS = 16  # in one pass
+HELD_OUT_BITS = "held_out_bits_per_byte"  # the metric's name; with `_SOURCE` appended, the metric of one source
 
 
 def held_out(trainer: Trainer) -> dict[str, float]:
-    """What is measured on held-out documents, by the name it is logged under."""
+    """Return all metrics on held-out documents, by the names under which they are logged."""
     bits = {f"{HELD_OUT_BITS}_{name}": value for name, value in bits_per_byte(trainer).items()}
     return bits | {f"held_out_loss_{name}": value for name, value in losses(trainer).items()}
 
 
 @torch.no_grad()
 def bits_per_byte(trainer: Trainer) -> dict[str, float]:
-    """Bits per UTF-8 byte of each source's held-out documents, their end-of-text included.
+    """Return the bits per UTF-8 byte of each source's held-out documents, including their end-of-text tokens.
 
     The first token of a document has no context and is counted at log2(vocabulary) bits, so this is the length of a
-    real code. Contexts are cut at the row's length. Sources without held-out documents are left out; so are all
-    when the objective gives no probability to a text.
+    real code. Contexts are cut at the row's length. Sources without held-out documents are left out. The result is
+    empty if the objective assigns no probability to a text.
     """
     if trainer.objective is not None and not trainer.objective.recipe.continues_text:
         return {}
@@ -43,9 +43,10 @@ def bits_per_byte(trainer: Trainer) -> dict[str, float]:
 
 @torch.no_grad()
 def losses(trainer: Trainer) -> dict[str, float]:
-    """Nats a target of each source's held-out documents under an objective that gives no probability to a text.
+    """Return the loss in nats per target of each source's held-out documents, for objectives that assign no probability
+    to a text.
 
-    Its draws are the same at every step. Empty for the other objectives.
+    The objective's random choices are the same at every step. The result is empty for other objectives.
     """
     if trainer.objective is None or trainer.objective.recipe.continues_text:
         return {}
@@ -60,16 +61,16 @@ def losses(trainer: Trainer) -> dict[str, float]:
 def _nats(
     trainer: Trainer, source: int, batch_of: Callable[[list[Sample], Sequence[int]], Batch]
 ) -> tuple[float, float]:
-    """Nats of all targets in a source's held-out rows, and how many there are, over all processes."""
+    """Return the summed loss in nats and the number of targets of a source's held-out rows, over all processes."""
     samples = held_out_samples(trainer.plan, source)
     own = range(trainer.world.place(*ROWS), len(samples), trainer.world.length(*ROWS))
     sums = torch.zeros(2, dtype=torch.float64)
     for at in range(0, trainer.common(len(own)), EVALUATED_ROWS):
         numbers = own[at : at + EVALUATED_ROWS]
-        # One that has no row left goes along with those that have, and counts nothing.
+        # A process without rows left runs the pass together with the others, on rows that are not counted.
         batch = batch_of([samples[number] for number in numbers or [0]], numbers or [0])
         batch = batch if numbers else idle(batch)
         sums += torch.tensor([trainer.nats(batch), float(batch.trained_tokens)], dtype=torch.float64)
-    sums[1] /= trainer.world.length(*PARTS_OF_A_ROW)  # nats are those of the own positions, and of the last layer's
+    sums[1] /= trainer.world.length(*PARTS_OF_A_ROW)  # each process counted the targets of whole rows
     total, count = trainer.world.sum(sums.to(trainer.world.device)).tolist()
     return total, count

@@ -1,6 +1,6 @@
-"""Communication between the layers of different processes: sums and joins that gradients flow through.
+"""Communication between the layers of different processes: sums and concatenations with gradients.
 
-A layer asks its `Lanes`; in a process that holds the whole model every answer is the question.
+A layer calls the methods of its `Lanes`. In a process that holds the whole model they return their argument unchanged.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-# torch 2.13 renamed both and warns about the old names.
+# torch 2.13 renamed both functions and warns about the old names.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lanes:
-    """The groups that a layer's processes form; None: this process is alone on that axis.
+    """The process groups of a layer; None means that this process is alone on that axis.
 
-    positions: those that hold parts of the same rows, along context and tensor together.
+    positions: the processes that hold parts of the same rows, along context and tensor together.
     """
 
     tensor: ProcessGroup | None = None
@@ -30,20 +30,20 @@ class Lanes:
     positions: ProcessGroup | None = None
 
     def enter(self, x_BLD: Tensor) -> Tensor:
-        """All positions of the tensor group, for a layer of which this process has some heads or columns."""
+        """Gather all positions of the tensor group, for a layer of which this process has some heads or columns."""
         return x_BLD if self.tensor is None else joined(x_BLD, 1, self.tensor)
 
     def leave(self, x_BLD: Tensor) -> Tensor:
-        """The group's partial results summed, of which this process keeps its own positions (arXiv 2205.05198)."""
+        """Sum the tensor group's partial results; return this process's positions of the sum (arXiv 2205.05198)."""
         return x_BLD if self.tensor is None else summed(x_BLD, 1, self.tensor)
 
     @property
     def parts(self) -> int:
-        """Among how many processes the positions of a row are divided."""
+        """Number of processes among which the positions of a row are divided."""
         return 1 if self.positions is None else dist.get_world_size(self.positions)
 
     def row_counts(self, counts: Tensor) -> Tensor:
-        """Counts over whole rows, from those over this process's positions; no gradient."""
+        """Sum counts over the processes that hold parts of the same rows; no gradient."""
         if self.positions is None:
             return counts
         counts = counts.clone()
@@ -52,22 +52,25 @@ class Lanes:
 
 
 def joined(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
-    """The group's parts one after the other along `axis`; the gradient is summed and cut up again."""
+    """Concatenate the group's parts along `axis`; in the backward pass the gradients are summed and cut into parts."""
     return _Joined.apply(x, axis, group)
 
 
 def summed(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
-    """This process's part, along `axis`, of the sum over the group; the gradient is joined."""
+    """Return this process's part, along `axis`, of the sum over the group; the backward pass concatenates gradients."""
     return _Summed.apply(x, axis, group)
 
 
 def exchanged(rows: Tensor, sent: list[int], received: list[int], group: ProcessGroup) -> Tensor:
-    """The first `sent[0]` rows go to the group's first process, and so on; what came, in order of who sent it."""
+    """Send `sent[0]` rows to the group's first process, the next `sent[1]` to the second, and so on.
+
+    Return the received rows in the order of their senders.
+    """
     return _Exchanged.apply(rows, sent, received, group)
 
 
 def join(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
-    """`joined` without a gradient."""
+    """Do what `joined` does, without a gradient."""
     size = dist.get_world_size(group)
     parts = x.new_empty(size * x.shape[0], *x.shape[1:])
     _all_gather(parts, x.contiguous(), group=group)
@@ -75,7 +78,7 @@ def join(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
 
 
 def cut_sum(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
-    """`summed` without a gradient."""
+    """Do what `summed` does, without a gradient."""
     parts = torch.cat(x.chunk(dist.get_world_size(group), dim=axis)) if axis else x.contiguous()
     own = x.new_empty(parts.shape[0] // dist.get_world_size(group), *parts.shape[1:])
     _reduce_scatter(own, parts, group=group)

@@ -1,9 +1,9 @@
-"""The stage `extend`: trains the base model further on longer rows, and measures what it gains there and keeps in short
-rows.
+"""The stage `extend`: train the base model further on longer rows, and measure the effect on long and short rows.
 
-Training, checkpoints and export are the base model's own (`stage.trained`), from its weights, with the rotary positions
-that the recipe stretches. Then needles are looked for (`needles.py`) and held-out bits per byte measured, by the model
-before and after, in rows of the base model's length and of the new one. `long_context.json` has every number.
+Training, checkpoints and export use the code of the base model (`pretrain.trained`). Training begins with the base
+model's weights and with rotary positions stretched as the recipe says. Then the models before and after are compared in
+rows of the base model's length and of the new one, by the needles that they find (`needles.py`) and by held-out bits
+per byte. `long_context.json` has every number.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ FILE = "long_context.json"
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Train on from the base model and judge the result. Only the first process of a distributed job judges."""
+    """Train the base model further and judge the result. Only the first process of a distributed job judges."""
     require_tokenizers()
     recipe, pretrain = job.settings_as(LongContextRecipe, "long_context"), job.settings_as(PretrainRecipe, "pretrain")
     lengths = {"short": job.settings["short"]["sequence_length"], "long": pretrain.sequence_length}
     for length in lengths.values():
-        _items(job, recipe, [0], length)  # whether there is room for them
+        _items(job, recipe, [0], length)  # raises if a row has no room for needles
     item = job.input_of(*PLANS)
     plan = read_plan(Path(item.path), digest=item.digest)
     haystack_sources(plan)
@@ -46,15 +46,15 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def require_tokenizers() -> None:
-    """RecipeError when the package is missing, which is better known before training than after."""
+    """Raise RecipeError if the package tokenizers is missing, before training rather than after it."""
     if not export.is_installed("tokenizers"):
         raise RecipeError("long_context: needles are written with the package tokenizers, which is not installed")
 
 
 def judged(job: Job, work: Work, outcome: Outcome, plan: Plan, lengths: dict[str, int]) -> Outcome:
-    """The outcome of training with needles and held-out bits before and after, and the verdicts on them."""
+    """Add needles and held-out bits per byte, before and after, and the gates on them to the outcome of training."""
     recipe, pretrain = job.settings_as(LongContextRecipe, "long_context"), job.settings_as(PretrainRecipe, "pretrain")
-    # Training has just read and verified every byte of them.
+    # Training has just verified every byte of the shards.
     shards = open_shards(plan, {one.fingerprint: one for one in job.inputs_of("token_shards")}, verify=False)
     hay = haystack(plan, shards, tokens=recipe.needles * len(recipe.needle_depths) * max(lengths.values()))
     items = {name: _items(job, recipe, hay, length) for name, length in lengths.items()}
@@ -100,7 +100,10 @@ def _items(job: Job, recipe: LongContextRecipe, hay: Sequence[int], length: int)
 
 
 def bits_per_byte(model: Decoder, pretrain: PretrainRecipe, plan: Plan, shards: Shards, *, length: int) -> float | None:
-    """Of all held-out documents, in rows of `length`, as the trainer measures them; None when nothing is held out."""
+    """Return the bits per byte of all held-out documents in rows of `length`, computed as the trainer does.
+
+    The result is None if no documents are held out.
+    """
     record = replace(plan.record, sequence_length=length, global_batch_tokens=length, phases=())
     cut = Plan(record, plan.documents, plan.held_out, digest=plan.digest)
     alone = World(rank=0, size=1, device=own_device())
@@ -111,12 +114,12 @@ def bits_per_byte(model: Decoder, pretrain: PretrainRecipe, plan: Plan, shards: 
 
 
 def found_share(rows: Sequence[dict[str, Any]], what: str = "found") -> float:
-    """Over all depths, each of which has as many needles."""
+    """Return the mean of `what` over all depths; each depth has the same number of needles."""
     return fmean(row[what] for row in rows)
 
 
 def metrics_of(table: dict[str, Any]) -> dict[str, float]:
-    """The table's sums as numbers for the tracker: `needles_<length>_<when>`, `bits_per_byte_<length>_<when>`."""
+    """Return the table's numbers for the tracker, named like `needles_<length>_<when>`."""
     metrics: dict[str, float] = {"needle_chance": table["chance"]}
     for when in ("before", "after"):
         for name in table["lengths"]:
@@ -129,7 +132,7 @@ def metrics_of(table: dict[str, Any]) -> dict[str, float]:
 
 
 def needle_gate(table: dict[str, Any], recipe: LongContextRecipe) -> Gate:
-    """Whether enough needles are found at the new length, over all depths."""
+    """Whether the share of needles found at the new length, over all depths, reaches `min_needle_score`."""
     rows = table["after"]["long"]["needles"]
     evidence = {
         "found": found_share(rows),
@@ -143,7 +146,7 @@ def needle_gate(table: dict[str, Any], recipe: LongContextRecipe) -> Gate:
 
 
 def short_gate(table: dict[str, Any], recipe: LongContextRecipe) -> Gate:
-    """Whether held-out text in rows of the base model's length costs hardly more bits than before."""
+    """Whether held-out bits per byte, in rows of the base model's length, rose by no more than `max_short_rise`."""
     before, after = (table[when]["short"]["bits_per_byte"] for when in ("before", "after"))
     evidence = {
         "bits_per_byte_before": before,

@@ -1,4 +1,4 @@
-"""The section `long_context`."""
+"""The recipe section `long_context`: further training of the base model on longer rows, and how it is judged."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from training.records import RecipeError, formerly
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LongContextRecipe:
-    """Training that goes on from the base model in longer rows; none when `tokens` is 0.
+    """Settings for training the base model further on longer rows; no such training if `tokens` is 0.
 
-    What is not here is as in `pretrain`. Afterwards sentences hidden in held-out text are asked for (needles), and
-    held-out bits per byte at the base model's length are compared with what they were before.
+    All other settings are those of `pretrain`. Afterwards the model has to find sentences hidden in held-out text
+    (needles), and its held-out bits per byte at the base model's length are compared with those before.
     """
 
-    tokens: int = 0  # the whole budget; 0: the base model is not trained on
+    tokens: int = 0  # the whole budget; 0: no further training
     sequence_length: int = 0
     global_batch_tokens: int = 0
     rope_theta: float | None = formerly(0.0)  # None: inherit from `model`
     rope_scaling: RotaryScaling = field(default_factory=RotaryScaling)  # kind none: inherit from `model`
-    across_documents: bool = False  # the documents of a row are one text, and see each other
+    across_documents: bool = False  # treat the documents of a row as one text, so that they see each other
     learning_rate: float | None = formerly(0.0)  # None: inherit from `pretrain`
     muon_learning_rate: float | None = formerly(0.0)
-    min_loss_fall: float = -0.1  # gate, nats per token: what was learned before may stay where it was
+    min_loss_fall: float = -0.1  # gate, nats per token; below 0: the loss may even rise a little
     max_short_rise: float = 0.02  # gate: share by which bits per byte at the base model's length may rise
     needles: int = 8  # hidden sentences at each depth
     needle_depths: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)  # 0: at the beginning

@@ -7,32 +7,33 @@ from torch import Tensor
 
 from training.order.loss_mask import IGNORED
 
-CHUNK = 1024  # rows whose logits are there at once
-TILE = 64  # rows that a CPU takes from logits to gradients while they are in its cache
+CHUNK = 1024  # rows whose logits exist at the same time
+TILE = 64  # rows that a CPU turns from logits into gradients while they are in its cache
 
 
 def softcapped(logits: Tensor, cap: float) -> Tensor:
-    """cap · tanh(logits / cap), which stays within ±cap (arXiv 2408.00118); unchanged when `cap` is 0."""
+    """Return cap · tanh(logits / cap), which stays within ±cap (arXiv 2408.00118); unchanged logits if `cap` is 0."""
     return cap * torch.tanh(logits / cap) if cap else logits
 
 
 def next_token_loss(
     hidden_ND: Tensor, head_VD: Tensor, targets_N: Tensor, *, scale: float, softcap: float = 0.0, z_loss: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """What is minimized, and the likelihood part of it: two fp32 scalars, equal without `z_loss`.
+    """Return the objective to minimize and its likelihood part: two fp32 scalars, equal without `z_loss`.
 
-    `scale` times the sum, over targets that are not IGNORED, of the negative log-likelihood in nats and of `z_loss` ·
-    log²Z, where Z is the softmax's denominator (arXiv 2204.02311). The second has no gradient. `softcap` caps the
-    logits first.
+    The objective is `scale` times the sum, over targets that are not IGNORED, of the negative log-likelihood in nats
+    and of `z_loss` · log²Z, where Z is the softmax's denominator (arXiv 2204.02311). The likelihood part has no
+    gradient. `softcap` caps the logits first.
 
-    `targets_N[i]` is what position i is to say: for next tokens the shift has been made by whoever made the batch.
+    `targets_N[i]` is the token to predict at position i: for next tokens, the batch was made with targets already
+    shifted.
     """
     objective, likelihood = _ChunkedLoss.apply(hidden_ND, head_VD, targets_N, scale, softcap, z_loss)
     return objective, likelihood
 
 
 def token_losses(hidden_ND: Tensor, head_VD: Tensor, targets_N: Tensor, *, softcap: float = 0.0) -> Tensor:
-    """The negative log-likelihood, in nats, of each target; 0 where it is IGNORED. fp32 `[N]`, no gradient."""
+    """Return the negative log-likelihood of each target in nats, fp32 `[N]`, without gradient; 0 for IGNORED."""
     parts = []
     with torch.no_grad():
         for hidden, targets in zip(hidden_ND.split(CHUNK), targets_N.split(CHUNK), strict=True):
@@ -43,7 +44,7 @@ def token_losses(hidden_ND: Tensor, head_VD: Tensor, targets_N: Tensor, *, softc
 
 
 class _ChunkedLoss(torch.autograd.Function):
-    """Makes the gradients during the forward pass, while a chunk's logits are there anyway (as liger-kernel does)."""
+    """Computes the gradients during the forward pass, while a chunk's logits exist anyway (as liger-kernel does)."""
 
     @staticmethod
     def forward(ctx, hidden_ND, head_VD, targets_N, scale, softcap, z_loss):
@@ -70,16 +71,16 @@ class _ChunkedLoss(torch.autograd.Function):
 
 
 def _to_gradients(logits: Tensor, targets: Tensor, *, scale: float, softcap: float, z_loss: float) -> Tensor:
-    """Puts d loss / d logits in the place of the `logits`; fp32 `[2]`: their likelihood's and z-loss's unscaled sums.
+    """Overwrite `logits` with d loss / d logits and return the unscaled sums of likelihood and z-loss, fp32 `[2]`.
 
-    The gradient is probabilities - one_hot(target) for trained rows; z adds 2 z log Z probabilities.
+    The gradient is probabilities - one_hot(target) for trained rows; z-loss adds 2 · z_loss · log Z · probabilities.
     """
     trained = (targets != IGNORED)[:, None]
     picked = targets.clamp(min=0)[:, None]
     capped = softcapped(logits.float(), softcap) if softcap else logits
     probabilities = torch.softmax(capped, dim=-1, dtype=torch.float32)
-    # The likeliest token's probability is never near 0, so its logarithm is exact; an exponential less than by way of
-    # all logarithms.
+    # The likeliest token's probability is never near 0, so its logarithm is exact. This needs one exponential less than
+    # computing log_softmax.
     log_z = capped.amax(dim=-1, keepdim=True).float() - probabilities.amax(dim=-1, keepdim=True).log_()
     surprise = ((log_z - capped.gather(1, picked)) * trained).sum()
     penalty = (z_loss * log_z.square() * trained).sum()

@@ -1,6 +1,9 @@
-"""Whether a run fits into memory, by arithmetic, before it starts. No torch: a recipe and a profile are checked early.
+"""Check by arithmetic, before a run starts, whether it fits into memory.
 
-Everything here is a lower bound: what certainly is held at one moment. A run that passes may still run out of memory.
+No torch: recipe and profile are checked early.
+
+All figures are lower bounds: memory that is certainly in use at one moment. A run that passes may still run out of
+memory.
 """
 
 from __future__ import annotations
@@ -17,11 +20,14 @@ from training.pretrain.models.shape import ModelConfig
 from training.pretrain.settings import PretrainRecipe
 from training.records import RecipeError
 
-Needed = dict[str, int]  # bytes that a process needs, by what they are for
+Needed = dict[str, int]  # bytes that a process needs, by purpose
 
 
 def machine_memory() -> tuple[int, str]:
-    """Bytes that the processes on this machine share, and whose they are: the machine's, or this job's group's."""
+    """Return the bytes that this machine's processes share, and what limits them.
+
+    The limit is the machine's memory, or that of this job's control group if it is smaller.
+    """
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         limit = int(Path("/sys/fs/cgroup/memory.max").read_text("ascii"))
@@ -31,7 +37,7 @@ def machine_memory() -> tuple[int, str]:
 
 
 def check_memory(what: str, needed: Needed, *, together: int, total: int, where: str) -> None:
-    """RecipeError, with the sum, when so many processes `together` certainly need more than the `total` bytes."""
+    """Raise RecipeError, with the sum, if `together` processes certainly need more than `total` bytes."""
     if together * sum(needed.values()) > total:
         parts = " + ".join(f"{name} {size / 1e9:.3g}" for name, size in needed.items() if size)
         raise RecipeError(
@@ -57,10 +63,10 @@ def needed_to_train(
     probabilities: bool,
     teacher: ModelConfig | None = None,
 ) -> Needed:
-    """What one of the processes holds in the phase that takes most.
+    """Return the bytes that one process holds, by purpose, in the phase that needs most.
 
-    `size` is a profile's or a job's: micro-batch, recomputation, degrees. `probabilities` says whether attention keeps
-    them, as it does on a CPU; working them out needs torch.
+    `size` is a profile's or a job's run settings: micro-batch, recomputation, degrees. `probabilities` says whether
+    attention stores its probabilities, as it does on a CPU; the caller gives it because finding out needs torch.
     """
     degrees = Degrees.of(size)
     needs = (_in_phase(config, recipe, one, size, degrees, processes, probabilities, teacher) for one in phases)
@@ -96,7 +102,7 @@ def _in_phase(
         averaged=recipe.average.kind != "none",
         teacher=teacher,
     )
-    # At least: what `tensor` and `expert` do not divide counts as if they did.
+    # A lower bound: weights that `tensor` and `expert` do not divide are counted as if they were divided.
     holders = degrees.pipeline * degrees.shard * degrees.expert * degrees.tensor
     of_a_row = degrees.pipeline * degrees.context * degrees.tensor
     return {name: part // (of_a_row if name == "activations" else holders) for name, part in needed.items()}
@@ -105,7 +111,7 @@ def _in_phase(
 def needed_beside_reference(
     config: ModelConfig, recipe: PretrainRecipe, phase: BatchPhase, size: Any, *, probabilities: bool
 ) -> Needed:
-    """What DoReMi's proxy holds, with a reference of its shape beside it."""
+    """Return the bytes that DoReMi's proxy needs, by purpose, beside a reference of the same shape."""
     rows = min(phase.rows, size.micro_batch_tokens // phase.sequence_length or phase.rows)
     needed = least_bytes(
         config,
@@ -120,10 +126,12 @@ def needed_beside_reference(
 
 
 def needed_to_tune(parameters: int, *, adapters: bool, own_optimizer: bool, beside: int = 0) -> Needed:
-    """What a process of post-training holds of a model and of the frozen ones `beside` it, given in numbers.
+    """Return the bytes that a process of post-training needs, by purpose, for a model and the frozen models `beside`
+    it.
 
-    Every process has the whole model with gradients and AdamW's two numbers a weight, or, with adapters, the weights
-    alone. `own_optimizer`: the recipe names another one, of which nothing is counted. Activations are left out.
+    `parameters` and `beside` are counts of weights. Every process has the whole model with gradients and AdamW's two
+    numbers for each weight or, with adapters, the weights alone. `own_optimizer`: the recipe names another optimizer,
+    whose state is not counted. Activations are not counted.
     """
     whole = FP32 * parameters
     return {

@@ -1,11 +1,12 @@
-"""A model spread over the device mesh: which part of each weight is whose, and how parts become the whole again.
+"""A model spread over the device mesh: which part of each weight a process holds, and how parts are joined again.
 
 Layers split by `tensor` and `expert` hold plain, smaller weights; `shard` is torch's FSDP2 on top of them. Optimizers,
-checkpoints and norms see one thing only: pieces, plain tensors that lie somewhere in a named whole. Where nothing is
-split a piece is the parameter itself.
+checkpoints and norms see only pieces: plain tensors, each with its position in a named whole weight. If nothing is
+split, a piece is the parameter itself.
 
-What `tensor` does not split (embedding, head, norms, routers, experts) every process of the group applies to its own
-positions, so its gradient is a partial sum like that of other rows. That is why the head's logits need no group.
+Weights that `tensor` does not split (embedding, head, norms, routers, experts) are applied by every process of the
+group to its own positions, so their gradients are partial sums, as with different rows. That is why computing the
+head's logits needs no group.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from training.pretrain.parallel import OF_A_TENSOR, OF_AN_EXPERT, WHOLE, World
 from training.pretrain.pipeline import Pipeline
 
 # The axis of each weight along which a kind of parallelism cuts it. Rows of the fused projection are grouped by
-# key-value head, so a cut along them is one between heads.
+# key-value head, so cutting its rows separates heads.
 TENSOR_CUTS = {
     Attention: {"query_key_value": 0, "output": 1},
     MLP: {"gate": 0, "up": 0, "down": 1},
@@ -38,11 +39,12 @@ EXPERT_CUTS = {Experts: {"gate": 0, "up": 0, "down": 0}}
 class Piece:
     """This process's part of a named weight.
 
-    own: what the optimizers update; `held`: what the module holds between passes, `own` itself unless FSDP shards it.
-    shape: of the weight; start: where `own` begins in it.
-    cut: the process axis, if any, and the axis of the weight along which a layer's processes divide it.
-    at_both_ends: whether the pipeline's first and last process hold it: an embedding that is the head as well.
-    sums: process axes along which others hold the same piece, so that its gradients there add up to the whole one.
+    own: the tensor that the optimizers update.
+    held: the tensor in the module between passes, which is `own` unless FSDP shards it.
+    shape: of the whole weight; start: the index in it at which `own` begins.
+    cut: the process axis and the axis of the weight along which a layer's processes divide it; None if they do not.
+    at_both_ends: whether the pipeline's first and last process hold it: an embedding that is also the head.
+    sums: process axes along which others hold the same piece; its gradient is the sum over these processes.
     """
 
     name: str
@@ -56,12 +58,12 @@ class Piece:
 
     @property
     def is_spread(self) -> bool:
-        """Whether not every process holds just this."""
+        """Whether some process holds another part of the weight than this one."""
         return self.own is not self.held or self.cut is not None
 
     @property
     def place(self) -> tuple[slice, ...]:
-        """Where `own` lies in the whole."""
+        """The slices of the whole weight that `own` covers."""
         return tuple(slice(start, start + size) for start, size in zip(self.start, self.own.shape, strict=True))
 
 
@@ -78,21 +80,23 @@ class Pieces:
         return iter(self.by_name.values())
 
     def of(self, tensor: Tensor) -> Piece:
-        """The piece whose `own` or `held` a tensor is."""
+        """Return the piece whose `own` or `held` is this tensor."""
         return self._of[id(tensor)]
 
     # Gradients
 
     def forget_gradients(self) -> None:
-        """Before the first pass of a step."""
+        """Clear all gradients, before the first pass of a step."""
         for piece in self:
             piece.own.grad = piece.held.grad = None
 
     def sum_gradients(self, extras: Tensor) -> Tensor:
-        """Make each gradient that of the whole global batch; returns `extras` (a few fp32 numbers) summed over all.
+        """Sum each gradient over the whole global batch.
 
-        One message for each set of axes that pieces are shared along: for the sizes that replicas are for, latency
-        costs more than the copy.
+        Return `extras` (a few fp32 numbers) summed over all processes.
+
+        Pieces that are shared along the same axes go in one message: at the model sizes for which replicas are used,
+        latency costs more than the copy.
         """
         for piece in self:
             if piece.own is not piece.held:
@@ -116,14 +120,17 @@ class Pieces:
         return extras
 
     def gradient_norm(self) -> Tensor:
-        """Euclidean norm over all gradients of the model together; fp32 scalar, the same bits everywhere."""
+        """Return the Euclidean norm over all gradients of the model.
+
+        Fp32 scalar, with the same bits on every process.
+        """
         if not self.world.is_split:
             return gradient_norm(self.tensors)
         squares = [torch.linalg.vector_norm(piece.own.grad).square() / self._holders(piece) for piece in self]
         return self.world.sum(torch.stack(squares).sum()).sqrt()
 
     def norms(self) -> dict[str, tuple[float, float]]:
-        """Of each weight of the model and of its gradient, by name."""
+        """Return the norms of each weight of the model and of its gradient, by name."""
         squares = {name: torch.zeros(2, device=self.world.device) for name in self.shapes}
         for piece in self:
             norms = [torch.linalg.vector_norm(part.detach()) for part in (piece.own, piece.own.grad)]
@@ -133,13 +140,13 @@ class Pieces:
         return {name: (norm, gradient) for name, (norm, gradient) in zip(squares, norms, strict=True)}
 
     def _holders(self, piece: Piece) -> int:
-        """Processes that hold just this piece."""
+        """Return the number of processes that hold exactly this piece."""
         return self.world.length(*piece.sums) * (2 if piece.at_both_ends else 1)
 
     # Parts and wholes
 
     def in_layer(self, piece: Piece, part: Tensor) -> Tensor:
-        """What FSDP's processes hold of a tensor that lies like the piece, put together."""
+        """Gather the parts of FSDP's processes of a tensor that is divided as the piece is."""
         group = self.world.group("shard")
         if group is None:
             return part
@@ -150,7 +157,10 @@ class Pieces:
         return join(padded, 0, group)[:rows]
 
     def matrix(self, piece: Piece, part: Tensor) -> Tensor:
-        """The whole matrices of which `part` is this process's; of experts, all those that its layer holds."""
+        """Gather the whole matrices of which `part` is this process's part.
+
+        For experts, all those of this process's layer.
+        """
         part = self.in_layer(piece, part)
         if piece.cut is None or piece.cut[0] == "expert":
             return part
@@ -158,14 +168,17 @@ class Pieces:
         return join(part, dim, self.world.group(axis))
 
     def part(self, piece: Piece, matrix: Tensor) -> Tensor:
-        """This process's part of what `matrix` gave."""
+        """Return this process's part of what `matrix` returned."""
         if piece.cut is not None and piece.cut[0] == "expert":
             first = piece.start[0] - self.world.place("expert") * matrix.shape[0]
             return matrix[first : first + len(piece.own)]
         return matrix[piece.place]
 
     def whole(self, piece: Piece, part: Tensor) -> Tensor:
-        """What `part` is of: the named weight, its gradient, or anything that lies like them."""
+        """Gather the whole tensor of which `part` is this process's part.
+
+        This is the named weight, its gradient, or any tensor that is divided as they are.
+        """
         matrix = self.matrix(piece, part.detach())
         if piece.cut is None or piece.cut[0] != "expert":
             return matrix
@@ -173,7 +186,7 @@ class Pieces:
 
 
 def _copy_back(flat: Tensor, tensors: Sequence[Tensor]) -> None:
-    """Into each gradient its numbers."""
+    """Copy the numbers of `flat` into the gradients of the tensors, one after the other."""
     at = 0
     for tensor in tensors:
         tensor.grad.copy_(flat[at : at + tensor.numel()].view_as(tensor))
@@ -181,17 +194,17 @@ def _copy_back(flat: Tensor, tensors: Sequence[Tensor]) -> None:
 
 
 def spread(model: Decoder, world: World) -> Pieces:
-    """Leave of a whole model, the same on every process, what this one holds, on its device; the pieces of that."""
+    """Reduce a whole model, the same on every process, to this process's part, on its device; return its pieces."""
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     cuts = dict(_cut(model, world)) if world.is_split else {}
     if world.length("pipeline") > 1:
         _drop_other_stages(model, world)
     if world.mesh is None:
         model.to(world.device)
-    else:  # FSDP moves a module at a time, so no device ever holds all
+    else:  # FSDP moves one module at a time, so no device ever holds the whole model
         for module in (*(module for module in model.modules() if isinstance(module, Block)), model):
             fully_shard(module, mesh=world.mesh["shard"])
-            # Gradients are scaled by the whole batch's tokens beforehand: they add up, and have no mean.
+            # Gradients are already divided by the tokens of the whole batch, so they are summed, not averaged.
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
     has_both_ends = world.length("pipeline") > 1 and model.config.tied_embeddings
@@ -200,12 +213,12 @@ def spread(model: Decoder, world: World) -> Pieces:
         for name, held in model.named_parameters()
     ]
     pieces = Pieces(made, world, shapes)
-    model.pieces = pieces  # later the module may show what FSDP put together instead
+    model.pieces = pieces  # kept here because later the module may hold the tensors that FSDP gathered
     return pieces
 
 
 def pieces_of(model: nn.Module) -> Pieces:
-    """The pieces that `spread` left; of a model that was never spread, all of it."""
+    """Return the pieces that `spread` made or, for a model that was never spread, a piece for each whole weight."""
     spread_before = getattr(model, "pieces", None)
     if spread_before is not None:
         return spread_before
@@ -216,7 +229,7 @@ def pieces_of(model: nn.Module) -> Pieces:
 
 
 def _cut(model: Decoder, world: World) -> Iterator[tuple[str, tuple[str, int]]]:
-    """Replace weights by this process's part; gives name, and (process axis, axis of the weight), of each."""
+    """Replace weights by this process's parts; yield the name, process axis and weight axis of each cut."""
     lanes = world.lanes()
     for path, module in model.named_modules():
         if isinstance(module, (Attention, MLP, Experts)):
@@ -231,7 +244,7 @@ def _cut(model: Decoder, world: World) -> Iterator[tuple[str, tuple[str, int]]]:
 
 
 def _drop_other_stages(model: Decoder, world: World) -> None:
-    """Leave the layers of this process's chunks; names stay as they are."""
+    """Remove the layers of other pipeline stages; the names of the remaining layers do not change."""
     pipeline = Pipeline(world, layers=model.config.layers)
     for layer in range(model.config.layers):
         if not any(layer in layers for layers in pipeline.layers):
@@ -275,16 +288,19 @@ def _piece(
 
 
 def reshard(model: Decoder) -> None:
-    """Let go of weights that FSDP put together for a pass and kept; before pieces change, other than by a step."""
+    """Free the whole weights that FSDP gathered for a pass.
+
+    Call this before anything but an optimizer step changes pieces.
+    """
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
 
 
 def gathered(model: Decoder, pieces: Pieces) -> Decoder | None:
-    """The whole model in the first process, None in the others. All must come here.
+    """Return the whole model in the first process and None in the others. All processes must call this.
 
-    The model itself where it is whole.
+    A model that is not split is returned itself.
     """
     world = pieces.world
     if not world.is_split:
@@ -307,7 +323,7 @@ def gathered(model: Decoder, pieces: Pieces) -> Decoder | None:
 
 
 def from_stages(tensor: Tensor | None, shape: tuple[int, ...], world: World) -> Tensor:
-    """A tensor that some stages of the pipeline have and others (None) have not, in all of them."""
+    """Give every pipeline stage a tensor that only some stages have (None in the others)."""
     if world.length("pipeline") == 1:
         assert tensor is not None
         return tensor

@@ -1,1 +1,1 @@
-"""The decoder: its shape, its layers, what it costs, and how transformers has it."""
+"""The decoder: its shape, its layers, its costs, and its export to transformers."""

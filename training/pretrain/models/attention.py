@@ -1,8 +1,8 @@
 """Attention within packed documents, in the form that is fastest on each kind of device.
 
-On a CPU: query blocks as batched matrix products with a hand-written backward pass. In bf16 at 256 positions
-this took 0.4 of the time of torch's `scaled_dot_product_attention` forward and backward (see docs/pretraining.md).
-On a CUDA device: torch's `flex_attention`, compiled, which leaves out what no query of a block sees and holds no mask
+On a CPU: query blocks as batched matrix products with a hand-written backward pass. In bf16 at 256 positions this took
+0.4 of the time of torch's `scaled_dot_product_attention` forward and backward (see docs/pretraining.md). On a CUDA
+device: torch's `flex_attention`, compiled, which skips key blocks that no query of a block sees and stores no mask
 (arXiv 2412.05496). Elsewhere: `scaled_dot_product_attention` with the mask.
 """
 
@@ -24,15 +24,15 @@ from training.pretrain.lanes import joined
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
-# `blocks` and `flex` as above; `masked` and `causal` are torch's `scaled_dot_product_attention`, with a mask for every
-# pair of positions or without one where rows are one document.
+# `blocks`: the CPU's query blocks; `flex`: torch's `flex_attention`; `masked` and `causal`: torch's
+# `scaled_dot_product_attention`, with a mask for every pair of positions, or without a mask if rows are one document.
 Kind = Literal["blocks", "flex", "masked", "causal"]
 
 # Below 64 rows a product no longer fills the CPU's bf16 tiles; above, work above the diagonal is wasted.
 MIN_BLOCK = 64
 MAX_BLOCKS = 16
-FLEX_BLOCK = 128  # positions a side: what flex_attention's kernels are made for
-FLEX_HEAD = 16  # numbers in a head that they take at least
+FLEX_BLOCK = 128  # positions on each side of a block: the size that flex_attention's kernels are made for
+FLEX_HEAD = 16  # the smallest head width that flex_attention supports
 
 
 class QueryBlock(NamedTuple):
@@ -46,14 +46,14 @@ class QueryBlock(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Visibility:
-    """What each position of packed rows may look at.
+    """Which keys each position of packed rows may see.
 
-    bias: for each block, what is added to its scores (0 or a large negative number): a CPU pass only.
+    bias: for each block, the numbers added to its scores (0 or a large negative number); used on a CPU only.
     flex: the blocks that flex_attention computes, and its rule within them.
     visible: `[B, 1, L, L]` booleans.
 
-    Where other processes have some of the row's queries, the last two have the own queries' rows. None of them: every
-    position sees all before it.
+    If other processes have some of the row's queries, `flex` and `visible` have rows for this process's queries only.
+    If all fields are empty, every position sees itself and all positions before it.
     """
 
     blocks: tuple[QueryBlock, ...] = ()
@@ -64,10 +64,10 @@ class Visibility:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DocumentMask:
-    """Which positions of packed rows belong together.
+    """Which positions of packed rows belong to the same document, and which of them each layer sees.
 
     documents: `[B, L]` integers; equal and adjacent means the same document.
-    positions: `[B, L]`, restarting at 0 where a document starts; only the own ones where others have some.
+    positions: `[B, L]`, restarting at 0 where a document starts; only this process's positions if others have some.
     full, windowed: what a layer sees without and with a window; `windowed` is None when no layer has one.
     """
 
@@ -77,12 +77,12 @@ class DocumentMask:
     windowed: Visibility | None = None
 
     def visibility(self, *, windowed: bool) -> Visibility:
-        """What a layer of that kind sees."""
+        """Return what a layer with or without a window sees."""
         return self.windowed if windowed and self.windowed is not None else self.full
 
 
 def attention_kind(device: torch.device, *, head_width: int, is_cut: bool = False) -> Kind:
-    """The fastest kind on a device. `is_cut`: other processes have some of a row's queries."""
+    """Return the fastest kind on a device. `is_cut`: other processes have some of a row's queries."""
     if device.type == "cpu":
         return "masked" if is_cut else "blocks"
     has_flex = device.type == "cuda" and head_width >= FLEX_HEAD and importlib.util.find_spec("triton") is not None
@@ -98,11 +98,12 @@ def document_mask(
     own: slice | None = None,
     kind: Kind | None = None,
 ) -> DocumentMask:
-    """The mask of rows whose `documents` `[B, L]` say which document each position belongs to.
+    """Return the mask of rows, given the document `documents` `[B, L]` of each position.
 
-    A position sees its document up to itself, with a `window` only the last that many positions; and everything in its
-    document that `prefix` `[B, L]` marks (all marked: attention in both directions). `own` are the positions of which
-    this process has the queries; None: all. `kind` None: `blocks` on a CPU that has all queries, else `masked`.
+    A position sees the positions of its document up to itself, or with a `window` only the last `window` of them, and
+    everything in its document that `prefix` `[B, L]` marks (all marked: attention in both directions). `own` are the
+    positions whose queries this process has; None means all. `kind` None means `blocks` on a CPU that has all queries,
+    otherwise `masked`.
     """
     B, L = documents.shape
     index = torch.arange(L, device=documents.device)
@@ -129,7 +130,7 @@ def document_mask(
 
 
 def _seen_in_square(first: Tensor, prefix: Tensor | None, *, window: int) -> Tensor:
-    """`[B, L, L]`, which position of rows whose documents start at `first` `[B, L]` sees which."""
+    """Return which position sees which, `[B, L, L]`, in rows whose documents start at `first` `[B, L]`."""
     index = torch.arange(first.shape[1], device=first.device)
     # Position i sees j when j is not after i and not before the start of i's document.
     visible = (index[None, None, :] <= index[None, :, None]) & (index[None, None, :] >= first[:, :, None])
@@ -141,7 +142,7 @@ def _seen_in_square(first: Tensor, prefix: Tensor | None, *, window: int) -> Ten
 
 
 def _in_blocks(visible: Tensor, *, dtype: torch.dtype, window: int, is_causal: bool) -> Visibility:
-    """What BlockAttention takes of `visible` `[B, L, L]`."""
+    """Convert `visible` `[B, L, L]` into the blocks and biases of BlockAttention."""
     # -1e4 is exact enough in bf16, and its exponential is 0 beside any score that training meets.
     full = torch.zeros(visible.shape, dtype=dtype).masked_fill_(~visible, -1e4)
     blocks = query_blocks(visible.shape[1], window=window if is_causal else 0, is_causal=is_causal)
@@ -150,11 +151,11 @@ def _in_blocks(visible: Tensor, *, dtype: torch.dtype, window: int, is_causal: b
 
 
 def flex_mask(first: Tensor, prefix: Tensor | None, *, window: int, own: slice) -> BlockMask:
-    """What flex_attention computes for the queries `own` of rows whose documents start at `first` `[B, L]`.
+    """Return the block mask of flex_attention for the queries `own` of rows whose documents start at `first` `[B, L]`.
 
-    A query sees a stretch that ends with itself, and later queries see none that starts earlier, so first and last
-    position of a block tell what is in it; the square of the length is never made. With `prefix` a block may be
-    computed of which nothing is seen: the rule decides for each pair.
+    A query sees a range that ends at itself, and the range of a later query never starts earlier. So the first and last
+    position of a block decide what is in it, and the L × L matrix is never built. With `prefix`, a block may be
+    computed in which nothing is seen: the rule decides for each pair.
     """
     from torch.nn.attention.flex_attention import BlockMask
 
@@ -188,13 +189,16 @@ def flex_mask(first: Tensor, prefix: Tensor | None, *, window: int, own: slice) 
 
 
 def _counted(chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """How many key blocks each query block has, and all numbers with the chosen ones first; for all heads."""
+    """Return the number of key blocks of each query block, and all key blocks' numbers, the chosen ones first.
+
+    For all heads.
+    """
     order = chosen.int().argsort(dim=-1, descending=True, stable=True)
     return chosen.sum(-1, dtype=torch.int32)[:, None], order.int()[:, None].contiguous()
 
 
 def _rule(first: Tensor, prefix: Tensor | None, *, window: int, offset: int) -> Callable[..., Tensor]:
-    """Whether a query sees a key, for flex_attention. `offset` is the first query's position."""
+    """Return flex_attention's predicate: whether a query sees a key. `offset` is the first query's position."""
 
     def sees(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         query = query + offset
@@ -209,10 +213,10 @@ def _rule(first: Tensor, prefix: Tensor | None, *, window: int, offset: int) -> 
 
 
 def one_document(tokens_BL: Tensor, *, dtype: torch.dtype, window: int = 0, kind: Kind | None = None) -> DocumentMask:
-    """The mask of rows that are one document each: plain causal attention.
+    """Return the mask of rows that are one document each: plain causal attention.
 
-    `kind` None: `blocks` on a CPU, else `causal`, or `masked` with windows; a compiled one would be compiled anew for
-    each length that a text grows to.
+    `kind` None means `blocks` on a CPU, otherwise `causal`, or `masked` with windows. `flex` is not used, because it
+    would be compiled anew for each length of a growing text.
     """
     kind = kind or ("blocks" if tokens_BL.device.type == "cpu" else "masked" if window else "causal")
     if kind == "causal":
@@ -222,7 +226,7 @@ def one_document(tokens_BL: Tensor, *, dtype: torch.dtype, window: int = 0, kind
 
 
 def attend(query_key: Tensor, value: Tensor, seen: Visibility) -> Tensor:
-    """Mixed values `[B, K, G, L, E]`.
+    """Return the attention output `[B, K, G, L, E]`.
 
     `query_key` `[B, K, G + 1, L, E]` holds the G query heads of each key-value head and then its key; `value` is `[B,
     K, 1, L, E]`.
@@ -233,9 +237,9 @@ def attend(query_key: Tensor, value: Tensor, seen: Visibility) -> Tensor:
 
 
 def attend_across(query_key: Tensor, value: Tensor, seen: Visibility, context: ProcessGroup) -> Tensor:
-    """`attend` of this process's queries to the keys of all of `context`, which has the rest of the row.
+    """Return the output of `attend` for this process's queries and the keys of all processes in `context`.
 
-    Keys and values are joined in one message: with grouped queries they are the small part.
+    Keys and values are gathered in one message: with grouped queries they are the small part.
     """
     whole = joined(torch.cat((query_key[:, :, -1:], value), dim=2), 3, context)
     return _attended(query_key[:, :, :-1], whole[:, :, :1], whole[:, :, 1:], seen)
@@ -248,7 +252,10 @@ def _attended(query: Tensor, key: Tensor, value: Tensor, seen: Visibility) -> Te
 
 
 def grouped_attention(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None) -> Tensor:
-    """Mixed values `[B, K, G, L, E]` by torch's own kernel. `visible` is `[B, 1, L, keys]`; None: all up to itself."""
+    """Return the attention output `[B, K, G, L, E]` by torch's own kernel.
+
+    `visible` is `[B, 1, L, keys]`; None means that a position sees itself and all positions before it.
+    """
     B, K, G, L, E = query.shape
     mixed = F.scaled_dot_product_attention(
         query.reshape(B, K * G, L, E),
@@ -262,11 +269,11 @@ def grouped_attention(query: Tensor, key: Tensor, value: Tensor, visible: Tensor
 
 
 def flex_grouped_attention(query: Tensor, key: Tensor, value: Tensor, blocks: BlockMask) -> Tensor:
-    """The same by flex_attention, which computes `blocks` alone."""
+    """Return the attention output `[B, K, G, L, E]` by flex_attention, which computes only `blocks`."""
     B, K, G, L, E = query.shape
     from torch.nn.attention.flex_attention import flex_attention
 
-    # Inside a compiled model it is part of that; on a CPU there is nothing to compile it for.
+    # Inside a compiled model it is compiled with the model; on a CPU compiling it gains nothing.
     is_plain = torch.compiler.is_compiling() or query.device.type == "cpu"
     mixed = (flex_attention if is_plain else _compiled_flex())(
         query.reshape(B, K * G, L, E), key[:, :, 0], value[:, :, 0], block_mask=blocks, enable_gqa=G > 1
@@ -282,7 +289,7 @@ def _compiled_flex() -> Callable[..., Tensor]:
 
 
 def query_blocks(length: int, *, window: int = 0, is_causal: bool = True) -> tuple[QueryBlock, ...]:
-    """The query blocks of a row, each with no more keys than it needs."""
+    """Return the query blocks of a row, each with no more keys than it needs."""
     size = max(MIN_BLOCK, -(-length // MAX_BLOCKS))
     return tuple(
         QueryBlock(
@@ -296,10 +303,11 @@ def query_blocks(length: int, *, window: int = 0, is_causal: bool = True) -> tup
 
 
 class BlockAttention(torch.autograd.Function):
-    """softmax(query · keyᵀ / sqrt(E) + bias) · value, a block of queries at a time against the keys it may see.
+    """Compute softmax(query · keyᵀ / sqrt(E) + bias) · value, one block of queries at a time against the keys it may
+    see.
 
-    Keeps the probabilities for the backward pass: B · H · L² / 2 numbers a layer when causal, which suits rows of up to
-    a few thousand.
+    The probabilities are kept for the backward pass: B · H · L² / 2 numbers in each layer if causal, which suits rows
+    of up to a few thousand positions.
     """
 
     @staticmethod

@@ -1,10 +1,11 @@
-"""One decoder: grouped-query attention, rotary positions, RMSNorm, an MLP or experts; options are `shape.py`'s.
+"""The decoder: grouped-query attention, rotary positions, RMSNorm, an MLP or experts; `shape.py` has its options.
 
 Shape letters: B rows, L positions in a row, D width, H query heads, K key-value heads, G = H / K query heads that share
 one key-value head, E width of one head, F width of the MLP, V vocabulary. When a model is spread over processes
-(`mesh.py`) L and K are a layer's own share of them.
+(`mesh.py`), L and K count this process's share within a layer.
 
-Parameters are fp32 masters; `Decoder.forward` computes in the dtype it is asked for, casting each weight once a pass.
+Parameters are fp32 masters. `Decoder.forward` computes in the dtype of its argument and casts each weight once in each
+pass.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from training.pretrain.models.layers import Product, feed_forward, linear, recom
 from training.pretrain.models.rotary import rotary_frequencies, rotary_table, rotate
 from training.pretrain.models.shape import ModelConfig
 
-# A recipe's precision: what passes are computed in. With fp8 the layers' products alone are in fp8.
+# The number format of passes for each `precision` of a recipe. With fp8, only the layers' products are in fp8.
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp8": torch.bfloat16}
 
 
@@ -40,7 +41,7 @@ class Attention(nn.Module):
         self.product: Product = linear
         rows = (config.heads + 2 * config.kv_heads) * config.head_width
         self.norm = nn.Parameter(torch.ones(config.width))
-        # One product for all three. Rows are grouped by key-value head: its G query heads, its key, its value.
+        # One product for queries, keys and values. Rows are grouped by key-value head: G query heads, key, value.
         self.query_key_value = nn.Parameter(torch.empty(rows, config.width))
         self.output = nn.Parameter(torch.empty(config.width, config.attention_width))
         if config.qk_norm:
@@ -62,13 +63,15 @@ class Attention(nn.Module):
         return self.lanes.leave(self.product(mixed.permute(0, 3, 1, 2, 4).reshape(B, L, -1), self.output))
 
     def _query_key_gains(self) -> Tensor:
-        """`[G + 1, 1, E]`: the gain of each query head of a group, then of its key."""
+        """Return `[G + 1, 1, E]`: the norm gain of each query head of a group, then of its key."""
         return torch.stack((*[self.query_norm] * self.config.group, self.key_norm))[:, None]
 
 
 def _mixed(query_key: Tensor, value: Tensor, table: tuple[Tensor, Tensor], seen: Visibility, lanes: Lanes) -> Tensor:
-    """Attention, computed from the heads before rotation. Recomputing this part is cheap, and keeping its result takes
-    much memory."""
+    """Apply rotation and attention to the heads.
+
+    Recomputing this part is cheap, and keeping its result takes much memory.
+    """
     rotated = rotate(query_key, *table)
     if lanes.context is None:
         return attend(rotated, value, seen)
@@ -76,7 +79,7 @@ def _mixed(query_key: Tensor, value: Tensor, table: tuple[Tensor, Tensor], seen:
 
 
 class MLP(nn.Module):
-    """One feed-forward layer, gated or not."""
+    """A feed-forward layer, gated or not."""
 
     lanes = Lanes()
 
@@ -107,7 +110,7 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """One pre-norm layer; `layer` counts from 0."""
+    """A pre-norm layer of attention and MLP or experts; `layer` counts from 0."""
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
@@ -115,7 +118,7 @@ class Block(nn.Module):
         self.mlp = Experts(config) if config.has_experts(layer) else MLP(config)
 
     def forward(self, x_BLD: Tensor, table: tuple[Tensor, Tensor], mask: DocumentMask) -> tuple[Tensor, Routing | None]:
-        """The layer's output, and how its experts were chosen, if it has any."""
+        """Return the layer's output and the routing of its experts, or None if it has no experts."""
         x_BLD = x_BLD + self.attention(x_BLD, table, mask)
         if isinstance(self.mlp, MLP):
             return x_BLD + self.mlp(x_BLD), None
@@ -124,7 +127,7 @@ class Block(nn.Module):
 
 
 class Hidden(NamedTuple):
-    """What a pass gives: normed hidden states `[B, L, D]`, and how the experts' layers routed.
+    """The result of a pass: normed hidden states `[B, L, D]`, and the routing of the expert layers.
 
     balance: fp32 scalar, the load-balancing loss summed over expert layers and rows.
     loads: fp32 `[expert layers, experts]`, tokens sent to each.
@@ -136,7 +139,7 @@ class Hidden(NamedTuple):
 
 
 class Decoder(nn.Module):
-    """Tokens in, hidden states out; `head_weight` turns hidden states into logits."""
+    """A model from tokens to hidden states; `head_weight` turns hidden states into logits."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -149,9 +152,10 @@ class Decoder(nn.Module):
             self.head = nn.Parameter(torch.empty(config.vocab_size, config.width))
 
     def set_recompute(self, kind: Literal["none", "selective", "full"]) -> None:
-        """Say what the backward pass makes again: nothing; attention and activation functions; whole layers.
+        """Choose what the backward pass recomputes.
 
-        The products of weight matrices are kept by `selective` (arXiv 2205.05198), so it costs little time.
+        `none`: nothing; `selective`: attention and activation functions; `full`: whole layers. `selective` keeps the
+        products of weight matrices (arXiv 2205.05198), so it costs little time.
         """
         self.recompute_blocks = kind == "full"
         for module in self.modules():
@@ -159,14 +163,17 @@ class Decoder(nn.Module):
                 module.recompute = kind == "selective"
 
     def set_product(self, product: Product) -> None:
-        """Say how the layers' matrices are applied; embedding, head and experts keep their own way."""
+        """Set the function that multiplies by the weight matrices of attention and MLPs.
+
+        Embedding, head and experts do not use it.
+        """
         for module in self.modules():
             if isinstance(module, Attention | MLP):
                 module.product = product
 
     @property
     def head_weight(self) -> Tensor:
-        """`[V, D]`, the embedding itself when tied."""
+        """The head's matrix `[V, D]`, which is the embedding itself if they are tied."""
         return self.embedding if self.config.tied_embeddings else self.head
 
     def forward(
@@ -178,9 +185,10 @@ class Decoder(nn.Module):
         given_BLD: Tensor | None = None,
         layers: range | None = None,
     ) -> Hidden:
-        """One pass over packed rows, its states in `dtype`.
+        """Run one pass over packed rows and return hidden states in `dtype`.
 
-        Or a part of one: `layers` alone, from the states that the layer before them gave; theirs are not normed then.
+        With `layers`, run only these layers, beginning with the states `given_BLD` of the layer before them. States are
+        normed only after the last layer.
         """
         table = self._rotary_table(mask.positions, dtype)
         x_BLD = F.embedding(tokens_BL, self.embedding).to(dtype) if given_BLD is None else given_BLD
@@ -193,7 +201,7 @@ class Decoder(nn.Module):
         return Hidden(x_BLD, *self._summed(routings, tokens_BL.device))
 
     def _rotary_table(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Cosine and sine, each `[B, 1, 1, L, E/2]`."""
+        """Return cosine and sine, each `[B, 1, 1, L, E/2]`."""
         config = self.config
         frequencies, factor = rotary_frequencies(
             head_width=config.head_width, theta=config.rope_theta, scaling=config.rope_scaling, device=positions.device
@@ -210,7 +218,10 @@ class Decoder(nn.Module):
         )
 
     def logits(self, tokens_BL: Tensor, mask: DocumentMask, *, dtype: torch.dtype = torch.float32) -> Tensor:
-        """`[B, L, V]`; for generation and checks. Training never holds these at once: see `loss.py`."""
+        """Return logits `[B, L, V]`, for generation and checks.
+
+        Training never holds all logits at once: see `loss.py`.
+        """
         states = self(tokens_BL, mask, dtype=dtype).states
         return softcapped(F.linear(states, self.head_weight.to(dtype)), self.config.logit_softcap)
 
@@ -219,7 +230,7 @@ class Decoder(nn.Module):
         """Move each router's bias against its `loads` `[expert layers, experts]`, those of the whole global batch."""
         layers = [layer for layer in range(self.config.layers) if self.config.has_experts(layer)]
         for layer, load in zip(layers, loads, strict=True):
-            if isinstance(self.blocks[layer], Block):  # and not one that another process has
+            if isinstance(self.blocks[layer], Block):  # other processes have the other layers
                 self.blocks[layer].mlp.rebalance(load)
 
 
@@ -228,11 +239,11 @@ EMBEDDING_DEVIATION = 0.02
 
 @torch.no_grad()
 def initialise(model: Decoder, *, zero_outputs: bool, generator: torch.Generator) -> None:
-    """Fill every weight from `generator`, in the order of `named_parameters`, so that a seed fixes a model.
+    """Fill every weight from `generator`, in the order of `named_parameters`, so that a seed determines the model.
 
-    Embedding and head are normal with deviation 0.02; the matrices of the layers with 1 / sqrt(inputs), which keeps the
-    size of what flows through them at any width. Those that write into the residual stream are divided by sqrt(2 ·
-    layers) (GPT-2), or zero when `zero_outputs`, which makes each block start as the identity. Norm gains are 1.
+    Embedding and head are normal with standard deviation 0.02, the matrices of the layers with 1 / sqrt(inputs), which
+    preserves the scale of activations at any width. Matrices that write into the residual stream are divided by sqrt(2
+    · layers) (GPT-2), or are zero with `zero_outputs`, so that each block starts as the identity. Norm gains are 1.
     """
     for name, parameter in model.named_parameters():
         if parameter.dim() == 1:

@@ -1,6 +1,6 @@
-"""Mixture of experts in place of an MLP: every token goes to its best experts, and none is dropped.
+"""Mixture of experts in place of an MLP: every token is sent to its best experts, and none is dropped.
 
-Shape letters as in `model.py`, and X experts, N = B · L tokens, k experts a token.
+Shape letters as in `decoder.py`, and X experts, N = B · L tokens, k experts for each token.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from training.pretrain.models.shape import ModelConfig
 
 
 class Routing(NamedTuple):
-    """How one layer's experts were chosen: the balancing loss summed over rows (scalar), tokens each got (`[X]`)."""
+    """One layer's routing: the balancing loss summed over rows (scalar), and the tokens sent to each expert (`[X]`)."""
 
     balance: Tensor
     loads: Tensor
@@ -27,7 +27,7 @@ class Routing(NamedTuple):
 class Experts(nn.Module):
     """A router, its experts, and the shared experts that see every token (together one MLP of their summed width).
 
-    Each process of `lanes.expert` has some of the experts and tokens of its own.
+    Each process of `lanes.expert` has some of the experts, and tokens of its own.
     """
 
     lanes = Lanes()
@@ -52,9 +52,9 @@ class Experts(nn.Module):
             self.register_buffer("bias", torch.zeros(experts.count))
 
     def forward(self, x_BLD: Tensor) -> tuple[Tensor, Routing]:
-        """The layer's output `[B, L, D]`, and how it was routed."""
+        """Return the layer's output `[B, L, D]` and its routing."""
         unit = unit_rms(x_BLD, self.config.norm_epsilon) * self.norm.to(x_BLD.dtype)
-        # Choices hang on small differences, so the router computes in fp32 whatever the rest does.
+        # Small differences decide the choice, so the router always computes in fp32.
         scores = torch.softmax(F.linear(unit.float(), self.router.float()), dim=-1)  # [B, L, X]
         chosen, weights = self._choose(scores)
         mixed = self._dispatch(unit.flatten(0, 1), chosen.flatten(0, 1), weights.flatten(0, 1)).view_as(unit)
@@ -63,7 +63,10 @@ class Experts(nn.Module):
         return mixed, self._routing(scores, chosen)
 
     def _choose(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Numbers and weights, each `[B, L, k]`, of every token's experts. A bias moves the choice alone."""
+        """Return the numbers and weights of every token's experts, each `[B, L, k]`.
+
+        A bias changes the choice, not the weights.
+        """
         experts = self.config.experts
         ranked = scores + self.bias if experts.balancing == "bias" else scores
         chosen = ranked.topk(experts.active, dim=-1).indices
@@ -71,7 +74,10 @@ class Experts(nn.Module):
         return chosen, weights / weights.sum(dim=-1, keepdim=True) if experts.normalize_weights else weights
 
     def _dispatch(self, unit_ND: Tensor, chosen_Nk: Tensor, weights_Nk: Tensor) -> Tensor:
-        """Sort the (token, expert) pairs by expert, run each expert on its run, and bring the results back in order."""
+        """Return the weighted sum of each token's expert outputs.
+
+        The (token, expert) pairs are sorted by expert, so that each expert runs once on all its tokens.
+        """
         tokens, active = chosen_Nk.shape
         order = chosen_Nk.flatten().argsort(stable=True)
         place = order.argsort()
@@ -81,10 +87,10 @@ class Experts(nn.Module):
         return (sent * weights_Nk[..., None].to(sent.dtype)).sum(dim=1)
 
     def _all_experts(self, sorted_ND: Tensor, sizes_X: Tensor) -> Tensor:
-        """The experts' outputs in the order of their inputs, which are sorted by expert."""
+        """Return the experts' outputs in the order of their inputs, which are sorted by expert."""
         if self.lanes.expert is None:
             return self._run(sorted_ND, sizes_X)
-        # One row of counts for each process: of what this one sends, then of what comes to its experts.
+        # Counts of tokens, with a row for each process: tokens that this process sends, and that its experts receive.
         sent = sizes_X.view(dist.get_world_size(self.lanes.expert), -1)
         received = torch.empty_like(sent)
         dist.all_to_all_single(received, sent.contiguous(), group=self.lanes.expert)
@@ -97,7 +103,7 @@ class Experts(nn.Module):
         return exchanged(torch.cat([part for parts in by_sender for part in parts]), here, there, self.lanes.expert)
 
     def _run(self, sorted_ND: Tensor, sizes_X: Tensor) -> Tensor:
-        """Each expert of this process on its tokens, which lie one run after another."""
+        """Run each expert of this process on its tokens, which are contiguous in `sorted_ND`."""
         if has_grouped_products(sorted_ND, self.up):
             product = grouped_product(sizes_X)
             given = {"gate": self.gate, "up": self.up, "down": self.down}
@@ -111,10 +117,12 @@ class Experts(nn.Module):
         )
 
     def _routing(self, scores: Tensor, chosen: Tensor) -> Routing:
-        """X · Σ (share of the row's tokens sent to an expert) · (its mean score in the row), summed over rows.
+        """Return the loads and X · Σ (share of the row's tokens sent to an expert) · (its mean score in the row),
+        summed over rows.
 
-        By row, so that neither the micro-batch nor the number of processes changes it. Where others have some of the
-        row's positions this is the part of the own ones: it is linear in the scores.
+        The sums are taken for each row, so that neither the micro-batch nor the number of processes changes them. If
+        other processes have some of the row's positions, this is the part of this process's positions: the loss is
+        linear in the scores.
         """
         B, L, X = scores.shape
         counts = torch.zeros(B, X, device=scores.device)
@@ -124,28 +132,32 @@ class Experts(nn.Module):
         return Routing(X * (shares * scores.mean(dim=1)).sum() / self.lanes.parts, counts.sum(dim=0))
 
     def _weights(self, dtype: torch.dtype) -> tuple[tuple[Tensor | None, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Gate, up and down of each expert, cast once."""
-        # unbind, not indexing: the gradient of an index is as large as all experts together.
+        """Return gate, up and down of each expert, cast once."""
+        # unbind instead of indexing: the gradient of each indexing would be as large as all experts together.
         gates = (None,) * len(self.up) if self.gate is None else self.gate.to(dtype).unbind()
         return gates, self.up.to(dtype).unbind(), self.down.to(dtype).unbind()
 
     @torch.no_grad()
     def rebalance(self, load: Tensor) -> None:
-        """Raise the bias of experts that got fewer tokens than the mean, lower it for those that got more."""
+        """Raise the bias of experts that got fewer tokens than the mean, and lower it for those that got more."""
         if self.config.experts.balancing == "bias":
             self.bias += self.config.experts.balance_weight * (load.mean() - load).sign()
 
 
 def has_grouped_products(x: Tensor, weight: Tensor) -> bool:
-    """Whether one kernel makes the products of all experts: on CUDA devices, in bf16, in rows of whole 16 bytes.
+    """Whether one kernel can compute the products of all experts: on CUDA, in bf16, with rows of a multiple of 16
+    bytes.
 
-    It takes the sizes of the runs where they are, on the device.
+    The kernel reads the number of tokens of each expert on the device.
     """
     return x.device.type == "cuda" and x.dtype == torch.bfloat16 and not any(side % 8 for side in weight.shape[1:])
 
 
 def grouped_product(sizes_X: Tensor) -> Product:
-    """Applies each of `weight` `[X, outputs, inputs]` to its run of tokens, the runs being `sizes_X` long."""
+    """Return a product that applies each matrix of `weight` `[X, outputs, inputs]` to its run of tokens.
+
+    The runs follow one another in `x`; `sizes_X` are their lengths.
+    """
     ends = sizes_X.cumsum(dim=0, dtype=torch.int32)
 
     def product(x: Tensor, weight: Tensor, gain: Tensor | None = None) -> Tensor:
@@ -156,9 +168,9 @@ def grouped_product(sizes_X: Tensor) -> Product:
 
 
 class _Spread(torch.autograd.Function):
-    """Row `order // k` of the tokens for each (token, expert) pair.
+    """Gather row `order // k` of the tokens for each (token, expert) pair.
 
-    The gradient gathers: adding in place would depend on the order in which threads come.
+    The backward pass gathers too: adding in place would depend on the order of threads.
     """
 
     @staticmethod
@@ -174,7 +186,7 @@ class _Spread(torch.autograd.Function):
 
 
 class _Permuted(torch.autograd.Function):
-    """Rows in the order of `index`; `inverse` undoes it."""
+    """Rows in the order of `index`; `inverse` is the inverse permutation."""
 
     @staticmethod
     def forward(ctx, x, index, inverse):
