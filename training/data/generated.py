@@ -34,7 +34,7 @@ def is_generated(uri: str) -> bool:
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the versions of those of the named sources that are no longer at their first version."""
+    """Return the versions of the named sources, leaving out sources that are still at their first version."""
     return {name: SOURCES[name].version for name in sorted(names) if SOURCES[name].version != FIRST_VERSION}
 
 

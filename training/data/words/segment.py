@@ -288,7 +288,7 @@ def may_match_letters(pattern: re.Pattern[str]) -> bool:
 
 @cache
 def begins_at_other(pattern: re.Pattern[str]) -> bool:
-    """Whether every match certainly begins with a non-letter or requires one somewhere before it."""
+    """Whether every match begins with a non-letter, or requires a non-letter before it. False if uncertain."""
     tree = _tree(pattern)
     return tree is not None and _begins_at_other(tree)
 

@@ -42,7 +42,7 @@ class Settings(CommonSettings):
 
 
 def check(settings: Settings) -> None:
-    """Raise RecipeError if a word list is given without the rule."""
+    """Raise RecipeError if a word list is given but `filter.rules` lacks c4."""
     if settings.c4_bad_words and "c4" not in settings.rules:
         raise RecipeError("filter.c4_bad_words: without effect; add 'c4' to filter.rules")
 

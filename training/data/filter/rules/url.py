@@ -18,7 +18,7 @@ class Settings(CommonSettings):
 
 
 def check(settings: Settings) -> None:
-    """Raise RecipeError if lists are given without the rule."""
+    """Raise RecipeError if domains or URLs are given but `filter.rules` lacks url."""
     if (settings.blocked_domains or settings.blocked_urls) and "url" not in settings.rules:
         raise RecipeError("filter.blocked_domains, filter.blocked_urls: without effect; add 'url' to filter.rules")
 
