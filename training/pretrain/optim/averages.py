@@ -1,4 +1,4 @@
-"""Means of the weights that training goes through."""
+"""Average the weights over the steps of a training."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from training.pretrain.settings import AverageRecipe
 
 
 class Average(torch.optim.Optimizer):
-    """An optimizer that changes nothing: it keeps a mean of each weight, and is saved and resumed like the others."""
+    """An optimizer that keeps the mean of each weight and changes no weight. It is saved and resumed like others."""
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
         super().__init__(parameters, {"share": 0.0})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        """Move the mean towards the present weights by the group's `share`; the first time it becomes them."""
+        """Move the mean towards the present weights by the group's `share`; the first mean is the weights."""
         for group in self.param_groups:
             for parameter in group["params"] if group["share"] else ():
                 if parameter in self.state:
@@ -28,13 +28,13 @@ class Average(torch.optim.Optimizer):
 
     @torch.no_grad()
     def apply(self) -> None:
-        """Put the means in the place of the weights."""
+        """Replace the weights by their means."""
         for parameter, state in self.state.items():
             parameter.copy_(state["mean"])
 
 
 def average_share(step: int, *, steps: int, recipe: AverageRecipe) -> float:
-    """How far the mean moves towards the weights after `step` (from 0): 0 for a step that does not count."""
+    """Return the share in [0, 1] by which the mean moves to the weights after `step` (from 0); 0 if it is left out."""
     if recipe.kind == "ema":
         return 1 - recipe.decay
     if recipe.kind not in ("none", "uniform"):
@@ -48,13 +48,13 @@ def average_share(step: int, *, steps: int, recipe: AverageRecipe) -> float:
 
 
 def set_average_share(optimizers: dict[str, torch.optim.Optimizer], share: float) -> None:
-    """Tell the optimizer that averages, if there is one, how far to go at this step."""
+    """Set the share by which the averaging optimizer, if there is one, moves its means at this step."""
     if "average" in optimizers:
         optimizers["average"].param_groups[0]["share"] = share
 
 
 def use_average(optimizers: Mapping[str, torch.optim.Optimizer]) -> None:
-    """Put the mean of the weights, if one is kept, in their place; training does not go on from there."""
+    """Replace the weights by their means, if the recipe averages. Call it only after the last training step."""
     average = optimizers.get("average")
     if isinstance(average, Average):
         average.apply()

@@ -1,4 +1,4 @@
-"""The norm of all gradients together, and its limit."""
+"""Compute and limit the norm of all gradients together."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import Tensor
 
 
 def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
-    """Euclidean norm over all gradients together; fp32 scalar."""
+    """Return the Euclidean norm over all gradients together, as an fp32 scalar tensor."""
     return torch.linalg.vector_norm(
         torch.stack([torch.linalg.vector_norm(p.grad) for p in parameters if p.grad is not None])
     )
 
 
 def clip_gradients(parameters: Iterable[Tensor], *, norm: float, limit: float) -> None:
-    """Scale every gradient so that their norm together, now `norm`, is at most `limit`. A limit of 0 leaves them."""
+    """Scale all gradients so that their joint norm, which is now `norm`, is at most `limit`. 0 means no limit."""
     if limit and norm > limit:
         torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], limit / norm)

@@ -1,4 +1,4 @@
-"""The optimizers that a recipe asks for, over the weights of a model."""
+"""Make the optimizers of a recipe for the weights of a model."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 def make_optimizers(
     model: Decoder, recipe: PretrainRecipe, pieces: Pieces | None = None
 ) -> dict[str, torch.optim.Optimizer]:
-    """The optimizers by name, in the order in which they step; `pieces` are what they update if the model is spread."""
+    """Return the optimizers by name, in the order of their steps; a spread model gives its parts as `pieces`."""
     weights = Weights(model, pieces)
     made = dict(OPTIMIZERS[recipe.optimizer].make(weights, recipe.update, recipe.own_settings))
     for optimizer in made.values():
         for group in optimizer.param_groups:
-            group["initial_lr"] = group["lr"]  # the peak, which the schedule multiplies
+            group["initial_lr"] = group["lr"]  # the peak rate, which the schedule multiplies by its factor
     if recipe.average.kind != "none":
         made["average"] = Average([weights.own(parameter) for parameter in model.parameters()])
     return made

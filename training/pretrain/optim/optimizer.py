@@ -1,4 +1,4 @@
-"""What the file of an optimizer declares. No torch: a recipe is checked, and its memory counted, without it."""
+"""The declaration in an optimizer's file. It needs no torch, so recipes and memory are checked without importing it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Optimizer:
-    """An optimizer as its file declares it.
+    """The declaration of one optimizer.
 
-    `make` returns torch optimizers that step one after another, by the names that their state has in checkpoints.
-    `numbers` counts the fp32 numbers of state for the weight of a name and shape. `settings` is the record of
-    `pretrain.optimizer_settings`. `why_whole` says why no process may hold a part of a weight; None: it may.
+    `make` returns torch optimizers, in the order of their steps, by the names of their state in checkpoints. `numbers`
+    returns how many fp32 numbers the state has for a weight, given by name and shape. `settings` is the record class of
+    `pretrain.optimizer_settings`. `why_whole` says why each process needs whole weights; None: parts are enough.
     """
 
     make: Callable[[Weights, UpdateRecipe, Any], Mapping[str, torch.optim.Optimizer]]
@@ -33,5 +33,5 @@ class Optimizer:
 
 
 def for_each_number(count: int) -> Callable[[str, Shape], int]:
-    """`Optimizer.numbers` of an optimizer whose state is `count` tensors in the form of each weight."""
+    """Return `Optimizer.numbers` for a state of `count` tensors, each in the shape of its weight."""
     return lambda _, shape: count * prod(shape)

@@ -19,10 +19,10 @@ def learning_rate_factor(
     decay_fraction: float,
     final_fraction: float,
 ) -> float:
-    """What the peak learning rate is multiplied by at `step` (from 0); a pure function, so resuming needs no state.
+    """Return the factor of the peak learning rate at `step` (from 0). A pure function, so resuming needs no state.
 
-    Linear warmup reaches 1 at the last warmup step. `cosine` and `linear` fall from there to `final_fraction` at the
-    last step; `wsd` stays at 1 and falls linearly over the last `decay_fraction` of all steps (arXiv 2404.06395).
+    Linear warm-up reaches 1 at the last warm-up step. `cosine` and `linear` then fall to `final_fraction` at the last
+    step; `wsd` stays at 1 and falls linearly over the last `decay_fraction` of all steps (arXiv 2404.06395).
     """
     warmup = round(warmup_fraction * steps)
     if step < warmup:
@@ -37,7 +37,7 @@ def learning_rate_factor(
 
 
 def scheduled_factor(step: int, *, steps: int, recipe: PretrainRecipe) -> float:
-    """`learning_rate_factor` by the recipe's schedule."""
+    """Return `learning_rate_factor` with the recipe's schedule."""
     return learning_rate_factor(
         step,
         steps=steps,
@@ -49,7 +49,7 @@ def scheduled_factor(step: int, *, steps: int, recipe: PretrainRecipe) -> float:
 
 
 def set_learning_rates(optimizers: dict[str, Optimizer], factor: float) -> None:
-    """Give every group its peak rate times `factor`."""
+    """Set the learning rate of every group to its peak rate times `factor`."""
     for optimizer in optimizers.values():
         for group in optimizer.param_groups:
             if "initial_lr" in group:

@@ -1,4 +1,4 @@
-"""The part of the section `pretrain` that an optimizer is made from."""
+"""The fields of the recipe section `pretrain` from which an optimizer is made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpdateRecipe:
-    """The fields of `pretrain` that any optimizer may read. What only one of them has belongs to its own settings."""
+    """The fields of `pretrain` that every optimizer may read. Settings of only one optimizer are in its own record."""
 
     learning_rate: float
     muon_learning_rate: float
@@ -20,4 +20,4 @@ class UpdateRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoSettings:
-    """Settings of an optimizer that has none of its own."""
+    """The empty settings of an optimizer that has none of its own."""

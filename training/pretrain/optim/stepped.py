@@ -1,4 +1,4 @@
-"""An optimizer from one function."""
+"""Make a torch optimizer from an update function."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Update = Callable[[list[Tensor], States, dict[str, Any]], None]
 
 
 class Stepped(torch.optim.Optimizer):
-    """A torch optimizer whose step is `update(weights, states, group)` for each group of weights.
+    """A torch optimizer whose step calls `update(weights, states, group)` for each group of weights.
 
-    `weights` are those of the group that have a gradient. `update` changes them and their states, which are empty
-    before the first step, in place. All tensors of a state are saved with checkpoints.
+    `weights` are the group's weights with a gradient. `update` changes the weights and their states in place. States
+    are empty before the first step, and all their tensors are saved with checkpoints.
     """
 
     def __init__(self, groups: Iterable[Any], update: Update, **defaults: Any) -> None:

@@ -1,4 +1,4 @@
-"""The weights that an optimizer is made over, in groups."""
+"""The weights that an optimizer updates, in groups."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ Parts = Callable[[Tensor], Sequence[Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The parameters of a model; of a spread model, this process's `pieces` of them."""
+    """The parameters of a model, or this process's `pieces` of them if the model is spread over processes."""
 
     model: Decoder
     pieces: Pieces | None = None
     taken: frozenset[int] = frozenset()  # parameters, by `id`, that another optimizer updates
 
     def own(self, parameter: Tensor) -> Tensor:
-        """What of a parameter this process updates."""
+        """Return the part of a parameter that this process updates."""
         return parameter if self.pieces is None else self.pieces.of(parameter).own
 
     def without(self, parameters: Iterable[Tensor]) -> Weights:
-        """These, but for the `parameters`."""
+        """Return these weights without the given parameters."""
         return replace(self, taken=self.taken.union(map(id, parameters)))
 
     def groups(self, recipe: UpdateRecipe) -> list[dict[str, Any]]:
-        """Groups for a torch optimizer: the parameters that decay; then norm gains and what else does not."""
+        """Return groups for a torch optimizer: parameters with weight decay, then norm gains and others without."""
         rest = [(name, one) for name, one in self.model.named_parameters() if id(one) not in self.taken]
         kept = () if recipe.decay_embeddings else ("embedding", "head")
         decaying = [self.own(parameter) for name, parameter in rest if parameter.dim() > 1 and name not in kept]
@@ -44,7 +44,7 @@ class Weights:
         return [group for group in groups if group["params"]]
 
     def matrices(self) -> list[tuple[Tensor, Parts]]:
-        """The parameters of the layers that are made of matrices, each with a function that gives these."""
+        """Return the layers' parameters that consist of matrices, each with a function that returns its matrices."""
         return [one for module in self.model.modules() for one in _matrices_in(module)]
 
 
@@ -62,18 +62,18 @@ def _matrices_in(module: Any) -> list[tuple[Tensor, Parts]]:
 
 
 def whole(weight: Tensor) -> Sequence[Tensor]:
-    """A parameter that is one matrix."""
+    """Return the one matrix of a parameter that is a single matrix."""
     return (weight,)
 
 
 def each(weight: Tensor) -> Sequence[Tensor]:
-    """The matrices of experts, one after the other."""
+    """Return the matrix of each expert as a view of the parameter `[experts, …, …]`."""
     return weight.unbind()
 
 
 @dataclass(frozen=True, slots=True)
 class QueryKeyValue:
-    """The query, key and value matrices inside the fused projection, as views."""
+    """A callable that returns the query, key and value matrices in a fused projection, as views."""
 
     kv_heads: int
     group: int

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def make(weights: Weights, recipe: UpdateRecipe, settings: NoSettings) -> Mapping[str, torch.optim.Optimizer]:
-    """Adafactor over all weights."""
+    """Return torch's Adafactor for all weights."""
     from torch.optim import Adafactor
 
     return {"adafactor": Adafactor(weights.groups(recipe), lr=recipe.learning_rate)}
 
 
 def numbers(_: str, shape: tuple[int, ...]) -> int:
-    """One for each row and each column of a matrix, one for each number of a vector."""
+    """Return the numbers of state: one for each row and column of a matrix, one for each number of a vector."""
     return prod(shape) if len(shape) == 1 else prod(shape[:-1]) + prod(shape[:-2]) * shape[-1]
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def make(weights: Weights, recipe: UpdateRecipe, settings: NoSettings) -> Mapping[str, torch.optim.Optimizer]:
-    """AdamW over all weights."""
+    """Return torch's fused AdamW for all weights."""
     from torch.optim import AdamW
 
     betas = (recipe.beta1, recipe.beta2)

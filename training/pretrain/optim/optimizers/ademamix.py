@@ -22,11 +22,11 @@ EPSILON = 1e-8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """The slow mean: how slow it is, how much it weighs, and over how many steps both grow to that."""
+    """Settings of the slow mean: its decay, its weight, and the steps over which both grow to these values."""
 
-    beta3: float = 0.9999  # what a step leaves of the slow mean
-    alpha: float = 8.0  # weight of the slow mean; the fast one has 1
-    warmup_steps: int | None = None  # the paper takes those of the whole run; None: both are in full from the first on
+    beta3: float = 0.9999  # decay of the slow mean in each step
+    alpha: float = 8.0  # weight of the slow mean; the fast mean has weight 1
+    warmup_steps: int | None = None  # None: no growth, full values from the first step; the paper uses all steps
 
     def __post_init__(self) -> None:
         if not 0 < self.beta3 < 1 or self.alpha < 0:
@@ -36,7 +36,7 @@ class Settings:
 
 
 def make(weights: Weights, recipe: UpdateRecipe, settings: Settings) -> Mapping[str, Stepped]:
-    """AdEMAMix over all weights."""
+    """Return AdEMAMix for all weights."""
     from training.pretrain.optim.stepped import Stepped
 
     made = Stepped(
@@ -50,7 +50,7 @@ def make(weights: Weights, recipe: UpdateRecipe, settings: Settings) -> Mapping[
 
 
 def update(weights: list[Tensor], states: States, group: dict[str, Any]) -> None:
-    """One step of the weights of a group."""
+    """Make one step of a group: update its weights and states in place."""
     beta1, beta2 = group["betas"]
     for weight in weights:
         state = states[weight]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def make(weights: Weights, recipe: UpdateRecipe, settings: NoSettings) -> Mapping[str, Stepped]:
-    """Lion over all weights."""
+    """Return Lion for all weights."""
     from training.pretrain.optim.stepped import Stepped
 
     betas = (recipe.beta1, recipe.beta2)
@@ -24,7 +24,7 @@ def make(weights: Weights, recipe: UpdateRecipe, settings: NoSettings) -> Mappin
 
 
 def update(weights: list[Tensor], states: States, group: dict[str, Any]) -> None:
-    """One step of the weights of a group."""
+    """Make one step of a group: update its weights and states in place."""
     beta1, beta2 = group["betas"]
     for weight in weights:
         state = states[weight]

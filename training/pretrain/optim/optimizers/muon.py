@@ -1,8 +1,8 @@
-"""Muon: momentum whose update is orthogonalized, for the weight matrices; AdamW for the other weights.
+"""Muon: momentum with an orthogonalized update for the weight matrices, and AdamW for the other weights.
 
-torch has a Muon too. In this one matrices of one shape go through one batched product, and fused projections are taken
-apart first, so that what is orthogonalized is what transformers calls a matrix. On a single plain matrix it equals
-`torch.optim.Muon` (tested). Embeddings, routers, head and norms are AdamW's.
+torch has a Muon too. This one puts matrices of one shape through one batched product, and divides fused projections
+first, so that it orthogonalizes the same matrices as transformers has. On a single plain matrix it equals
+`torch.optim.Muon` (tested). AdamW updates embeddings, routers, head and norms.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOMENTUM = 0.95
 
 
 def make(weights: Weights, recipe: UpdateRecipe, settings: NoSettings) -> Mapping[str, torch.optim.Optimizer]:
-    """Muon over the matrices of the layers, and AdamW over the rest."""
+    """Return Muon for the matrices of the layers, and AdamW for the other weights."""
     matrices = weights.matrices()
     rest = adamw.make(weights.without(parameter for parameter, _ in matrices), recipe, settings)
     if not matrices:
@@ -45,10 +45,10 @@ def make(weights: Weights, recipe: UpdateRecipe, settings: NoSettings) -> Mappin
 def muon(
     parameters: Iterable[tuple[Tensor, Parts]], *, lr: float, weight_decay: float = 0.0, pieces: Pieces | None = None
 ) -> Stepped:
-    """Muon over parameters, each given with the function that says into which matrices it falls.
+    """Return Muon for parameters, each given with a function that returns the parameter's matrices.
 
-    Where `pieces` of matrices lie in several processes each of these joins and orthogonalizes them all, one parameter
-    after the other, and takes its part.
+    If `pieces` of the matrices are in several processes, each process joins and orthogonalizes every matrix, one
+    parameter after the other, and applies its own part.
     """
     from training.pretrain.optim.stepped import Stepped
 
@@ -65,11 +65,11 @@ def update(
     parts_of: dict[Tensor, Parts],
     pieces: Pieces | None,
 ) -> None:
-    """One step of the weights of a group.
+    """Make one step of a group: update its weights and states in place.
 
-    Each part's step is scaled by sqrt(max(1, rows / columns)), the original adjustment.
+    Each matrix's step is scaled by sqrt(max(1, rows / columns)), the original adjustment.
     """
-    # Together they share batches; one at a time no more than one is ever whole.
+    # In one process all weights share batches. With pieces, one weight at a time, so that only one is ever whole.
     for some in [weights] if pieces is None else [[weight] for weight in weights]:
         moved = {weight: nesterov(weight, states[weight]) for weight in some}
         if pieces is not None:
@@ -81,7 +81,7 @@ def update(
 
 
 def nesterov(weight: Tensor, state: dict[str, Tensor]) -> Tensor:
-    """The update before it is orthogonalized; advances the momentum."""
+    """Return the update before it is orthogonalized, and advance the momentum in `state`."""
     if not state:
         state["momentum_buffer"] = weight.new_zeros(weight.shape)
     buffer = state["momentum_buffer"]
@@ -90,9 +90,9 @@ def nesterov(weight: Tensor, state: dict[str, Tensor]) -> Tensor:
 
 
 def orthogonalize_in_place(parts: list[Tensor]) -> None:
-    """Replace each part (any view `[..., C]`, seen as a matrix `[R, C]`) by its orthogonalized, scaled self.
+    """Replace each part (a view `[..., C]`, taken as a matrix `[R, C]`) by its orthogonalized and scaled form.
 
-    Tall matrices are turned, so that all of one shape up to turning share a batch.
+    Tall matrices are transposed, so that matrices of one shape and of the transposed shape share a batch.
     """
     from torch import stack
 

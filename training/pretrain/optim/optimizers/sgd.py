@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def make(weights: Weights, recipe: UpdateRecipe, settings: NoSettings) -> Mapping[str, torch.optim.Optimizer]:
-    """SGD over all weights."""
+    """Return torch's SGD for all weights."""
     from torch.optim import SGD
 
     return {"sgd": SGD(weights.groups(recipe), lr=recipe.learning_rate, momentum=recipe.momentum)}
