@@ -112,6 +112,8 @@ _INFOBOX, _SIDEBAR = 1 << INFOBOX, 1 << SIDEBAR
 _CAPTION, _PROMOTION = 1 << CAPTION, 1 << PROMOTION
 _CERTAIN = 1 << HIDDEN | 1 << INVISIBLE | 1 << FORM | 1 << NOTICE | 1 << FOOTER
 """What is called so is not the text that is looked for, however much of it there is."""
+_IN_CODE = _HIDDEN | _INVISIBLE | _LINKED
+"""The only marks that count in `pre` and `code`, where other words name languages and tokens (`source-cpp`)."""
 _AROUND_QUOTES = 1 << SHARING | 1 << CAPTION
 """Words for what may hold a quotation or a table, which is text then: a quoted tweet is no button for sharing."""
 
@@ -120,8 +122,10 @@ FEW_CHARACTERS = 100  # with less main text than this, a page is judged again le
 LITTLE_CHARACTERS = 200
 FOUND_FRACTION = 0.6  # of its prose
 FOUND_BESIDE_COMMENTS = 0.25  # of its prose and comments together
+CELLS_OF_TABLE = 6  # a table with fewer cells may be navigation
+CODE_FRACTION = 0.9  # an element with more of its text than this in code is judged as code
 T_H1, T_H6 = TAGS["h1"], TAGS["h6"]
-T_LISTING = TAGS["listing"]
+T_LISTING, T_CODE = TAGS["listing"], TAGS["code"]
 T_BLOCKQUOTE, T_FIGURE = TAGS["blockquote"], TAGS["figure"]
 
 
@@ -181,17 +185,20 @@ def _length(html, start, end):
 
 
 @native
-def _inherit(tag, parent, signs, kind, tag_marks, owner, is_link, marks, dropped_inline):
-    """Fill four arrays by node from the nodes above it.
+def _inherit(tag, parent, signs, kind, tag_marks, owner, is_link, marks, dropped_inline, in_code):
+    """Fill five arrays by node from the nodes above it.
 
-    They are the nearest block, whether the node is in a link, its own marks, and whether an inline element drops its
-    text.
+    They are the nearest block, whether the node is in a link, its own marks, whether an inline element drops its
+    text, and whether the node is in code.
     """
     for n in range(tag.size):
         own = signs[n] | tag_marks[tag[n]]
         if own & _SHOWN:
             own &= ~_HIDDEN
         up = parent[n]
+        in_code[n] = in_code[up] or tag[n] in (T_PRE, T_LISTING, T_CODE)
+        if in_code[n]:
+            own &= _IN_CODE
         is_block = n == 0 or kind[tag[n]] == BLOCK
         owner[n] = n if is_block else owner[up]
         is_link[n] = n > 0 and (is_link[up] or (tag[n] == T_A and own & _LINKED != 0))
@@ -266,7 +273,7 @@ def _text_marked(parent, last, marks, text, mark):
 
 
 @native
-def _judge_nodes(tag, parent, last, marks, text, own_out, out, is_relaxed):
+def _judge_nodes(tag, parent, last, marks, text, code, own_out, out, is_relaxed):
     """Fill by node whether its own name says that it is not main text, and whether that holds for it or a parent.
 
     A word that would drop most of a page's text is ignored: some pages name their body `has-sidebar`.
@@ -297,7 +304,7 @@ def _judge_nodes(tag, parent, last, marks, text, own_out, out, is_relaxed):
             own &= ~_CAPTION
         if promotions > 0.5 * total:
             own &= ~_PROMOTION
-        if is_relaxed:
+        if is_relaxed or code[n] > CODE_FRACTION * text[n]:
             own &= _STRONG
         if marks[n] & _INFOBOX and tag[n] == T_TABLE:
             own |= _SIDEBAR
@@ -337,14 +344,35 @@ def _is_listed(t):
 
 
 @native
-def _weigh(holder, chars, linked, stops, tag, out, blocks, weight):
+def _cells(tag, parent, holder, chars, linked, blocks):
+    """Return by node whether it is in a cell of a data table, where a link is an entry.
+
+    At most half of the cells of a data table are links. A layout table has few cells, and one cell with many links.
+    """
+    table, in_cell = np.zeros(tag.size, np.int32), np.zeros(tag.size, np.bool_)
+    cells, links = np.zeros(tag.size, np.int64), np.zeros(tag.size, np.int64)
+    for n in range(1, tag.size):
+        is_cell = tag[n] == T_TD or tag[n] == T_TH
+        table[n] = n if tag[n] == T_TABLE else table[parent[n]]
+        in_cell[n] = is_cell or (in_cell[parent[n]] and tag[n] != T_TABLE)
+        cells[table[n]] += is_cell
+    for b in range(blocks):
+        links[table[holder[b]]] += 2 * linked[b] > chars[b]
+    for n in range(tag.size):
+        number = cells[table[n]]
+        in_cell[n] &= number >= CELLS_OF_TABLE and 2 * links[table[n]] <= number
+    return in_cell
+
+
+@native
+def _weigh(holder, chars, linked, stops, tag, out, blocks, in_code, in_cell, weight):
     """Fill by node the prose in its own blocks minus the boilerplate."""
     for b in range(blocks):
         n = holder[b]
         plain = chars[b] - linked[b]
         if out[n]:
             weight[n] -= 0.2 * plain
-        elif 2 * linked[b] > chars[b]:
+        elif 2 * linked[b] > chars[b] and not (in_code[n] or in_cell[n]):
             weight[n] -= 0.5 * linked[b] + 10
         elif _is_heading(tag[n], chars[b], stops[b]):
             weight[n] += 5
@@ -446,7 +474,7 @@ def _group(tag, parent, n):
 @native
 def _keep(
     html, start, end, root, last, parent, marks, first, until, holder, chars, linked, stops, tag, out, blocks, kept,
-    phrase_steps, phrase_marks, is_strict,
+    phrase_steps, phrase_marks, in_code, in_cell, is_strict,
 ):  # fmt: skip
     """Fill `kept`: which blocks of the chosen subtree are main text; return the number of their characters."""
     around = _lead(root, parent, marks)
@@ -465,7 +493,9 @@ def _keep(
         t = tag[n]
         if n < around or n > last[root] or out[n]:
             continue
-        if 2 * linked[b] > chars[b] and (stops[b] == 0 or chars[b] - linked[b] < (50 if t == T_LI else 80)):
+        is_content = in_code[n] or in_cell[n]
+        is_linked = 2 * linked[b] > chars[b] and not is_content
+        if is_linked and (stops[b] == 0 or chars[b] - linked[b] < (50 if t == T_LI else 80)):
             group = _group(tag, parent, n)
             if group == 0 or 2 * linked_in[group] > chars_in[group]:
                 continue
@@ -481,7 +511,7 @@ def _keep(
                 continue
         if chars[b] < 400 and _is_owned(html, start[first[b]], end[first[b]]):
             continue
-        if chars[b] < 150:
+        if chars[b] < 150 and not in_code[n]:
             phrase = _phrase(html, start, end, first[b], until[b], phrase_steps, phrase_marks)
             if phrase & 1 or (phrase & 2 and chars[b] < 60 and stops[b] < 2 and t not in (T_TD, T_TH)):
                 continue
@@ -505,24 +535,28 @@ def _keep(
 @native
 def _select(
     html, start, end, tag, parent, last, marks, first, until, holder, chars, linked, stops, blocks, own_out, out, kept,
-    phrase_steps, phrase_marks,
+    phrase_steps, phrase_marks, in_code,
 ):  # fmt: skip
     """Fill `own_out` and `out` by node and `kept` by block; return the chosen node."""
-    text = np.zeros(tag.size, np.float64)
+    text, code = np.zeros(tag.size, np.float64), np.zeros(tag.size, np.float64)
     for b in range(blocks):
         text[holder[b]] += chars[b] - linked[b]
+        if in_code[holder[b]]:
+            code[holder[b]] += chars[b] - linked[b]
     _add_up(parent, text)
+    _add_up(parent, code)
+    in_cell = _cells(tag, parent, holder, chars, linked, blocks)
     root = 0
     for is_relaxed in (False, True):  # if the elements' names leave no text, only the unambiguous names count
-        _judge_nodes(tag, parent, last, marks, text, own_out, out, is_relaxed)
+        _judge_nodes(tag, parent, last, marks, text, code, own_out, out, is_relaxed)
         weight = np.zeros(tag.size, np.float64)
-        _weigh(holder, chars, linked, stops, tag, out, blocks, weight)
+        _weigh(holder, chars, linked, stops, tag, out, blocks, in_code, in_cell, weight)
         _add_up(parent, weight)
         root = _choose(weight, marks)
         for is_strict in (True, False):
             num = _keep(
                 html, start, end, root, last, parent, marks, first, until, holder, chars, linked, stops, tag, out,
-                blocks, kept, phrase_steps, phrase_marks, is_strict,
+                blocks, kept, phrase_steps, phrase_marks, in_code, in_cell, is_strict,
             )  # fmt: skip
             if num >= FEW_CHARACTERS:
                 return root
@@ -672,8 +706,10 @@ def analyse(markup: Markup) -> Analysis:
     """Find the blocks of a scanned page, and which of them are main text."""
     nodes, runs = markup.tag.size, markup.start.size
     owner, marks = np.zeros(nodes, np.int32), np.zeros(nodes, np.int64)
-    is_link, dropped_inline = np.zeros(nodes, np.bool_), np.zeros(nodes, np.bool_)
-    _inherit(markup.tag, markup.parent, markup.signs, KIND, _tag_marks(), owner, is_link, marks, dropped_inline)
+    is_link, dropped_inline, in_code = (np.zeros(nodes, np.bool_) for _ in range(3))
+    _inherit(
+        markup.tag, markup.parent, markup.signs, KIND, _tag_marks(), owner, is_link, marks, dropped_inline, in_code
+    )
     first, until, holder, chars, linked, stops = (np.zeros(runs, np.int32) for _ in range(6))
     blocks = _gather(
         markup.html, markup.start, markup.end, markup.node, markup.block, owner, is_link, dropped_inline,
@@ -682,7 +718,7 @@ def analyse(markup: Markup) -> Analysis:
     out, own_out, kept = np.zeros(nodes, np.bool_), np.zeros(nodes, np.bool_), np.zeros(blocks, np.bool_)
     root = _select(
         markup.html, markup.start, markup.end, markup.tag, markup.parent, markup.last, marks, first, until, holder,
-        chars, linked, stops, blocks, own_out, out, kept, _phrases().steps, _phrases().marks,
+        chars, linked, stops, blocks, own_out, out, kept, _phrases().steps, _phrases().marks, in_code,
     )  # fmt: skip
     sums = _prose(markup.parent, marks, own_out, holder, chars, linked, stops, kept, blocks)
     return Analysis(

@@ -68,6 +68,67 @@ def test_boilerplate_is_left_out_by_what_it_is_called_and_by_its_links(boilerpla
     assert text.count("doubled in size") == 12
 
 
+CODE = "print(loaf)"
+HIGHLIGHTED = {
+    "github": "<div class='highlight highlight-source-js notranslate overflow-auto'><pre>{}</pre></div>",
+    "pandoc": "<div class=sourceCode id=cb1><pre class='sourceCode python'><code class='sourceCode python'>"
+    "<span id=cb1-1><a href=#cb1-1 aria-hidden=true tabindex=-1></a>{}</span></code></pre></div>",
+    "geshi": "<div dir=ltr class='mw-geshi mw-code mw-content-ltr'><div class='cpp source-cpp'><pre class=de1>{}</pre>"
+    "</div></div>",
+    "mediawiki": "<div class='mw-highlight mw-highlight-lang-cpp source' dir=ltr><pre><span></span>{}</pre></div>",
+    "sphinx": "<div class='highlight-python notranslate'><div class=highlight><pre><span></span>{}</pre></div></div>",
+    "rustdoc": "<div class=example-wrap><pre class='rust rust-example-rendered'><code>{}</code></pre></div>",
+    "doxygen": "<div class=fragment><pre class=fragment>{}</pre></div>",
+    "prism": "<pre class='line-numbers source'><code class=language-js><span class='token nav'>{}</span></code></pre>",
+}
+
+
+@pytest.mark.parametrize("name", HIGHLIGHTED)
+def test_code_is_kept_whatever_its_highlighter_calls_it(name: str):
+    listing = HIGHLIGHTED[name].format(CODE)
+    assert f"\n\n{CODE}\n\n" in text_of(f"<main>{PROSE}{listing}{PROSE}</main>")
+
+
+def test_code_that_is_nearly_all_links_is_kept():
+    links = "<a href=Loaf.html>Loaf</a> <a href=bake.html>bake</a>(<a href=Dough.html>Dough</a>)"
+    assert "\n\nLoaf bake(Dough)\n\n" in text_of(f"<main>{PROSE}<pre class=rust>{links}</pre>{PROSE}</main>")
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "<pre class=hidden>{}</pre>",
+        "<pre hidden>{}</pre>",
+        "<div style='display:none'><pre>{}</pre></div>",
+        "<div class='highlight-source-js sr-only'><pre>{}</pre></div>",
+        "<div id=comments><p>Nice loaf, I did this:</p><pre>{}</pre></div>",
+    ],
+)
+def test_code_that_is_hidden_or_in_a_comment_is_left_out(hidden: str):
+    assert CODE not in text_of(f"<main>{PROSE}{hidden.format(CODE)}{PROSE}</main>")
+
+
+@pytest.mark.parametrize("byline", ["<p class=source>Source: Reuters</p>", "<div class=source>Reuters, Paris</div>"])
+def test_a_source_that_is_no_code_is_a_byline(byline: str):
+    assert "Reuters" not in text_of(f"<main>{PROSE}{byline}{PROSE}</main>")
+
+
+FUNCTION = "<tr><td><div class=t-dsc-member-div><div><a href=%s.html>%s</a></div></div></td><td>%s</td></tr>"
+
+
+def test_a_table_of_functions_keeps_their_names():
+    rows = [("strcat", "joins strings"), ("strncat", "joins some"), ("strcpy", "copies one"), ("strlen", "counts")]
+    table = "".join(FUNCTION % (name, name, says) for name, says in rows)
+    text = text_of(f"<main>{PROSE}<table>{table}</table>{PROSE}</main>")
+    assert "\n".join("\t".join(row) for row in rows) in text
+
+
+def test_links_in_a_table_that_arranges_the_page_are_left_out():
+    menu = "".join(f"<div><a href={n}.html>Bread number {n}</a></div>" for n in range(9))
+    text = text_of(f"<table><tr><td>Loaves<td>Home<tr><td>{menu}<td>{PROSE}<tr><td>Rolls<td>End</table>")
+    assert "Bread number" not in text and "doubled in size" in text
+
+
 def test_words_in_styles_and_in_ids_of_sections_name_nothing():
     text = text_of(f"<p style='margin-bottom: 1em'>{SENTENCES}</p><section id=comments>{PROSE}</section>")
     assert text.count("doubled in size") == 6
