@@ -2,6 +2,7 @@
 
     PEDIGREE_DATA=… python -m benchmarks.extraction [--part held-out] [--pairs 5] [--worst 10]
     PEDIGREE_DATA=… python -m benchmarks.extraction --archives data://crawl/snapshot-1/web-00-00000.warc.gz …
+    PEDIGREE_DATA=… python -m benchmarks.extraction --structure data://crawl/snapshot-1/web-00-00000.warc.gz …
 
 Three sets, each cut by a hash of the page's id: rules were written while looking at two thirds of the pages, the
 development part; the held-out third decides. `shingles` is F1 over 4-word shingles as in article-extraction-benchmark
@@ -28,6 +29,7 @@ from typing import Any
 import numpy as np
 from resiliparse.extract.html2text import extract_plain_text
 
+from benchmarks.structure import tell_structure
 from training.data.extract.extract import ArchiveFile, Kept, warc_fates, warc_items
 from training.data.extract.html import extract_html
 from training.data.extract.isolation import close_isolation
@@ -241,11 +243,15 @@ def main() -> None:
     parser.add_argument("--extractors", nargs="+", choices=EXTRACTORS, metavar="NAME", default=DEFAULT)
     parser.add_argument("--pairs", type=int, default=0, help="of timed runs; 0: none")
     parser.add_argument("--archives", nargs="+", default=[], help="instead: records to documents, of these WARC files")
+    parser.add_argument("--structure", nargs="+", default=[], help="instead: code and tables kept, of these WARC files")
     parser.add_argument("--ways", nargs="+", default=ON_ARCHIVES, help="of archives: extractors, `+en` with the pass")
     parser.add_argument("--worst", type=int, default=0, help="show the pages on which the last falls most behind")
     options = parser.parse_args()
     if options.archives:
         compare_on_archives(options.ways, options.archives, max(1, options.pairs))
+        return
+    if options.structure:
+        tell_structure({name: make_extractor(name) for name in options.extractors}, options.structure)
         return
     chosen = [page for page in pages() if options.part in (page.part, "all")]
     own: dict[str, dict[str, dict[str, float]]] = {}

@@ -1,0 +1,113 @@
+"""What an extractor keeps of a page's code and tables: the lines of `pre`, and the cells of tables.
+
+The pages need no labels: lines and cells are read from a tree that lxml builds, so the measure shares no code
+with the block extractor. What a page hides, and its navigation, is left out by the few names that leave no doubt. A
+line or a cell is kept when the text has it as a line of its own, or between tabs; white space does not count, and each
+line of the text answers for one only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import lxml.html
+
+from training.data.crawl.warc import Record, read_warc
+from training.data.extract.html import decode, is_html
+from training.data.extract.responses import parse_response, payload
+from training.data.sources import resolve
+
+LEFT_OUT = (
+    "//nav | //header | //footer | //template | //noscript | //button | //*[@hidden or @aria-hidden='true' or"
+    " @role='navigation' or contains(translate(@style, ' ', ''), 'display:none')]"
+)
+LEFT_OUT_CLASSES = frozenset({
+    "navheader", "navfooter", "toc", "headerlink", "linenos", "lineno", "related", "sphinxsidebar", "navbox", "sidebar",
+})  # fmt: skip
+CODE_OR_TABLE = re.compile(rb"<(?:pre|table)\b", re.IGNORECASE)
+PARSER = lxml.html.HTMLParser(encoding="utf-8", huge_tree=True)
+MAX_BYTES = 1 << 24
+LONG = 24  # characters; a cell this long may stand inside a line
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """Lines of `pre` and cells of tables, without their white space."""
+
+    lines: list[str]
+    cells: list[str]
+
+
+def crawled_pages(uris: list[str]) -> Iterator[bytes]:
+    """Every HTML page of WARC files that a server sent with status 200."""
+    for uri in uris:
+        for item in read_warc(Path(resolve(uri)), max_content_bytes=MAX_BYTES):
+            if not isinstance(item, Record) or item.type != "response":
+                continue
+            response = parse_response(item.buffer, item.start, item.end)
+            if response.status == 200 and is_html(
+                response.content_type, body := payload(response, max_bytes=MAX_BYTES)
+            ):
+                yield body
+
+
+def structure(html: bytes) -> Structure:
+    """The lines and cells that a page shows."""
+    if not CODE_OR_TABLE.search(html):
+        return Structure([], [])
+    page = lxml.html.document_fromstring(decode(html, "").text.encode(), parser=PARSER)
+    named = [node for node in page.xpath("//*[@class]") if LEFT_OUT_CLASSES & set(node.get("class").split())]
+    for node in [*page.xpath(LEFT_OUT), *named]:
+        if node.getparent() is not None:
+            node.drop_tree()
+    lines = [squeezed(line) for node in page.iter("pre") for line in node.text_content().split("\n")]
+    cells = [squeezed(cell.text_content()) for table in page.iter("table") for cell in _cells(table)]
+    return Structure([line for line in lines if line and not line.isdecimal()], [cell for cell in cells if cell])
+
+
+def _cells(table: lxml.html.HtmlElement) -> list[lxml.html.HtmlElement]:
+    """The cells of a table of data: two rows at least, two cells a row on average, no table inside it, and no code."""
+    if table.xpath(".//table | .//pre"):
+        return []
+    rows, cells = list(table.iter("tr")), list(table.iter("td", "th"))
+    return cells if len(rows) > 1 and len(cells) >= 2 * len(rows) else []
+
+
+def squeezed(text: str) -> str:
+    """A text without white space and zero-width marks, so that only what is to be read is compared."""
+    return "".join(text.replace("\u200b", "").split())
+
+
+def kept(page: Structure, text: str) -> tuple[int, int]:
+    """How many of a page's lines and how many of its cells a text has."""
+    written = [line.removeprefix("• ") for line in text.split("\n")]
+    there = Counter(squeezed(line) for line in written)
+    fields = Counter(squeezed(field) for line in written for field in line.split("\t"))
+    whole = squeezed(text)
+    inside = [len(cell) >= LONG and cell in whole for cell in page.cells]
+    others = Counter(cell for cell, is_inside in zip(page.cells, inside, strict=True) if not is_inside)
+    return (Counter(page.lines) & there).total(), sum(inside) + (others & fields).total()
+
+
+def tell_structure(extractors: dict[str, Callable[[bytes], str]], uris: list[str]) -> None:
+    """Print for each extractor the shares of lines and of cells that it keeps, over all pages of the archives."""
+    found: dict[str, list[tuple[int, int]]] = {name: [] for name in extractors}
+    shown: list[tuple[int, int]] = []
+    for html in crawled_pages(uris):
+        page = structure(html)
+        shown.append((len(page.lines), len(page.cells)))
+        for name, extract in extractors.items():
+            found[name].append(kept(page, extract(html)) if page.lines or page.cells else (0, 0))
+    for name, each in found.items():
+        for at, what in enumerate(("lines of pre", "table cells")):
+            pairs = [(one[at], all_of[at]) for one, all_of in zip(each, shown, strict=True) if all_of[at]]
+            there, total = sum(one for one, _ in pairs), sum(all_of for _, all_of in pairs)
+            print(
+                f"{name}: {there} of {total} {what} kept ({there / max(1, total):.4f}), {len(pairs)} pages;"
+                f" under half of them on {sum(2 * one < all_of for one, all_of in pairs)}"
+            )
+    print(f"{len(shown)} pages read")

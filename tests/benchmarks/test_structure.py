@@ -1,0 +1,22 @@
+"""The measure of code and tables: what it reads from a page, and when a line or a cell counts as kept."""
+
+from __future__ import annotations
+
+from benchmarks.structure import kept, structure
+
+PAGE = (
+    b"<nav><table><tr><td>a<td>b<tr><td>c<td>d</table></nav><pre>x = 1\n\n  y = 2</pre><pre hidden>z = 3</pre>"
+    b"<table><tr><td>strcat<td>joins two strings<tr><td>strlen<td>counts</table><table><tr><td>alone</table>"
+)
+
+
+def test_lines_and_cells_are_those_that_the_page_shows():
+    page = structure(PAGE)
+    assert page.lines == ["x=1", "y=2"]
+    assert page.cells == ["strcat", "joinstwostrings", "strlen", "counts"]
+
+
+def test_a_line_of_the_text_answers_for_one_line_only_and_a_cell_stands_between_tabs():
+    page = structure(PAGE.replace(b"y = 2", b"x = 1"))
+    assert kept(page, "x = 1\nstrcat\tjoins two strings\n• strlen\tcounts") == (1, 4)
+    assert kept(page, "x = 1\n  x = 1\nas strcat joins two strings") == (2, 0)
