@@ -1,4 +1,4 @@
-"""What a partition of an asset asks for: the part of its settings that its fingerprint covers. No Dagster in here."""
+"""The part of a cell's settings that its fingerprint covers. This module does not import Dagster."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from training.stage import Stage
 
 
 def asked_settings(stage: Stage, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of `settings` that the fingerprint covers: what differs from the defaults, less locations and context.
+    """The part of `settings` that the fingerprint covers: values that differ from their defaults.
 
-    A file of this machine is its checksum, wherever it stands.
+    Locations and context, as declared by the stage, are left out. A local file is identified by its checksum instead of
+    its path.
     """
     asked = {name: differing_from_defaults(section) for name, section in settings.items() if name not in stage.context}
     for place in stage.locations:
@@ -22,7 +23,7 @@ def asked_settings(stage: Stage, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _remove(value: Any, place: tuple[str, ...]) -> None:
-    """Take a field out of nested plain data, and out of every element where there is a list on the way."""
+    """Remove the field at path `place` from nested plain data, in place; a list on the path means all its elements."""
     if isinstance(value, list):
         for item in value:
             _remove(item, place)
@@ -37,7 +38,7 @@ def _is_local(uri: str) -> bool:
 
 
 def replaced(value: Any, names: Mapping[str, str]) -> Any:
-    """Plain data with other names for some of its texts, also where they are keys."""
+    """A copy of nested plain data in which strings, also keys, are replaced by `names`."""
     if isinstance(value, dict):
         return {names.get(key, key): replaced(item, names) for key, item in value.items()}
     if isinstance(value, list | tuple):

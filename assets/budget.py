@@ -1,7 +1,7 @@
-"""What automation has taken of a recipe's budget, counted from the runs that it launched.
+"""How much of a recipe's automation budget is spent, in node-hours, counted from the runs that automation launched.
 
-A run that ended well counts what its artifacts' records cost. Any other one counts the time since it started, on as
-many nodes as its largest stage asks for, for a stage that failed leaves no record; time in a queue counts with it.
+A successful run counts the node-hours in its artifacts' records. A failed stage leaves no record, so any other run
+counts its whole duration, time in a queue included, times the nodes of its largest stage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from resources.profile import Profile
 from training.recipe import Recipe
 
 RECIPE_TAG = "pedigree/recipe"
-AUTOMATION_TAG = "pedigree/automation"  # the sensor or schedule that added a backfill; its runs carry the tag too
+AUTOMATION_TAG = "pedigree/automation"  # the sensor or schedule that added a backfill; its runs have the tag too
 DAY = timedelta(hours=24)
 
 
@@ -30,7 +30,7 @@ def is_asked_for(recipe: Recipe, asset: str) -> bool:
 
 
 def spent(instance: dg.DagsterInstance, recipe: Recipe, profile: Profile) -> str:
-    """A sentence that the budget of `recipe` is spent; empty while it is not."""
+    """A sentence if the automation budget of `recipe` is spent; empty if it is not."""
     taken, budget = node_hours(instance, recipe, profile), recipe.automation.node_hours_per_day
     if taken < budget:
         return ""
@@ -43,9 +43,9 @@ def spent(instance: dg.DagsterInstance, recipe: Recipe, profile: Profile) -> str
 def stands_in_the_way(
     run: dg.DagsterRun, instance: dg.DagsterInstance, recipe: Recipe, asset: str, profile: Profile
 ) -> str:
-    """Why a run may not make `asset`, in a sentence; empty when it may. Only automation's runs are looked at.
+    """Why a run launched by automation may not make `asset`, in a sentence; empty if it may, or for any other run.
 
-    Asked before each job is submitted: the budget is spent while a backfill goes on, and recipes are edited.
+    This is checked before each job, because a backfill spends the budget while it runs, and recipes may be edited.
     """
     if AUTOMATION_TAG not in run.tags:
         return ""
@@ -55,7 +55,7 @@ def stands_in_the_way(
 
 
 def node_hours(instance: dg.DagsterInstance, recipe: Recipe, profile: Profile) -> float:
-    """Node-hours that automation's runs of `recipe` took, of those that were under way in the last 24 hours."""
+    """Node-hours of automation's runs of `recipe` that were active at some time in the last 24 hours."""
     records = instance.get_run_records(
         dg.RunsFilter(tags={RECIPE_TAG: recipe.name}, updated_after=datetime.now(UTC) - DAY)
     )
@@ -73,7 +73,7 @@ def _of_run(instance: dg.DagsterInstance, record: dg.RunRecord, profile: Profile
 
 
 def _of_event(entry: dg.EventLogEntry) -> float:
-    """What the record of a materialized artifact says that it cost; a reused one cost nothing now."""
+    """Node-hours of one materialization, from its metadata; 0 if the artifact was reused."""
     materialized = entry.asset_materialization
     metadata = materialized.metadata if materialized else {}
     found: dict[str, Any] = {name: value.value for name, value in metadata.items()}

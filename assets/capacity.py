@@ -1,7 +1,7 @@
-"""Whether a profile can run a recipe, by arithmetic, before anything starts.
+"""Check by arithmetic, before anything starts, whether a profile can run a recipe.
 
-What a node has is known here where the stage runs on this machine or the profile asks a scheduler for it, and holds no
-GPU; elsewhere pretraining checks on the node itself (docs/pretraining.md).
+The memory of a node is known only for stages without a GPU that run on this machine or request `memory_gb` from a
+scheduler. In all other cases pretraining checks the memory on the node itself (docs/pretraining.md).
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ from training.records import RecipeError
 
 
 def check_fit(recipe: Recipe, profile: str) -> None:
-    """ProfileError, with the arithmetic, unless the profile names assets of the chain, its batches make up the
-    recipe's, its processes can share each model, and its nodes have the memory that training certainly needs."""
+    """Raise ProfileError, with the arithmetic, if the profile cannot run the recipe.
+
+    The profile's `stages` must be assets of the chain, its micro-batches must divide the recipe's batches, its
+    processes must be able to share each model, and its nodes must have the memory that training needs at least.
+    """
     loaded = load_profile(profile)
     unknown = sorted(set(loaded.stages) - set(CHAIN))
     if unknown:
@@ -48,7 +51,7 @@ def check_fit(recipe: Recipe, profile: str) -> None:
 
 
 def checks(recipe: Recipe) -> Iterator[tuple[str, Callable[[Size], None]]]:
-    """The checks of every asset that trains a model, each to be called with the asset's size."""
+    """Yield (asset, check) for every asset that trains a model; call the check with the asset's size."""
     for asset, one in pretrained(recipe):
         yield asset, partial(_check_pretraining, one)
     if recipe.doremi.tokens:
@@ -56,7 +59,7 @@ def checks(recipe: Recipe) -> Iterator[tuple[str, Callable[[Size], None]]]:
     whole, align = _shape(recipe), recipe.align
     head = 0 if whole.tied_embeddings else whole.vocab_size * whole.width
     policy, judge = whole.parameter_count, whole.parameter_count - head
-    # Sampling needs the reward model beside the policy and, where a weight of it is trained, the policy as it was.
+    # Sampling needs the reward model beside the policy; full fine-tuning with `beta` also the initial policy.
     samples = method_of(align.method).learns_from == "samples"
     beside = judge + (policy if align.beta and align.lora.rank is None else 0) if samples else 0
     yield "sft_model", partial(_check_tuning, recipe.sft, policy)
@@ -65,7 +68,7 @@ def checks(recipe: Recipe) -> Iterator[tuple[str, Callable[[Size], None]]]:
 
 
 def pretrained(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
-    """Every asset that the trainer makes, with the recipe of its model."""
+    """Yield (asset, recipe) for every asset that pretraining makes; the recipe is the one of that asset's model."""
     yield "base_model", recipe
     if recipe.long_context.tokens:
         yield "long_context_model", recipe.in_long_context()
@@ -130,7 +133,7 @@ def _check_tuning(
 
 
 def _check_node(what: str, needed: Needed, size: Size, *, together: int) -> None:
-    """Check that the training fits into a node's memory, where that memory is known."""
+    """Check that the training fits into a node's memory, if that memory is known."""
     if size.gpus_per_node or (size.backend != "local" and not size.memory_gb):
         return
     total, where = machine_memory() if size.backend == "local" else (round(size.memory_gb * 2**30), "memory_gb")

@@ -1,8 +1,7 @@
 """`pedigree dev`: the Dagster UI and daemon and the MLflow server over one root's stores, all on loopback.
 
-One parent owns the processes: when it ends, however, everything it started ends. It also watches the recipe folders,
-because partitions follow from recipes: a changed recipe reloads the code location, so that its snapshots can be
-backfilled.
+One parent process owns the services: when it ends, in whatever way, they end too. It also watches the recipe folders.
+If a recipe changes, it reloads the code location, because partitions are derived from recipes.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ RELOAD = """mutation { reloadWorkspace { __typename ... on PythonError { message
 
 
 def serve(root: Path, profile: str, port: int, mlflow_port: int) -> int:
-    """Run until interrupted. Returns the exit code; a port in use is said before anything starts."""
+    """Run the services until interrupted; return the exit code. If a port is in use, fail before anything starts."""
     for wanted, option in ((port, "--port"), (mlflow_port, "--mlflow-port")):
         if not is_free(wanted):
             print(
@@ -92,7 +91,7 @@ def _commands(root: Path, profile: str, port: int, mlflow_port: int) -> list[tup
 
 
 def _start(argv: list[str], environment: dict[str, str], *, cwd: Path) -> subprocess.Popen[bytes]:
-    """Start a service. What it says goes through this process, which masks it: drivers repeat a store's password."""
+    """Start a service. Its output passes through this process and is masked, because drivers may print a password."""
     process = subprocess.Popen(
         argv,
         stdout=subprocess.PIPE,
@@ -106,7 +105,7 @@ def _start(argv: list[str], environment: dict[str, str], *, cwd: Path) -> subpro
 
 
 def _guard(processes: list[subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-    """Whoever ends the services when this process is killed, which it learns from the end of its input."""
+    """Start the process that ends the services if this one is killed, which it notices by the end of its input."""
     groups = [str(process.pid) for process in processes]
     return subprocess.Popen(
         [sys.executable, "-I", "-S", str(GUARD), *groups], stdin=subprocess.PIPE, start_new_session=True
@@ -146,20 +145,20 @@ def _watch(processes: list[subprocess.Popen[bytes]], root: Path, port: int) -> i
 
 
 def recipes_state(root: Path) -> tuple[tuple[str, int], ...]:
-    """File names and modification times of every recipe, cheap enough to look at twice a second."""
+    """Paths and modification times (ns) of all recipe files; cheap enough to read twice a second."""
     files = RecipeFiles(recipe_folders(root)).paths()
     return tuple(sorted((str(file), file.stat().st_mtime_ns) for file in files))
 
 
 def reload_definitions(port: int) -> None:
-    """Ask the web server to load the code location again; the daemon follows."""
+    """Ask the web server to reload the code location; the daemon then reloads it too."""
     request = urllib.request.Request(
         f"http://{LOOPBACK}:{port}/graphql",
         data=json.dumps({"query": RELOAD}).encode(),
         headers={"Content-Type": "application/json"},
     )
     try:
-        # Without the environment's proxies, which know nothing of this machine's own ports.
+        # Without the environment's proxies, which cannot reach this machine's loopback ports.
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as response:
             print(f"recipes changed; definitions loaded again ({response.status})", flush=True)
     except OSError as error:
@@ -167,7 +166,7 @@ def reload_definitions(port: int) -> None:
 
 
 def _end(processes: list[subprocess.Popen[bytes]]) -> None:
-    """End every process group; what does not listen within 10 s is killed."""
+    """End every process group; a process that does not end within 10 s is killed."""
     for sign, seconds in ((signal.SIGINT, 10.0), (signal.SIGKILL, 5.0)):
         for process in processes:
             try:

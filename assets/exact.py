@@ -1,7 +1,7 @@
-"""Which artifacts `pedigree run --exact` makes again: those that other code of the same version made.
+"""Which artifacts `pedigree run --exact` makes again: the ones made by other code of the same stage version.
 
-A registered version says which bytes it was made from; nothing of that is made again, under whatever name the version
-is registered. What is made again takes the place of the old artifact, which keeps its bytes under another name.
+A registered model version records the digests of everything it was made from. No such artifact is made again, for any
+registered model. When an artifact is made again, the old one is kept under another name.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from training.recipe import Recipe
 
 
 def compare_exactly(recipe: Recipe, root: Path, tracking: Tracking) -> Comparison:
-    """Recipe against artifacts, where one that other code made counts as outdated unless a version was made from it.
+    """Compare a recipe with its artifacts; one made by other code is outdated, unless a model version was made from it.
 
-    DataError when the registry does not answer: nobody knows then what may be made again.
+    Raises DataError if the registry does not answer, because it is then unknown what may be made again.
     """
     comparison = compare(recipe, root)
     if not any(map(_is_by_other_code, comparison.cells.values())):
@@ -37,7 +37,7 @@ def compare_exactly(recipe: Recipe, root: Path, tracking: Tracking) -> Compariso
 
 
 def kept(comparison: Comparison, tell: Callable[[Cell, str], None]) -> None:
-    """Say what other code made and stays."""
+    """Call `tell` for every cell whose artifact was made by other code and is kept."""
     for cell in filter(_is_by_other_code, comparison.cells.values()):
         tell(cell, f"{cell.remark}; stays, because a registered version was made from it")
 
@@ -53,9 +53,9 @@ def _asked_again(cell: Cell, reached: set[str]) -> Cell:
 
 
 def _reached(comparison: Comparison, digests: set[str]) -> set[str]:
-    """These digests, and those of everything that what has one of them was made from."""
+    """`digests`, and the digests of everything that artifacts with these digests were made from."""
     found = set(digests)
-    for cell in reversed(comparison.cells.values()):  # inputs come before what is made from them
+    for cell in reversed(comparison.cells.values()):  # each cell before its inputs
         if cell.artifact is not None and cell.artifact.digest in found:
             found |= {item["digest"] for item in cell.artifact.record["inputs"]}
     return found

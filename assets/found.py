@@ -1,7 +1,8 @@
-"""Looks for a cell's artifact in its folder, which may be whole, damaged or absent, and for the reference to it.
+"""Find a cell's artifact, which may be whole, damaged or absent, and the reference to it.
 
-A reference lets a partition point to an artifact and keeps its digests, so that a record that was changed afterwards,
-even with its own checksums, differs from what was committed. Nothing here reads an artifact's files.
+A reference points a partition to an artifact and keeps its digests. So it shows if the record was changed after the
+commit, even if the record's own checksums were changed too. This module reads records but no other files of an
+artifact.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ HEX = re.compile("[0-9a-f]+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reference:
-    """What a partition points to. `record_digest` is empty where an earlier edition wrote it."""
+    """The artifact that a partition points to. `record_digest` is "" in a reference written by an earlier edition."""
 
     fingerprint: str
     digest: str
@@ -28,12 +29,12 @@ class Reference:
 
 
 def reference_path(root: Path, asset: str, partition: str) -> Path:
-    """The file by which a partition points to its artifact."""
+    """The path of a partition's reference file."""
     return root / "refs" / asset / f"{partition}.json"
 
 
 def read_reference(root: Path, asset: str, partition: str) -> Reference | None:
-    """What a partition points to; None when it never was made. Damaged when the reference is."""
+    """Read a partition's reference; None if the partition was never made. Raises Damaged if the file is damaged."""
     path = reference_path(root, asset, partition)
     try:
         fields = read_sealed(path, mark="record_digest")
@@ -50,23 +51,24 @@ def read_reference(root: Path, asset: str, partition: str) -> Reference | None:
 
 
 def write_reference(root: Path, made: Artifact, partition: str) -> None:
-    """Let `partition` point to a committed artifact."""
+    """Point `partition` to a committed artifact."""
     fields = {"fingerprint": made.fingerprint, "digest": made.digest, "record_digest": made.record_digest}
     write_sealed(reference_path(root, made.record["asset"], partition), fields)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """The usable artifact in a folder, if there is one. Where its record is damaged (`damage` says how) it is read
-    from the copy of the record."""
+    """The usable artifact in a folder, or None.
+
+    If the record is damaged, `damage` says how, and the artifact is read from the copy of the record if that is whole.
+    """
 
     artifact: Artifact | None = None
     damage: str = ""
 
 
 def look(folder: Path, asset: str, held: set[str]) -> Found:
-    """What is in the folder of an artifact whose record has one of the `held` digests, where those who point to it
-    know one."""
+    """Find the artifact in a folder. Its record must match every record digest in `held`, which others keep of it."""
     try:
         found = artifact.find(folder)
         damage = "" if found is None else _difference(found, asset, held)
@@ -84,7 +86,7 @@ def _copy(folder: Path, asset: str, held: set[str]) -> Artifact | None:
 
 
 def _difference(found: Artifact, asset: str, held: set[str]) -> str:
-    """Why an artifact, whole in itself, is not the one that belongs in its folder; empty when it is."""
+    """Why an undamaged artifact is not the one that belongs in its folder; empty if it is."""
     missing = [name for name in artifact.FIELDS if name not in found.record]
     if missing:
         return f"{found.path}: the record has no {missing[0]}"
@@ -98,16 +100,16 @@ def _difference(found: Artifact, asset: str, held: set[str]) -> str:
     return ""
 
 
-# Nothing damaged is removed: it gets another name, and what is made in its place gets its own.
+# Damaged files and folders are never removed; they are renamed, and the replacement gets the original name.
 
 
 def aside(path: Path, why: str) -> Path:
-    """Give a file or folder another name, which says why; returns it."""
+    """Rename a file or folder to `NAME.WHY-MILLISECONDS`; return the new path."""
     return path.rename(path.with_name(f"{path.name}.{why}-{time.time_ns() // 1_000_000}"))
 
 
 def put_back(made: Artifact) -> str:
-    """Write the record of an artifact where a damaged one stands; says what was done."""
+    """Replace an artifact's damaged record by `made.record`; return a sentence that says so."""
     damaged = aside(made.path / artifact.ARTIFACT_FILE, "damaged")
     artifact.commit_record(made.path, made.record)
     return f"its record was put back from {artifact.COPY_FILE}; the damaged one is {damaged.name}"

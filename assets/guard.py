@@ -1,7 +1,8 @@
-"""End the services of `pedigree dev` when that was killed and could not do so: its own death is all that it says.
+"""End the services of `pedigree dev` if that process was killed before it could end them.
 
 Run by path with `python -I -S guard.py GROUP …`: it imports nothing of the project. Its standard input is a pipe from
-whoever started it, which the kernel closes when that process ends, however; a line in it says that all is ended.
+`pedigree dev`, which the kernel closes when that process ends in any way. A line in the pipe means that the services
+have already been ended.
 """
 
 import os
@@ -13,7 +14,7 @@ GRACE_SECONDS = 10.0
 
 
 def end(groups: list[int]) -> None:
-    """Ask every process group to end; kill what does not within the grace."""
+    """Send SIGINT to every process group, and SIGKILL to the ones that still live after GRACE_SECONDS."""
     deadline = time.monotonic() + GRACE_SECONDS
     for sign in (signal.SIGINT, signal.SIGKILL):
         left = [group for group in groups if _struck(group, sign)]

@@ -1,4 +1,4 @@
-"""The cells that a recipe's decision is made from, and the names of the assets that matter to it."""
+"""The cells behind a recipe's promotion decision, and the names of the assets used in promotion."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ DECISION, MODEL, SCORES, REPORT = "promoted_model", "aligned_model", "model_scor
 
 
 def lineage_of(comparison: Comparison) -> list[Cell]:
-    """Every cell that the recipe's decision is made from, near and far, in the order of the chain."""
+    """Every cell that the recipe's decision is made from, directly or indirectly, in the order of the chain."""
     wanted: set[tuple[str, str]] = set()
     waiting = [(DECISION, comparison.recipe.name)]
     while waiting:

@@ -1,7 +1,7 @@
-"""Messages to the profile's webhook about runs that failed, were refused, or wait.
+"""Messages to the profile's webhook about runs that failed, were refused by a gate, or wait.
 
-A failed run of the UI or of automation is reported by the sensor `failed_runs`; `pedigree run` reports its own failure,
-for it needs no daemon. A job that waits is reported by the run that waits for it.
+The sensor `failed_runs` reports failed runs of the UI and of automation. `pedigree run` reports its own failures,
+because it runs without the daemon that sensors need. A run reports that its job waits.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,10 @@ SENSOR_SECONDS = 30
 
 
 def tell(notify: Notify, kind: str, *, asset: str, partition: str, cause: str, run_id: str) -> None:
-    """Tell the profile's webhook that the run of an asset `failed`, was `refused` or is `waiting`."""
+    """Post to the profile's webhook that the run of an asset `failed`, was `refused` or is `waiting` (`kind`).
+
+    Does nothing if the profile has no webhook.
+    """
     address = notify.webhook.get_secret_value()
     if not address:
         return
@@ -35,8 +38,10 @@ _VERBS = {"failed": "failed", "refused": "was refused", "waiting": "is waiting"}
 
 
 def tell_of_steps(notify: Notify, events: Iterable[dg.DagsterEvent], *, partition: str, run_id: str) -> bool:
-    """Tell of each asset of a run that failed or was refused; returns whether there was one. An interrupted one is
-    neither: a person did that."""
+    """Post a message for each asset of a run that failed or was refused; return whether there was one.
+
+    An asset that a person interrupted does not count.
+    """
     failures = [event for event in events if event.is_step_failure and not _is_interrupted(event)]
     for event in failures:
         kind = "refused" if _is_refusal(event) else "failed"
@@ -56,13 +61,13 @@ def cause_of(event: dg.DagsterEvent) -> str:
 
 
 def failed_runs(profile: str) -> dg.SensorDefinition:
-    """The sensor that reports failed runs. It is on from the beginning, for it launches nothing."""
+    """The sensor that reports failed runs. It is on by default, because it launches nothing."""
 
     @dg.run_failure_sensor(
         name="failed_runs", minimum_interval_seconds=SENSOR_SECONDS, default_status=dg.DefaultSensorStatus.RUNNING
     )
     def sensor(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
-        """Tells the profile's webhook of a failed run: recipe, asset, cause and link. Launches nothing."""
+        """Posts each failed run to the profile's webhook: recipe, asset, cause and link. Launches nothing."""
         notify, run = load_profile(profile).notify, context.dagster_run
         if not notify.webhook.get_secret_value():
             return dg.SkipReason("the profile names no webhook (notify.webhook)")
@@ -84,7 +89,7 @@ def _is_interrupted(event: dg.DagsterEvent) -> bool:
 
 
 def _is_refusal(event: dg.DagsterEvent) -> bool:
-    """Whether a gate stopped the step, of its own artifact or of an input."""
+    """Whether a gate stopped the step: a gate of its own artifact or of an input."""
     data = event.step_failure_data
     if data.error is not None and data.error.cls_name == "DagsterAssetCheckFailedError":
         return True

@@ -1,8 +1,8 @@
-"""Recipes and snapshots as partitions: keys and the mappings between them, from the recipes that exist.
+"""Dagster's partitions and the mappings between them, derived from the recipes that exist.
 
-Keys are `recipe`, `recipe@snapshot` and `recipe@rung`. Mappings are static, which the web server and the daemon
-understand; a product of two dimensions would list cells that no recipe names. Files are never partitions: ranks inside
-a stage shard them.
+Keys are `recipe`, `recipe@snapshot` and `recipe@rung`. The mappings are static, because the web server and the daemon
+understand those. Partitions have one dimension, because a product of recipes and snapshots would contain pairs that no
+recipe has. Files are not partitions; a stage divides them among its ranks.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ log = logging.getLogger(__name__)
 
 
 def known_recipes(folders: Iterable[Path]) -> dict[str, Recipe]:
-    """Every readable recipe of the folders by name; the first folder that has a name wins.
+    """Every readable recipe of the folders, by name; for a name in several folders, the first folder counts.
 
-    A broken file is reported in the log and left out: one person's mistake must not take the code location from
-    everybody.
+    An invalid file is logged and left out, so that one person's mistake does not break the code location for everybody.
     """
     files = RecipeFiles(folders)
     found: dict[str, Recipe] = {}
@@ -53,11 +52,11 @@ class Partitions:
         }
 
     def of(self, declared: Asset) -> dg.StaticPartitionsDefinition:
-        """The partitions of an asset; assets of one scope share them."""
+        """The partitions definition of an asset; all assets of one scope share it."""
         return self._definitions[declared.scope]
 
     def dependency(self, item: Input, declared: Asset) -> dg.AssetDep:
-        """The dependency of `declared` on one input, with the partitions it reads."""
+        """The dependency of asset `declared` on one input, with the mapping between their partitions."""
         if item.which == "same" and item.when is None and CHAIN[item.asset].scope == declared.scope:
             return dg.AssetDep(item.asset)
         downstream: dict[str, set[str]] = {}

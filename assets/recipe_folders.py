@@ -1,4 +1,4 @@
-"""Where recipes are looked for by name. The one module that reads PEDIGREE_RECIPES."""
+"""The folders in which recipes are searched by name. Only this module reads PEDIGREE_RECIPES."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ SHIPPED = Path(__file__).parent / "recipes"
 
 
 def recipe_folders(root: Path | None = None) -> tuple[Path, ...]:
-    """Folders of recipes, in the order in which they are searched.
+    """The folders of recipes, in the order in which they are searched.
 
-    Those that were kept under `root`, the folders of PEDIGREE_RECIPES (separated by ':'), the shipped ones.
+    First come the recipes saved under `root`, then the folders in PEDIGREE_RECIPES (separated by ':'), then the shipped
+    recipes.
     """
     kept = [root / "recipes"] if root else []
     added = [Path(folder) for folder in os.environ.get("PEDIGREE_RECIPES", "").split(os.pathsep) if folder]
@@ -23,12 +24,12 @@ def recipe_folders(root: Path | None = None) -> tuple[Path, ...]:
 
 
 def find_recipe(name_or_path: str, folders: Iterable[Path] | None = None) -> Path:
-    """The file of a recipe given by name or path. RecipeError lists the names there are."""
+    """The file of a recipe given by name or path. Raises RecipeError, which lists the known names, if there is none."""
     return _files(folders).find(name_or_path)
 
 
 def load_recipe(name_or_path: str, folders: Iterable[Path] | None = None) -> Recipe:
-    """The recipe given by name or path. RecipeError gives file, field, value and what is right."""
+    """Load a recipe by name or path. Raises RecipeError, with file, field and value, for a mistake."""
     return _files(folders).load(name_or_path)
 
 

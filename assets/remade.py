@@ -1,4 +1,4 @@
-"""Say why an input with the same fingerprint has another digest: the numerics classes in which each was made."""
+"""Explain why an input with the same fingerprint has another digest, by comparing numerics classes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ RESULT = "with another result"
 
 
 def remade_inputs(record: Mapping[str, Any], inputs: Mapping[tuple[str, str], Artifact | None]) -> tuple[str, ...]:
-    """One line for each input with the recorded fingerprint and another digest than the recorded one. `inputs` are the
-    artifacts as they are now, by asset and partition."""
+    """One line for each input whose present artifact is missing or has another digest than the recorded input.
+
+    `record` is the record of the artifact that read the inputs. `inputs` are the present artifacts by asset and
+    partition, or None if there is none.
+    """
     recorded = {(item["asset"], item["partition"].partition("@")[2]): item for item in record["inputs"]}
     lines = []
     for (asset, key), made in inputs.items():
@@ -41,16 +44,19 @@ def _how(asset: str, item: Mapping[str, Any], made: Artifact) -> str:
 
 
 def replaced(made: Artifact) -> Iterator[dict[str, Any]]:
-    """The records of artifacts of the same fingerprint that were set aside for this one, the oldest first."""
+    """Yield the records of the artifacts of the same fingerprint that this one replaced, oldest first."""
     for path in sorted(made.path.parent.glob(f"{made.path.name}.replaced-*/{ARTIFACT_FILE}")):
         try:
             yield json.loads(Path(path).read_text("utf-8"))
         except (OSError, ValueError):
-            continue  # damaged, and of no use any more
+            continue  # damaged
 
 
 def class_lines(asset: str, made: Artifact | None) -> list[str]:
-    """The numerics class of an artifact that a model made, and how those that it replaced differ from it."""
+    """Lines with the numerics class of an artifact made by a model, and how the artifacts it replaced differ.
+
+    Empty if there is no artifact or no model made it.
+    """
     if made is None or not CHAIN[asset].stage.by_a_model:
         return []
     own = made.record.get("numerics")

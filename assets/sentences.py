@@ -1,4 +1,4 @@
-"""Sentences instead of tracebacks, for errors of the root, databases, the tracker, and for an interruption."""
+"""Sentences instead of tracebacks: for errors of the root, its databases and MLflow, and for an interruption."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from training.secrets import masked
 
 INTERRUPTED = "interrupted; what is finished is used when you run again"
 
-# What database drivers say of a root's databases, whatever library hands it on.
+# Messages of database drivers about a root's databases, and what to do. Any library may pass them on.
 DATABASE_FAULTS = {
     "database is locked": "another process holds it locked; end that process, or try again when it is done",
     "readonly database": "it cannot be written; look at the rights of its folder",
@@ -24,7 +24,7 @@ DATABASE_FAULTS = {
 
 
 def check_root(root: Path) -> Path:
-    """The root as it was given. DataError where it cannot be a folder."""
+    """Return `root`. Raises DataError if it is not a folder and cannot become one."""
     place = root.absolute()
     try:
         there = next(one for one in (place, *place.parents) if os.path.lexists(one))
@@ -36,21 +36,21 @@ def check_root(root: Path) -> Path:
 
 
 def make_writable(root: Path) -> None:
-    """Make the root where it is not there. DataError where nothing can be written in it."""
+    """Create the root if needed. Raises DataError if nothing can be written in it."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=root):
             pass
     except OSError as error:
         if full_disk(str(error), root):
-            return  # said later, with what it costs
+            return  # reported later by the run, with its consequences
         raise DataError(
             f"--root {root}: nothing can be written there ({error.strerror}); give another folder, or mend its rights"
         ) from None
 
 
 def sentence_of(error: BaseException, root: Path | None = None) -> str:
-    """One sentence about an error that a person can mend; empty for any other."""
+    """One sentence about an error that a person can fix; empty for any other error."""
     from resources.tracking.errors import TrackingError
 
     said = masked("".join(traceback.format_exception(error)))

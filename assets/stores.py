@@ -1,7 +1,7 @@
-"""The stores that Dagster and MLflow make under a root when they are first used, made by one process at a time.
+"""Create the stores of Dagster and MLflow under a root, one process at a time.
 
-Two that make the tables of a sqlite file at once stop each other: "table alembic_version already exists".
-`python -m assets.stores ROOT` makes them, for servers that would make them side by side.
+If two processes create the tables of a sqlite file at once, one fails: "table alembic_version already exists".
+`python -m assets.stores ROOT` creates them before servers start that would create them at the same time.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ retention:
     purge_after_days: 30
 """
 LOCK_FILE, MADE_FILE = "stores.lock", "stores.made"
-URI_VARIABLE = "PEDIGREE_TRACKING_URI"  # not on the command line, which everybody can read: it may hold a password
+URI_VARIABLE = "PEDIGREE_TRACKING_URI"  # not passed on the command line, which all users can read: may hold a password
 
 
 def dagster_home(root: Path) -> Path:
-    """The folder of this root's Dagster instance, made when it is not there."""
+    """The folder of this root's Dagster instance; created if needed."""
     home = root / "dagster"
     if not (home / "dagster.yaml").exists():
         artifact.write_text(home / "dagster.yaml", DAGSTER_YAML)
@@ -59,16 +59,16 @@ def dagster_home(root: Path) -> Path:
 
 
 def opened_instance(root: Path) -> dg.DagsterInstance:
-    """This root's Dagster instance, whose stores are there."""
+    """Open this root's Dagster instance, with the tables of its stores created."""
     import dagster as dg
 
     home = dagster_home(root)
     with _one_at_a_time(home):
-        return dg.DagsterInstance.from_config(str(home))  # which makes the tables of all its stores
+        return dg.DagsterInstance.from_config(str(home))  # this creates the tables of all its stores
 
 
 def make_stores(root: Path, tracking_uri: str) -> None:
-    """Make Dagster's and MLflow's stores, if this is the first start, in a process that ends and takes its memory."""
+    """Create Dagster's and MLflow's stores on the first start, in a process of its own, which frees its memory."""
     home = dagster_home(root)
     if (home / MADE_FILE).exists():
         return
@@ -76,7 +76,7 @@ def make_stores(root: Path, tracking_uri: str) -> None:
         [sys.executable, "-m", "assets.stores", str(root)],
         env={**os.environ, URI_VARIABLE: tracking_uri},
         cwd=Path(__file__).parent.parent,
-        check=False,  # a store that cannot be made is said by the server that needs it
+        check=False,  # the server that needs a store reports why it cannot be created
     )
 
 

@@ -1,6 +1,6 @@
-"""What a person sees in a terminal: progress while a recipe runs, its status, the scoreboard at the end.
+"""Terminal output: progress while a recipe runs, its status, the scoreboard at the end, and samples of records.
 
-Progress goes to standard error; a live display in a terminal, plain lines elsewhere.
+Progress goes to standard error: as a live display in a terminal, as plain lines otherwise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from training.recipe import Recipe
 
 
 class Display:
-    """Shows each asset as it starts, moves and ends."""
+    """Shows the start, progress and end of each asset."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._console = Console(stderr=True)
@@ -42,7 +42,11 @@ class Display:
             self._status.stop()
 
     def announce(self, kind: str, cell: Cell, values: dict[str, Any]) -> None:
-        """Show one event: `started`, `waiting`, `told`, `progress`, `made` or `reused`."""
+        """Show one event of a cell.
+
+        `kind` is `started`, `waiting` (for a backend), `told` (a message, in `values["text"]`), `progress` (a row of
+        metrics), `made` or `reused`.
+        """
         name = f"{cell.asset} [{cell.partition}]"
         if kind == "started":
             self._say_now(f"{name} …")
@@ -60,7 +64,7 @@ class Display:
             self._status.update(Text(text))
 
     def _wait(self, text: str) -> None:
-        """A line of its own where no live display would keep it in sight."""
+        """Show why a job waits: in the live display if there is one, otherwise as a line."""
         self._say_now(text)
         if self._status is None:
             self._print(text)
@@ -102,7 +106,7 @@ STATE_STYLES = {"made": "green", "missing": "", "outdated": "yellow", "damaged":
 
 
 def show_status(comparison: Comparison) -> None:
-    """A table of every cell, with the field that makes one outdated."""
+    """Print a table of all cells: asset, partition, state, and why the cell is outdated, damaged or refused."""
     table = Table(title=f"{comparison.recipe.name} under {comparison.root}")
     for column in ("asset", "partition", "state", "why"):
         table.add_column(column, overflow="fold")
@@ -115,7 +119,7 @@ def show_status(comparison: Comparison) -> None:
 
 
 def show_scoreboard(comparison: Comparison, report: Report) -> None:
-    """The whole run on one screen, from the artifacts alone."""
+    """Print the results of a run on one screen: the scoreboard from the artifacts, the verdict, and where to look."""
     from evaluation.scoreboard import render, scoreboard
 
     console = Console()
@@ -139,11 +143,11 @@ def show_scoreboard(comparison: Comparison, report: Report) -> None:
 
 
 PART_STYLES = {"text": "", "marked": "bold yellow", "removed": "red strike", "added": "green"}
-PART_MARKS = {"marked": ("[[", "]]"), "removed": ("[-", "-]"), "added": ("{+", "+}")}  # where there are no colours
+PART_MARKS = {"marked": ("[[", "]]"), "removed": ("[-", "-]"), "added": ("{+", "+}")}  # without colours
 
 
 def show_samples(groups: Iterable[Group]) -> None:
-    """Groups of records with what a stage did to them. Texts come from the web: nothing in them steers a terminal."""
+    """Print groups of records and what a stage did to them. Control characters in the texts are not printed."""
     console = Console(highlight=False, soft_wrap=True)
     for group in groups:
         what = f"{group.outcome}: {group.reason}" if group.reason else group.outcome
@@ -172,5 +176,5 @@ def _fact(value: Any) -> str:
 
 
 def _harmless(text: str) -> str:
-    """The text with control characters shown as one sign."""
+    """The text with each control character, except newline and tab, replaced by U+FFFD."""
     return "".join("\ufffd" if unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in text)

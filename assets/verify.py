@@ -1,4 +1,4 @@
-"""What `pedigree verify` reads: every file, every record, and whatever else keeps a record's digest."""
+"""`pedigree verify`: check every file and record of a recipe's artifacts, and everything that keeps a record digest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from training.artifact import Damaged, damaged_files
 
 @dataclass(kw_only=True)
 class Verified:
-    """What was read, what was found (cell, sentence), and which witnesses could not be asked."""
+    """The result of `pedigree verify`.
+
+    `verified` is the number of artifacts read. `problems` and `remarks` are pairs of cell and sentence. `not_asked`
+    says why Dagster or MLflow could not be asked.
+    """
 
     recipe: str
     verified: int = 0
@@ -35,7 +39,7 @@ class Verified:
         }
 
     def lines(self) -> list[str]:
-        """For people: problems first, then each remark once."""
+        """Lines for people: problems first, then each remark once, then which stores could not be asked."""
         problems = [f"{cell.asset} [{cell.partition}]: {line}" for cell, line in self.problems]
         cells: dict[str, list[Cell]] = {}
         for cell, line in self.remarks:
@@ -53,10 +57,10 @@ def _entry(cell: Cell, kind: str, line: str) -> dict[str, str]:
 
 
 def verified(comparison: Comparison, tracking: Tracking, *, mend: bool = False, protect: bool = False) -> Verified:
-    """Read what the recipe has made, and ask Dagster and MLflow what they were told of it.
+    """Read all artifacts of the recipe, and compare their records with the record digests in Dagster and MLflow.
 
-    With `mend` an artifact with a damaged file, or whose record was changed, is set aside, whole; with `protect` the
-    reference of a whole one that an earlier edition made keeps the digest of its record from now on.
+    With `mend`, the folder of an artifact with a damaged file or a changed record is set aside. With `protect`, the
+    record digests of undamaged artifacts by an earlier edition are written into their references.
     """
     found = Verified(recipe=comparison.recipe.name)
     told, told_by_version = _told(comparison, tracking, found)
@@ -82,7 +86,10 @@ def verified(comparison: Comparison, tracking: Tracking, *, mend: bool = False, 
 
 
 def _told(comparison: Comparison, tracking: Tracking, found: Verified) -> tuple[list[Said], list[Said]]:
-    """What Dagster and the tracked runs say of the records, and what the registered version's tags do."""
+    """Contradictions found in Dagster and in MLflow's runs, and those found in the registered version's tags.
+
+    Why a store could not be asked is added to `found.not_asked`.
+    """
     cells = [cell for cell in comparison.cells.values() if cell.artifact is not None]
     if not cells:
         return [], []
@@ -95,7 +102,7 @@ def _told(comparison: Comparison, tracking: Tracking, found: Verified) -> tuple[
 
 
 def _copy_problems(cell: Cell) -> list[str]:
-    """What is wrong with the copy of a record; an earlier edition made none."""
+    """Problems with the copy of a cell's record. It is no problem if there is none: earlier editions wrote no copy."""
     assert cell.artifact is not None
     try:
         copy = artifact.find_copy(cell.artifact.path)

@@ -1,10 +1,10 @@
-"""`dagster dev`, whose web server answers this machine's own pages alone.
+"""`dagster dev` with a web server that answers only requests from its own pages on this machine.
 
-Dagster has no login, and no option for whom to answer: a page of any site that a browser has open could reach it by a
-name that it lets resolve to 127.0.0.1 (DNS rebinding), or send it a form. Here everything must be addressed to this
-machine, and what changes something must come from Dagster's own pages.
+Dagster has no login and cannot restrict who sends requests. A page of any site that is open in a browser could reach it
+by a host name that resolves to 127.0.0.1 (DNS rebinding), or send it a form. So every request must be addressed to this
+machine, and a request that may change something must come from Dagster's own pages.
 
-`python -m assets.webserver dev …` is `dagster dev …`, with this module again in place of `dagster_webserver`.
+`python -m assets.webserver dev …` is `dagster dev …`, with this module in place of `dagster_webserver`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Any
 
 LOCAL_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 READING = frozenset({"GET", "HEAD"})
-ELSEWHERE = frozenset({"cross-site", "same-site"})  # what a browser calls a page that is none of this server's
+ELSEWHERE = frozenset({"cross-site", "same-site"})  # values of Sec-Fetch-Site for pages of other servers
 
 
 class LocalOnly:
-    """An ASGI application that passes on to another one what `refusal` has nothing against."""
+    """An ASGI application that passes requests on to `app`, except those that `refusal` refuses."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer 403 in place of the application; a websocket is closed before it is accepted."""
+        """Pass the request on, or refuse it: with status 403, or by closing a websocket before it is accepted."""
         said = refusal(scope) if scope["type"] in ("http", "websocket") else ""
         if not said:
             await self._app(scope, receive, send)
@@ -40,7 +40,7 @@ class LocalOnly:
 
 
 def refusal(scope: Any) -> str:
-    """Why a request is not answered; empty when it is."""
+    """Why a request is refused; empty if it is answered. `scope` is the request's ASGI scope."""
     headers: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
         headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
@@ -48,7 +48,7 @@ def refusal(scope: Any) -> str:
     if len(hosts) != 1 or _name_of(hosts[0]) not in LOCAL_NAMES:
         return "refused: this server answers to localhost and 127.0.0.1 alone"
     if scope["type"] == "http" and scope["method"] in READING:
-        # A link or an image of any site leads here too. A page is shown to the person alone; GraphQL would act.
+        # Links and images on any site can send such a request. A page shows only to the person, but GraphQL could act.
         is_page = "graphql" not in scope["path"].lower() or "text/html" in " ".join(headers.get("accept", []))
         return "" if is_page else "refused: GraphQL is asked by POST"
     own = {f"{scheme}://{hosts[0]}".lower() for scheme in ("http", "https")}
@@ -60,7 +60,7 @@ def refusal(scope: Any) -> str:
 
 
 def _name_of(host: str) -> str:
-    """The name or address in a Host header, without its port; empty when it is none."""
+    """The host name or address in a Host header, without the port; empty if the header is invalid."""
     try:
         parts = urllib.parse.urlsplit(f"//{host}")
         return (parts.hostname or "") if parts.netloc == host and "@" not in host else ""

@@ -1,4 +1,4 @@
-"""Field by field, how an artifact differs from what is asked for, or from another recipe's."""
+"""`pedigree why`: how an artifact differs, field by field, from what is asked for or from another recipe's artifact."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from training.records import RecipeError, differences
 
 
 def explain(asset: str, recipe: Recipe, other: Recipe | None, root: Path) -> dict[str, Any]:
-    """The differences of every partition of `asset`: against the recorded artifact, or against `other`'s by
-    snapshot."""
+    """The differences of every partition of `asset`, as the JSON answer of `pedigree why`.
+
+    Without `other`, the recipe is compared with the artifact that each partition points to; with `other`, with the
+    partition of that recipe for the same snapshot or rung. Raises RecipeError for an unknown asset.
+    """
     if asset not in CHAIN:
         raise RecipeError(f"no asset is called {asset!r}; there are {', '.join(CHAIN)}")
     cells = [cell for cell in compare(recipe, root).cells.values() if cell.asset == asset]
@@ -48,7 +51,7 @@ def explain(asset: str, recipe: Recipe, other: Recipe | None, root: Path) -> dic
 
 
 def _remark(cell: Cell) -> str:
-    """The remark that `status` makes, with the name of every module."""
+    """The cell's remark as in `pedigree status`, but with the names of all changed modules."""
     if cell.artifact is None or not cell.other_code:
         return cell.remark
     return made_by.in_words(cell.artifact.record, cell.other_code, most=len(cell.other_code))

@@ -1,8 +1,8 @@
-"""Record digests that Dagster and MLflow keep, from when an artifact was made or used, compared with those on disk.
+"""Compare records on disk with the record digests that Dagster and MLflow keep from when artifacts were made or used.
 
-A reference lies beside the artifacts, where whoever changes a record can change it too. Dagster's event log and MLflow
-are other stores, and what was said there is not said again when a file changes. They are asked for this very record:
-what a record says of itself, such as which one it was made in place of (`replaces`), whoever rewrites it writes too.
+A reference is no proof, because a person who changes a record can change the reference beside it too. Dagster's event
+log and MLflow are separate stores that do not follow changes of files. They must have exactly the record's own digest:
+the digests that a record claims to replace (`replaces`) do not count, because a forged record can claim any.
 """
 
 from __future__ import annotations
@@ -18,19 +18,24 @@ from resources.tracking.registry import Registry, explained
 from resources.tracking.reports import FLUSH_SECONDS, Tracking
 from training.artifact import Artifact
 
-RECENT = 200  # materializations of one partition that are looked through for the fingerprint
+RECENT = 200  # how many of the newest materializations are searched for the fingerprint
 Said = tuple[Cell, str]
 
 
 def contradictions(comparison: Comparison, cells: Iterable[Cell], tracking: Tracking) -> list[Said]:
-    """Cells whose record Dagster or MLflow was told otherwise about, each with a sentence, before something is done
-    that cannot be taken back. TrackingError when MLflow does not answer."""
+    """Cells whose record contradicts the record digests in Dagster or MLflow, each with a sentence.
+
+    This is checked before steps that cannot be undone. Raises TrackingError if MLflow does not answer.
+    """
     cells = list(cells)
     return told_dagster(comparison, cells) + told_tracker(cells, tracking)
 
 
 def asked(ask: Callable[[], list[Said]], place: Path, name: str) -> tuple[list[Said], str]:
-    """What a witness says, and why it was not asked where it cannot be: there is no store, or it does not answer."""
+    """The contradictions that `ask` finds, and "", or no contradictions and the reason why the store was not asked.
+
+    It is not asked if `place` does not exist, or if it does not answer.
+    """
     if not place.exists():
         return [], f"{name} was not asked about these records: there is no {place}"
     try:
@@ -43,13 +48,15 @@ def asked(ask: Callable[[], list[Said]], place: Path, name: str) -> tuple[list[S
 
 
 def home_of(root: Path) -> Path:
-    """The file that shows that Dagster has a store under a root."""
+    """The configuration file of a root's Dagster instance; if it does not exist, there is no instance."""
     return root / "dagster" / "dagster.yaml"
 
 
 def told_dagster(comparison: Comparison, cells: Iterable[Cell]) -> list[Said]:
-    """Cells whose record digest differs from the one in their last materialization, in the instance of the root;
-    nothing where there is none."""
+    """Cells whose record digest differs from that of their last materialization in the root's Dagster instance.
+
+    Empty if the root has no instance.
+    """
     home = home_of(comparison.root)
     if not home.exists():
         return []
@@ -61,7 +68,7 @@ def told_dagster(comparison: Comparison, cells: Iterable[Cell]) -> list[Said]:
 
 
 def told_otherwise(cell: Cell, instance: Any) -> str:
-    """The digest of another record that this Dagster instance was told of last; empty when it was this one or none."""
+    """The record digest of the cell's last materialization in Dagster if it differs from the cell's record, else ""."""
     if cell.artifact is None:
         return ""
     told = _last_told(cell, instance, None) or _last_told(cell, instance, [cell.partition])
@@ -69,10 +76,10 @@ def told_otherwise(cell: Cell, instance: Any) -> str:
 
 
 def _last_told(cell: Cell, instance: Any, partitions: list[str] | None) -> str:
-    """The record digest that Dagster's newest materialization of the cell's artifact gives; empty when there is none.
+    """The record digest in Dagster's newest materialization of the cell's fingerprint; "" if there is none.
 
-    Recipes share artifacts, so the newest materialization of any partition counts (`partitions` is None). That of the
-    cell's own partition may lie further back.
+    Recipes share artifacts, so with `partitions=None` materializations of all partitions are searched. Because only the
+    newest RECENT ones are searched, the caller then searches the cell's own partition.
     """
     import dagster as dg
 
@@ -89,11 +96,11 @@ def _last_told(cell: Cell, instance: Any, partitions: list[str] | None) -> str:
 
 
 def told_tracker(cells: Iterable[Cell], tracking: Tracking) -> list[Said]:
-    """Cells of whose artifact MLflow was told, and of this record by none of the runs that made it."""
+    """Cells whose artifact was reported to MLflow, but by no run with the record digest that is on disk."""
     cells = list(cells)
     with explained(tracking):
         found = _told_by_runs(cells, tracking)
-        if found and tracking.pending():  # what was made last may not be there yet
+        if found and tracking.pending():  # MLflow may not have the latest reports yet
             tracking.flush(FLUSH_SECONDS)
             found = _told_by_runs(cells, tracking)
     return found
@@ -109,16 +116,16 @@ def _told_by_runs(cells: list[Cell], tracking: Tracking) -> list[Said]:
             continue
         if records and cell.artifact.record_digest not in records:
             found.append((cell, contradiction(cell.artifact, "MLflow", records)))
-        elif not records and cell.artifact.digest not in digests:  # runs of an earlier edition say no more
+        elif not records and cell.artifact.digest not in digests:  # runs of earlier editions have no record digest
             said = f"{cell.artifact.path}: has digest {cell.artifact.digest[:12]}, and MLflow was told {_some(digests)}"
             found.append((cell, said))
     return found
 
 
 def told_version(comparison: Comparison, tracking: Tracking) -> list[Said]:
-    """Cells that the registered version of the recipe's model names by another record digest in its tags.
+    """Cells whose record contradicts the record digest in the tags of the registered version of the recipe's model.
 
-    They are those of the latest decision, so they are asked where that is the one which lies here.
+    The tags describe the latest decision, so they are compared only if that decision is the one under this root.
     """
     decision, model = (comparison.cells[asset, comparison.recipe.name] for asset in (DECISION, MODEL))
     if decision.artifact is None or model.artifact is None:
@@ -137,7 +144,7 @@ def told_version(comparison: Comparison, tracking: Tracking) -> list[Said]:
 
 
 def contradiction(made: Artifact, who: str, told: set[str]) -> str:
-    """What it means that somebody was told of these records and not of the one that is there."""
+    """A sentence: `who` (Dagster or MLflow) has the record digests `told` but not the digest of the record on disk."""
     if told & made.stands_for:
         return (
             f"{made.path}: {who} was told {_some(told)}, which this record {made.record_digest[:12]} says it replaces,"
