@@ -17,9 +17,9 @@ SAMPLE_TOKENS = 48
 
 
 def sampler(tokenizer: Path, trainer: Trainer) -> Callable[[Decoder], str] | None:
-    """A function that continues the beginning of a held-out document, taking the likeliest token each time.
+    """Return a function that continues the beginning of a held-out document with the likeliest tokens.
 
-    None when the model does not learn to, the package tokenizers is not there, or nothing is held out.
+    Return None if the objective does not continue text, the package tokenizers is missing, or nothing is held out.
     """
     plan, shards = trainer.plan, trainer.shards
     if not trainer.recipe.objective.continues_text:
@@ -44,7 +44,7 @@ def sampler(tokenizer: Path, trainer: Trainer) -> Callable[[Decoder], str] | Non
 
 @torch.no_grad()
 def continued(model: Decoder, prompt: list[int], *, new_tokens: int, eos_id: int, dtype: torch.dtype) -> list[int]:
-    """`prompt` followed by a whole model's most likely tokens, up to `new_tokens` or the end of the text."""
+    """Return `prompt` followed by the model's most likely tokens, up to `new_tokens` or the end of the text."""
     tokens = torch.tensor([prompt], device=model.embedding.device)
     room = min(new_tokens, model.config.max_length - len(prompt))
     for _ in range(room):

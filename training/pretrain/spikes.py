@@ -1,4 +1,4 @@
-"""How a spike of the loss or of the gradient is told from noise. Standard library only."""
+"""Tell a spike of the loss or of the gradient norm from noise. Standard library only."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ LEAST_SPREAD = 0.01
 
 
 def deviation(value: float, history: Sequence[float]) -> float:
-    """How far `value` lies above the median of `history`, in standard deviations of a normal law with its MAD.
+    """Return how far `value` is above the median of `history`, in robust standard deviations; negative below it.
 
-    The modified z-score of Iglewicz and Hoaglin (How to Detect and Handle Outliers, 1993); median and MAD are not moved
-    by the outliers themselves. Negative below the median. A spread under LEAST_SPREAD counts as that.
+    This is the modified z-score of Iglewicz and Hoaglin (How to Detect and Handle Outliers, 1993). Outliers hardly move
+    the median and the median absolute deviation. A spread below LEAST_SPREAD counts as LEAST_SPREAD.
     """
     median = statistics.median(history)
     spread = statistics.median(abs(one - median) for one in history) / 0.6745
@@ -28,19 +28,19 @@ def deviation(value: float, history: Sequence[float]) -> float:
 
 @dataclass(kw_only=True, slots=True)
 class Watched:
-    """The detector's memory: what it compares with, and since when it sees something. Part of every checkpoint."""
+    """The state of the spike detector: the steps to compare with, and the wrong steps so far. Part of checkpoints."""
 
-    losses: list[float] = field(default_factory=list)  # of the last calm steps, nats
-    norms: list[float] = field(default_factory=list)  # their gradient norms' logarithms: norms are nearly log-normal
-    onset: int | None = None  # first of the wrong steps in a row up to now
-    phase: int = 0  # of the plan
+    losses: list[float] = field(default_factory=list)  # losses of the last calm steps, in nats
+    norms: list[float] = field(default_factory=list)  # logarithms of their gradient norms, which are nearly log-normal
+    onset: int | None = None  # the first of the consecutive wrong steps up to now; None: the last step was calm
+    phase: int = 0  # number of the plan's phase
 
     def see(self, step: int, *, loss: float, norm: float, recipe: SpikeRecipe, last_step: int) -> Entry | None:
-        """Take in a step; an entry, up to the run's `last_step` at most, when it completes a spike.
+        """Add a step; return a ledger entry, up to the run's `last_step` at most, if the step completes a spike.
 
-        A step is wrong when its loss or its norm is more than `deviations` above the last `window` calm ones;
-        `patience` of them in a row are a spike. Nothing is compared with wrong steps later, so that a spike does not
-        become what is normal.
+        A step is wrong if its loss or its norm is more than `deviations` above the median of the last `window` calm
+        steps; `patience` wrong steps in a row are a spike. Later steps are not compared with wrong steps, so that a
+        spike does not become normal.
         """
         if not recipe.deviations:
             return None

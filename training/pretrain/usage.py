@@ -1,4 +1,4 @@
-"""What a run uses of the machine, and how it says so."""
+"""Measure the memory that a run uses, and print numbers in one line."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from training.pretrain.memory import machine_memory
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """The most that this process has held so far: on a GPU by torch's allocator, else resident (Linux: kilobytes)."""
+    """Return the peak memory of this process in bytes: on a GPU by torch's allocator, else the resident size."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def memory_of(device: torch.device) -> tuple[int, str]:
-    """Bytes of memory that a device's processes share, and whose they are: a GPU's, or this machine's or group's."""
+    """Return the memory in bytes that a device's processes share, and whose it is: a GPU's or the machine's."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory, "the GPU"
     return machine_memory()
 
 
 def said(numbers: Mapping[str, float]) -> str:
-    """Named numbers in one line, four digits each."""
+    """Return named numbers as one line, with four digits each."""
     return ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in numbers.items())
 
 
