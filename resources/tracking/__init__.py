@@ -1,17 +1,17 @@
-"""MLflow: runs, metrics, inputs and the model registry. Only this package imports mlflow, and only where it must.
+"""MLflow: runs, metrics, inputs and the model registry. Only this package imports mlflow, and only when needed.
 
-What a stage reports goes to a spool first: an append-only file under the root. One writer process replays it to
-MLflow, so a tracking server that is slow, down or not yet created never stops or slows a stage. The spool is the truth
-and MLflow a view of it: every line can be applied twice with the result of once (runs are found by their key, MLflow
-keeps equal metric rows and inputs once), so a replay after a crash doubles nothing, and another store gets everything.
+A report of a stage first goes to the spool, an append-only file under the root. One writer process replays the spool to
+MLflow, so a tracking server that is slow, down or not yet created never stops or slows a stage. The spool is the
+source of truth. Every line is idempotent: runs are found by their key, and MLflow keeps equal metric rows and inputs
+once. So a replay after a crash duplicates nothing, and a new store gets all reports.
 
 | module | what it holds |
 |---|---|
-| `reports` | what stages report, and what was reported before |
+| `reports` | functions with which stages report, and queries for earlier reports |
 | `spool` | the file in which reports wait, and how far it was sent |
-| `process` | the writer process: who starts it, and what it does until its parent is gone |
+| `process` | the writer process: how it is started, and when it ends |
 | `writer` | one line of the spool as calls of MLflow |
 | `registry` | a registered model: its versions and aliases |
 | `store` | the address of MLflow's store, a client for it, and its server |
-| `errors` | what MLflow says, as sentences without secrets |
+| `errors` | MLflow's errors as sentences without secrets |
 """

@@ -1,4 +1,4 @@
-"""What MLflow, its database drivers and its server say, as sentences with nothing secret in them."""
+"""Errors of MLflow, its database drivers and its server, as sentences without secrets."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from training.secrets import masked
 
 
 class TrackingError(RuntimeError):
-    """MLflow did not do what was asked, or could not be reached."""
+    """A call of MLflow failed, or MLflow could not be reached."""
 
 
-# What MLflow, requests and database drivers say, as a person would. The first that is found counts.
+# Patterns in the errors of MLflow, requests and database drivers, and plain explanations. The first match counts.
 REASONS = {
     r"database is locked": "another process holds its database locked; end that process, or try again when it is done",
     r"unable to open database file|readonly database": "its database cannot be opened; see the rights of its folder",
@@ -26,14 +26,14 @@ REASONS = {
 
 
 def reason_of(error: Exception) -> str:
-    """Why MLflow did not do what was asked, with nothing secret in it."""
+    """A sentence for an error of MLflow, without secrets; includes at most 300 characters of the error itself."""
     said = " ".join(masked(f"{error}").split())
     known = next((reason for words, reason in REASONS.items() if re.search(words, said, re.IGNORECASE)), "")
     return f"{known} ({said[:300]})" if known else said[:300]
 
 
 class Asked:
-    """An MLflow client whose errors are sentences, with nothing secret in them or behind them."""
+    """An MLflow client that raises every error as TrackingError: a sentence without secrets and without a cause."""
 
     def __init__(self, uri: str, make: Callable[[], Any]) -> None:
         self._uri, self._make = uri, make

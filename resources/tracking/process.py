@@ -1,4 +1,4 @@
-"""The writer process: how a process that reports starts it, and what it does until its parent is gone."""
+"""The writer process, which sends the spool to MLflow until its parent process has ended."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from training.secrets import masked_errors, masked_output, remember_address
 PROJECT = Path(__file__).parents[2]
 LOCK_FILE, LOG_FILE = "writer.lock", "writer.log"
 RETRY_SECONDS = 5.0
-LINGER_SECONDS = 60.0  # how long a writer whose parent is gone goes on asking an MLflow that does not answer
+LINGER_SECONDS = 60.0  # how long a writer whose parent has ended keeps trying while MLflow does not answer
 
-# Names this process in the spool, so that runs it left open are closed when it is gone.
+# Identifies this process in the spool, so that runs that it left open are closed after it has ended.
 OWNER = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
 
-# One writer process a store and root. Its input is a pipe from here: the kernel closes it when this process ends.
+# One writer process per store and root. Its standard input is a pipe that the kernel closes when this process ends.
 _WRITERS: dict[tuple[str, Path], tuple[subprocess.Popen[bytes], float]] = {}
 
 
 def start_writer(uri: str, root: Path) -> None:
-    """Start the writer process unless it runs. It ends by itself: when this process does, its input ends."""
+    """Start the writer process unless it is running. It ends by itself after this process has ended."""
     started = _WRITERS.get((uri, root))
     if started is not None:
         process, since = started
@@ -64,7 +64,10 @@ def _close_pipe(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def writer_lock(folder: Path) -> Iterator[bool]:
-    """Whether this process is the one writer of the folder. The kernel lets go when the process ends, however."""
+    """Try to take the folder's writer lock; yields whether this process holds it, without waiting.
+
+    The kernel releases the lock when the process ends, in whatever way.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / LOCK_FILE, "w", encoding="utf-8") as stream:
         try:
@@ -76,14 +79,18 @@ def writer_lock(folder: Path) -> Iterator[bool]:
 
 
 def follow(uri: str, root: Path, owner: str, parent_lives: Callable[[], bool]) -> None:
-    """Send the spool as it grows until the parent is gone and nothing is left, or MLflow stays away after that."""
+    """Send the spool as it grows, until the parent has ended and everything is sent.
+
+    Gives up if MLflow does not answer for LINGER_SECONDS after the parent has ended. Runs that the parent (`owner`)
+    left open are closed.
+    """
     folder = root / "tracking"
     closed = False
     while True:
         with writer_lock(folder) as owned:
             if owned:
                 _send_while(uri, root, parent_lives)
-        # The parent is gone, or another writer is at work and will see what both parents report.
+        # Either the parent has ended, or another writer holds the lock and sends the reports of both parents.
         if parent_lives():
             time.sleep(0.3)
             continue
@@ -95,16 +102,16 @@ def follow(uri: str, root: Path, owner: str, parent_lives: Callable[[], bool]) -
 
 
 def _send_while(uri: str, root: Path, parent_lives: Callable[[], bool]) -> None:
-    """Send what the spool holds until the parent is gone and all is sent, or MLflow stayed away for LINGER_SECONDS."""
+    """Send the spool until the parent has ended and all is sent, or MLflow has not answered for LINGER_SECONDS."""
     writer: Writer | None = None
     silent_since: float | None = None
     while True:
-        alive = parent_lives()  # asked before the spool is read: what the parent wrote last is read then
+        alive = parent_lives()  # checked before the spool is read, so that the parent's last lines are read too
         try:
             writer = writer or Writer(uri, root)
             sent = writer.apply_pending()
             silent_since = None
-        except Exception as error:  # whatever MLflow raises: the report waits in the spool
+        except Exception as error:  # MLflow may raise anything; the reports wait in the spool
             said = f"MLflow at {shown(uri)} is not taking reports: {reason_of(error)}"
             print(f"{time.strftime('%F %T')} {said}", flush=True)
             writer = None
@@ -120,14 +127,14 @@ def _send_while(uri: str, root: Path, parent_lives: Callable[[], bool]) -> None:
 
 
 def _input_is_open() -> bool:
-    """Whether whoever holds the other end of standard input still lives."""
+    """Whether the process at the other end of standard input still lives."""
     readable, _, _ = select.select([0], [], [], 0)
     return not readable or os.read(0, 1) != b""
 
 
 def main(root: Path, owner: str) -> None:
-    """The writer process: the first line of its input is the URI, and the end of its input is its parent's."""
-    os.nice(10)  # a stage's work goes first
+    """Run the writer process. The first line of standard input is the URI; its end means that the parent has ended."""
+    os.nice(10)  # stages have priority
     uri = sys.stdin.buffer.raw.readline().decode().strip()  # pyrefly: ignore[missing-attribute]  # unbuffered
     remember_address(uri)
     with masked_output(), masked_errors():

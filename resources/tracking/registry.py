@@ -1,11 +1,11 @@
-"""One registered model: its versions, who holds which alias, and how an alias moves.
+"""One registered model: its versions, its aliases, and how the alias `champion` moves.
 
-MLflow sets one alias at a time, so a move is written down before it is made: a tag of the registered model says what is
-about to happen, who wants it and why. A process that dies in the middle leaves the tag, and whoever comes next finishes
-the move. What was done stays as a tag too, one for each move, in MLflow itself: another root or machine reads the same.
+MLflow sets one alias at a time, so a move is recorded before it is made: a tag of the registered model holds the
+versions, the person and the reason. If a process dies during a move, the tag remains, and the next process finishes the
+move. Every finished move is kept as a tag in MLflow too, so all roots and machines see the same history.
 
-Of two that decide at once only one may: a lock beside the store. A server's store cannot be locked from here; there the
-champion is looked at again just before and just after a move, and the moment between is not covered (docs/tracking.md).
+A lock beside the store lets only one process decide at a time. The store of a server cannot be locked; there the
+champion is checked just before and just after a move, and the time between is not covered (docs/tracking.md).
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from resources.tracking.store import EXPERIMENT, KEY_TAG, shown, sqlite_file
 
 CHAMPION, PREVIOUS, CANDIDATE = "champion", "previous", "candidate"
 UNDER_WAY, DONE = "pedigree.move", "promotion."
-DECISION_TAGS = ("digest.", "record_digest.", "eval.")  # how tags begin that another decision may not have
+DECISION_TAGS = ("digest.", "record_digest.", "eval.")  # prefixes of tags that not every decision has
 WAITING_SECONDS = 2.0
 Action = Literal["promotion", "override", "rollback"]
 
 
 class ChampionMoved(TrackingError):
-    """Another version is champion than the one that was compared with: it must be decided again."""
+    """The champion is no longer the version that the decision compared with, so the decision must be made again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Version:
-    """A registered version. `digest` is of its aligned model."""
+    """A registered version of the model: its number as text, its tags, and the location of its files."""
 
     version: str
     tags: Mapping[str, str]
@@ -49,13 +49,13 @@ class Version:
 
     @property
     def digest(self) -> str:
-        """What identifies the model."""
+        """The digest of the version's aligned model; "" if the version has no such tag."""
         return self.tags.get("digest", "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Move:
-    """One move of `champion`: what, from which version (None: there was none), who, when, why, by which decision."""
+    """One move of `champion` to `version`. `before` is the former champion, or None if there was none."""
 
     action: Action
     version: str
@@ -63,22 +63,24 @@ class Move:
     why: str
     who: str
     when: str
-    decision: str = ""  # the record digest of the decision; "": there was none
-    run: str = ""  # of Dagster
+    decision: str = ""  # the record digest of the decision; "" if there was none
+    run: str = ""  # the id of the Dagster run; "" for a move by hand
 
     @property
     def key(self) -> str:
-        """The tag under which it is kept; sorts by time."""
+        """The name of the tag that keeps this move; the names sort by time."""
         return f"{DONE}{self.when.replace(':', '')}-{self.version}"
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Plain data; `Move(**data)` is an equal move."""
         return asdict(self)
 
 
 def champion_in_file(store: Path, name: str) -> Version | None:
-    """The champion as a sqlite store has it, asked without MLflow, whose import costs seconds. sqlite3.Error where the
-    file is none of MLflow's or is held by somebody."""
+    """The champion of model `name`, read from a sqlite store without MLflow, whose import takes seconds.
+
+    None if there is no champion. Raises sqlite3.Error if the file is not MLflow's or is locked.
+    """
     with closing(sqlite3.connect(f"{store.absolute().as_uri()}?mode=ro", uri=True)) as database:
         asked = "SELECT version FROM registered_model_aliases WHERE name = ? AND alias = ?"
         found = database.execute(asked, (name, CHAMPION)).fetchone()
@@ -90,21 +92,21 @@ def champion_in_file(store: Path, name: str) -> Version | None:
 
 
 def somebody() -> str:
-    """The user and machine that this process runs as."""
+    """The user and machine of this process, as `user@host`."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container may have a number without a name
+    except (KeyError, OSError):  # in a container the user id may have no name
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}"
 
 
 def now() -> str:
-    """The present time, in the form that tags have."""
+    """The present time (UTC, ISO 8601, microseconds), as in tags."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 class Registry:
-    """The registered model called `name`."""
+    """The registered model `name` in MLflow's model registry."""
 
     def __init__(self, tracking: Tracking, name: str) -> None:
         if not name or "'" in name or "/" in name or ":" in name:
@@ -122,39 +124,39 @@ class Registry:
         return self._client.get_registered_model(self.name) if found else None
 
     def holder(self, alias: str) -> Version | None:
-        """The version that an alias points to; None when nobody holds it."""
+        """The version that an alias points to; None if the alias is not set."""
         model = self._model()
         if model is None or alias not in model.aliases:
             return None
         return self.version(str(model.aliases[alias]))
 
     def version(self, number: str) -> Version:
-        """A version by its number."""
+        """The version with this number."""
         found = self._client.get_model_version(self.name, number)
         return Version(version=str(found.version), tags=dict(found.tags), source=str(found.source))
 
     def version_of(self, digest: str) -> Version | None:
-        """The version made from the model with this digest; None when there is none."""
+        """The version whose model has this digest; None if there is none."""
         found = self._client.search_model_versions(f"name = '{self.name}'")
         number = next((str(version.version) for version in found if version.tags.get("digest") == digest), None)
         return None if number is None else self.version(number)
 
     def history(self) -> list[Move]:
-        """Every move of `champion` that was made through here, the first one first."""
+        """Every recorded move of `champion`, oldest first."""
         model = self._model()
         tags = {} if model is None else model.tags
         return [Move(**json.loads(tags[key])) for key in sorted(tags) if key.startswith(DONE)]
 
     def under_way(self) -> Move | None:
-        """The move that somebody began and did not end; None when there is none."""
+        """The move that was begun and not finished; None if there is none."""
         model = self._model()
         said = None if model is None else model.tags.get(UNDER_WAY)
         return Move(**json.loads(said)) if said else None
 
     def was_champion(self, version: Version, champion: Version | None) -> bool:
-        """Whether this version was champion and another one has taken its place.
+        """Whether this version is a former champion.
 
-        Of versions from before moves were written down it counts for the older ones: nobody knows better.
+        Versions from before moves were recorded count as former champions if they are older than the present one.
         """
         if champion is not None and champion.version == version.version:
             return False
@@ -166,10 +168,10 @@ class Registry:
     # Writing
 
     def register(self, source_dir: str, *, run_key: str, tags: dict[str, str]) -> str:
-        """The number of a new version, whose files are those of `source_dir`. Links version and run both ways.
+        """Register a new version with the files in `source_dir`; return its number. Version and run link to each other.
 
-        The files are referenced where they lie when MLflow's database is used directly, and uploaded when a server
-        stands between, which refuses paths of its clients.
+        If MLflow's database is used directly, the version refers to the files by path. A server refuses paths of its
+        clients, so the files are uploaded to it.
         """
         self.tracking.flush(FLUSH_SECONDS)
         client = self._client
@@ -200,13 +202,13 @@ class Registry:
         return found[0].info.run_id
 
     def set_alias(self, alias: str, version: str) -> None:
-        """Let an alias point to a version, where it does not already."""
+        """Point an alias to a version, unless it already does."""
         holder = self.holder(alias)
         if holder is None or holder.version != version:
             self._client.set_registered_model_alias(self.name, alias, version)
 
     def describe(self, version: str, tags: Mapping[str, str]) -> None:
-        """Make a version's tags those of the latest decision; those that others set stay."""
+        """Replace a version's tags from its last decision by `tags`; all other tags are kept."""
         present = self.version(version).tags
         for name, value in tags.items():
             if present.get(name) != value:
@@ -216,14 +218,15 @@ class Registry:
                 self._client.delete_model_version_tag(self.name, version, name)
 
     def remember(self, version: Version, champion: Version | None) -> None:
-        """Write down that a version was champion, where only its age says so: new tags would make it young."""
+        """Tag an old version as former champion if only its age shows it, because new tags would hide that age."""
         if self.was_champion(version, champion) and "champion.until" not in version.tags:
             self._client.set_model_version_tag(self.name, version.version, "champion.until", "unknown")
 
     def move(self, move: Move) -> None:
-        """Make `version` the champion and keep who was it before as `previous`; whole, or finished by who comes next.
+        """Make `move.version` the champion and the former champion `previous`.
 
-        ChampionMoved when another version is champion than `before`.
+        If the process dies in between, `repair` finishes the move. Raises ChampionMoved if the champion is not
+        `move.before`, or if another process changed it at the same time.
         """
         holder = self.holder(CHAMPION)
         if (holder.version if holder else None) != move.before:
@@ -241,8 +244,10 @@ class Registry:
             )
 
     def repair(self) -> Move | None:
-        """End the move that a killed process began; None when there was none. A champion that somebody else set since
-        stays."""
+        """Finish and return the move that a killed process began; None if there is none.
+
+        If another version has become champion since, the unfinished move is dropped, and None is returned.
+        """
         move = self.under_way()
         if move is None:
             return None
@@ -254,8 +259,10 @@ class Registry:
         return None
 
     def _finish(self, move: Move) -> None:
-        """Make every step of a move. Each can be repeated: `previous` is set first, then `champion`, and the note is
-        removed last."""
+        """Do all steps of a move. Each step is idempotent.
+
+        First `previous` is set, then `champion`, and last the tag of the unfinished move is removed.
+        """
         if move.before is not None:
             self.set_alias(PREVIOUS, move.before)
         self.set_alias(CHAMPION, move.version)
@@ -264,7 +271,7 @@ class Registry:
         self._client.delete_registered_model_tag(self.name, UNDER_WAY)
 
     def _mark(self, move: Move) -> None:
-        """Tags of both versions: since when and why one is champion, and until when the other one was."""
+        """Tag the new champion with time, person and reason, and the former champion with the time of its end."""
         said = {"how": move.action, "since": move.when, "by": move.who, "why": move.why}
         for name, value in said.items():
             self._client.set_model_version_tag(self.name, move.version, f"champion.{name}", value)
@@ -278,9 +285,10 @@ class Registry:
 
     @contextmanager
     def locked(self, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
-        """Nobody else decides or moves an alias meanwhile, of this store where it is a file, else of this root.
+        """Lock the registry, so that no other process decides or moves an alias meanwhile.
 
-        A move that somebody left half-made is finished first.
+        The lock covers all users of a store in a sqlite file, but only this root for any other store. An unfinished
+        move is finished first. `say` gets a sentence if this has to wait.
         """
         path = self._lock_file()
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -318,7 +326,7 @@ def _wait_for(stream: Any, say: Callable[[str], None]) -> None:
 
 
 def registered_digests(tracking: Tracking) -> set[str]:
-    """The digests of all that any version, of any registered model, says that it was made from or decided by."""
+    """The digests of all artifacts that any version of any registered model was made from or decided by."""
     client, found, token = tracking.client(), set[str](), None
     while True:
         page = client.search_model_versions(max_results=1000, page_token=token)
@@ -332,7 +340,7 @@ def registered_digests(tracking: Tracking) -> set[str]:
 
 @contextmanager
 def explained(tracking: Tracking) -> Iterator[None]:
-    """Errors of MLflow, or of the way there, as one sentence of ours; other errors pass."""
+    """Raise errors of MLflow, its database and its connection as TrackingError with one sentence; others pass."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What stages report to MLflow, and what they reported before. Every report returns at once."""
+"""Report to MLflow, and query earlier reports. Every report returns at once."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from resources.tracking.writer import Writer
 from training.secrets import remember_address
 
 PARAM_CHARACTERS = 500
-FLUSH_SECONDS = 180.0  # the first use of a store makes its tables
+FLUSH_SECONDS = 180.0  # long, because the first use of a store creates its tables
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
 
 class Tracking:
-    """The MLflow side of one root. With `in_background=False` reports wait in the spool until `replay`."""
+    """Reports to and queries of the MLflow store of one root.
+
+    An empty `uri` means a sqlite database under the root. With `in_background=False`, reports wait in the spool until
+    `replay` is called.
+    """
 
     def __init__(self, uri: str, root: Path, *, in_background: bool = True) -> None:
         self.uri = uri or default_uri(root)
@@ -34,7 +38,7 @@ class Tracking:
     # What stages report
 
     def launch(self, launch_id: str, recipe_name: str, recipe_digest: str) -> None:
-        """Open the parent run of one launch, which `finish_launch` will close; again for the same changes nothing."""
+        """Open the parent run of a launch, until `finish_launch` closes it. Opening it again changes nothing."""
         tags = {"recipe": recipe_name, "recipe_digest": recipe_digest}
         self._spool({"do": "run", "run": _launch_key(launch_id), "name": recipe_name, "tags": tags})
 
@@ -45,10 +49,10 @@ class Tracking:
     def stage_run(
         self, launch_id: str, *, asset: str, partition: str, fingerprint: str, tags: dict[str, str]
     ) -> StageRun:
-        """The run of one materialization, under its launch.
+        """Open the run of one materialization, as a child of its launch's run.
 
-        A launch that nobody opened (one from the Dagster UI, or a backfill) begins with its first stage and ends with
-        its last; its parent run takes the tag `recipe_digest` from the stage's tags.
+        A launch from the Dagster UI or of a backfill was not opened by `launch`. Its parent run begins with its first
+        stage, ends with its last, and gets the tag `recipe_digest` from the stage's tags.
         """
         key = f"{artifact_key(asset, fingerprint)}-{launch_id[:12]}"
         own = {"asset": asset, "partition": partition, "fingerprint": fingerprint, "recipe": partition.split("@")[0]}
@@ -62,11 +66,11 @@ class Tracking:
             start_writer(self.uri, self.root)
 
     def pending(self) -> int:
-        """Bytes of the spool that MLflow has not taken yet; 0 when all is there."""
+        """The number of bytes of the spool that were not sent to MLflow yet."""
         return spool_bytes(self._folder) - read_applied(self._folder, self.uri)["offset"]
 
     def flush(self, timeout_seconds: float) -> None:
-        """Wait until MLflow has everything. TrackingError when it has not in time."""
+        """Wait until everything is sent to MLflow. Raises TrackingError after `timeout_seconds`."""
         deadline = time.monotonic() + timeout_seconds
         while self.pending() > 0:
             if time.monotonic() > deadline:
@@ -79,7 +83,7 @@ class Tracking:
             time.sleep(0.1)
 
     def replay(self) -> bool:
-        """Send what is pending, in this process. False when another process is at it."""
+        """Send all pending reports in this process. Returns False if another process is already sending them."""
         with writer_lock(self._folder) as owned:
             if owned:
                 writer = Writer(self.uri, self.root)
@@ -88,9 +92,10 @@ class Tracking:
             return owned
 
     def run_url(self, key: str) -> str:
-        """A link to the last run whose key begins with `key`, in the MLflow UI; to a search for it before it exists.
+        """A link in the MLflow UI to the last run whose key begins with `key`, or to a search if there is none yet.
 
-        A key without its launch (asset and fingerprint) is that of every run which made the artifact.
+        The key of a run is asset, fingerprint and launch. Without the launch, it matches every run that made the
+        artifact.
         """
         base = shown(self.uri).rstrip("/") if self.uri.startswith("http") else f"http://127.0.0.1:{SERVER_PORT}"
         applied = read_applied(self._folder, self.uri)
@@ -101,7 +106,7 @@ class Tracking:
         query = urllib.parse.quote(f"tags.`{KEY_TAG}` LIKE '{key}%'")
         return f"{runs}?workflowType=machine_learning&searchFilter={query}"
 
-    # What it was told
+    # Queries
 
     @property
     def store(self) -> Path | None:
@@ -110,7 +115,7 @@ class Tracking:
         return None if path is None else Path(path)
 
     def told_of(self, fingerprint: str) -> list[dict[str, str]]:
-        """The tags of every run that made an artifact with this fingerprint and said so; the newest first."""
+        """The tags of every run that made an artifact with this fingerprint and reported its digest, newest first."""
         client = self.client()
         experiment = client.get_experiment_by_name(EXPERIMENT)
         if experiment is None:
@@ -120,12 +125,12 @@ class Tracking:
         return [dict(run.data.tags) for run in found if "digest" in run.data.tags]
 
     def client(self) -> Any:
-        """An MLflow client whose errors are sentences."""
+        """An MLflow client that raises its errors as TrackingError, with a sentence."""
         return Asked(self.uri, lambda: make_client(self.uri, self.root))
 
 
 class StageRun:
-    """One materialization's run. Every call returns at once."""
+    """The MLflow run of one materialization. Every call returns at once."""
 
     def __init__(self, tracking: Tracking, key: str) -> None:
         self._tracking = tracking
@@ -133,20 +138,20 @@ class StageRun:
 
     @property
     def url(self) -> str:
-        """The address of the run in the MLflow UI."""
+        """The URL of the run in the MLflow UI."""
         return self._tracking.run_url(self.key)
 
     def log_metrics(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Rows of `step`, `time` (seconds since 1970) and named numbers."""
+        """Log rows of metrics; each has `step`, `time` (seconds since 1970) and named numbers."""
         self._tracking._spool({"do": "metrics", "run": self.key, "rows": list(rows)})
 
     def log_inputs(self, datasets: list[dict[str, str]]) -> None:
-        """Upstream artifacts as inputs: `asset, partition, fingerprint, digest, path`."""
+        """Log input artifacts, each with the fields `asset, partition, fingerprint, digest, path`."""
         if datasets:
             self._tracking._spool({"do": "inputs", "run": self.key, "datasets": datasets})
 
     def log_params(self, params: dict[str, Any]) -> None:
-        """Settings, as text."""
+        """Log settings as text, each cut to PARAM_CHARACTERS."""
         self._tracking._spool(
             {
                 "do": "params",
@@ -156,11 +161,11 @@ class StageRun:
         )
 
     def set_tags(self, tags: dict[str, str]) -> None:
-        """Tags on the run."""
+        """Set tags on the run."""
         self._tracking._spool({"do": "tags", "run": self.key, "tags": tags})
 
     def log_artifact(self, path: str) -> None:
-        """A file, copied to MLflow's artifact store."""
+        """Copy a file to MLflow's artifact store."""
         self._tracking._spool({"do": "artifact", "run": self.key, "path": path})
 
     def finish(self, status: RunStatus) -> None:
@@ -169,7 +174,7 @@ class StageRun:
 
 
 def artifact_key(asset: str, fingerprint: str) -> str:
-    """What the keys of all runs that made, or tried to make, one artifact begin with."""
+    """The common prefix of the keys of all runs that made, or tried to make, one artifact."""
     return f"{asset}-{fingerprint[:16]}"
 
 

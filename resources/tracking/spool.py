@@ -1,4 +1,4 @@
-"""The spool: an append-only file in which reports wait for MLflow, and the note of how far it was sent."""
+"""The spool, an append-only file in which reports wait for MLflow, and the file that records how far it was sent."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 from resources.tracking.errors import TrackingError
 
 SPOOL_FILE, APPLIED_FILE = "spool.jsonl", "applied.json"
-READ_BYTES = 1 << 20  # of the spool at once; the cursor is written once for that much
+READ_BYTES = 1 << 20  # how much of the spool is read at once; after each such part its offset is written
 
 
 def append_line(folder: Path, line: dict[str, Any]) -> None:
-    """Add one line to the spool. The newline before it closes a line that a killed process left torn."""
+    """Append one line to the spool. A newline before it ends a line that a killed process left incomplete."""
     folder.mkdir(parents=True, exist_ok=True)
     data = b"\n" + json.dumps({"time": time.time(), **line}, ensure_ascii=False).encode() + b"\n"
     descriptor = os.open(folder / SPOOL_FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -29,7 +29,7 @@ def append_line(folder: Path, line: dict[str, Any]) -> None:
 
 
 def read_spool(folder: Path, offset: int) -> tuple[list[bytes], int]:
-    """Whole lines after `offset`, and the offset after them."""
+    """The complete lines after byte `offset` (about READ_BYTES), and the offset after them."""
     try:
         with open(folder / SPOOL_FILE, "rb") as stream:
             stream.seek(offset)
@@ -43,7 +43,7 @@ def read_spool(folder: Path, offset: int) -> tuple[list[bytes], int]:
 
 
 def read_applied(folder: Path, uri: str) -> dict[str, Any]:
-    """How far the spool was sent to this store; from the start for another one, or for a spool that was cut."""
+    """The writer's saved state for this store; a fresh state for another store, or if the spool became shorter."""
     try:
         known = json.loads((folder / APPLIED_FILE).read_text("utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
@@ -53,8 +53,11 @@ def read_applied(folder: Path, uri: str) -> dict[str, Any]:
 
 
 def nothing_applied(uri: str) -> dict[str, Any]:
-    """The writer's state before any line was sent. `runs`: id by key. `open`: owner and parent run by key. `launches`:
-    status by stage, for launches that nobody opened."""
+    """The writer's state before any line was sent.
+
+    `runs` maps a run's key to its id in MLflow, and `open` maps the key of an open run to its owner and parent run.
+    `launches` maps launches that were not opened explicitly to the final statuses of their stages.
+    """
     fresh: dict[str, Any] = {"runs": {}, "open": {}, "launches": {}}
     return {"store": _identity(uri), "experiment": "", "made": "", "offset": 0, **fresh}
 
@@ -64,13 +67,13 @@ def _identity(uri: str) -> str:
 
 
 def spool_bytes(folder: Path) -> int:
-    """The size of the spool; 0 when nothing was reported."""
+    """The size of the spool in bytes; 0 if nothing was reported."""
     spool = folder / SPOOL_FILE
     return spool.stat().st_size if spool.exists() else 0
 
 
 def write_applied(folder: Path, state: dict[str, Any]) -> None:
-    """Note how far the spool was sent, and what the writer must know to go on from there."""
+    """Save the writer's state, atomically: how far the spool was sent, and which runs are known and open."""
     temporary = folder / f".{APPLIED_FILE}.{os.getpid()}.tmp"
     temporary.write_text(json.dumps(state), "utf-8")
     os.replace(temporary, folder / APPLIED_FILE)

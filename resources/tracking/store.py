@@ -1,4 +1,4 @@
-"""The store in which MLflow keeps runs and models: its address, a client for it, and the server over it."""
+"""The store in which MLflow keeps runs and models: its address, a client for it, and the server that shows it."""
 
 from __future__ import annotations
 
@@ -18,25 +18,28 @@ SERVER_PORT = 5000
 
 
 def default_uri(root: Path) -> str:
-    """A sqlite database under the root."""
+    """The URI of the sqlite database under the root."""
     return f"sqlite:///{root / 'mlflow.db'}"
 
 
 def shown(uri: str) -> str:
-    """A URI without user, password and what is behind `?`, for logs and links."""
+    """A URI without user, password and query (`?…`), for logs and links."""
     return without_secrets(uri)
 
 
 def sqlite_file(uri: str) -> str | None:
-    """The file of a sqlite store; None for any other."""
+    """The path of a sqlite store's file; None for any other store."""
     path = uri.removeprefix("sqlite:///")
     return None if path == uri else path.partition("?")[0]
 
 
 def make_client(uri: str, root: Path) -> Any:
-    """An MLflow client. Importing MLflow costs seconds, so this is called only where something is sent or asked."""
+    """An MLflow client; one per URI and process.
+
+    Importing MLflow takes seconds, so call this only to send or query something.
+    """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    # The spool does the waiting; a client that does it too would hold up whoever asks.
+    # The spool handles waiting and retries; retries in the client would only delay its caller.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
     root.mkdir(parents=True, exist_ok=True)
@@ -46,7 +49,7 @@ def make_client(uri: str, root: Path) -> Any:
 
         with _making_tables(uri) as is_file:
             client = _CLIENTS[key] = MlflowClient(tracking_uri=uri, registry_uri=uri)
-            if is_file:  # the first question to each half makes its tables
+            if is_file:  # the first query of runs and the first query of models create their tables
                 client.search_experiments(max_results=1)
                 client.search_registered_models(max_results=1)
     return _CLIENTS[key]
@@ -54,9 +57,9 @@ def make_client(uri: str, root: Path) -> Any:
 
 @contextmanager
 def _making_tables(uri: str) -> Iterator[bool]:
-    """Whether the store is a sqlite file; then one process at a time is here, of whatever root.
+    """Lock a sqlite store while its tables are created; yields False, without a lock, for any other store.
 
-    Two that make its tables at once leave a file that neither can use.
+    Two processes that create the tables at once leave a file that neither can use.
     """
     path = sqlite_file(uri)
     if path is None:
@@ -71,7 +74,7 @@ _CLIENTS: dict[tuple[str, int], Any] = {}
 
 
 def server_command(uri: str, root: Path, port: int) -> tuple[list[str], dict[str, str]]:
-    """The MLflow server on loopback over the same store, and its environment, which may hold a password."""
+    """The command of an MLflow server on loopback for this store, and its environment, which may hold a password."""
     argv = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     argv += ["--allowed-hosts", f"127.0.0.1:{port},localhost:{port}"]
     argv += ["--serve-artifacts", "--artifacts-destination", (root / "mlflow-artifacts").as_uri()]

@@ -1,4 +1,4 @@
-"""Replays the spool to MLflow, line by line; every line can be applied twice with the result of once."""
+"""Replays the spool to MLflow, line by line. Applying a line again changes nothing."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from training.secrets import masked
 REJECTED_FILE = "rejected.jsonl"
 BATCH_METRICS = 500  # MLflow takes at most 1,000 metrics and 1 MB in one call
 
-# Answers that say the same tomorrow: the line is set aside, and the others go on.
+# Errors that a retry cannot fix: the line is set aside, and the writer continues with the next line.
 FINAL_ERRORS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS")
 
 _WORST_FIRST = ("FAILED", "KILLED", "FINISHED")
 
 
 class Writer:
-    """Replays the spool to MLflow. Only the process that holds the writer's lock may have one."""
+    """Replays the spool to MLflow. Only the process that holds the writer's lock may create one."""
 
     def __init__(self, uri: str, root: Path) -> None:
         self._folder = root / "tracking"
@@ -33,14 +33,14 @@ class Writer:
         experiment = self._experiment(uri, root)
         made = f"{experiment.experiment_id}@{experiment.creation_time}"
         if self._state["made"] not in ("", made):
-            # The store was thrown away and made anew under the same name: it gets everything again.
+            # The store was deleted and created again under the same name, so it gets all reports again.
             self._state = nothing_applied(uri)
         self._state |= {"experiment": experiment.experiment_id, "made": made}
         self._runs: dict[str, str] = self._state["runs"]
-        self._may_repeat = True  # a writer before this one may have sent lines and died before it noted them
+        self._may_repeat = True  # an earlier writer may have died after it sent lines, before it saved its state
 
     def apply_pending(self) -> bool:
-        """Send whole lines after the last one applied, up to 1 MB; returns whether there was one."""
+        """Send the complete lines after the last one applied, up to 1 MiB; return whether there were any."""
         lines, end = read_spool(self._folder, self._state["offset"])
         if end == self._state["offset"]:
             return False
@@ -63,7 +63,7 @@ class Writer:
         return True
 
     def _parsed(self, raw: bytes) -> dict[str, Any] | None:
-        """The line; None, and a note why, for one that was torn or whose run is not known."""
+        """The parsed line. None for an incomplete line or one of an unknown run, which is set aside with the reason."""
         try:
             line = json.loads(raw)
         except ValueError:
@@ -95,7 +95,7 @@ class Writer:
 
     @contextmanager
     def _set_aside(self, line: Any) -> Iterator[None]:
-        """Set the line aside when MLflow will never take it; other errors go on: MLflow may be back later."""
+        """Set the line aside if MLflow will never accept it. Other errors pass, because MLflow may recover later."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -111,14 +111,14 @@ class Writer:
         key, parent = line["run"], line.get("parent")
         tags = dict(line["tags"])
         if parent is None:
-            self._state["launches"].pop(key, None)  # somebody will close it
+            self._state["launches"].pop(key, None)  # it is opened explicitly, so it will be closed explicitly
         else:
             tags[PARENT_TAG] = self._parent(parent, line)
         self._runs[key] = self._opened(key, line, tags)
         self._state["open"][key] = {"owner": line["owner"], "parent": parent}
 
     def _parent(self, key: str, child: dict[str, Any]) -> str:
-        """The id of a launch's run. One that nobody opened is opened, and is open while a stage of it is."""
+        """The id of a launch's run. If the launch was not opened explicitly, its run is open while a stage of it is."""
         if key not in self._runs:
             tags = {name: child["tags"][name] for name in ("recipe", "recipe_digest") if name in child["tags"]}
             self._runs[key] = self._opened(key, {**child, "name": child["tags"]["recipe"]}, tags)
@@ -128,7 +128,7 @@ class Writer:
         return self._runs[key]
 
     def _opened(self, key: str, line: dict[str, Any], tags: dict[str, str]) -> str:
-        """The id of the run with this key, which is running now; made when it is not there."""
+        """The id of the run with this key, set to running; the run is created if it does not exist."""
         known = self._runs.get(key) or self._find_run(key)
         if known is not None:
             self._client.update_run(known, "RUNNING")
@@ -149,7 +149,7 @@ class Writer:
         self._close(line["run"], line["status"], line["time"])
 
     def _close_all(self, line: dict[str, Any]) -> None:
-        """End the runs that a dead process left open as `KILLED`, stages before their launch."""
+        """Close the runs that an ended process left open, with status `KILLED`; stages before their launch."""
         for key in [key for key, run in self._state["open"].items() if run["owner"] == line["owner"]][::-1]:
             self._close(key, "KILLED", line["time"])
 
@@ -171,7 +171,7 @@ class Writer:
             DatasetInput(
                 dataset=Dataset(
                     name=f"{item['asset']} {item['partition']}",
-                    digest=item["digest"][:36],  # MLflow keeps 36 characters; the source has all of it
+                    digest=item["digest"][:36],  # MLflow keeps 36 characters; `source` has the whole digest
                     source_type="local",
                     source=json.dumps(
                         {"uri": item["path"], "fingerprint": item["fingerprint"], "digest": item["digest"]}
@@ -194,7 +194,7 @@ class Writer:
         self._log_pairs(line["run"], "tags", [RunTag(name, str(value)) for name, value in line["tags"].items()])
 
     def _log_pairs(self, run: str, what: str, pairs: list[Any]) -> None:
-        for start in range(0, len(pairs), 100):  # MLflow takes 100 of them in one call
+        for start in range(0, len(pairs), 100):  # MLflow accepts 100 tags or parameters per call
             self._client.log_batch(self._runs[run], **{what: pairs[start : start + 100]})
 
     def _log_artifact(self, line: dict[str, Any]) -> None:
@@ -213,7 +213,7 @@ class Writer:
     def _experiment(self, uri: str, root: Path) -> Any:
         found = self._client.get_experiment_by_name(EXPERIMENT)
         if found is None:
-            # A server knows where it keeps files; a database that is used directly has them beside it.
+            # A server decides where it keeps files. Without a server they are kept under the root.
             place = None if uri.startswith("http") else (root / "mlflow-artifacts").as_uri()
             found = self._client.get_experiment(self._client.create_experiment(EXPERIMENT, artifact_location=place))
         if KIND_TAG not in found.tags:
@@ -223,7 +223,10 @@ class Writer:
 
 
 def _metrics_of(rows: list[dict[str, Any]]) -> list[Any]:
-    """Every number of the rows. Characters that MLflow's names may not have become underscores."""
+    """The MLflow metrics of the rows: every number except `time` and `step`.
+
+    Characters that MLflow does not allow in names become underscores.
+    """
     from mlflow.entities import Metric
 
     return [
