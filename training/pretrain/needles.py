@@ -1,8 +1,8 @@
-"""Needles in a haystack: a sentence hidden in held-out text, and the question for it at the end.
+"""Needles in a haystack: a sentence hidden in held-out text, and a question about it at the end.
 
-As in the passkey test of arXiv 2305.16300, for a model that only continues text: it is asked which of a few values
-follows the question, by likelihood, and whether the likeliest continuation is the value itself. Values are drawn from
-90,000 numbers, so a model finds one by looking back and in no other way.
+As in the passkey test of arXiv 2305.16300, for a model that only continues text. It measures which of a few values the
+model finds most likely after the question, and whether the likeliest continuation is the right value. Values are drawn
+from 90,000 numbers, so a model can know the right one only by looking back.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ from training.pretrain.models.decoder import Decoder
 
 PLACES = ("Oslo", "Lima", "Cairo", "Hanoi", "Quito", "Riga", "Accra", "Perth", "Turin", "Osaka", "Basel", "Dakar")
 VALUES = range(10_000, 100_000)
-SCORED_POSITIONS = 1 << 14  # at once
+SCORED_POSITIONS = 1 << 14  # in one pass
 
 Encode = Callable[[str], list[int]]
-# How a model continues tokens with each of some values: for each, its log-probability, and whether it is the likeliest.
+# Scores each value as the continuation of a context: its log-probability, and whether it is the likeliest continuation.
 Score = Callable[[list[int], list[list[int]]], list[tuple[float, bool]]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Needle:
-    """One hidden sentence to find: the question at the end of `context` has the right value `values[answer]`. All in
-    tokens."""
+    """A hidden sentence and the question about it, in tokens.
+
+    The question at the end of `context` has the right answer `values[answer]`.
+    """
 
     depth: float
     context: list[int]
@@ -45,9 +47,9 @@ class Needle:
 def needles(
     hay: Sequence[int], encode: Encode, *, length: int, depths: Sequence[float], count: int, choices: int, seed: int
 ) -> Iterator[Needle]:
-    """`count` needles at each depth (0 the beginning of the text, 1 its end), each in its own stretch of `hay`.
+    """Yield `count` needles at each depth (0 the beginning of the text, 1 its end), each in its own stretch of `hay`.
 
-    Context and value together fill `length` positions. DataError when that is too short for the sentences.
+    Context and value together fill `length` positions. Raise DataError if that is too short for the sentences.
     """
     for number in range(count):
         for depth in depths:
@@ -69,7 +71,7 @@ def _needle(hay: Sequence[int], encode: Encode, length: int, depth: float, choic
 
 
 def haystack_sources(plan: Plan) -> list[int]:
-    """The sources with held-out documents. DataError when there is none."""
+    """Return the numbers of the sources with held-out documents. Raise DataError if there is none."""
     found = [number for number, source in enumerate(plan.record.sources) if source.held_out_documents]
     if not found:
         raise DataError("long_context: no held-out text to hide needles in; set mixture.held_out_fraction above 0")
@@ -77,8 +79,10 @@ def haystack_sources(plan: Plan) -> list[int]:
 
 
 def haystack(plan: Plan, shards: Shards, *, tokens: int) -> list[int]:
-    """About `tokens` tokens of held-out documents end to end, without the marks that end them; fewer if there are
-    fewer."""
+    """Return about `tokens` tokens of held-out documents, joined without end-of-text tokens.
+
+    Fewer if there are fewer.
+    """
     found: list[int] = []
     for source in haystack_sources(plan):
         for sample in held_out_samples(plan, source):
@@ -90,7 +94,7 @@ def haystack(plan: Plan, shards: Shards, *, tokens: int) -> list[int]:
 
 
 def found_needles(items: Sequence[Needle], score: Score) -> list[dict[str, Any]]:
-    """For each depth the share of needles whose value is the likeliest of the choices, and of all continuations."""
+    """For each depth, return the share of needles whose value is the likeliest choice, or likeliest continuation."""
     hits: dict[float, list[tuple[bool, bool]]] = {}
     for item in items:
         scored = score(item.context, item.values)
@@ -103,7 +107,7 @@ def found_needles(items: Sequence[Needle], score: Score) -> list[dict[str, Any]]
 
 
 def scorer(model: Decoder, dtype: torch.dtype) -> Score:
-    """How a decoder scores values after a context, all as one document."""
+    """Return a function that scores values after a context, each pair as one document."""
 
     @torch.no_grad()
     def score(context: list[int], values: list[list[int]]) -> list[tuple[float, bool]]:

@@ -1,8 +1,8 @@
-"""What is predicted from what: packed rows rewritten for each objective. numpy and the standard library.
+"""Training objectives: packed rows are rewritten so that other tokens are given or predicted. Uses numpy only.
 
-A row's rewriting is drawn from (seed, step, its number in the global batch) alone, so neither the micro-batch nor the
-number of processes changes it. Rows keep their length; documents keep to themselves. Targets come out beside the
-position that is to say them: whoever computes the loss shifts nothing.
+The rewriting of a row is drawn from (seed, step, its number in the global batch) alone, so neither the micro-batch nor
+the number of processes changes it. Rows keep their length, and nothing moves between documents. Each target is stored
+at the position that predicts it, so computing the loss needs no shift.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ NO_DOCUMENT = -1
 
 
 class Batch(NamedTuple):
-    """Rows ready for the model, int64 `[R, L]` each; `prefix` (booleans or None) marks what all its document sees."""
+    """Rows ready for the model, each array int64 `[R, L]`.
+
+    `prefix` (booleans, or None) marks the positions that all positions of their document see.
+    """
 
     tokens: np.ndarray
     targets: np.ndarray
@@ -31,37 +34,40 @@ class Batch(NamedTuple):
 
     @property
     def trained_tokens(self) -> int:
-        """Positions with a target."""
+        """Number of positions with a target."""
         return int((self.targets != IGNORED).sum())
 
 
 def one_text(batch: Batch) -> Batch:
-    """The batch with the documents of each row as one; what follows the end of one is still not predicted."""
+    """Return the batch with the documents of each row joined into one; the end of a document still has no target."""
     return batch._replace(documents=np.minimum(batch.documents, 0))
 
 
 class Draws:
-    """Random numbers that depend on the key alone: raw Philox output, which numpy promises to keep as it is."""
+    """Random numbers that depend only on the key: raw Philox output, which numpy guarantees not to change."""
 
     def __init__(self, *key: object) -> None:
         digest = hashlib.sha256("/".join(map(str, key)).encode()).digest()[:16]
         self._bits = np.random.Philox(key=np.frombuffer(digest, dtype="<u8"))
 
     def uniform(self, count: int) -> np.ndarray:
-        """`count` numbers in [0, 1)."""
+        """Return `count` numbers in [0, 1)."""
         return (self._bits.random_raw(count) >> np.uint64(11)) * 2.0**-53
 
     def below(self, bound: int) -> int:
-        """A whole number from 0 to `bound` - 1."""
+        """Return a whole number from 0 to `bound` - 1."""
         return int(self.uniform(1)[0] * bound)
 
     def chosen(self, count: int, bound: int) -> np.ndarray:
-        """`count` different whole numbers below `bound`, rising."""
+        """Return `count` different whole numbers below `bound`, in increasing order."""
         return np.sort(np.argsort(self.uniform(bound), kind="stable")[:count])
 
 
 class Objective:
-    """The recipe's objective over a tokenizer. RecipeError when that lacks a token which the objective needs."""
+    """The recipe's objective with a tokenizer.
+
+    Raise RecipeError if the tokenizer lacks a token that the objective needs.
+    """
 
     def __init__(
         self, recipe: ObjectiveRecipe, *, seed: int, token_ids: Mapping[str, int], eos_id: int, vocab_size: int
@@ -78,7 +84,7 @@ class Objective:
         self.sentinels = _sentinels(token_ids)
 
     def batch(self, rows: tuple[np.ndarray, np.ndarray, np.ndarray], *, step: int, numbers: Sequence[int]) -> Batch:
-        """Causal rows (tokens, next tokens, documents) rewritten; `numbers` are theirs in the global batch."""
+        """Rewrite causal rows (tokens, next tokens, documents); `numbers` are the rows' numbers in the global batch."""
         if self.recipe.kind == "causal":
             return one_text(Batch(*rows)) if self.recipe.across_documents else Batch(*rows)
         tokens, targets, documents = (array.copy() for array in rows)
@@ -92,7 +98,7 @@ class Objective:
         return made
 
     def _rewrite(self, part: Batch, draws: Draws) -> None:
-        """One document's run, in place."""
+        """Rewrite one document's run of a row in place."""
         if self.recipe.kind == "fill_in_the_middle":
             self._fill(part, draws)
         elif self.recipe.kind == "masked":
@@ -105,11 +111,14 @@ class Objective:
             raise AssertionError(f"objective {self.recipe.kind} rewrites nothing")
 
     def _content(self, tokens: np.ndarray) -> int:
-        """Tokens of a run before its end-of-text."""
+        """Return the number of tokens of a run before its end-of-text."""
         return len(tokens) - int(tokens[-1] == self.eos_id)
 
     def _fill(self, part: Batch, draws: Draws) -> None:
-        """Prefix, suffix, middle at two uniform cuts (arXiv 2207.14255); three tokens of text make room for marks."""
+        """Reorder to prefix, suffix, middle at two uniform cuts (arXiv 2207.14255).
+
+        Three tokens of text are dropped to make room for the marks.
+        """
         length, ends = len(part.tokens), len(part.tokens) - self._content(part.tokens)
         chosen, suffix_first = draws.uniform(2) < (self.recipe.fill_rate, self.recipe.suffix_first_rate)
         text = part.tokens[: max(0, length - ends - len(self.fill_ids))]
@@ -122,7 +131,10 @@ class Objective:
         part.targets[-1] = IGNORED
 
     def _mask(self, part: Batch, draws: Draws) -> None:
-        """BERT's (arXiv 1810.04805): of the chosen positions 80 % masked, 10 % another token, 10 % as they are."""
+        """Choose targets as BERT does (arXiv 1810.04805).
+
+        Of the chosen positions, 80 % are masked, 10 % get another token, and 10 % are unchanged.
+        """
         content, part.prefix[:] = self._content(part.tokens), True
         chosen, fate, other = draws.uniform(content), draws.uniform(content), draws.uniform(content)
         is_chosen = np.zeros(len(part.tokens), dtype=bool)
@@ -134,16 +146,20 @@ class Objective:
         text[swapped] = (other[swapped] * self.vocab_size).astype(np.int64)
 
     def _prefix(self, part: Batch, draws: Draws) -> None:
-        """A start of uniform length is seen in both directions and not predicted (arXiv 1910.10683, section 3.2.1)."""
+        """Make the beginning of a document visible in both directions and not predicted (arXiv 1910.10683, section
+        3.2.1).
+
+        Its length is drawn uniformly.
+        """
         known = 1 + draws.below(max(1, len(part.tokens) - 1))
         part.prefix[:known] = True
         part.targets[: known - 1] = IGNORED
 
     def _corrupt(self, part: Batch, draws: Draws) -> None:
-        """Spans replaced by sentinels, then each sentinel with its span, and a last sentinel (arXiv 1910.10683).
+        """Replace spans by sentinels, then append each sentinel with its span, and a last sentinel (arXiv 1910.10683).
 
-        As one sequence for a decoder, the corrupted text seen in both directions (arXiv 2205.05131). It is longer than
-        the text, so as much text is taken as fits; what is left over of the run is empty.
+        All of this is one sequence for a decoder, which sees the corrupted text in both directions (arXiv 2205.05131).
+        The sequence is longer than the text, so only as much text is used as fits; the rest of the run is left empty.
         """
         ends = len(part.tokens) - self._content(part.tokens)
         size = self._corruptible(len(part.tokens) - ends)
@@ -161,26 +177,29 @@ class Objective:
             part.documents[:], part.tokens[:] = NO_DOCUMENT, 0
 
     def _noise(self, size: int) -> tuple[int, int]:
-        """Tokens taken out of a text of `size`, and spans that they make."""
+        """Return how many tokens are removed from a text of `size` tokens, and how many spans they form."""
         noise = min(max(round(size * self.recipe.noise_fraction), 1), size - 1)
         spans = max(1, round(noise / self.recipe.mean_span))
         return noise, min(spans, noise, size - noise, len(self.sentinels) - 1)
 
     def _corruptible(self, room: int) -> int:
-        """The longest text whose corrupted form fits into `room`: text, two sentinels a span, the last one. 0: none."""
+        """Return the length of the longest text whose corrupted form fits into `room` tokens; 0 if none fits.
+
+        The corrupted form has the text, two sentinels for each span, and the last sentinel.
+        """
         return next((size for size in range(room - 3, 1, -1) if size + 2 * self._noise(size)[1] + 1 <= room), 0)
 
 
 def runs(documents: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Start and stop of each document in a row; places without one are passed over."""
+    """Yield start and stop of each document in a row, without positions that belong to no document."""
     cuts = [0, *(np.flatnonzero(np.diff(documents)) + 1).tolist(), len(documents)]
     return ((start, stop) for start, stop in pairwise(cuts) if documents[start] != NO_DOCUMENT)
 
 
 def rearranged(text: list[int], first: int, second: int, fill_ids: Sequence[int], *, suffix_first: bool) -> list[int]:
-    """`text` cut at `first` and `second` into prefix, middle and suffix, the middle last.
+    """Return `text` cut at `first` and `second` into prefix, middle and suffix, with the middle last.
 
-    The two orders of arXiv 2207.14255: PSM, and SPM in the form that shares its marks with PSM.
+    The two orders are those of arXiv 2207.14255: PSM, and SPM in the form that shares its marks with PSM.
     """
     prefix, middle, suffix = text[:first], text[first:second], text[second:]
     mark_prefix, mark_suffix, mark_middle = fill_ids
@@ -190,10 +209,10 @@ def rearranged(text: list[int], first: int, second: int, fill_ids: Sequence[int]
 
 
 def noise_mask(size: int, *, noise: int, spans: int, draws: Draws) -> np.ndarray:
-    """Which of `size` tokens are taken out: `noise` tokens in `spans` runs with kept tokens between them, all ways
-    equally likely.
+    """Choose which of `size` tokens to remove: `noise` tokens in `spans` runs separated by kept tokens.
 
-    T5 always keeps the first token and takes the last, so a short text with one span would always lose its end.
+    All such choices are equally likely. T5 always keeps the first token and removes the last, so a short text with one
+    span would always lose its end.
     """
     kept = _lengths(size - noise + 2, spans + 1, draws)
     kept[[0, -1]] -= 1
@@ -202,15 +221,15 @@ def noise_mask(size: int, *, noise: int, spans: int, draws: Draws) -> np.ndarray
 
 
 def _lengths(total: int, parts: int, draws: Draws) -> np.ndarray:
-    """`parts` lengths of at least 1 that add up to `total`, every way equally likely."""
+    """Return `parts` lengths of at least 1 that add up to `total`; all such choices are equally likely."""
     cuts = draws.chosen(parts - 1, total - 1) + 1
     return np.diff(np.concatenate(([0], cuts, [total])))
 
 
 def corrupted(text: list[int], mask: np.ndarray, sentinels: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The text with each run of `mask` replaced by the next sentinel, and what is to be said about it.
+    """Return the text with each run of `mask` replaced by the next sentinel, and the tokens to predict.
 
-    That is each sentinel with its run, and one sentinel more to end the last run.
+    These are each sentinel followed by its run, and one more sentinel that ends the last run.
     """
     given: list[int] = []
     wanted: list[int] = []
@@ -228,7 +247,7 @@ def corrupted(text: list[int], mask: np.ndarray, sentinels: Sequence[int]) -> tu
 
 
 def _sentinels(token_ids: Mapping[str, int]) -> list[int]:
-    """Ids of the sentinels 0, 1, … as far as the tokenizer has them."""
+    """Return the ids of sentinels 0, 1, … up to the first that the tokenizer lacks."""
     ids: list[int] = []
     while sentinel_token(len(ids)) in token_ids:
         ids.append(token_ids[sentinel_token(len(ids))])

@@ -1,4 +1,4 @@
-"""Who this process is among those that torchrun started: its place on the device mesh, its groups, its rows."""
+"""This process among those that torchrun started: its place on the device mesh, its groups, and its rows."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ POSITIONS = ("context", "tensor")
 ROWS = ("replicate", "shard", "expert")
 PARTS_OF_A_ROW = ("pipeline", *POSITIONS)
 
-# Axes over which a weight's gradient is summed after the passes: those along which processes hold the same part of it.
-# FSDP sums along `shard` as it goes.
+# Axes over which a weight's gradient is summed after the passes: axes along which processes hold the same part of it.
+# Along `shard`, FSDP sums during the passes.
 WHOLE = ("replicate", "expert", "context", "tensor")
 OF_A_TENSOR = ("replicate", "expert", "context")
 OF_AN_EXPERT = ("replicate", "context", "tensor")
@@ -31,7 +31,7 @@ OF_AN_EXPERT = ("replicate", "context", "tensor")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class World:
-    """This process among its peers. `mesh` is None, and there are no groups, when all of them hold the whole model."""
+    """This process among its peers. If every process holds the whole model, `mesh` is None and there are no groups."""
 
     rank: int
     size: int
@@ -39,12 +39,12 @@ class World:
     degrees: Degrees = field(default_factory=Degrees)
     mesh: DeviceMesh | None = None
     groups: dict[tuple[str, ...], ProcessGroup] = field(default_factory=dict)
-    backward: ProcessGroup | None = None  # the pipeline's once more, for gradients
-    ends: ProcessGroup | None = None  # the pipeline's first and last process; None between them
+    backward: ProcessGroup | None = None  # another group of the same pipeline processes, for gradients
+    ends: ProcessGroup | None = None  # the pipeline's first and last process; None in others
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that writes files and speaks."""
+        """Whether this process writes the files and the log."""
         return self.rank == 0
 
     @property
@@ -53,12 +53,12 @@ class World:
         return self.degrees.product > 1
 
     def length(self, *axes: str) -> int:
-        """Processes along these axes together."""
+        """Return the number of processes along these axes together."""
         sizes = self.degrees.sizes(self.size)
         return prod(sizes[axis] for axis in axes)
 
     def place(self, *axes: str) -> int:
-        """This process's number along these axes together, the last one fastest."""
+        """Return this process's number along these axes together; the last axis varies fastest."""
         own = _places(self.rank, self.degrees.sizes(self.size))
         number = 0
         for axis in axes:
@@ -66,11 +66,14 @@ class World:
         return number
 
     def group(self, *axes: str) -> ProcessGroup | None:
-        """The processes that differ from this one along these axes alone; None when there is no other."""
+        """Return the group of processes that differ from this one along these axes only.
+
+        None if there are no others.
+        """
         return self.groups.get(tuple(axis for axis in axes if self.length(axis) > 1))
 
     def lanes(self) -> Lanes:
-        """The processes that this process's layers exchange data with."""
+        """Return the groups that this process's layers exchange data with."""
         return Lanes(
             tensor=self.group("tensor"),
             context=self.group("context"),
@@ -79,25 +82,25 @@ class World:
         )
 
     def positions(self, length: int, *axes: str) -> slice:
-        """This process's positions of a row of `length` that is cut along these axes."""
+        """Return this process's positions in a row of `length` that is divided along these axes."""
         size = length // self.length(*axes)
         start = self.place(*axes) * size
         return slice(start, start + size)
 
     def sum(self, vector: Tensor, *axes: str) -> Tensor:
-        """`vector` summed over all processes, or along these axes, in place; each of them gets the same bits."""
+        """Sum `vector` in place over all processes, or along these axes; every process gets the same bits."""
         if self.size > 1 and (not axes or self.length(*axes) > 1):
             dist.all_reduce(vector, group=self.group(*axes) if axes else None)
         return vector
 
     def wait(self) -> None:
-        """Return when every process has come here."""
+        """Wait until every process has called this."""
         if self.size > 1:
             dist.barrier()
 
 
 def own_device() -> torch.device:
-    """The accelerator of this process where there is one, else the CPU."""
+    """Return this process's GPU if there is one, otherwise the CPU."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -105,9 +108,9 @@ def own_device() -> torch.device:
 
 @contextmanager
 def joined_world(degrees: Degrees | None = None, *, hang_seconds: float = 1800.0) -> Iterator[World]:
-    """The world that torchrun's variables describe; alone when there are none. Leaves the process group at the end.
+    """Join the processes that torchrun's environment variables describe; leave the process group at the end.
 
-    RecipeError when the degrees do not fit the processes.
+    Without these variables the process is alone. Raise RecipeError if the degrees do not fit the number of processes.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
@@ -118,7 +121,7 @@ def joined_world(degrees: Degrees | None = None, *, hang_seconds: float = 1800.0
     degrees.sizes(size)
     if size > 1:
         dist.init_process_group(
-            # The watchdog speaks first: it knows who is waited for.
+            # Longer than the watchdog's limit, because the watchdog can report which process hangs.
             "nccl" if device.type == "cuda" else "gloo",
             timeout=timedelta(seconds=2 * hang_seconds + 60),
         )
@@ -130,7 +133,7 @@ def joined_world(degrees: Degrees | None = None, *, hang_seconds: float = 1800.0
 
 
 def make_world(degrees: Degrees, *, rank: int, size: int, device: torch.device) -> World:
-    """A world with its mesh and groups; every process must call it, with the same degrees."""
+    """Return a world with its mesh and groups. Every process must call this with the same degrees."""
     if degrees.product == 1:
         return World(rank=rank, size=size, device=device)
     sizes = degrees.sizes(size)
@@ -154,9 +157,9 @@ def make_world(degrees: Degrees, *, rank: int, size: int, device: torch.device) 
 def _group(
     axes: tuple[str, ...], sizes: dict[str, int], size: int, *, among: Container[int] | None = None
 ) -> ProcessGroup:
-    """This process's group along `axes`; made by all processes, as all groups along them are.
+    """Return this process's group along `axes`. All processes must call this, because every group is created by all.
 
-    `among` are the places on a single axis that it takes in; None: all.
+    `among` limits the group to some places on a single axis; None means all places.
     """
     members: dict[tuple[int, ...], list[int]] = {}
     for rank in range(size):
@@ -169,7 +172,7 @@ def _group(
 
 
 def _places(rank: int, sizes: dict[str, int]) -> dict[str, int]:
-    """Where a process lies along each axis."""
+    """Return the place of a process along each axis."""
     places = {}
     for axis in reversed(AXES):
         rank, places[axis] = divmod(rank, sizes[axis])
@@ -184,12 +187,11 @@ def micro_batches(
     world: World,
     chosen: Callable[[int], Iterable[int]] | None = None,
 ) -> list[range]:
-    """The rows of the global batch that this process takes in each pass; 0 `micro_batch_tokens` means one pass.
+    """Return the rows of the global batch that this process takes in each pass; `micro_batch_tokens` 0 means one pass.
 
-    `chosen` gives the numbers, of so many micro-batches, that are its own; None: every so-manieth.
-
-    Some processes take a pass more than others when the micro-batches do not divide. RecipeError when rows do not
-    divide over micro-batches, or a process would have none.
+    `chosen` returns the numbers of this process's micro-batches, given how many there are; None deals them out in turn.
+    Some processes have one pass more than others if the micro-batches do not divide evenly. Raise RecipeError if rows
+    do not divide over micro-batches, or if a process would have none.
     """
     sets = world.length(*ROWS)
     count = micro_batches_in(

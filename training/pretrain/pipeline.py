@@ -1,9 +1,9 @@
-"""Consecutive layers in different processes: which chunks of layers are whose, and in what order passes go through.
+"""Pipeline parallelism: which chunks of layers each process has, and in what order micro-batches pass through them.
 
-1F1B (arXiv 2104.04473, section 2.2.1): after a warmup every process does one forward and one backward pass in turn, so
-that it keeps no more micro-batches than there are stages. With several chunks to a process it is the interleaved
-schedule of the same paper (section 2.2.2), whose gaps are shorter and messages more. Chunk c of process s is number
-c · S + s of all, S being the processes.
+1F1B (arXiv 2104.04473, section 2.2.1): after a warmup every process alternates forward and backward passes, so that it
+stores no more micro-batches than there are stages. With several chunks in each process it is the interleaved schedule
+of the same paper (section 2.2.2), which has shorter idle times and more messages. Chunk c of process s has number c · S
++ s among all chunks, where S is the number of processes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Action(NamedTuple):
 
 
 def schedule(stage: int, *, stages: int, chunks: int, count: int) -> list[Action]:
-    """What a process does, in order. With several chunks `count` must be a multiple of `stages`."""
+    """Return the actions of a process in order. With several chunks, `count` must be a multiple of `stages`."""
     total = count * chunks
     ahead = stages - stage - 1 if chunks == 1 else 2 * (stages - stage - 1) + (chunks - 1) * stages
     ahead = min(ahead, total)
@@ -44,13 +44,13 @@ def schedule(stage: int, *, stages: int, chunks: int, count: int) -> list[Action
 
 
 def layers_of(number: int, *, layers: int, parts: int) -> range:
-    """The layers of one of `parts` chunks."""
+    """Return the layers of chunk `number` of `parts` equal chunks."""
     size = layers // parts
     return range(number * size, (number + 1) * size)
 
 
 class Pipeline:
-    """This process's end of the messages between chunks."""
+    """This process's stage of the pipeline: its layers, and its messages to neighbouring stages."""
 
     def __init__(self, world: World, *, layers: int) -> None:
         self.world = world
@@ -66,7 +66,7 @@ class Pipeline:
         self._sent: list[tuple[dist.Work, Tensor]] = []
 
     def padded(self, count: int) -> int:
-        """Micro-batches that the schedule wants when there are `count`."""
+        """Return the number of micro-batches, at least `count`, that the schedule needs."""
         return count if self.chunks == 1 else -(-count // self.stages) * self.stages
 
     def is_first(self, chunk: int) -> bool:
@@ -83,11 +83,11 @@ class Pipeline:
         forward: Callable[[int, int, Tensor | None], tuple[Tensor, Tensor | None]],
         like: Callable[[int], Tensor],
     ) -> None:
-        """Forward and backward passes of `count` micro-batches.
+        """Run the forward and backward passes of `count` micro-batches.
 
-        `forward(number, chunk, given)` gives what a chunk makes of `given` (None at the embedding), which at the end is
-        what is minimized, and what else of it is minimized (None: nothing). `like(number)` is a tensor of the form in
-        which states are handed on.
+        `forward(number, chunk, given)` returns a chunk's output for the input `given` (None at the embedding), which
+        for the last chunk is the loss, and a further term to minimize (None: no such term). `like(number)` returns a
+        tensor with the shape and dtype of the states that are sent on.
         """
         kept: dict[tuple[int, int], tuple[Tensor | None, Tensor, Tensor | None]] = {}
         for is_forward, chunk, number in schedule(self.stage, stages=self.stages, chunks=self.chunks, count=count):
@@ -107,7 +107,7 @@ class Pipeline:
         self._settle()
 
     def evaluate(self, forward: Callable[[int, Tensor | None], Tensor], like: Tensor) -> Iterator[Tensor]:
-        """What comes out at the end, in the process that has the end; nothing in others."""
+        """Yield the output of the last chunk in the process that has it; yield nothing in the others."""
         for chunk in range(self.chunks):
             given = None if self.is_first(chunk) else self._received(like, forward=True)
             made = forward(chunk, given)
@@ -117,7 +117,8 @@ class Pipeline:
                 self._send(made, forward=True)
         self._settle()
 
-    # Neighbours differ in the pipeline's place alone. Each direction has a group: what waits in one holds up no other.
+    # Neighbours differ only in their place in the pipeline. Each direction has its own group, so that a message that
+    # waits in one direction does not block the other.
 
     def _rank(self, step: int) -> int:
         block = self.world.size // self.stages

@@ -1,4 +1,4 @@
-"""The stage `base_model`: plan, shards and tokenizer in; a trained, exported and checked model out."""
+"""The stage `pretrain`: train a model from plan, shards and tokenizer, then export and check it."""
 
 from __future__ import annotations
 
@@ -64,9 +64,10 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
-    """Train, export and check. Every process of a distributed job comes here; only the first one writes.
+    """Train, export and check a model. Every process of a distributed job calls this; only the first one writes.
 
-    `start` is the folder of a model to go on from; None: begin with the recipe's seed.
+    `start` is the folder of a model whose weights training begins with; None means that the recipe's seed initialises
+    them.
     """
     recipe = job.settings_as(PretrainRecipe, "pretrain")
     plan, shards, sidecars = open_inputs(job, recipe)
@@ -136,7 +137,7 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
 
 
 def compile_model(trainer: Trainer, what: bool | str) -> None:
-    """Let torch compile the whole model, or each of its blocks as it comes; the first passes take longer."""
+    """Let torch compile the whole model, or each of its blocks when it first runs. The first passes take longer."""
     if what == "blocks":
         for block in trainer.model.blocks:
             block.compile()
@@ -147,22 +148,23 @@ def compile_model(trainer: Trainer, what: bool | str) -> None:
 
 
 def model_shape(recipe: ModelRecipe, tokenizer: Path) -> ModelConfig:
-    """The recipe's shape over the tokenizer's vocabulary."""
+    """Return the recipe's shape with the size of the tokenizer's vocabulary."""
     return recipe.shape(vocab_size=max(export.token_ids(tokenizer).values()) + 1)
 
 
 def own_layout(shape: ModelConfig, recipe: PretrainRecipe) -> tuple[str, ...]:
-    """Why a model is kept in the package's own layout; empty where one of transformers' classes is the model."""
+    """Return why a model is saved in the package's own layout; empty if a class of transformers can run it."""
     return (*inexpressible(shape), *recipe.objective.inexpressible())
 
 
 def build_model(
     shape: ModelConfig, pretrain: PretrainRecipe, start: Path | None = None, *, is_read: bool = False
 ) -> Decoder:
-    """A model with the weights in `start`, else freshly initialised: on the CPU from the seed, so the same on every
-    process and device. With numbers that mean nothing where all of them `is_read` from a checkpoint afterwards.
+    """Return a model with the weights in `start`, or with weights initialised from the seed.
 
-    The seed's generator is the model's own, so torch's random state is the same either way.
+    Initialisation happens on the CPU, so it is the same on every process and device. With `is_read` the weights are
+    meaningless, because a checkpoint will replace all of them. The seed's generator is used for the model alone, so
+    torch's random state is the same in every case.
     """
     model = Decoder(shape)
     if is_read:
@@ -175,7 +177,7 @@ def build_model(
 
 
 def make_objective(recipe: PretrainRecipe, plan: Plan, tokenizer: Path) -> Objective:
-    """The recipe's objective over the tokenizer's tokens."""
+    """Return the recipe's objective for the tokenizer's tokens."""
     ids = export.token_ids(tokenizer)
     return Objective(
         recipe.objective,
@@ -187,7 +189,7 @@ def make_objective(recipe: PretrainRecipe, plan: Plan, tokenizer: Path) -> Objec
 
 
 def open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards, Sidecars]:
-    """Plan, shards and sidecars, checked against each other, the tokenizer and the recipe."""
+    """Return plan, shards and sidecars, checked against each other, the tokenizer and the recipe."""
     item, tokenizer = job.input_of(*PLANS), job.input_of("tokenizer").digest
     plan = read_plan(Path(item.path), digest=item.digest)
     record = plan.record
@@ -204,7 +206,7 @@ def open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards, Sidecar
             f"pretrain: seed, packing and (sequence_length, global_batch_tokens, steps) are {asked}, the plan was made"
             f" for {planned}; materialize training_plan again"
         )
-    # Every process maps the same files; one reading of every byte a node is enough.
+    # All processes of a node map the same files, so one process verifies every byte for the node.
     is_first_here = os.environ.get("LOCAL_RANK", "0") == "0"
     inputs = {one.fingerprint: one for one in job.inputs_of("token_shards")}
     shards = open_shards(plan, inputs, verify=is_first_here)
@@ -212,13 +214,13 @@ def open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards, Sidecar
 
 
 def set_up_torch(job: Job) -> None:
-    """Memory and threads as the job says."""
+    """Set up memory reuse and the number of threads for the job."""
     keep_freed_memory()
     numerics.use_threads(job.run)
 
 
 def check_devices(run: RunSettings) -> None:
-    """RecipeError when this node has fewer GPUs than the profile says: on the CPU it would only seem to work."""
+    """Raise RecipeError if this node has fewer GPUs than the profile says, instead of training on the CPU unnoticed."""
     found = torch.cuda.device_count()
     if found >= run.gpus_per_node:
         return
@@ -231,7 +233,7 @@ def check_devices(run: RunSettings) -> None:
 
 
 def require_fp8(config: ModelConfig, plan: Plan, run: RunSettings, world: World) -> None:
-    """RecipeError when this process's device has no products in fp8, or they gain nothing on it."""
+    """Raise RecipeError if this process's device cannot compute products in fp8 or would gain nothing by it."""
     check_gpu(world.device)
     check_fp8(
         config,
@@ -248,7 +250,7 @@ def require_fp8(config: ModelConfig, plan: Plan, run: RunSettings, world: World)
 def check_room(
     config: ModelConfig, recipe: PretrainRecipe, plan: Plan, job: Job, world: World, teacher: ModelConfig | None
 ) -> None:
-    """RecipeError, with the sum, when the processes of a node certainly need more memory than it has."""
+    """Raise RecipeError, with the sum, if the processes of a node certainly need more memory than it has."""
     needed = needed_to_train(
         config,
         recipe,
@@ -268,7 +270,7 @@ def _tokenizer_folder(job: Job) -> Path:
 
 
 def _notes(trainer: Trainer, broken: tuple[str, ...], resumed_at: int) -> dict[str, Any]:
-    """Everything that did not go the plain way, and the number formats that were used."""
+    """Return the record's notes: number formats, device and processes, and everything unusual in the run."""
     notes: dict[str, Any] = {
         "dtypes": trainer.formats(),
         "device": trainer.world.device.type,
@@ -305,7 +307,7 @@ def _finish(
     notes: dict[str, Any],
     sidecars: Sidecars,
 ) -> Outcome:
-    """Export, judge and sum up."""
+    """Export the model, check it and return the outcome of the stage."""
     position, record, ledger = trainer.state.position, trainer.plan.record, trainer.state.ledger
     folder = work.path / MODEL_FOLDER
     reasons = own_layout(trainer.model.config, trainer.recipe)
@@ -347,7 +349,10 @@ def _finish(
 
 
 def _write_ledger(work: Work, ledger: Ledger, sidecars: Sidecars) -> tuple[str, ...]:
-    """The ledger and the documents of the steps in it; no files when the run passed over nothing."""
+    """Write the ledger and the documents of its steps; write nothing if the run skipped no steps.
+
+    Return the files' names.
+    """
     if not ledger.entries:
         return ()
     write_ledger(work.path, ledger)
@@ -357,7 +362,7 @@ def _write_ledger(work: Work, ledger: Ledger, sidecars: Sidecars) -> tuple[str, 
 
 
 def _overall_bits_per_byte(plan: Plan, held_out: dict[str, float]) -> float:
-    """Over all held-out bytes together."""
+    """Return the bits per byte over all sources' held-out bytes together."""
     sizes = {
         f"{HELD_OUT_BITS}_{source.name}": held_out_bytes(plan, number)
         for number, source in enumerate(plan.record.sources)
@@ -367,9 +372,10 @@ def _overall_bits_per_byte(plan: Plan, held_out: dict[str, float]) -> float:
 
 
 def _loss_gate(start: float, end: float, min_fall: float, ledger: Ledger) -> Gate:
-    """The loss is a number and fell by at least `min_fall` nats, from the first step to the mean of the last ones.
+    """Whether the loss is finite and fell by at least `min_fall` nats, from the first step to the mean of the last
+    ones.
 
-    Its evidence says how many steps that took out of the run.
+    The evidence includes how many steps were skipped and how often the run went back.
     """
     is_finite = math.isfinite(start) and math.isfinite(end)
     evidence = {

@@ -1,4 +1,4 @@
-"""What a step did, and what processes tell each other along with it."""
+"""The report of one step, and the flags that processes exchange during it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from training.order.ledger import Entry
 
 
 class Told(NamedTuple):
-    """What a process tells the others along with a step's gradients; in a report, what any of them told."""
+    """Flags that a process sends to the others with a step's gradients.
+
+    In a report, whether any process sent the flag.
+    """
 
     stop: bool = False  # a signal asked to stop
     save: bool = False  # a checkpoint is due; the first process has the clock
@@ -20,7 +23,7 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepReport:
-    """What one step did. `loss` is in nats per trained token; `spike` is what the ledger should get."""
+    """The results of one step. `loss` is in nats per trained token; `spike` is the entry to add to the ledger."""
 
     step: int
     loss: float
@@ -30,4 +33,4 @@ class StepReport:
     was_rerun: bool
     told: Told
     loads: Tensor  # `[expert layers, experts]`, tokens sent to each
-    spike: Entry | None = None  # None: the step was not the end of a spike
+    spike: Entry | None = None  # None: the step did not complete a spike

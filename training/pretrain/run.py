@@ -1,4 +1,4 @@
-"""A run: its steps, and when to log, evaluate, sample, save, go back and stop."""
+"""A training run: its steps, and when to log, evaluate, sample, save, roll back and stop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from training.pretrain.usage import peak_memory_bytes, said
 from training.progress import Progress
 from training.runner import StopRequested, stop_requests
 
-# How often a run is looked at. None of it changes the weights.
+# How often a run is logged, evaluated and sampled. None of these numbers changes the weights.
 LOGGED_STEPS = 200
 EVALUATIONS = 4
 TEXT_SAMPLES = 4
@@ -30,27 +30,27 @@ TEXT_SAMPLES = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Watch:
-    """Who is told what while a run goes on."""
+    """Callbacks, folders and intervals for logging, checkpoints, evaluation and text samples during a run."""
 
     progress: Progress
     checkpoint_seconds: float
-    bundle: Path  # a folder, made when the run stops itself
+    bundle: Path  # folder that is written when the run stops itself; see `bundle.py`
     describe: bundle.Describe
-    sample: Callable[[Decoder], str] | None = None  # a text of the model at a step
-    sample_steps: int = 0  # between two texts; 0: TEXT_SAMPLES in a run
-    evaluation_steps: int = 0  # between two looks at held-out text; 0: EVALUATIONS in a run
+    sample: Callable[[Decoder], str] | None = None  # returns a text that the model writes
+    sample_steps: int = 0  # steps between two texts; 0: TEXT_SAMPLES in a run
+    evaluation_steps: int = 0  # steps between two evaluations on held-out text; 0: EVALUATIONS in a run
 
 
 def train(trainer: Trainer, watch: Watch) -> None:
-    """Run the plan's remaining steps, keeping checkpoints where `resume` said.
+    """Run the plan's remaining steps; checkpoints go to the store that was given to `resume`.
 
-    StopRequested, with the state saved, when a signal asked for it.
+    Raise StopRequested, with the state saved, if a signal asked to stop.
     """
     assert trainer.state.store is not None, "resume(store) says where checkpoints are kept"
     try:
         with stop_requests() as asked, trainer.state.store as store:
             if trainer.recipe.spikes.deviations and not checkpoint.checkpoints(store.folder):
-                trainer.state.save()  # a spike may come before the first one that is due
+                trainer.state.save()  # a spike may occur before the first regular checkpoint
             _run_steps(trainer, watch, store, asked)
     except Diverged as error:
         bundle.write(watch.bundle, trainer, str(error), describe=watch.describe)
@@ -59,7 +59,10 @@ def train(trainer: Trainer, watch: Watch) -> None:
 
 
 def _run_steps(trainer: Trainer, watch: Watch, store: checkpoint.Store, asked: list[int]) -> None:
-    """The steps that are left. What happens at a step's end is what all processes told each other along with it."""
+    """Run the remaining steps.
+
+    Whether to save or stop after a step follows from the flags that all processes exchanged.
+    """
     steps, saved = trainer.plan.record.steps, time.monotonic()
     while trainer.state.position.step < steps:
         started = time.monotonic()
@@ -98,7 +101,7 @@ def _roll_back(trainer: Trainer, watch: Watch, spike: Entry) -> None:
 
 
 def _report(trainer: Trainer, watch: Watch, report: StepReport, *, seconds: float) -> None:
-    """Write the step's numbers, when it is one of those that are written."""
+    """Evaluate, sample and log after a step, if the step is due for it."""
     steps, step = trainer.plan.record.steps, report.step + 1
     if _is_one_of(step, steps, EVALUATIONS, every=watch.evaluation_steps) and step < steps:
         measured = held_out(trainer)
@@ -121,7 +124,7 @@ def _report(trainer: Trainer, watch: Watch, report: StepReport, *, seconds: floa
 
 
 def _numbers(trainer: Trainer, report: StepReport, *, seconds: float) -> dict[str, float]:
-    """What is told of a step that took so many `seconds`."""
+    """Return the metrics of one training step, given its duration in seconds."""
     phase = trainer.plan.phase_at(report.step)
     tokens = phase.global_batch_tokens
     flops = trainer.model.config.training_flops_per_token(phase.sequence_length)
@@ -139,12 +142,18 @@ def _numbers(trainer: Trainer, report: StepReport, *, seconds: float) -> dict[st
 
 
 def _utilization(trainer: Trainer, teraflops: float) -> dict[str, float]:
-    """Model FLOPs utilization (MFU): the model's own operations over the devices' peak, where that is known."""
+    """Return the model FLOPs utilization (MFU): the model's operations over the devices' peak.
+
+    Empty if no peak is known.
+    """
     device = trainer.world.device
     peak = peak_teraflops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
     return {} if peak is None else {"model_flops_utilization": teraflops / (peak * trainer.world.size)}
 
 
 def _is_one_of(step: int, steps: int, wanted: int, *, every: int = 0) -> bool:
-    """Whether `step` is one of those `every` so many, or of about `wanted` evenly spaced ones; the last always is."""
+    """Whether `step` is a multiple of `every` or, if that is 0, one of about `wanted` evenly spaced steps.
+
+    The last step always is.
+    """
     return step == steps or step % (every or max(1, steps // wanted)) == 0

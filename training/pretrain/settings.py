@@ -1,4 +1,4 @@
-"""The section `pretrain`."""
+"""The recipe section `pretrain`: budget, batches, objective, optimizer, schedule and gates."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ MASK_TOKEN = "<|mask|>"
 
 
 def sentinel_token(number: int) -> str:
-    """The token that stands for span `number` (from 0) of a corrupted text."""
+    """Return the token that replaces span `number` (from 0) of a corrupted text."""
     return f"<|sentinel_{number}|>"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectiveRecipe:
-    """What is predicted from what; `training/pretrain/objectives.py` says how, with the papers.
+    """The training objective: which tokens are given and which are predicted.
 
-    The tokens that a kind needs must be among `tokenizer.special_tokens`.
+    `training/pretrain/objectives.py` implements the kinds and cites the papers. The tokens that a kind needs must be
+    among `tokenizer.special_tokens`.
     """
 
     kind: Literal["causal", "fill_in_the_middle", "masked", "prefix", "span_corruption"] = "causal"
@@ -33,7 +34,7 @@ class ObjectiveRecipe:
     suffix_first_rate: float = 0.5  # … and of these, share that begin with the suffix
     noise_fraction: float = 0.15  # masked, span_corruption: share of tokens
     mean_span: float = 3.0  # span_corruption: tokens
-    across_documents: bool = False  # causal: the documents of a row are one text, and see each other
+    across_documents: bool = False  # causal: treat the documents of a row as one text, so that they see each other
 
     def __post_init__(self) -> None:
         if self.across_documents and self.kind != "causal":
@@ -46,7 +47,7 @@ class ObjectiveRecipe:
 
     @property
     def is_causal(self) -> bool:
-        """Whether every position sees only what comes before it."""
+        """Whether every position sees only itself and earlier positions."""
         return self.kind in ("causal", "fill_in_the_middle")
 
     @property
@@ -55,7 +56,7 @@ class ObjectiveRecipe:
         return self.kind in ("causal", "fill_in_the_middle", "prefix")
 
     def special_tokens(self) -> tuple[str, ...]:
-        """Special tokens that the training objective needs in the vocabulary."""
+        """Return the special tokens that the objective needs in the vocabulary."""
         if self.kind == "fill_in_the_middle":
             return FILL_TOKENS
         if self.kind == "masked":
@@ -63,22 +64,22 @@ class ObjectiveRecipe:
         return (sentinel_token(0), sentinel_token(1)) if self.kind == "span_corruption" else ()
 
     def inexpressible(self) -> tuple[str, ...]:
-        """Why no class of transformers runs the model as it was trained; empty if one does."""
+        """Return why no class of transformers runs the model as it was trained; empty if one does."""
         return () if self.is_causal else (f"pretrain.objective {self.kind}: the classes see only what comes before",)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AverageRecipe:
-    """Whether the base model is a mean of the weights that training went through, instead of the last ones.
+    """Whether the base model is a mean of the weights over training steps, instead of the last weights.
 
-    `ema` follows them at every step; `uniform` is the plain mean over the end of the run, as if checkpoints had been
-    averaged (arXiv 2306.03241). Training itself goes on from the last weights.
+    `ema` is a moving average over every step; `uniform` is the plain mean over the end of the run, as if checkpoints
+    had been averaged (arXiv 2306.03241). Training itself always continues from the last weights.
     """
 
     kind: Literal["none", "ema", "uniform"] = "none"
-    decay: float = 0.999  # ema: what a step leaves of the mean
+    decay: float = 0.999  # ema: share of the mean that a step keeps
     fraction: float = 0.1  # uniform: share of the steps, at the end
-    every: int = 1  # uniform: steps between two that count
+    every: int = 1  # uniform: steps between two that enter the mean
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1 or not 0 < self.fraction <= 1 or self.every < 1:
@@ -90,7 +91,7 @@ class AverageRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DistillRecipe:
-    """A teacher whose probabilities the model learns beside the text (arXiv 1503.02531); none without `teacher`.
+    """Distillation from a teacher's probabilities (arXiv 1503.02531); no distillation if `teacher` is empty.
 
     The loss is (1 - weight) times that of the next token plus weight · temperature² times the Kullback-Leibler
     divergence of the model's softened probabilities from the teacher's.
@@ -109,18 +110,18 @@ class DistillRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PretrainRecipe:
-    """How the base model is trained."""
+    """Settings for training the base model."""
 
     tokens: int  # the whole budget
     sequence_length: int
     global_batch_tokens: int
-    batch_warmup: tuple[BatchPhase, ...] = ()  # before the rest, in shorter rows or smaller batches; of the budget
-    packing: Literal["end_to_end", "best_fit"] = "end_to_end"  # best_fit cuts no document that fits a row
+    batch_warmup: tuple[BatchPhase, ...] = ()  # first phases with shorter rows or smaller batches; part of the budget
+    packing: Literal["end_to_end", "best_fit"] = "end_to_end"  # best_fit never cuts a document that fits into a row
     objective: ObjectiveRecipe = field(default_factory=ObjectiveRecipe)
     distill: DistillRecipe = field(default_factory=DistillRecipe)
     optimizer: str = "adamw"  # a file of training/pretrain/optim/optimizers
-    optimizer_settings: dict[str, Any] = field(default_factory=dict)  # of that optimizer alone
-    learning_rate: float = 3e-3  # under Muon that of embeddings, norms, routers and head, which are AdamW's
+    optimizer_settings: dict[str, Any] = field(default_factory=dict)  # settings that only this optimizer has
+    learning_rate: float = 3e-3  # with Muon: AdamW's rate, for embeddings, norms, routers and head
     muon_learning_rate: float = 0.02
     beta1: float = 0.9  # AdamW, Lion
     beta2: float = 0.95  # AdamW, Lion (whose paper takes 0.99)
@@ -134,9 +135,9 @@ class PretrainRecipe:
     gradient_clip: float = 1.0
     average: AverageRecipe = field(default_factory=AverageRecipe)
     z_loss: float = 0.0  # weight of log²Z, which keeps logits from drifting; PaLM took 1e-4 (arXiv 2204.02311)
-    precision: Literal["bf16", "fp32", "fp8"] = "bf16"  # fp8: the layers' products, on GPUs that gain by it
+    precision: Literal["bf16", "fp32", "fp8"] = "bf16"  # fp8: for the layers' products, on GPUs that gain by it
     zero_init_outputs: bool = True
-    max_skipped_steps: int = 3  # steps in a row with a gradient that is not finite, also when made once more
+    max_skipped_steps: int = 3  # successive steps whose gradient is not finite, even when recomputed
     spikes: SpikeRecipe = field(default_factory=SpikeRecipe)
     min_loss_fall: float = 0.1  # gate, nats per token from start to end
     seed: int = 0
@@ -155,17 +156,17 @@ class PretrainRecipe:
 
     @property
     def batches(self) -> BatchesRecipe:
-        """The part that the training plan is made from."""
+        """The settings from which the training plan is made."""
         return BatchesRecipe(**{one.name: getattr(self, one.name) for one in fields(BatchesRecipe)})
 
     @property
     def update(self) -> UpdateRecipe:
-        """The part that any optimizer is made from."""
+        """The settings from which any optimizer is made."""
         return UpdateRecipe(**{one.name: getattr(self, one.name) for one in fields(UpdateRecipe)})
 
     @property
     def own_settings(self) -> Any:
-        """The settings that the optimizer alone has, as its record."""
+        """The optimizer's own settings, `optimizer_settings`, as its record."""
         known = OPTIMIZERS[self.optimizer].settings
         if known is NoSettings and self.optimizer_settings:
             raise RecipeError(
@@ -176,15 +177,15 @@ class PretrainRecipe:
 
     @property
     def phases(self) -> tuple[BatchPhase, ...]:
-        """The phases of the warmup, and the rest."""
+        """The phases of the batch warmup, followed by the main phase."""
         return self.batches.phases
 
     @property
     def steps(self) -> int:
-        """Optimizer steps: whole batches within the budget."""
+        """Number of optimizer steps: the whole batches within the budget."""
         return self.batches.steps
 
     @property
     def step_tokens(self) -> int:
-        """Tokens of all steps: the budget, without a rest that does not fill a batch."""
+        """Tokens of all steps: the budget without a remainder that does not fill a batch."""
         return self.batches.step_tokens

@@ -1,4 +1,4 @@
-"""When a training goes back, as the section `pretrain` says it."""
+"""The settings `pretrain.spikes`: when a run rolls back after a spike of the loss or gradient."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from training.records import RecipeError, formerly
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpikeRecipe:
-    """When a run goes back, and how far: PaLM's way (arXiv 2204.02311, section 5.1), without a person.
+    """When and how far a run rolls back: PaLM's method (arXiv 2204.02311, section 5.1), without a person.
 
-    A step is wrong when its loss, or the logarithm of its gradient norm, lies more than `deviations` robust standard
-    deviations above the last `window` steps. `patience` wrong steps in a row are a spike: the run goes back to where it
-    was `rollback_steps` before the first of them, and trains on no batch from there to `skipped_after` behind the last.
+    A step is wrong when its loss, or the logarithm of its gradient norm, is more than `deviations` robust standard
+    deviations above the median of the last `window` steps. `patience` wrong steps in a row are a spike: the run returns
+    to its state `rollback_steps` before the first wrong step, and skips all batches from there to `skipped_after` steps
+    after the last one.
     """
 
     deviations: float | None = formerly(0.0)  # None: no step is checked
     window: int = 128  # steps
     patience: int = 2  # steps in a row
     rollback_steps: int = 100
-    skipped_after: int = 100  # steps; with those before, PaLM's 200 batches at the least
-    max_rollbacks: int = 3  # one more spike stops the run
+    skipped_after: int = 100  # steps; together with `rollback_steps` at least PaLM's 200 batches
+    max_rollbacks: int = 3  # a further spike stops the run
 
     def __post_init__(self) -> None:
         if min(self.deviations or 0, self.skipped_after, self.max_rollbacks) < 0:

@@ -1,4 +1,4 @@
-"""Stages `pretrain`, `doremi` and `extend`: the base model, the models made like it, and what goes on from it."""
+"""Stages `pretrain`, `doremi` and `extend`, and their assets: base, reference, ladder and long-context models."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ EXTEND = Stage(
 
 
 def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
-    """The model and its training. A teacher is identified by its digest, never by its path."""
+    """Return the settings of model and training. A teacher is identified by its digest, never by its path."""
     from training.data.sources import resolve
 
     del part
@@ -62,22 +62,22 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
 
 
 def _of_rung(recipe: Recipe, rung: str) -> dict[str, Any]:
-    """The settings of a rung's recipe: a model of the ladder is made as the recipe's own is."""
+    """Return the settings of a rung of the ladder, whose model is trained as the base model is."""
     return _settings(recipe.on_rung(rung), "")
 
 
 def _of_reference(recipe: Recipe, part: str) -> dict[str, Any]:
-    """The settings of DoReMi's reference: it is made as the recipe's own model is."""
+    """Return the settings of DoReMi's reference, which is trained as the base model is."""
     return sections("model", "pretrain")(recipe.as_reference(), part)
 
 
 def _of_proxy(recipe: Recipe, part: str) -> dict[str, Any]:
-    """The settings of DoReMi's proxy, which is trained as its reference is."""
+    """Return the settings of DoReMi's proxy, which is trained as its reference is."""
     return {"doremi": recipe.doremi} | _of_reference(recipe, part)
 
 
 def _of_long_context(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Model and training of the stage, how it is judged, and the rows of the base model that it is compared in."""
+    """Return the settings of model, training and evaluation, and the row length of the base model for comparison."""
     del part
     longer = recipe.in_long_context()
     judged = replace(recipe.long_context, **{name: getattr(LongContextRecipe(), name) for name in _IN_PRETRAIN})
@@ -89,7 +89,7 @@ def _of_long_context(recipe: Recipe, part: str) -> dict[str, Any]:
     }
 
 
-# Fields of `long_context` that are in the `model` and `pretrain` of its stage.
+# Fields of `long_context` that `in_long_context` copies into `model` and `pretrain`.
 _IN_PRETRAIN = (
     "tokens",
     "sequence_length",

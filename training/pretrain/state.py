@@ -1,4 +1,4 @@
-"""Where a run stands, and how it is kept: position, ledger, checkpoints."""
+"""The state of a run and how it is saved: position, ledger, checkpoints."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from training.records import differing_from_defaults, read_record, write_record
 
 log = logging.getLogger(__name__)
 
-LOSS_WINDOW = 10  # steps over which the loss at the end is averaged
-RECENT_STEPS = 32  # whose numbers are at hand when a run stops
+LOSS_WINDOW = 10  # steps over which the final loss is averaged
+RECENT_STEPS = 32  # steps whose reports are kept for when a run stops itself
 
 
 class Diverged(RuntimeError):
-    """Too many steps in a row were not finite, or the loss rose more often than the recipe goes back."""
+    """Too many steps in a row were not finite, or more spikes occurred than the recipe allows rollbacks."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Position:
-    """Where a run stands: all that is neither a tensor nor the ledger. Saved with every checkpoint."""
+    """The position of a run: all of its state that is neither a tensor nor the ledger. Saved with every checkpoint."""
 
     step: int = 0
     skipped_in_a_row: int = 0
-    rerun_steps: list[int] = field(default_factory=list)  # not finite at first, and finite when made once more
+    rerun_steps: list[int] = field(default_factory=list)  # not finite at first, and finite when recomputed
     first_loss: float | None = None  # None before the first step
     last_losses: list[float] = field(default_factory=list)
     watched: Watched = field(default_factory=Watched)
@@ -44,7 +44,7 @@ class Position:
 
 
 class State:
-    """Where the training of a model by a plan stands. `store` says where checkpoints are kept; None: nowhere."""
+    """The state of a model's training on a plan. `store` holds the checkpoints; None means that none are saved."""
 
     def __init__(
         self, model: Decoder, optimizers: dict[str, Optimizer], recipe: PretrainRecipe, plan: Plan, world: World
@@ -56,9 +56,9 @@ class State:
         self.recent: list[StepReport] = []
 
     def advance(self, report: StepReport) -> None:
-        """Enter what a step did and move to the next that the ledger does not hold.
+        """Record a step's report and move to the next step that the ledger does not contain.
 
-        Diverged when too many steps in a row were not finite.
+        Raise Diverged if too many steps in a row were not finite.
         """
         self.recent = [*self.recent, report][-RECENT_STEPS:]
         position = self.position
@@ -73,7 +73,7 @@ class State:
         self._pass_over()
 
     def spike(self, step: int, *, loss: float, norm: float) -> Entry | None:
-        """What the detector says of a finite step. Losses of one phase are not compared with those of another."""
+        """Return the ledger entry if a finite step completes a spike. Losses of different phases are not compared."""
         phase = self.plan.phase_at(step).number
         if self.position.watched.phase != phase:
             self.position.watched = Watched(phase=phase)
@@ -86,7 +86,10 @@ class State:
         )
 
     def _skip(self, report: StepReport) -> None:
-        """Enter a step that is not finite; Diverged, with nothing entered, when it is one too many."""
+        """Add a step that is not finite to the ledger.
+
+        Raise Diverged, without adding it, if there are too many in a row.
+        """
         self.position.skipped_in_a_row += 1
         if self.position.skipped_in_a_row > self.recipe.max_skipped_steps:
             skipped = [*self.ledger.steps, report.step][-self.position.skipped_in_a_row :]
@@ -101,7 +104,10 @@ class State:
         )
 
     def _pass_over(self) -> None:
-        """Move to the next step that the ledger does not hold; a run that comes here again counts as it did before."""
+        """Move to the next step that the ledger does not contain.
+
+        Steps that were not finite count as skipped in a row here too, as they did when they were skipped.
+        """
         while reasons := self.ledger.reasons(self.position.step):
             self.position.skipped_in_a_row += reasons == {"not_finite"}
             self.position.step += 1
@@ -130,10 +136,10 @@ class State:
         )
 
     def resume(self, store: checkpoint.Store) -> tuple[str, ...]:
-        """Keep checkpoints in `store` and go on from its newest whole one, if there is one.
+        """Use `store` for checkpoints, and continue from its newest whole checkpoint if there is one.
 
-        Returns a line for each newer one that is broken, and for what was set aside. RefusedInput when it belongs to
-        another plan, recipe or model.
+        Return a line for each newer checkpoint that is broken, and for each that was set aside. Raise RefusedInput if
+        the checkpoint belongs to another plan, recipe or model.
         """
         self.store = store
         self.ledger = store.tidy()
@@ -151,9 +157,10 @@ class State:
         return (*store.lost, *found.broken)
 
     def roll_back(self, spike: Entry) -> tuple[str, ...]:
-        """Enter a spike into the ledger and go back to before its first step; steps up to it are made again.
+        """Add a spike to the ledger and return to a checkpoint before the spike's first skipped step.
 
-        Returns what `resume` returns. Diverged when the recipe does not go back any more.
+        Steps between the checkpoint and the skipped steps run again. Return what `resume` returns. Raise Diverged if
+        the recipe allows no further rollback.
         """
         limit = self.recipe.spikes.max_rollbacks
         if self.ledger.rollbacks >= limit:
@@ -163,7 +170,7 @@ class State:
                 " rate or look at the data"
             )
         self._kept.settle()
-        self._enter(spike)  # from here on a killed run comes out the same
+        self._enter(spike)  # from here on, a run that is killed and resumed has the same result
         self.world.wait()
         seconds = self.position.seconds
         broken = self.resume(self._kept)
@@ -176,7 +183,7 @@ class State:
         return self.store
 
     def _identity(self) -> dict[str, Any]:
-        """What a checkpoint belongs to."""
+        """Return the data and settings that a checkpoint belongs to."""
         settings = {
             "model": differing_from_defaults(self.model.config),
             "pretrain": differing_from_defaults(self.recipe),

@@ -1,4 +1,4 @@
-"""One step: a batch by the plan, its gradients summed over micro-batches and processes, one update.
+"""One training step: a batch of the plan, its gradients summed over micro-batches and processes, and one update.
 
 The loss is the mean over all trained tokens of the global batch, whatever the world size and micro-batch. Weights,
 gradients and optimizer state are fp32; the passes run in the recipe's precision.
@@ -41,7 +41,10 @@ from training.pretrain.state import State
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Pass:
-    """Forward and backward over the global batch. The same bits on every process, so all of them skip or none does."""
+    """The result of forward and backward over the global batch.
+
+    It has the same bits on every process, so that either all processes skip a step or none does.
+    """
 
     loss: float
     norm: float
@@ -79,10 +82,10 @@ class Trainer:
             model.set_product(fp8_product(emulated=world.device.type == "cpu"))
         self.optimizers = make_optimizers(model, recipe, self.pieces)
         self.state = State(model, self.optimizers, recipe, plan, world)
-        self.data_seconds = 0.0  # that the last step waited for its rows
-        self.products: dict[str, int] = {}  # of this process's first pass, by their format
-        self.states_format = ""  # what the layers of that pass gave to each other
-        self.passes = [  # of each phase
+        self.data_seconds = 0.0  # how long the last step waited for its rows
+        self.products: dict[str, int] = {}  # number of products in this process's first pass, by format
+        self.states_format = ""  # format of the states between layers in that pass
+        self.passes = [  # for each phase, the rows of each pass
             micro_batches(
                 phase.rows,
                 sequence_length=phase.sequence_length,
@@ -94,17 +97,17 @@ class Trainer:
         ]
         self.micro_batch_tokens = micro_batch_tokens
         self.pipeline = Pipeline(world, layers=model.config.layers) if world.length("pipeline") > 1 else None
-        self.is_audited = is_audited  # gradients are added in one order whatever the number of processes
+        self.is_audited = is_audited  # sum gradients in the same order for every number of processes
         self.alive = alive  # called at every sign of progress
-        self.objective = objective  # None: the next token
-        self.teacher: Teacher | None = None  # None: the text alone teaches
-        self.hidden: Callable[..., Hidden] = model  # a compiled form may stand in
+        self.objective = objective  # None: next-token prediction
+        self.teacher: Teacher | None = None  # None: no distillation
+        self.hidden: Callable[..., Hidden] = model  # may be replaced by its compiled form
 
     def run_step(self, told: Told = Told()) -> StepReport:  # noqa: B008 - immutable
-        """Train on the global batch of the present step and move to the next that the ledger does not hold.
+        """Train on the global batch of the present step and move to the next step that the ledger does not contain.
 
-        A loss or gradient that is not finite is made once more: a fault of the machine does not come twice, one of the
-        data or the weights does, and then the step is skipped. Diverged when too many in a row were.
+        If the loss or gradient is not finite, the pass is run once more: a fault of the machine does not recur, a fault
+        of data or weights does, and then the step is skipped. Raise Diverged if too many steps in a row were skipped.
         """
         step, started = self.state.position.step, time.monotonic()
         samples = index(self.plan, step)
@@ -136,7 +139,7 @@ class Trainer:
         return report
 
     def _pass(self, batches: list[Batch], *, scale: float, told: Told) -> _Pass:
-        """Leave the gradients of the whole global batch in the parameters."""
+        """Compute the gradients of the whole global batch, left in the parameters, and return loss, norm and loads."""
         flags = torch.tensor([float(flag) for flag in told], device=self.world.device)
         if self.is_audited:
             flags, sums = self.world.sum(flags), self._audited(batches, scale=scale)
@@ -152,7 +155,10 @@ class Trainer:
         )
 
     def _audited(self, batches: list[Batch], *, scale: float) -> Tensor:
-        """The gradients, and what `_backward` gives summed over all micro-batches, in the order that never changes."""
+        """Compute the gradients in audit mode, summed in a fixed order.
+
+        Return the sum of `_backward` over all micro-batches.
+        """
         phase = self.plan.phase_at(self.state.position.step)
         count = phase.global_batch_tokens // self.micro_batch_tokens
         own, config = audit.leaves(count, self.world), self.model.config
@@ -166,21 +172,21 @@ class Trainer:
         )
 
     def batch(self, samples: list[Sample], *, step: int, numbers: Sequence[int]) -> Batch:
-        """Rows of a step's `samples` under the objective; step -1 is that of held-out text."""
+        """Return rows of a step's `samples`, rewritten for the objective; step -1 stands for held-out text."""
         rows = self.rows(samples, length=None if step < 0 else self.plan.phase_at(step).sequence_length)
         return Batch(*rows) if self.objective is None else self.objective.batch(rows, step=step, numbers=numbers)
 
     def _trained_tokens(self, samples: list[Sample], batches: list[Batch]) -> int:
-        """Positions with a target in the whole global batch, of which `batches` are this process's."""
+        """Return the number of positions with a target in the global batch; `batches` are this process's part of it."""
         if self.objective is None or self.objective.recipe.kind == "causal":
             return trained_tokens(samples)
         own = torch.tensor(sum(batch.trained_tokens for batch in batches), device=self.world.device)
         return int(self.world.sum(own, *ROWS))
 
     def common(self, count: int) -> int:
-        """Passes that this process makes with others: as many as any of those that it shares weights with.
+        """Return the number of passes that this process runs, the maximum over all processes if the model is spread.
 
-        Every process of a spread model must come to every message, so one with fewer rows makes empty passes.
+        Every process of a spread model must take part in every message, so a process with fewer rows runs empty passes.
         """
         if not self.world.is_split:
             return count
@@ -189,13 +195,13 @@ class Trainer:
         return int(counts)
 
     def _passes(self, batches: list[Batch], *, scale: float) -> Tensor:
-        """Add the gradients of all passes; their share of the loss and, after it, of the experts' loads."""
+        """Add the gradients of all passes; return their share of the loss, followed by the experts' loads."""
         if self.pipeline is None:
             return sum(self._backward(batch, scale=scale) for batch in batches)
         return self._through_stages(self.pipeline, batches, scale=scale)
 
     def _backward(self, batch: Batch, *, scale: float) -> Tensor:
-        """`_passes` of one batch through a whole model."""
+        """Do what `_passes` does for one batch through a whole model."""
         self.alive()
         tokens, targets, mask = self._tensors(batch)
         hidden = self.hidden(tokens, mask, dtype=self.dtype)
@@ -212,12 +218,12 @@ class Trainer:
         return torch.cat((likelihood.detach()[None], _counted(batch) * hidden.loads.flatten()))
 
     def _see(self, result: Tensor, hidden: Hidden) -> None:
-        """Note the formats of the first pass, while the graph that led to its `result` is there."""
+        """Note the number formats of the first pass, while the graph that led to its `result` exists."""
         if not self.states_format:
             self.products, self.states_format = products_in(result), formats_of([hidden.states])
 
     def _loss(self, states: Tensor, targets: Tensor, *, scale: float) -> tuple[Tensor, Tensor]:
-        """What is minimized of the last states, and the likelihood part of it."""
+        """Return the objective to minimize and its likelihood part, from the last layer's states."""
         return next_token_loss(
             states.flatten(0, 1),
             self.model.head_weight.to(self.dtype),
@@ -228,7 +234,7 @@ class Trainer:
         )
 
     def _balance(self, batch: Batch, hidden: Hidden) -> Tensor | None:
-        """What is minimized of the experts' balance; None when nothing is."""
+        """Return the load-balancing loss of the experts to minimize; None if there is none."""
         experts = self.model.config.experts
         if not experts.count or experts.balancing != "auxiliary":
             return None
@@ -236,7 +242,7 @@ class Trainer:
         return _counted(batch) * experts.balance_weight / rows * hidden.balance
 
     def _through_stages(self, pipeline: Pipeline, batches: list[Batch], *, scale: float) -> Tensor:
-        """`_passes` through the layers of which this process has some."""
+        """Do what `_passes` does through a pipeline, of which this process has some layers."""
         batches = [*batches, *(idle(batches[0]) for _ in range(len(batches), pipeline.padded(len(batches))))]
         config = self.model.config
         likelihoods = torch.zeros(1, device=self.world.device)
@@ -263,13 +269,13 @@ class Trainer:
         return torch.cat((likelihoods, loads[routed].flatten()))
 
     def _states_like(self, batch: Batch) -> Tensor:
-        """A tensor in the form of this process's states between two layers."""
+        """Return a tensor with the shape, dtype and device of this process's states between two layers."""
         rows, length = batch.tokens.shape
         shape = (rows, length // self.world.length(*POSITIONS), self.model.config.width)
         return torch.empty(shape, dtype=self.dtype, device=self.world.device)
 
     def _tensors(self, batch: Batch) -> tuple[Tensor, Tensor, DocumentMask]:
-        """Tokens, targets and mask on the device: this process's positions of the rows."""
+        """Return tokens, targets and mask on the device, for this process's positions of the rows."""
         tokens, targets, documents, prefix = (
             None if array is None else torch.from_numpy(array).to(self.world.device, non_blocking=True)
             for array in batch
@@ -294,10 +300,10 @@ class Trainer:
         for optimizer in self.optimizers.values():
             optimizer.step()
 
-    # Looking at it
+    # Inspection and evaluation
 
     def formats(self) -> dict[str, Any]:
-        """The number formats in this process: what is there now, and what its first pass was made of."""
+        """Return the number formats of weights, gradients and optimizer state now, and of this process's first pass."""
         weights = [*self.model.parameters(), *self.model.buffers()]
         gradients = [weight.grad for weight in self.pieces.tensors if weight.grad is not None]
         named = {"weights": weights, "gradients": gradients, "optimizer": states_of(self.optimizers)}
@@ -305,11 +311,14 @@ class Trainer:
         return found | {"passes": self.states_format, "products": self.products}
 
     def rows(self, samples: list[Sample], *, length: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows of `length` positions; None: as in the last phase."""
+        """Return rows of `length` positions; None means the length in the last phase."""
         return self.shards.rows(samples, length=length or self.plan.record.sequence_length)
 
     def nats(self, batch: Batch) -> float:
-        """Nats of the targets at this process's positions of a batch; 0 in one that has not got the last layer."""
+        """Return the summed loss in nats over this process's positions of a batch.
+
+        0 if it does not have the last layer.
+        """
         self.alive()
         tokens, targets, mask = self._tensors(batch)
         states = self._last_states(tokens, mask, like=self._states_like(batch))
@@ -320,7 +329,7 @@ class Trainer:
         return losses.double().sum().item()
 
     def _last_states(self, tokens: Tensor, mask: DocumentMask, *, like: Tensor) -> Tensor | None:
-        """What the last layer makes of rows; None in a process that has not got it."""
+        """Return the last layer's states; None in a process that does not have the last layer."""
         if self.pipeline is None:
             return self.model(tokens, mask, dtype=self.dtype).states
         layers = self.pipeline.layers
@@ -332,7 +341,7 @@ class Trainer:
 
 
 class Idle(Batch):
-    """A batch of which nothing is learned and nothing counted, for a process that goes along with others."""
+    """A batch that is neither trained on nor counted, for a process that must take part in the passes of others."""
 
 
 def _counted(batch: Batch) -> bool:
@@ -340,5 +349,5 @@ def _counted(batch: Batch) -> bool:
 
 
 def idle(batch: Batch) -> Idle:
-    """Rows like the batch's, without targets."""
+    """Return rows like the batch's, without targets."""
     return Idle(*batch._replace(targets=np.full_like(batch.targets, IGNORED)))

@@ -1,9 +1,10 @@
-"""Notices that a run of several processes stands still, says whom it waits for, and ends this process.
+"""Detects that a run of several processes hangs, reports which process it waits for, and ends this process.
 
-Every process counts what it does and a thread of it tells the launcher's store the count, with a tick of its own. When
-the own count has not moved for too long the thread looks at the others'. A process whose tick stands still is stopped,
-swapped out or gone with its machine; one that ticks and counted less than the others hangs in its own code. The thread
-ends the process hard, since the main one waits inside a message that may never end; the launcher then ends the rest.
+Every process counts its progress, and one of its threads writes the count to the launcher's store, with a tick of its
+own. When this process's count has not changed for too long, the thread reads the counts of the others. A process whose
+tick does not change is stopped, swapped out or gone with its machine; a process that ticks but has counted less than
+the others hangs in its own code. The thread ends the process at once, because the main thread waits for a message that
+may never come; the launcher then ends the other processes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MAX_INTERVAL = 10.0  # seconds between two ticks
 
 
 class Watchdog:
-    """Watches from the first count on; `end` is what happens when nothing does any more."""
+    """Watches from the first count on and calls `end` with the reason when there is no progress for `seconds`."""
 
     def __init__(
         self, store: Any, *, rank: int, size: int, seconds: float, end: Callable[[str], None] | None = None
@@ -40,16 +41,16 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def count(self) -> None:
-        """Something was done that others may wait for."""
+        """Count a step of progress that other processes may wait for."""
         self._count += 1
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start to watch."""
         self._tell()
         self._thread.start()
 
     def stop(self) -> None:
-        """No longer watch."""
+        """Stop watching."""
         self._finished.set()
         self._thread.join()
 
@@ -72,9 +73,9 @@ class Watchdog:
         self._store.set(_key(self._rank), f"{self._count} {self._tick} {socket.gethostname()} {os.getpid()}")
 
     def _whom(self) -> str:
-        """Who is waited for."""
+        """Return a sentence on which processes the run waits for."""
         before = self._heard()
-        # Twice the interval: whoever is alive has told something new by then.
+        # After two intervals every live process has written a new tick.
         for _ in range(2):
             time.sleep(self._interval)
             self._tell()
@@ -93,7 +94,7 @@ class Watchdog:
         return f"{rank} of {self._size}{where}"
 
     def _heard(self) -> dict[int, list[str]]:
-        """Count, tick, host and pid of every process that ever told them."""
+        """Return count, tick, host and pid of every process that has ever written them."""
         present = [rank for rank in range(self._size) if self._store.check([_key(rank)])]
         return {rank: self._store.get(_key(rank)).decode().split(" ") for rank in present}
 
@@ -110,11 +111,11 @@ def _end(why: str) -> None:
 
 @contextmanager
 def watched(*, rank: int, size: int, seconds: float) -> Iterator[Callable[[], None]]:
-    """What is to be called at every sign of progress; alone there is nobody to wait for, and nothing is watched."""
+    """Yield a function to call at every sign of progress; a single process is not watched."""
     if size == 1:
         yield lambda: None
         return
-    # A connection of its own: the process group's is held by whoever waits through it.
+    # A connection of its own, because a waiting process group blocks the group's connection.
     store = dist.TCPStore(
         os.environ["MASTER_ADDR"],
         int(os.environ["MASTER_PORT"]),

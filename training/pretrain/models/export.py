@@ -1,6 +1,7 @@
-"""The model in the transformers layout, as a model of one of the families; and back.
+"""Export the model in the transformers layout of one of the families, and read such a model back.
 
-Writing and reading need torch and safetensors only. `compare` loads transformers, because its logits are the proof.
+Writing and reading need torch and safetensors only. `compare` loads transformers, because equal logits prove the
+export.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from training.pretrain.models.rotary import ntk_theta
 from training.pretrain.models.shape import ModelConfig, RotaryScaling
 from training.records import RecipeError, read_record, write_record
 
-OWN_TYPE = "pedigree_decoder"  # the model_type of a model that no class of transformers is
-OWN_NAMES = {"tied_embeddings": "tied", "norm_epsilon": "norm_eps"}  # fields by their names in such a config.json
+OWN_TYPE = "pedigree_decoder"  # the model_type of a model that no class of transformers can run
+OWN_NAMES = {"tied_embeddings": "tied", "norm_epsilon": "norm_eps"}  # fields with another name in such a config.json
 WEIGHTS = "model.safetensors"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 TOLERANCE = 1e-4  # largest difference of fp32 logits
@@ -39,9 +40,9 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_ma
 def hugging_face_config(
     config: ModelConfig, *, eos_id: int, bos_id: int | None = None, pad_id: int | None = None
 ) -> dict[str, Any]:
-    """What `config.json` holds. `bos_id` and `pad_id` are None when the tokenizer has no such token.
+    """Return the content of `config.json`. `bos_id` and `pad_id` are None when the tokenizer has no such token.
 
-    RecipeError with the reasons when no class is this model.
+    Raise RecipeError with the reasons if no class of transformers can run the model.
     """
     if reasons := inexpressible(config):
         raise RecipeError(f"model: no class of transformers has: {'; '.join(reasons)}")
@@ -73,10 +74,10 @@ def hugging_face_config(
 
 
 def _rotary_fields(config: ModelConfig) -> dict[str, Any]:
-    """transformers 5 reads `rope_parameters`, 4 the other two."""
+    """Return the fields on rotary positions: transformers 5 reads `rope_parameters`, transformers 4 the other two."""
     scaling, theta = config.rope_scaling, config.rope_theta
     if scaling.kind == "ntk":
-        # A raised base is all that it is, and transformers' own form of it changes with the length of the text.
+        # NTK scaling is nothing but a larger base; transformers' own form of it changes with the length of the text.
         theta = ntk_theta(theta, head_width=config.head_width, factor=scaling.factor)
     fields: dict[str, Any] = {"rope_type": "default" if scaling.kind == "ntk" else ROPE_TYPES[scaling.kind]}
     if scaling.kind in ("linear", "yarn", "llama3"):
@@ -98,7 +99,10 @@ ROPE_TYPES = {"none": "default", "linear": "linear", "yarn": "yarn", "llama3": "
 
 
 def read_config(data: dict[str, Any]) -> ModelConfig:
-    """The shape that a `config.json` of one of the families describes. DataError for what is not here."""
+    """Return the shape that a `config.json` of one of the families describes.
+
+    Raise DataError if this package lacks a feature.
+    """
     name = data.get("model_type")
     if name not in FAMILIES:
         raise DataError(f"config.json: model_type {name!r}; {', '.join(FAMILIES)} can be read")
@@ -140,7 +144,7 @@ def _read_scaling(rope: dict[str, Any]) -> RotaryScaling:
 
 
 def hugging_face_views(model: Decoder) -> Iterator[tuple[str, Tensor]]:
-    """transformers' name of every weight, with the part of this model's parameters that holds it, as a view."""
+    """Yield transformers' name of every weight, with a view of the part of this model's parameters that holds it."""
     yield "model.embed_tokens.weight", model.embedding
     for number, block in enumerate(model.blocks):
         for name, view in (*_attention_views(block.attention), *_mlp_views(block.mlp)):
@@ -179,10 +183,10 @@ def _mlp_views(mlp: MLP | Experts) -> Iterator[tuple[str, Tensor]]:
 def write_model(
     model: Decoder, folder: Path, *, tokenizer: Path, eos_id: int, own_layout: bool = False
 ) -> tuple[str, ...]:
-    """Write weights, configuration and the tokenizer's files into `folder`; returns the names written.
+    """Write weights, configuration and the tokenizer's files into `folder` and return the names of the files.
 
-    `own_layout` is for a model that no class of transformers is: weights by this package's names, and its own
-    `config.json`, which `read_model` reads and transformers refuses.
+    `own_layout` is for a model that no class of transformers can run: weights have this package's names, and
+    `config.json` has its own form, which `read_model` reads and transformers refuses.
     """
     folder.mkdir(parents=True, exist_ok=True)
     copied = [name for name in TOKENIZER_FILES if (tokenizer / name).exists()]
@@ -205,13 +209,13 @@ def write_model(
 
 
 def own_views(model: Decoder) -> Iterator[tuple[str, Tensor]]:
-    """This package's name of every weight and every router's bias."""
+    """Yield every weight and every router's bias with this package's name for it."""
     yield from model.named_parameters()
     yield from model.named_buffers()
 
 
 def _written(name: str, view: Tensor) -> Tensor:
-    """A contiguous copy; transformers' attention weights have the heads' axes joined into rows."""
+    """Return a contiguous copy; transformers' attention weights have the heads' axes joined into rows."""
     return view.reshape(_written_shape(name, view)).detach().clone().contiguous()
 
 
@@ -222,7 +226,7 @@ def _written_shape(name: str, view: Tensor) -> tuple[int, ...]:
 
 
 def read_shape(folder: Path) -> ModelConfig:
-    """The shape of the model in a folder of either layout. DataError for what cannot be read."""
+    """Return the shape of the model in a folder of either layout. Raise DataError if it cannot be read."""
     return _shape(_config(folder))
 
 
@@ -242,10 +246,11 @@ def _config(folder: Path) -> dict[str, Any]:
 
 @torch.no_grad()
 def read_model(folder: Path) -> Decoder:
-    """The model in a folder of either layout, its weights in one file of safetensors or in several with an index.
+    """Load the model in a folder of either layout, with its weights in one safetensors file or in several with an
+    index.
 
-    DataError when a weight is missing, has another shape or is one that this model does not have, and for weights in
-    pickles, which are never read.
+    Raise DataError if a weight is missing, has another shape or is unknown to this model, and for pickled weights,
+    which are never read.
     """
     data = _config(folder)
     model = Decoder(_shape(data))
@@ -264,19 +269,19 @@ def read_model(folder: Path) -> Decoder:
 
 
 def _is_repeated(name: str, config: ModelConfig) -> bool:
-    """What older files hold beside the weights: a tied head, and frequencies that follow from the configuration."""
+    """Whether older files repeat this tensor although it follows from others: a tied head, or rotary frequencies."""
     return (name == "lm_head.weight" and config.tied_embeddings) or name.endswith("rotary_emb.inv_freq")
 
 
 def _weights(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of `model.safetensors`, or of the files that its index names."""
+    """Return every tensor of `model.safetensors`, or of the files in its index."""
     index = folder / f"{WEIGHTS}.index.json"
     files = [WEIGHTS]
     if not (folder / WEIGHTS).exists() and index.exists():
         files = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
     tensors: dict[str, Tensor] = {}
     for name in files:
-        # An index names files beside it; anything else could be any file of the machine.
+        # An index may only name files in the same folder; other paths could lead to any file of the machine.
         if Path(name).name != name or not (folder / name).exists():
             pickled = any(path.suffix in PICKLES for path in folder.iterdir())
             advice = "; weights in pickles are not read, save them again as safetensors" if pickled else ""
@@ -286,7 +291,7 @@ def _weights(folder: Path) -> dict[str, Tensor]:
 
 
 def _special_id(tokenizer: Path, name: str) -> int | None:
-    """The id of the token that `tokenizer_config.json` gives a role; None when it gives none."""
+    """Return the id of the token with this role in `tokenizer_config.json`; None if no token has it."""
     path = tokenizer / "tokenizer_config.json"
     token = json.loads(path.read_text("utf-8")).get(name) if path.exists() else None
     if isinstance(token, dict):
@@ -295,7 +300,7 @@ def _special_id(tokenizer: Path, name: str) -> int | None:
 
 
 def token_ids(tokenizer: Path) -> dict[str, int]:
-    """Every token of a `tokenizer.json` with its id, added ones included."""
+    """Return the id of every token in `tokenizer.json`, including added tokens."""
     data = json.loads((tokenizer / "tokenizer.json").read_text("utf-8"))
     return data["model"]["vocab"] | {token["content"]: token["id"] for token in data.get("added_tokens", [])}
 
@@ -306,7 +311,7 @@ def is_installed(package: str) -> bool:
 
 
 def require_transformers() -> None:
-    """RecipeError when transformers is missing, which is better known before training than after."""
+    """Raise RecipeError if transformers is missing, before training rather than after it."""
     if not is_installed("transformers"):
         raise RecipeError(
             "base_model: the export is checked with transformers, which is not installed; pip install transformers"
@@ -315,7 +320,7 @@ def require_transformers() -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """How far transformers' logits are from the trainer's, both in fp32, over `positions` positions."""
+    """The difference between transformers' logits and the trainer's, both in fp32, over `positions` positions."""
 
     largest_difference: float
     differing_argmax: int
@@ -323,13 +328,13 @@ class Comparison:
 
     @property
     def is_equal(self) -> bool:
-        """Whether the export is the model that was trained."""
+        """Whether the exported model equals the trained one, within `TOLERANCE`."""
         return self.largest_difference <= TOLERANCE and self.differing_argmax == 0
 
 
 @torch.no_grad()
 def compare(model: Decoder, folder: Path, tokens_BL: Tensor) -> Comparison:
-    """Run the exported model by transformers and this one on the same tokens.
+    """Run the exported model in transformers and the trained model here, on the same tokens, and compare their logits.
 
     A model in the package's own layout is read back by this package instead.
     """

@@ -1,4 +1,4 @@
-"""What the file of a model family declares. No torch: a recipe is read by it."""
+"""The declaration that each model family's file makes. No torch: it is needed to read a recipe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preset:
-    """A shape. `model` has every field of a recipe's `model`, so that nothing of an extended recipe shines through."""
+    """A known shape.
+
+    `model` sets every field of a recipe's `model`, so that an extended recipe's values do not remain.
+    """
 
     vocab_size: int
     parameters: int
@@ -23,11 +26,11 @@ class Preset:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """A model family: decoders that one class of transformers runs, named by its `model_type`.
+    """A model family: decoders that one class of transformers runs, identified by its `model_type`.
 
-    `has` says whether a shape belongs to it rather than to another family, `why_not` what of such a shape the class
-    cannot run. `fields` are those of `config.json` that only this family has; `read` gives the fields of a shape that
-    they stand for.
+    `has` says whether a shape belongs to this family and not to another. `why_not` returns what the class cannot run of
+    such a shape. `fields` returns the fields of `config.json` that only this family has; `read` turns them back into
+    fields of a shape.
     """
 
     class_name: str  # in transformers, without ForCausalLM
@@ -39,7 +42,7 @@ class Family:
 
 
 def preset(vocab_size: int, parameters: int, **fields: Any) -> Preset:
-    """A preset whose other fields are the recipe's defaults."""
+    """Return a preset that has the recipe's defaults for all other fields."""
     plain = {
         "head_width": None,
         "rope_theta": 10_000.0,
@@ -57,5 +60,5 @@ def preset(vocab_size: int, parameters: int, **fields: Any) -> Preset:
 
 
 def sizes(width: int, layers: int, heads: int, kv_heads: int, mlp_width: int) -> dict[str, int]:
-    """The five numbers that every published table has."""
+    """Return the five numbers that every published table gives, by field name."""
     return {"width": width, "layers": layers, "heads": heads, "kv_heads": kv_heads, "mlp_width": mlp_width}

@@ -1,4 +1,4 @@
-"""The pieces that both kinds of MLP are made of."""
+"""The functions that both kinds of MLP are built from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def unit_rms(x: Tensor, eps: float) -> Tensor:
 
 
 class _UnitRMS(torch.autograd.Function):
-    """By hand on a CPU, where torch has no fused form: its own takes twice the passes over memory."""
+    """Hand-written for CPUs, where torch has no fused form and needs twice as many passes over memory."""
 
     @staticmethod
     def forward(ctx, x, eps):
@@ -35,16 +35,16 @@ class _UnitRMS(torch.autograd.Function):
 
 
 class Product(Protocol):
-    """How a weight is applied to `x`; `linear` says what comes of it."""
+    """A function that multiplies `x` by a weight, with the result of `linear`."""
 
     def __call__(self, x: Tensor, weight: Tensor, gain: Tensor | None = None) -> Tensor: ...
 
 
 def linear(x: Tensor, weight: Tensor, gain: Tensor | None = None) -> Tensor:
-    """`weight` applied to `x`, in the dtype of `x`.
+    """Multiply `x` by `weight` in the dtype of `x`.
 
-    `gain` is that of the norm before it. Multiplying the weight's columns by it is the same as multiplying `x`, and a
-    pass over the weight is cheaper than one over the activations.
+    `gain` is the gain of the norm before it. Multiplying the weight's columns by the gain gives the same as multiplying
+    `x`, and a pass over the weight is cheaper than a pass over the activations.
     """
     return F.linear(x, (weight if gain is None else weight * gain).to(x.dtype))
 
@@ -60,7 +60,10 @@ def squared_relu(up: Tensor) -> Tensor:
 
 
 def recomputed(function: Callable[..., Any], *given: Any, when: bool = True) -> Any:
-    """`function(*given)`; `when` it is true nothing inside is kept, and the backward pass does it again to the bit."""
+    """Return `function(*given)`.
+
+    If `when`, keep no intermediate results and recompute them, to the bit, in the backward pass.
+    """
     if not when:
         return function(*given)
     return checkpoint(function, *given, use_reentrant=False, preserve_rng_state=False)
@@ -76,10 +79,12 @@ def feed_forward(
     recompute: bool = False,
     product: Product = linear,
 ) -> Tensor:
-    """down(silu(gate(x)) · up(x)), or down(relu(up(x))²) without a gate; `gain` is that of the norm before it.
+    """Return down(silu(gate(x)) · up(x)), or down(relu(up(x))²) without a gate.
 
-    Gate and up are two products: the halves of a joint one are slower to read. `recompute` makes what lies between the
-    products again in the backward pass.
+    `gain` is the gain of the norm before it.
+
+    Gate and up are two products, because the halves of a joint product are slower to read. With `recompute`, the
+    backward pass recomputes what lies between the products.
     """
     if gate is None:
         inner = recomputed(squared_relu, product(unit, up, gain), when=recompute)

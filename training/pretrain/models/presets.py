@@ -1,7 +1,9 @@
-"""Known shapes by name: a ladder of small ones, and those of the families. A recipe's `model.preset` names one.
+"""Known shapes by name: a ladder of small models, and the published models of each family.
 
-`parameters` is the count over the preset's own vocabulary; a recipe's vocabulary is its tokenizer's. The published
-counts are those of the weight files, a tied head counted once; a test holds each against the formula and against
+A recipe selects one as `model.preset`.
+
+`parameters` is the count with the preset's own vocabulary; a recipe's vocabulary is its tokenizer's. The published
+counts are those of the weight files, with a tied head counted once; a test compares each with the formula and with
 transformers' class. Plain data, so that reading a recipe needs no torch.
 """
 
@@ -12,7 +14,7 @@ from training.pretrain.models.family import Preset, preset, sizes
 
 
 def _small(vocab_size: int, parameters: int, numbers: dict[str, int], max_length: int) -> Preset:
-    """A rung of the ladder: tied, QK-norm, about as many layers as is usual for the width."""
+    """Return a preset of the ladder: tied embeddings, QK-norm, and about the usual number of layers for the width."""
     return preset(vocab_size, parameters, **numbers, max_length=max_length, qk_norm=True)
 
 

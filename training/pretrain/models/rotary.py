@@ -1,4 +1,4 @@
-"""Rotary positions (arXiv 2104.09864), their stretching to longer texts, and the rotation itself."""
+"""Rotary positions (arXiv 2104.09864), their scaling to longer texts, and the rotation itself."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from training.pretrain.models.shape import RotaryScaling
 def rotary_frequencies(
     *, head_width: int, theta: float, scaling: RotaryScaling | None = None, device: torch.device | None = None
 ) -> tuple[Tensor, float]:
-    """Radians a position for each pair of a head, fp32 `[E/2]`, and what the tables are multiplied by (1 but for yarn).
+    """Return the rotation of each pair of a head in radians per position, fp32 `[E/2]`, and a factor for cosine and
+    sine.
 
-    Equal to those of transformers for each kind (tested).
+    The factor is 1 except for yarn. Tests compare the result with transformers' for each kind.
     """
     scaling = scaling or RotaryScaling()
     if scaling.kind == "ntk":
@@ -27,7 +28,7 @@ def rotary_frequencies(
         kept = 1 - _yarn_ramp(scaling, head_width=head_width, theta=theta).to(plain.device)
         return plain / scaling.factor * (1 - kept) + plain * kept, 0.1 * log(scaling.factor) + 1.0
     if scaling.kind == "llama3":
-        # Where a position's wavelength stands between the two bounds, 0 (divided) to 1 (kept).
+        # Position of a pair's frequency between the two bounds: 0 (divided by the factor) to 1 (unchanged).
         turns = scaling.original_length * plain / (2 * pi)
         span = scaling.high_frequency_factor - scaling.low_frequency_factor
         kept = ((turns - scaling.low_frequency_factor) / span).clamp(0, 1)
@@ -38,12 +39,12 @@ def rotary_frequencies(
 
 
 def ntk_theta(theta: float, *, head_width: int, factor: float) -> float:
-    """The base with which the slowest pair turns `factor` times slower and the fastest as before."""
+    """Return the base with which the slowest pair turns `factor` times slower and the fastest pair is unchanged."""
     return theta * factor ** (head_width / (head_width - 2)) if head_width > 2 else theta
 
 
 def _yarn_ramp(scaling: RotaryScaling, *, head_width: int, theta: float) -> Tensor:
-    """0 for pairs that turn more than `beta_fast` times over the original length, 1 for less than `beta_slow`."""
+    """Return 0 for pairs that turn more than `beta_fast` times over the original length, 1 below `beta_slow` turns."""
 
     def pair_of(turns: float) -> float:
         return head_width * log(scaling.original_length / (turns * 2 * pi)) / (2 * log(theta))
@@ -55,21 +56,21 @@ def _yarn_ramp(scaling: RotaryScaling, *, head_width: int, theta: float) -> Tens
 
 
 def rotary_table(positions: Tensor, frequencies: Tensor, factor: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Cosine and sine, each `[*positions.shape, E/2]` in fp32, of the angles at `positions`, times `factor`.
+    """Return cosine and sine of the angles at `positions`, times `factor`, each `[*positions.shape, E/2]` in fp32.
 
-    Dimension i is paired with i + E/2, as in transformers; interleaved pairs are a fixed permutation of the same thing.
+    Dimension i is paired with i + E/2, as in transformers; interleaved pairs would be a fixed permutation of these.
     """
     angles = positions.float()[..., None] * frequencies
     return (angles.cos(), angles.sin()) if factor == 1.0 else (angles.cos() * factor, angles.sin() * factor)
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """`x` with each pair (i, i + E/2) of its last axis turned by its angle; tables broadcast against half of `x`."""
+    """Rotate each pair (i, i + E/2) of the last axis of `x` by its angle; tables broadcast against half of `x`."""
     return _Rotation.apply(x, cosine, sine)
 
 
 class _Rotation(torch.autograd.Function):
-    """The gradient of a rotation is the rotation backwards."""
+    """Rotation whose gradient is the inverse rotation."""
 
     @staticmethod
     def forward(ctx, x, cosine, sine):
@@ -83,7 +84,7 @@ class _Rotation(torch.autograd.Function):
 
 
 def _turned(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    # Halves of a head are a few numbers wide, too short for vectors: two copies see halves, the arithmetic runs over
+    # Half a head is too short for vector instructions: only the two copies work on halves, the arithmetic runs over
     # whole sequences.
     swapped = torch.empty_like(x)
     for half, other in zip(swapped.chunk(2, dim=-1), reversed(x.chunk(2, dim=-1)), strict=True):

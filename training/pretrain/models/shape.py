@@ -1,4 +1,4 @@
-"""The shape of a decoder: what a recipe may ask for, and what it counts to.
+"""The shape of a decoder: its settings in a recipe, its parameter counts and operations.
 
 Standard library only: reading a recipe needs it, and counting a 70B model needs no memory.
 """
@@ -13,21 +13,21 @@ from training.records import RecipeError, formerly
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RotaryScaling:
-    """How rotary positions are stretched past the length that a model was first trained for.
+    """How rotary positions are scaled to texts longer than the length that a model was first trained for.
 
     `linear` divides every angle by `factor` (arXiv 2306.15595); `ntk` raises the base so that the slowest angle is
-    divided by it (NTK-aware, the static form); `yarn` does the first to slow and nothing to fast angles, and sharpens
-    attention (arXiv 2309.00071); `llama3` is Llama 3.1's ramp between the two (arXiv 2407.21783). `original_length` is
-    in positions.
+    divided by it (NTK-aware, the static form); `yarn` divides slow angles, keeps fast ones and sharpens attention
+    (arXiv 2309.00071); `llama3` is Llama 3.1's ramp between dividing and keeping (arXiv 2407.21783). `original_length`
+    is in positions.
     """
 
     kind: Literal["none", "linear", "ntk", "yarn", "llama3"] = "none"
     factor: float = 1.0
     original_length: int = 0  # yarn, llama3: the length before stretching
-    beta_fast: float = 32.0  # yarn: turns over the original length above which an angle stays as it is
-    beta_slow: float = 1.0  # yarn: turns below which it is divided
-    low_frequency_factor: float = 1.0  # llama3: original_length / wavelength below which an angle is divided
-    high_frequency_factor: float = 4.0  # llama3: above which it stays as it is
+    beta_fast: float = 32.0  # yarn: an angle with more turns than this over the original length is kept
+    beta_slow: float = 1.0  # yarn: an angle with fewer turns is divided
+    low_frequency_factor: float = 1.0  # llama3: below this original_length / wavelength an angle is divided
+    high_frequency_factor: float = 4.0  # llama3: above this an angle is kept
 
     def __post_init__(self) -> None:
         if self.factor < 1 or (self.kind == "none" and self.factor != 1):
@@ -45,11 +45,14 @@ class RotaryScaling:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExpertLayers:
-    """Mixture of experts in place of the MLP: every token reaches the best `active` of `count`; none is dropped.
+    """Mixture of experts in place of the MLP: every token is sent to the best `active` of `count` experts.
+
+    None is dropped.
 
     The router's weights are a softmax over all experts, as in Qwen3-MoE. Balancing: `auxiliary` adds `balance_weight`
-    times the load-balancing loss of Switch Transformers (arXiv 2101.03961), taken for each row of the batch;
-    `bias` adds to the choice alone a bias that moves by `balance_weight` a step against the load (arXiv 2408.15664).
+    times the load-balancing loss of Switch Transformers (arXiv 2101.03961), computed for each row of the batch; `bias`
+    adds to each expert's score, for the choice only, a bias that moves by `balance_weight` in each step against the
+    load (arXiv 2408.15664).
     """
 
     count: int = 0  # 0: every layer has a plain MLP
@@ -69,15 +72,15 @@ class ExpertLayers:
             )
 
 
-_ABSENT = {"head_width": 0, "window": 0, "logit_softcap": 0.0}  # the numbers of a `ModelConfig` without them
+_ABSENT = {"head_width": 0, "window": 0, "logit_softcap": 0.0}  # numbers in a `ModelConfig` for absent fields
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelRecipe:
-    """The decoder's shape. The vocabulary is the tokenizer's.
+    """The recipe section `model`: the decoder's shape. The vocabulary is the tokenizer's.
 
-    In a recipe file `preset` may name a known shape (`training/pretrain/models/presets.py`); its fields are put in
-    place while the file is read, under those that the file gives itself.
+    In a recipe file, `preset` may select a known shape (`training/pretrain/models/presets.py`). Its fields are filled
+    in while the file is read; fields that the file gives take precedence.
     """
 
     width: int
@@ -95,14 +98,14 @@ class ModelRecipe:
     activation: Literal["swiglu", "relu2"] = "swiglu"
     window: int | None = formerly(0)  # positions that a windowed layer looks back, itself included; None: no windows
     window_pattern: tuple[Literal["full", "window"], ...] = ("full",)  # repeated over the layers
-    logit_softcap: float | None = formerly(0.0)  # logits become cap · tanh(logits / cap); None: they stay
+    logit_softcap: float | None = formerly(0.0)  # logits become cap · tanh(logits / cap); None: unchanged
     experts: ExpertLayers = field(default_factory=ExpertLayers)
 
     def __post_init__(self) -> None:
         self.shape(vocab_size=1)
 
     def shape(self, *, vocab_size: int) -> ModelConfig:
-        """The decoder's shape over a vocabulary. RecipeError when it does not fit together."""
+        """Return the decoder's shape with a vocabulary size. Raise RecipeError if its fields do not fit together."""
         given = {one.name: getattr(self, one.name) for one in fields(ModelRecipe)}
         absent = {name: number for name, number in _ABSENT.items() if given[name] is None}
         return ModelConfig(**given | absent, vocab_size=vocab_size)
@@ -110,12 +113,12 @@ class ModelRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelConfig(ModelRecipe):
-    """The shape of a decoder over a vocabulary: what may be absent from a recipe is a number here."""
+    """The shape of a decoder with a vocabulary; fields that may be absent in a recipe are numbers here."""
 
     vocab_size: int
-    head_width: int = 0  # E, numbers in one head; given as 0 it becomes width / heads
-    window: int = 0  # of a model without windows
-    logit_softcap: float = 0.0  # of logits that stay as they are
+    head_width: int = 0  # E, width of one head; 0 is replaced by width / heads
+    window: int = 0  # 0: no windows
+    logit_softcap: float = 0.0  # 0: logits are not capped
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "width", "layers", "heads", "kv_heads", "mlp_width", "max_length"):
@@ -146,7 +149,7 @@ class ModelConfig(ModelRecipe):
 
     @property
     def attention_width(self) -> int:
-        """H · E: numbers that all heads together mix for a token."""
+        """H · E: the width of all heads together."""
         return self.heads * self.head_width
 
     def is_windowed(self, layer: int) -> bool:
@@ -172,7 +175,7 @@ class ModelConfig(ModelRecipe):
         return (3 if self.activation == "swiglu" else 2) * self.width * width
 
     def _expert_matrices(self, counted: int) -> int:
-        """Weights of one expert layer when `counted` of the routed experts count: router, those, and the shared."""
+        """Return the weights of one expert layer: router, shared experts, and `counted` routed experts."""
         experts = self.experts
         return self.width * experts.count + (counted + experts.shared) * self._mlp_matrices(experts.width)
 
@@ -187,15 +190,16 @@ class ModelConfig(ModelRecipe):
 
     @property
     def matrix_parameters(self) -> int:
-        """Weights that take part in a matrix product for each token: the layers' and the head's, not the lookup's.
+        """Number of weights that take part in a matrix product for each token: the layers' and the head's, not the
+        lookup's.
 
-        Of the routed experts only the active ones.
+        Of the routed experts, only the active ones count.
         """
         return self._matrices(self.experts.active)
 
     @property
     def parameter_count(self) -> int:
-        """Trained numbers, exactly. Llama-3-8B's shape gives 8,030,261,248; 70B's gives 70,553,706,496."""
+        """Exact number of trained parameters. Llama-3-8B's shape gives 8,030,261,248; 70B's gives 70,553,706,496."""
         norms = self.width * (2 * self.layers + 1)
         if self.qk_norm:
             norms += 2 * self.head_width * self.layers
@@ -204,17 +208,21 @@ class ModelConfig(ModelRecipe):
 
     @property
     def active_parameter_count(self) -> int:
-        """Trained numbers that one token meets: all but those of the experts it is not sent to."""
+        """Number of trained parameters used for one token: all but those of experts that the token is not sent to."""
         idle = self.expert_layers * (self.experts.count - self.experts.active)
         return self.parameter_count - idle * self._mlp_matrices(self.experts.width)
 
     def mean_context(self, layer: int, length: int) -> float:
-        """Positions that one of a row of `length` sees in `layer`, on average: length / 2 when there is no window."""
+        """Return the mean number of positions that a position sees in `layer`, in a row of `length`.
+
+        It is length / 2 when there is no window.
+        """
         seen = min(self.window, length) if self.is_windowed(layer) else length
         return seen * (1 - seen / (2 * length))
 
     def training_flops_per_token(self, length: int) -> float:
-        """Floating-point operations of one forward and backward pass for a token in a row of `length` positions.
+        """Return the floating-point operations of one forward and backward pass for a token in a row of `length`
+        positions.
 
         Six for each matrix weight, and 12 · heads · head width · context for attention, where the context is half the
         row (causal) or what the window leaves of it; as in arXiv 2204.02311, appendix B. Recomputation and elementwise

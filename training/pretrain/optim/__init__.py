@@ -1,1 +1,1 @@
-"""Optimizers, one file each; the learning-rate schedule, means of the weights, and clipping."""
+"""Optimizers, one file each; the learning-rate schedule, averages of the weights, and gradient clipping."""

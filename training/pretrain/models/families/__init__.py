@@ -1,4 +1,4 @@
-"""Model families by the name that transformers gives them, one file each, with a `FAMILY` in it."""
+"""Model families by transformers' `model_type`; each family has one file with a `FAMILY` in it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ FAMILIES: dict[str, Family] = {name: part.FAMILY for name, part in parts_in(__na
 
 
 def family_of(config: ModelConfig) -> str:
-    """The name of the family that a shape belongs to."""
+    """Return the name of the family that a shape belongs to."""
     (name,) = (name for name, family in FAMILIES.items() if family.has(config))
     return name
 
 
 def inexpressible(config: ModelConfig) -> tuple[str, ...]:
-    """Why no class of transformers is this model; empty if one is."""
+    """Return the reasons why no class of transformers can run the model; empty if one can."""
     found = []
     if config.logit_softcap:
         found.append("logit_softcap: none of the classes caps logits")

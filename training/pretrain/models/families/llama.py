@@ -1,4 +1,4 @@
-"""Llama: neither QK-norm, windows nor experts."""
+"""The Llama family: no QK-norm, no windows and no experts."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from training.records import write_record
 
 
 def has(config: ModelConfig) -> bool:
-    """Whether a shape is a Llama's."""
+    """Whether a shape belongs to the Llama family."""
     return not config.qk_norm and not config.experts.count
 
 
 def why_not(config: ModelConfig) -> list[str]:
-    """What the class cannot run."""
+    """Return what transformers' Llama class cannot run of the shape."""
     return ["window without qk_norm: Llama has no windows, Qwen3 has both"] if config.window else []
 
 
 def _llama_3(
     parameters: int, numbers: dict[str, int], *, stretched: float = 0.0, tied: bool = False, head_width: int = 0
 ) -> Preset:
-    """Llama 3 (arXiv 2407.21783); from 3.1 on `stretched` from 8,192 positions to 131,072 by that factor."""
+    """Return a preset of Llama 3 (arXiv 2407.21783); from 3.1 on, `stretched` is the factor of its rotary scaling.
+
+    Llama 3 has 8,192 positions; from 3.1 on there are 131,072.
+    """
     scaling = RotaryScaling(kind="llama3", factor=stretched, original_length=8192) if stretched else RotaryScaling()
     return preset(
         128_256,

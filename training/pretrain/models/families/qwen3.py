@@ -1,4 +1,4 @@
-"""Qwen3: QK-norm, and windows in some layers or all."""
+"""The Qwen3 family: QK-norm, and optional windows in some or all layers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from training.records import write_record
 
 
 def has(config: ModelConfig) -> bool:
-    """Whether a shape is a Qwen3's."""
+    """Whether a shape belongs to the Qwen3 family."""
     return config.qk_norm and not config.experts.count
 
 
 def fields(config: ModelConfig) -> Fields:
-    """The windows, layer by layer."""
+    """Return the fields of `config.json` on windows, with the kind of every layer."""
     if not config.window:
         return {}
     kinds = ["sliding_attention" if config.is_windowed(n) else "full_attention" for n in range(config.layers)]
@@ -28,7 +28,10 @@ def fields(config: ModelConfig) -> Fields:
 
 
 def read(data: Fields) -> Fields:
-    """QK-norm, the window and its pattern: Qwen3 says it for each layer, or gives the first layer that has one."""
+    """Return QK-norm, the window and its pattern.
+
+    A `config.json` either lists the kind of every layer or gives the first layer with a window.
+    """
     window = data.get("sliding_window") if data.get("use_sliding_window") else None
     first, layers = data.get("max_window_layers", 0), data["num_hidden_layers"]
     kinds = data.get("layer_types") or ["sliding_attention" if n >= first else "full_attention" for n in range(layers)]
@@ -39,7 +42,7 @@ def read(data: Fields) -> Fields:
 
 
 def _shortest(pattern: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The shortest beginning of `pattern` that gives the whole pattern when it is repeated."""
+    """Return the shortest beginning of `pattern` that gives the whole pattern when it is repeated."""
     lengths = range(1, len(pattern) + 1)
     repeats = (length for length in lengths if all(kind == pattern[n % length] for n, kind in enumerate(pattern)))
     return pattern[: next(repeats)]
@@ -48,7 +51,7 @@ def _shortest(pattern: tuple[Any, ...]) -> tuple[Any, ...]:
 def qwen_3(
     parameters: int, numbers: dict[str, int], *, tied: bool = False, experts: ExpertLayers | None = None
 ) -> Preset:
-    """Qwen3 base models (arXiv 2505.09388)."""
+    """Return the preset of a Qwen3 base model (arXiv 2505.09388)."""
     return preset(
         151_936,
         parameters,

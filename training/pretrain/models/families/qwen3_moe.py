@@ -1,4 +1,4 @@
-"""Qwen3-MoE: QK-norm, experts, and windows in all layers or none."""
+"""The Qwen3-MoE family: QK-norm, experts, and windows in all layers or none."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from training.pretrain.models.shape import ExpertLayers, ModelConfig
 
 
 def has(config: ModelConfig) -> bool:
-    """Whether a shape is a Qwen3-MoE's."""
+    """Whether a shape belongs to the Qwen3-MoE family."""
     return bool(config.experts.count)
 
 
 def why_not(config: ModelConfig) -> list[str]:
-    """What the class cannot run."""
+    """Return what transformers' Qwen3-MoE class cannot run of the shape."""
     found = []
     if not config.qk_norm:
         found.append("experts without qk_norm: Qwen3-MoE has QK-norm")
@@ -28,7 +28,7 @@ def why_not(config: ModelConfig) -> list[str]:
 
 
 def fields(config: ModelConfig) -> Fields:
-    """The window, and the experts."""
+    """Return the fields of `config.json` on the window and the experts."""
     windows = {"use_sliding_window": True, "sliding_window": config.window} if config.window else {}
     return {**windows, **_expert_fields(config)}
 
@@ -48,7 +48,7 @@ def _expert_fields(config: ModelConfig) -> Fields:
 
 
 def read(data: Fields) -> Fields:
-    """QK-norm, the window and the experts."""
+    """Return QK-norm, the window and the experts as fields of a shape."""
     window = data.get("sliding_window") if data.get("use_sliding_window") else None
     windows = {"window": window, "window_pattern": ("window",)} if window else {}
     return {"qk_norm": True, **windows, "experts": _read_experts(data)}

@@ -1,6 +1,6 @@
-"""Optimizers by name, one file each; its `OPTIMIZER` says all that the rest of the code knows of it.
+"""Optimizers by name, one file each; other code uses only the `OPTIMIZER` that each file declares.
 
-The files import torch only where they make or step an optimizer, so that a recipe is read without it.
+The files import torch only when they create or step an optimizer, so that a recipe can be read without torch.
 """
 
 from __future__ import annotations
