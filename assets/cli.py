@@ -91,9 +91,9 @@ def run(
     ] = "",
     until: Annotated[str, typer.Option(help="stop after this asset")] = "",
     start_anew: Annotated[
-        bool, typer.Option("--start-anew", help="begin a training at step 0 that stands further under other settings")
+        bool, typer.Option("--start-anew", help="begin a training at step 0, though it was begun under other settings")
     ] = False,
-    exact: Annotated[bool, typer.Option("--exact", help="make again what other code of the same version made")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="make artifacts by other code again")] = False,
     json_: JsonOption = False,
 ) -> None:
     """Make everything that a recipe asks for and that is not made yet, in order, through Dagster."""
@@ -256,10 +256,10 @@ def verify(
     root: RootOption = DEFAULT_ROOT,
     profile: ProfileOption = "local",
     mend: Annotated[
-        bool, typer.Option("--mend", help="set aside what has a damaged file or a changed record, to be made again")
+        bool, typer.Option("--mend", help="set aside artifacts with a damaged file or a changed record")
     ] = False,
     protect: Annotated[
-        bool, typer.Option("--protect", help="let references keep the digests of records by an earlier edition")
+        bool, typer.Option("--protect", help="save record digests of artifacts by an earlier edition in references")
     ] = False,
     json_: JsonOption = False,
 ) -> None:

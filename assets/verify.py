@@ -102,7 +102,7 @@ def _told(comparison: Comparison, tracking: Tracking, found: Verified) -> tuple[
 
 
 def _copy_problems(cell: Cell) -> list[str]:
-    """Problems with the copy of a cell's record. It is no problem if there is none: earlier editions wrote no copy."""
+    """Problems with the copy of a cell's record. A missing copy is no problem, because earlier editions wrote none."""
     assert cell.artifact is not None
     try:
         copy = artifact.find_copy(cell.artifact.path)

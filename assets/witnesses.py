@@ -32,9 +32,10 @@ def contradictions(comparison: Comparison, cells: Iterable[Cell], tracking: Trac
 
 
 def asked(ask: Callable[[], list[Said]], place: Path, name: str) -> tuple[list[Said], str]:
-    """The contradictions that `ask` finds, and "", or no contradictions and the reason why the store was not asked.
+    """Ask a store for contradictions with `ask`; return them, and a sentence if the store could not be asked, else "".
 
-    It is not asked if `place` does not exist, or if it does not answer.
+    `place` is the store's file or folder; if it does not exist, or the store does not answer, there are no
+    contradictions. `name` is the store's name in the sentence.
     """
     if not place.exists():
         return [], f"{name} was not asked about these records: there is no {place}"
