@@ -249,7 +249,7 @@ class SourceWeights:
         return self._excess / max(1, self._steps)
 
     def named(self, values: np.ndarray) -> dict[str, float]:
-        """Return numbers `[sources]` as a mapping from the sources' names."""
+        """Return the given numbers `[sources]` by the names of the sources."""
         return dict(zip(self._sources, values.tolist(), strict=True))
 
 

@@ -122,7 +122,7 @@ class Pieces:
     def gradient_norm(self) -> Tensor:
         """Return the Euclidean norm over all gradients of the model.
 
-        Fp32 scalar, with the same bits on every process.
+        The result is an fp32 scalar with the same bits on every process.
         """
         if not self.world.is_split:
             return gradient_norm(self.tensors)
@@ -146,7 +146,7 @@ class Pieces:
     # Parts and wholes
 
     def in_layer(self, piece: Piece, part: Tensor) -> Tensor:
-        """Gather the parts of FSDP's processes of a tensor that is divided as the piece is."""
+        """Gather over FSDP's processes a tensor that is divided as the piece is."""
         group = self.world.group("shard")
         if group is None:
             return part
@@ -159,7 +159,7 @@ class Pieces:
     def matrix(self, piece: Piece, part: Tensor) -> Tensor:
         """Gather the whole matrices of which `part` is this process's part.
 
-        For experts, all those of this process's layer.
+        For a weight of experts, these are the matrices of all experts in this process's layer.
         """
         part = self.in_layer(piece, part)
         if piece.cut is None or piece.cut[0] == "expert":
@@ -290,7 +290,7 @@ def _piece(
 def reshard(model: Decoder) -> None:
     """Free the whole weights that FSDP gathered for a pass.
 
-    Call this before anything but an optimizer step changes pieces.
+    Call this before pieces are changed in any way other than by an optimizer step.
     """
     for module in model.modules():
         if isinstance(module, FSDPModule):

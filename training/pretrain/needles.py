@@ -81,7 +81,7 @@ def haystack_sources(plan: Plan) -> list[int]:
 def haystack(plan: Plan, shards: Shards, *, tokens: int) -> list[int]:
     """Return about `tokens` tokens of held-out documents, joined without end-of-text tokens.
 
-    Fewer if there are fewer.
+    The result is shorter if the held-out documents have fewer tokens.
     """
     found: list[int] = []
     for source in haystack_sources(plan):

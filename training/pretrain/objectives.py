@@ -84,7 +84,10 @@ class Objective:
         self.sentinels = _sentinels(token_ids)
 
     def batch(self, rows: tuple[np.ndarray, np.ndarray, np.ndarray], *, step: int, numbers: Sequence[int]) -> Batch:
-        """Rewrite causal rows (tokens, next tokens, documents); `numbers` are the rows' numbers in the global batch."""
+        """Return causal rows (tokens, next tokens, documents) rewritten for the objective.
+
+        `numbers` are the rows' numbers in the global batch.
+        """
         if self.recipe.kind == "causal":
             return one_text(Batch(*rows)) if self.recipe.across_documents else Batch(*rows)
         tokens, targets, documents = (array.copy() for array in rows)

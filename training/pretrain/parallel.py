@@ -68,7 +68,7 @@ class World:
     def group(self, *axes: str) -> ProcessGroup | None:
         """Return the group of processes that differ from this one along these axes only.
 
-        None if there are no others.
+        The result is None if there are no other processes.
         """
         return self.groups.get(tuple(axis for axis in axes if self.length(axis) > 1))
 
@@ -172,7 +172,7 @@ def _group(
 
 
 def _places(rank: int, sizes: dict[str, int]) -> dict[str, int]:
-    """Return the place of a process along each axis."""
+    """Return the place along each axis of the process with this rank."""
     places = {}
     for axis in reversed(AXES):
         rank, places[axis] = divmod(rank, sizes[axis])

@@ -349,9 +349,9 @@ def _finish(
 
 
 def _write_ledger(work: Work, ledger: Ledger, sidecars: Sidecars) -> tuple[str, ...]:
-    """Write the ledger and the documents of its steps; write nothing if the run skipped no steps.
+    """Write the ledger and the documents of its steps, and return the names of the files.
 
-    Return the files' names.
+    Nothing is written if the run skipped no steps.
     """
     if not ledger.entries:
         return ()

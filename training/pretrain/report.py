@@ -13,7 +13,7 @@ from training.order.ledger import Entry
 class Told(NamedTuple):
     """Flags that a process sends to the others with a step's gradients.
 
-    In a report, whether any process sent the flag.
+    In a report, a flag is true if any process sent it.
     """
 
     stop: bool = False  # a signal asked to stop

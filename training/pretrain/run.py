@@ -144,7 +144,7 @@ def _numbers(trainer: Trainer, report: StepReport, *, seconds: float) -> dict[st
 def _utilization(trainer: Trainer, teraflops: float) -> dict[str, float]:
     """Return the model FLOPs utilization (MFU): the model's operations over the devices' peak.
 
-    Empty if no peak is known.
+    The result is empty if the peak of the device is not known.
     """
     device = trainer.world.device
     peak = peak_teraflops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
@@ -154,6 +154,6 @@ def _utilization(trainer: Trainer, teraflops: float) -> dict[str, float]:
 def _is_one_of(step: int, steps: int, wanted: int, *, every: int = 0) -> bool:
     """Whether `step` is a multiple of `every` or, if that is 0, one of about `wanted` evenly spaced steps.
 
-    The last step always is.
+    For the last step the result is always true.
     """
     return step == steps or step % (every or max(1, steps // wanted)) == 0

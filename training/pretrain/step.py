@@ -201,7 +201,10 @@ class Trainer:
         return self._through_stages(self.pipeline, batches, scale=scale)
 
     def _backward(self, batch: Batch, *, scale: float) -> Tensor:
-        """Do what `_passes` does for one batch through a whole model."""
+        """Add the gradients of one batch through a whole model.
+
+        Return its share of the loss, followed by the experts' loads.
+        """
         self.alive()
         tokens, targets, mask = self._tensors(batch)
         hidden = self.hidden(tokens, mask, dtype=self.dtype)
@@ -242,7 +245,10 @@ class Trainer:
         return _counted(batch) * experts.balance_weight / rows * hidden.balance
 
     def _through_stages(self, pipeline: Pipeline, batches: list[Batch], *, scale: float) -> Tensor:
-        """Do what `_passes` does through a pipeline, of which this process has some layers."""
+        """Add the gradients of all passes through the pipeline.
+
+        Return their share of the loss and the experts' loads.
+        """
         batches = [*batches, *(idle(batches[0]) for _ in range(len(batches), pipeline.padded(len(batches))))]
         config = self.model.config
         likelihoods = torch.zeros(1, device=self.world.device)
@@ -317,7 +323,7 @@ class Trainer:
     def nats(self, batch: Batch) -> float:
         """Return the summed loss in nats over this process's positions of a batch.
 
-        0 if it does not have the last layer.
+        A process without the last layer returns 0.
         """
         self.alive()
         tokens, targets, mask = self._tensors(batch)

@@ -1,8 +1,8 @@
-"""What a shape costs, by arithmetic: parameters, operations a token, bytes of weights, optimizer and activations.
+"""Compute the costs of a model shape: parameters, operations per token, bytes of weights, optimizer and activations.
 
-`python -m training.pretrain.models.account llama-3-8b --length 8192` prints it. Standard library only, but for the
-blocks that a CPU's attention works in. Tests hold the counts against the model itself, down to the tensors that its
-backward pass keeps. Nothing here is a measurement.
+`python -m training.pretrain.models.account llama-3-8b --length 8192` prints them. Standard library only, except for the
+blocks of a CPU's attention. Tests compare the counts with the model itself, down to the tensors that its backward pass
+keeps. Nothing here is a measurement.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from training.records import read_record
 Recompute = Literal["none", "selective", "full"]
 
 FP32 = 4
-# Peak dense bf16 operations a second by the makers' data sheets, for the names that drivers give.
+# Peak dense bf16 TFLOP/s by the makers' data sheets; the keys are parts of the names that drivers report.
 PEAK_TERAFLOPS = {"H200": 989.0, "H100": 989.0, "A100": 312.0, "L40S": 362.0, "B200": 2250.0}
 
 
 def peak_teraflops(device_name: str) -> float | None:
-    """Peak dense bf16 TFLOP/s of a device; None when it is not in the table (a CPU, say)."""
+    """Return the peak dense bf16 TFLOP/s of a device; None if it is not in the table, such as a CPU."""
     return next((peak for name, peak in PEAK_TERAFLOPS.items() if name in device_name), None)
 
 
 def parameter_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Name and shape of every trained tensor, as the decoder names them."""
+    """Yield name and shape of every trained tensor, with the decoder's names."""
     D, A, E = config.width, config.attention_width, config.head_width
     yield "embedding", (config.vocab_size, D)
     yield "norm", (D,)
@@ -65,7 +65,7 @@ def _mlp_shapes(config: ModelConfig, layer: int) -> Iterator[tuple[str, tuple[in
 
 
 def optimizer_bytes(config: ModelConfig, optimizer: str) -> int:
-    """The fp32 state that an optimizer keeps."""
+    """Return the bytes of an optimizer's fp32 state."""
     return FP32 * sum(OPTIMIZERS[optimizer].numbers(name, shape) for name, shape in parameter_shapes(config))
 
 
@@ -78,12 +78,12 @@ def activation_bytes(
     number_bytes: int = 2,
     probabilities: bool = True,
 ) -> int:
-    """What the layers keep for the backward pass, in bytes, for `rows` of `length` positions in one pass.
+    """Return the bytes that the layers keep for the backward pass, for `rows` of `length` positions in one pass.
 
-    `probabilities` are kept by attention on a CPU; a fused kernel keeps two numbers a head instead, which are left out.
-    `full` is what the layers keep between them, and one layer at work on top. Experts drop no token, so what all of
-    them keep together does not depend on the routing. The head's chunk, the table of rotations, the order of tokens by
-    expert and the cast weights are not in it.
+    Attention keeps its `probabilities` on a CPU; a fused kernel keeps two numbers for each head instead, which are not
+    counted. With `full` recomputation, the states between layers are kept, and one layer at work is added. Experts drop
+    no token, so the bytes of all experts together do not depend on the routing. Not counted are the head's chunk, the
+    table of rotations, the order of tokens by expert, and the cast weights.
     """
     tokens = rows * length
     layers = range(config.layers)
@@ -104,11 +104,12 @@ def _layer_bytes(
     number_bytes: int,
     probabilities: bool,
 ) -> int:
-    """What one layer keeps. A: all query heads' width, KV: all keys' width."""
+    """Return the bytes that one layer keeps. In the code, A is the width of all query heads and KV that of all keys."""
     D, A, KV = config.width, config.attention_width, config.kv_heads * config.head_width
     heads = A + KV
     normed = heads + config.heads + config.kv_heads if config.qk_norm else 0  # unit heads and their scales
-    # Selective: queries and keys before rotation, values. Else rotated queries and keys, values, scaled queries.
+    # `selective` keeps queries and keys before rotation, and values. Other kinds keep rotated queries and keys, values,
+    # and scaled queries.
     core = heads + KV if recompute == "selective" else heads + KV + A
     attention = number_bytes * ((D + 1) + normed + core + A)
     kept = rows * length * (attention + _mlp_bytes(config, layer, recompute, number_bytes))
@@ -118,23 +119,27 @@ def _layer_bytes(
 
 
 def _mlp_bytes(config: ModelConfig, layer: int, recompute: Recompute, number_bytes: int) -> int:
-    """What the MLP or the experts of a layer keep of one token; what the router computes is in fp32."""
+    """Return the bytes that the MLP or the experts of a layer keep for one token; the router's numbers are fp32."""
     gated, experts, D = config.activation == "swiglu", config.experts, config.width
-    # Gate and up, or up; what goes down; and, unless it is made again, silu(gate). relu(up) stands for up.
+    # Gate and up, or up alone; the input of down; and silu(gate) unless it is recomputed. Without a gate, relu(up) is
+    # kept in place of up.
     between = (3 if recompute == "selective" else 4) if gated else 2
     if not config.has_experts(layer):
         return number_bytes * ((D + 1) + between * config.mlp_width)
     k = experts.active
-    # What comes to its experts, what is inside them, what comes back and the weight that it has in the sum.
+    # For each active expert: its input, its inner numbers, its output, and the output's weight in the sum.
     dispatched = k * (D + between * experts.width + D + 1)
     shared = between * experts.shared * experts.width
-    # The router's input, its scores, and the chosen ones with their sum.
+    # The router's input, all scores, and the chosen scores with their sum.
     routed = FP32 * (D + experts.count + (k + 1 if experts.normalize_weights else 0))
     return number_bytes * ((D + 1) + dispatched + shared) + routed
 
 
 def attention_pairs(config: ModelConfig, layer: int, length: int) -> int:
-    """Query-key pairs that a CPU computes in a row: blocks of queries, each against the keys that one of them sees."""
+    """Return the number of query-key pairs that a CPU computes in a row.
+
+    Each block of queries is computed against all keys that any of its queries sees.
+    """
     from training.pretrain.models.attention import query_blocks
 
     window = config.window if config.is_windowed(layer) else 0
@@ -143,7 +148,7 @@ def attention_pairs(config: ModelConfig, layer: int, length: int) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Account:
-    """The sums for one shape, one length and one optimizer. Bytes are without sharding."""
+    """The costs of one shape for one row length and one optimizer. Bytes are without sharding."""
 
     parameters: int
     active_parameters: int
@@ -156,7 +161,7 @@ class Account:
 
 
 def account(config: ModelConfig, *, length: int, optimizer: str = "adamw", recompute: Recompute = "none") -> Account:
-    """The sums, for rows of `length` positions and attention that keeps no probabilities."""
+    """Return the costs for rows of `length` positions and attention that keeps no probabilities."""
     return Account(
         parameters=config.parameter_count,
         active_parameters=config.active_parameter_count,
@@ -182,12 +187,12 @@ def least_bytes(
     averaged: bool = False,
     teacher: ModelConfig | None = None,
 ) -> dict[str, int]:
-    """What a process without sharding certainly holds at one moment, in bytes, by what it is for.
+    """Return the bytes that a process without sharding certainly holds at one moment, by purpose.
 
-    That moment is the end of the last forward pass, or of the last backward pass when there is only one and gradients
-    weigh more than activations. The head's chunk, the copy of a checkpoint and the libraries come on top. A `teacher`'s
-    weights are there all the time; of its pass its states and
-    the cast head are left when the student's ends.
+    That moment is the end of the last forward pass, or of the backward pass if there is only one and gradients need
+    more bytes than activations. The head's chunk, the copy of a checkpoint and the libraries are not counted. A
+    `teacher`'s weights are always held; of its pass, its states and the cast head are still held when the student's
+    pass ends.
     """
     whole = FP32 * config.parameter_count
     kept = activation_bytes(
@@ -209,13 +214,13 @@ def least_bytes(
 
 
 def preset_shape(name: str) -> ModelConfig:
-    """The shape of a preset over its own vocabulary."""
+    """Return the shape of a preset with its own vocabulary."""
     preset = PRESETS[name]
     return read_record(ModelRecipe, preset.model).shape(vocab_size=preset.vocab_size)
 
 
 def main() -> None:
-    """Print the account of presets."""
+    """Print the costs of presets."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("presets", nargs="*", default=list(PRESETS), help="names; all when none is given")
     parser.add_argument("--length", type=int, default=4096, help="positions in a row")

@@ -189,9 +189,10 @@ def flex_mask(first: Tensor, prefix: Tensor | None, *, window: int, own: slice) 
 
 
 def _counted(chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the number of key blocks of each query block, and all key blocks' numbers, the chosen ones first.
+    """Return the number of chosen key blocks of each query block, and the indices of all key blocks, the chosen ones
+    first.
 
-    For all heads.
+    Both tensors have an axis of size 1 for the heads.
     """
     order = chosen.int().argsort(dim=-1, descending=True, stable=True)
     return chosen.sum(-1, dtype=torch.int32)[:, None], order.int()[:, None].contiguous()

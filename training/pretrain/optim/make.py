@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def make_optimizers(
     model: Decoder, recipe: PretrainRecipe, pieces: Pieces | None = None
 ) -> dict[str, torch.optim.Optimizer]:
-    """Return the optimizers by name, in the order of their steps; a spread model gives its parts as `pieces`."""
+    """Return the optimizers by name, in the order of their steps. If the model is spread, they update `pieces`."""
     weights = Weights(model, pieces)
     made = dict(OPTIMIZERS[recipe.optimizer].make(weights, recipe.update, recipe.own_settings))
     for optimizer in made.values():

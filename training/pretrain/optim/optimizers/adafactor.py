@@ -1,6 +1,6 @@
-"""Adafactor (arXiv 1804.04235), torch's.
+"""Adafactor (arXiv 1804.04235), torch's implementation.
 
-It takes the smaller of the given rate and 1 / √step, times the size of the weight.
+Its learning rate is the smaller of the given rate and 1 / √step, times the root mean square of the weight.
 """
 
 from __future__ import annotations

@@ -69,9 +69,9 @@ def update(weights: list[Tensor], states: States, group: dict[str, Any]) -> None
 
 
 def slow_mean(step: int, *, beta1: float, settings: Settings) -> tuple[float, float]:
-    """The slow mean's weight and beta at `step` (from 1).
+    """Return the slow mean's weight and beta at `step` (from 1).
 
-    The weight grows linearly. The beta goes from `beta1` so that the mean's half-life grows linearly.
+    The weight grows linearly. The beta grows from `beta1` so that the mean's half-life grows linearly.
     """
     if settings.warmup_steps is None or step >= settings.warmup_steps:
         return settings.alpha, settings.beta3

@@ -113,7 +113,7 @@ def _as_matrix(part: Tensor, is_tall: bool) -> Tensor:
 
 
 def orthogonalize(matrices: Tensor, *, steps: int = 5) -> Tensor:
-    """Matrices `[N, R, C]` with R ≤ C, their singular values moved close to 1 (roughly 0.7 to 1.2).
+    """Return the matrices `[N, R, C]`, R ≤ C, with their singular values moved close to 1 (roughly 0.7 to 1.2).
 
     Newton-Schulz iteration in bf16 with the quintic coefficients of Keller Jordan's Muon, as in torch.optim.Muon.
     """
@@ -127,7 +127,7 @@ def orthogonalize(matrices: Tensor, *, steps: int = 5) -> Tensor:
 
 
 def numbers(name: str, shape: tuple[int, ...]) -> int:
-    """One for each number of a matrix, and AdamW's two for the others."""
+    """Return the numbers of state: one for each number of a matrix, AdamW's two for each number of other weights."""
     is_matrix = len(shape) > 1 and not name.endswith(("embedding", "head", "router"))
     return prod(shape) if is_matrix else adamw.OPTIMIZER.numbers(name, shape)
 
