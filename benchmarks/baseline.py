@@ -25,6 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from assets.recipe_folders import load_recipe
 from benchmarks.chain import PEDIGREE
 from training.job import Job, read_job, write_job
 
@@ -119,7 +120,8 @@ def steps(root: Path, scratch: Path) -> Part:
 
     recipe = yaml.safe_load((CHECKOUT / "tests" / "recipes" / "kitchen-small.yaml").read_text("utf-8"))
     recipe["name"] = "kitchen-small-steps"
-    recipe["pretrain"] |= {"tokens": STEPS * recipe["pretrain"]["global_batch_tokens"], "min_loss_fall": 0.0}
+    batch = load_recipe(str(CHECKOUT / "tests" / "recipes" / "kitchen-small.yaml")).pretrain.global_batch_tokens
+    recipe["pretrain"] = {"tokens": STEPS * batch, "min_loss_fall": 0.0}
     file = scratch / "kitchen-small-steps.yaml"
     file.write_text(yaml.safe_dump(recipe), "utf-8")
     made = run(str(file), root, until="base_model")

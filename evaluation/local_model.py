@@ -113,7 +113,7 @@ class LocalModel(TemplateLM):
         answers = [""] * len(requests)
         groups: dict[tuple[tuple[str, ...], int], list[int]] = {}
         for i, request in enumerate(requests):
-            _, wanted = request.arguments
+            _, wanted = request.args
             until = wanted.get("until") or ()
             stops = (until,) if isinstance(until, str) else tuple(until)
             groups.setdefault((stops, int(wanted.get("max_gen_toks", MAX_NEW_TOKENS))), []).append(i)

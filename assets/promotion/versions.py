@@ -22,7 +22,7 @@ def tags_of(comparison: Comparison, decision: Artifact | None) -> dict[str, str]
         "digest": model.digest,
         "record_digest": model.record_digest,
         "code_revision": model.record["code_revision"],
-        "contamination": "unknown" if report is None else "fail" if report.failed_gates else "pass",
+        "contamination": _verdict(report),
         "decision": decision.digest if decision else "",
         "decision_record": decision.record_digest if decision else "",
         "verdict": "none" if decision is None else "refused" if decision.failed_gates else "passed",
@@ -37,6 +37,14 @@ def tags_of(comparison: Comparison, decision: Artifact | None) -> dict[str, str]
         said = json.loads((scores.path / "scores.json").read_text("utf-8"))["aligned"]
         tags |= {f"eval.{suite}": str(entry["score"]) for suite, entry in said.items()}
     return tags
+
+
+def _verdict(report: Artifact | None) -> str:
+    """The word of the contamination report's verdict; `unknown` without a report, or with one of an earlier edition."""
+    gates = [] if report is None else report.record["gates"]
+    return next(
+        (gate["evidence"].get("verdict", "unknown") for gate in gates if gate["name"] == "contamination"), "unknown"
+    )
 
 
 def registered(comparison: Comparison, registry: Registry, champion: Version | None, tags: dict[str, str]) -> Version:

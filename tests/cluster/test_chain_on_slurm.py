@@ -36,8 +36,7 @@ def long_recipe() -> str:
     """kitchen-small with a pretraining that is long enough to be interrupted."""
     recipe = yaml.safe_load((RECIPES / "kitchen-small.yaml").read_text())
     recipe["name"] = "kitchen-small-long"
-    recipe["mixture"]["max_epochs"] = 10_000.0
-    recipe["pretrain"] |= LONG_PRETRAINING
+    recipe |= {"mixture": {"max_epochs": 10_000.0}, "pretrain": LONG_PRETRAINING}
     return yaml.safe_dump(recipe)
 
 

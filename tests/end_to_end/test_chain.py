@@ -83,9 +83,13 @@ def test_the_champion_is_still_the_clean_model(leaking, first, root):
     champion = Registry(Tracking("", root), "kitchen-small").holder("champion")
     assert champion is not None
     assert champion.digest == first.answer["assets"]["aligned_model"]["kitchen-small"]["digest"]
+    assert champion.tags["contamination"] == "clean"
 
 
 def test_without_the_gate_the_leaking_model_would_be_promoted(leaking, root, tmp_path):
+    from resources.tracking.registry import Registry
+    from resources.tracking.reports import Tracking
+
     text = (
         (RECIPES / "kitchen-small-leak.yaml").read_text("utf-8").replace("kitchen-small-leak", "kitchen-small-ungated")
     )
@@ -96,6 +100,8 @@ def test_without_the_gate_the_leaking_model_would_be_promoted(leaking, root, tmp
     ungated = pedigree("run", str(tmp_path / "kitchen-small-ungated.yaml"), root=root)
     assert ungated.code == 0 and ungated.answer["promoted"], ungated.errors
     assert made(ungated) == {"contamination_report", "model_card", "promoted_model"}
+    champion = Registry(Tracking("", root), "kitchen-small-ungated").holder("champion")
+    assert champion is not None and champion.tags["contamination"] == "tolerated"
 
 
 def test_alignment_by_rl_reuses_everything_before_it(first, root):
@@ -120,7 +126,7 @@ def test_a_damaged_file_is_found_by_verify_and_refused_by_the_next_stage(first, 
         shards.write_bytes(bytes([sound[0] ^ 1]) + sound[1:])
         assert pedigree("verify", "kitchen-small", root=root).code == 1
         text = (RECIPES / "kitchen-small.yaml").read_text("utf-8").replace("name: kitchen-small", "name: kitchen-other")
-        (tmp_path / "kitchen-other.yaml").write_text(text.replace("held_out_fraction: 0.05", "held_out_fraction: 0.04"))
+        (tmp_path / "kitchen-other.yaml").write_text(f"{text}mixture: {{held_out_fraction: 0.04}}\n")
         ran = pedigree("run", str(tmp_path / "kitchen-other.yaml"), "--until", "training_plan", root=root)
         assert ran.code == 3 and "00000.bin" in ran.errors
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 
 from evaluation.report import records_of
@@ -21,7 +22,9 @@ def records(tmp_path):
     rows = [document(i, f"short {i}", reason="too_short") for i in range(100, 140)]
     kept = [document(1, f"{LONG} end"), document(2, f"{LONG} Write to <EMAIL> or <EMAIL>.")]
     documents(tmp_path / "f", kept, rows)
-    with DocumentWriter(tmp_path / "f" / "documents" / "00000.parquet", ("redactions",)) as writer:
+    with DocumentWriter(
+        tmp_path / "f" / "documents" / "00000.parquet", (pa.field("redactions", pa.string()),)
+    ) as writer:
         writer.write(kept[0])
         writer.write({**kept[1], "redactions": json.dumps({"email": 2})})
     near = document(3, f"{LONG} finish", reason="near_duplicate", duplicate_of=kept[0]["id"], similarity=0.9)
