@@ -167,6 +167,7 @@ ASSETS = (
             Input(asset="decontaminated_documents", which="every"),
             Input(asset="tokenizer"),
             Input(asset="token_shards", which="every"),
+            Input(asset="corpus_summary"),
             Input(asset="training_plan"),
             Input(asset="base_model"),
             Input(asset="long_context_plan"),

@@ -100,7 +100,7 @@ def test_without_the_gate_the_leaking_model_would_be_promoted(leaking, root, tmp
     ungated = pedigree("run", str(tmp_path / "kitchen-small-ungated.yaml"), root=root)
     assert ungated.code == 0 and ungated.answer["promoted"], ungated.errors
     assert made(ungated) == {"contamination_report", "model_card", "promoted_model"}
-    champion = Registry(Tracking("", root), "kitchen-small-ungated").holder("champion")
+    champion = Registry(Tracking("", root), ungated.answer["promotion"]["model_name"]).holder("champion")
     assert champion is not None and champion.tags["contamination"] == "tolerated"
 
 
