@@ -1,1 +1,1 @@
-"""How well, and how honestly: exams by lm-eval, contamination, the decision to promote, the report."""
+"""Evaluation of the models: exams by lm-eval, contamination, the decision to promote, and the reports."""

@@ -1,9 +1,9 @@
-"""Rewards of the models' answers: the learned reward of every answer, and the true reward of sampled ones where it is
-known.
+"""Learned and true rewards of the models' answers.
 
-A policy that only pleases the learned reward shows here: its learned reward rises and the true one does not. The true
-reward is known where a prompt's row holds a rubric (training.data.exams.rubric). Standard library only; the learned
-rewards are computed elsewhere (evaluation.local_model).
+Every answer to a chat exam or to an alignment prompt has a learned reward. A sampled answer also has a true reward
+where its prompt's row holds a rubric (training.data.exams.rubric). If a policy only pleases the reward model, its
+learned reward rises and its true reward does not. This module uses the standard library alone; evaluation.local_model
+computes the learned rewards.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ Message = dict[str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answers:
-    """What one model said to the prompts of one suite. `suite` is empty for sampled answers to alignment prompts."""
+    """One model's answers to the prompts of one suite.
+
+    Answers that were sampled to alignment prompts have an empty `suite`. Only these have `tokens` (lengths), `ids` and
+    `rubrics`.
+    """
 
     model: str
     suite: str
@@ -46,14 +50,18 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """`by_suite`: {model: {suite: learned reward}}; `alignment`: rewards of sampled answers, empty without prompts."""
+    """The rewards of all answers.
+
+    `by_suite` is {model: {suite: {"mean", "interval", "n"}}} of learned rewards. `alignment` is the `summary` of the
+    sampled answers, and `alignment_samples` is {model: rows}; both are empty without alignment prompts.
+    """
 
     by_suite: dict[str, dict[str, dict[str, float]]]
     alignment: dict[str, dict[str, float]]
     alignment_samples: dict[str, list[dict[str, Any]]]
 
     def metrics(self) -> dict[str, float]:
-        """Every number under a name for the tracker."""
+        """Return every number under its metric name, for the experiment tracker."""
         numbers = {
             f"{model}_{suite}_learned_reward": entry["mean"]
             for model, suites in self.by_suite.items()
@@ -65,9 +73,10 @@ class Judgement:
 
 
 def read_prompts(uri: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Prompts as {"id", "messages", "rubric"}; none when `uri` is empty.
+    """Return the prompts in the file at `uri` as {"id", "messages", "rubric"}; none when `uri` is empty.
 
-    A row has `messages` or a `prompt`, and a `reward_rubric` where it says what an answer is worth; None where not.
+    Each row has `messages` that end with the user's turn, or a `prompt`. `rubric` is None if the row has no
+    `reward_rubric`. Raise DataError for a row of another form and for a file without prompts.
     """
     if not uri:
         return []
@@ -102,7 +111,7 @@ def _rubric(value: Any, where: str) -> Rubric:
 
 
 def judge(groups: Sequence[Answers], learned: Sequence[float]) -> Judgement:
-    """The means with their 95 % intervals. `learned` holds one value for each answer, group after group."""
+    """Return the mean rewards with 95 % intervals. `learned` holds one reward for each answer, in the groups' order."""
     values = iter(learned)
     by_suite: dict[str, dict[str, dict[str, float]]] = {}
     samples: dict[str, list[dict[str, Any]]] = {}
@@ -130,7 +139,11 @@ def _judged(group: Answers, learned: Sequence[float]) -> Iterator[dict[str, Any]
 
 
 def summary(samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, float]]:
-    """For each model mean rewards, their 95 % half-widths and mean length; `gain` is aligned less SFT, in pairs."""
+    """Return each model's mean rewards, their 95 % half-widths, mean length in tokens and number of answers.
+
+    `gain` is the mean difference between the aligned and the SFT model, prompt by prompt. A kind of reward is left out
+    unless every row has it.
+    """
     result: dict[str, dict[str, float]] = {}
     kinds = [
         kind
@@ -154,7 +167,7 @@ def _means(columns: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 def mean_and_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The mean and the half-width of its normal 95 % interval; a single value has none and gives 0."""
+    """Return the mean and the half-width of its normal 95 % interval; the half-width is 0 for a single value."""
     if len(values) < 2:
         return fmean(values), 0.0
     return fmean(values), NORMAL_95 * stdev(values) / math.sqrt(len(values))

@@ -1,4 +1,4 @@
-"""Which models sit the exams, and where the scores keep the answers of each."""
+"""The models that take the exams, and the files in which the scores keep their answers."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ MODELS = {"base": "base_model", "sft": "sft_model", "aligned": "aligned_model"}
 
 
 def sample_file(model: str, suite: str) -> str:
-    """Where the kept samples of a model on a suite lie in the artifact."""
+    """Return the path, within the artifact, of a model's kept samples on a suite."""
     return f"samples/{model}_{suite}.jsonl.zst"

@@ -1,7 +1,7 @@
-"""The model card: `README.md` with the front matter that model hubs read, and the numbers in `scoreboard.json`.
+"""The model card: `README.md` with the front matter that model hubs read, and its numbers in `scoreboard.json`.
 
-Everything in it is read from the artifacts that the job names; absent ones leave their part out. `report.html` beside
-it shows time and money too, so it is a record of this run like the log, and no part of the artifact's digest.
+All content is read from the artifacts in the job's inputs. The part of a missing artifact is left out. `report.html`
+also shows times and costs. It is therefore a record of this run, like the log, and no part of the artifact's digest.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from training.recipe import Recipe
 from training.records import read_record
 
 CARD_TEMPLATE = "README.md.j2"
-METRICS = ("tokenizer", "pretraining")  # parts of the board that are a stage's metrics
-LICENSE = "unknown"  # a recipe states none, and a model does not inherit its data's by itself
+METRICS = ("tokenizer", "pretraining")  # parts of the scoreboard that hold the metrics of one stage
+LICENSE = "unknown"  # recipes state no licence, and a model does not simply inherit that of its data
 
 
 def run(job: Job, work: Work) -> Outcome:
@@ -38,7 +38,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def lasting(board: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers that another run of the same recipe would give too: all but money, time and speed."""
+    """Return the scoreboard without costs, times and speeds, so that a rerun gives the same numbers."""
     metrics = {
         part: {name: value for name, value in board[part].items() if not name.endswith(CLOCK)} for part in METRICS
     }
@@ -67,7 +67,7 @@ def render_card(recipe: Recipe, records: Sequence[Record], board: Mapping[str, A
 
 
 def front_matter(recipe: Recipe, board: Mapping[str, Any]) -> str:
-    """What hubs read: language, licence, data, tags and the aligned model's results."""
+    """Return the YAML that model hubs read: language, licence, data, tags and the aligned model's results."""
     from huggingface_hub import EvalResult, ModelCardData
 
     results = [
@@ -111,7 +111,7 @@ def one_line(text: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Plain data with numbers that JSON does not have as null."""
+    """Return plain data with NaN and infinities replaced by None, because JSON has no such numbers."""
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

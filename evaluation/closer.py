@@ -1,14 +1,14 @@
-"""What a handful of records does not tell of a stage: clusters of duplicates, pages that only just passed, cuts.
+"""A closer look at a stage: clusters of duplicates, pages that barely passed a limit, and text cut from kept documents.
 
-`look_at` is what `pedigree inspect` and the report show: the samples of evaluation.samples, and then
+`look_at` returns the groups that `pedigree inspect` and the report show: the samples of evaluation.samples, followed by
 
-- of deduplication the largest clusters, `cluster: <id of the one that stayed>`: that one first, then its copies, the
-  least similar first, each with its differences from the document that it repeats;
-- of the filter, for each limit, the kept pages whose measured value is nearest to it, `just_passed: <rule>:<why>`;
-- of both, what they cut out of documents that they kept, `cut: <rule>`.
+- for deduplication, the largest clusters, `cluster: <id of the kept document>`: the kept document, then its copies from
+  the least to the most similar, each with its differences from the document that it repeats;
+- for the filter, for each limit, the kept pages whose measured value is nearest to it, `just_passed: <rule>:<why>`;
+- for both stages, the text that was cut from kept documents, `cut: <rule>`.
 
-What was cut is the difference of two artifacts' texts. The filter's rules are run again on a few pages to see which of
-them cut what; where the text that they leave is not the one that is stored, the whole difference stands under no rule.
+A cut is a difference between the texts of two artifacts. To find out which rule of the filter made a cut, the rules run
+again on a few pages. If their result is not the stored text, the whole difference is shown without a rule.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from training.records import read_record
 CLUSTER, JUST_PASSED, CUT = "cluster", "just_passed", "cut"
 FILTERED, EXTRACTED, SCORES = "filtered_documents", "extracted_documents", "document_scores"
 Steps = Callable[[str, str], list[tuple[str, str, str]]]
-LOOKED_AT = 200  # kept documents of a partition in which cuts are looked for
+LOOKED_AT = 200  # kept documents of a partition that are searched for cuts
 EDITS_OF_DEDUP = {"max_line_copies": "repeated_lines", "min_substring_bytes": "repeated_substrings"}
 
 
@@ -69,7 +69,7 @@ def look_at(
     characters: int = 500,
     seed: int = 0,
 ) -> list[Group]:
-    """The groups of `sample_groups`, and behind those of each partition what a closer look shows."""
+    """Return the groups of `sample_groups`, and after those of each partition the groups of the closer look."""
     groups = sample_groups(
         records, asset, partition=partition, reason=reason, number=number, characters=characters, seed=seed
     )
@@ -88,7 +88,10 @@ def look_at(
 
 
 def _clusters(records: Sequence[Record], made: Record, reason: str, number: int, characters: int) -> Iterator[Group]:
-    """The largest clusters of one snapshot: what it removed, by the document at the end of the chain of copies."""
+    """Yield the largest clusters of removed documents of one snapshot.
+
+    A cluster is identified by the document at the end of its chain of copies.
+    """
     if not (is_asked(reason, CLUSTER, "") or reason.startswith(f"{CLUSTER}:")):
         return
     repeats: dict[str, str] = {}
@@ -98,7 +101,7 @@ def _clusters(records: Sequence[Record], made: Record, reason: str, number: int,
     members: dict[str, list[tuple[float, str]]] = {}
     for path in files_of(*made, DROPPED):
         for _, row in rows_of(path, ("id", "duplicate_of", "similarity")):
-            if row["duplicate_of"]:  # not one of which repeated lines left nothing
+            if row["duplicate_of"]:  # empty where nothing was left of a document without its repeated lines
                 members.setdefault(_root(row["id"], repeats), []).append((row["similarity"], row["id"]))
     asked = [root for root in members if is_asked(reason, CLUSTER, root)]
     largest = heapq.nsmallest(number, asked, key=lambda root: (-len(members[root]), root))
@@ -116,17 +119,17 @@ def _clusters(records: Sequence[Record], made: Record, reason: str, number: int,
 
 
 def _root(name: str, repeats: Mapping[str, str]) -> str:
-    """The document at the end of a chain of duplicates, which is finite: each document repeats an earlier one."""
+    """Return the end of a chain of duplicates. The chain is finite, because each document repeats an earlier one."""
     while repeats.get(name):
         name = repeats[name]
     return name
 
 
-# Pages that only just passed
+# Pages that barely passed
 
 
 def _just_passed(records: Sequence[Record], made: Record, reason: str, number: int, characters: int) -> Iterator[Group]:
-    """For each limit the kept pages nearest to it, the nearest first."""
+    """Yield, for each limit, the kept pages whose measured value is nearest to it, the nearest first."""
     folder, record = made
     scored = [one for one in of_asset(records, SCORES) if one[1]["partition"] == record["partition"]]
     if not scored or not number:
@@ -153,7 +156,7 @@ def _just_passed(records: Sequence[Record], made: Record, reason: str, number: i
 def _nearest(
     scored: Record, kept: pa.Array, limits: Mapping[str, Limit], number: int
 ) -> tuple[dict[str, list[tuple[float, str, float]]], dict[str, int]]:
-    """For each limit (distance, id, value) of the kept documents nearest to it, and how many have a value."""
+    """Return, by limit, (distance, id, value) of the nearest kept documents, and how many documents have a value."""
     near: dict[str, list[tuple[float, str, float]]] = {name: [] for name in limits}
     measured = dict.fromkeys(limits, 0)
     for path in files_of(*scored, "scores"):
@@ -161,7 +164,7 @@ def _nearest(
             there = set(parquet.schema_arrow.names)
         columns = sorted({limit.column for limit in limits.values()} & there)
         for table in read_tables(path, ["id", *columns]):
-            # pyarrow makes its functions while it is imported
+            # pyarrow creates its compute functions at import, unseen by the type checker
             found = pc.is_in(table["id"], value_set=kept)  # pyrefly: ignore[missing-attribute]
             table = table.filter(found)
             for name, limit in limits.items():
@@ -185,7 +188,7 @@ def _distances(values: npt.NDArray[np.float64], limit: Limit) -> npt.NDArray[np.
 
 
 def _lowest(values: npt.NDArray[np.float64], number: int) -> list[int]:
-    """The positions of the lowest values; values that are not numbers are left out."""
+    """Return the positions of the `number` lowest values; NaN is left out."""
     order = np.argsort(values, kind="stable")[:number]
     return [int(row) for row in order if not np.isnan(values[row])]
 
@@ -205,7 +208,10 @@ def _filter_recipe(record: Mapping[str, Any]) -> FilterRecipe:
 def _cuts(
     records: Sequence[Record], made: Record, reason: str, number: int, characters: int, seed: int
 ) -> Iterator[Group]:
-    """What rules cut out of kept documents, by rule, in the LOOKED_AT documents whose ids hash lowest."""
+    """Yield a group for each rule that cut text from kept documents.
+
+    Only the LOOKED_AT documents whose ids hash lowest are searched for cuts.
+    """
     folder, record = made
     rules = _cutting(record)
     if not rules or not number or not any(is_asked(reason, CUT, rule) for rule in (*rules, "")):
@@ -234,7 +240,7 @@ def _cuts(
 
 
 def _cutting(record: Mapping[str, Any]) -> list[str]:
-    """The rules in an artifact's settings that edit the text of documents that they keep."""
+    """Return the rules in an artifact's settings that edit the text of kept documents."""
     if record["asset"] == FILTERED:
         return [rule for rule in record["settings"].get("filter", {}).get("rules", ()) if RULES[rule].edit]
     if record["asset"] == DEDUPLICATED:
@@ -252,14 +258,15 @@ def _hashed_lowest(folder: Path, record: Mapping[str, Any], seed: int) -> set[Pl
 
 
 def _whole(rule: str) -> Steps:
-    """A function that reports one edit by `rule`, from the whole text before to the whole text after."""
+    """Return a `Steps` function that attributes the whole difference between two texts to `rule`."""
     return lambda old, new: [(rule, old, new)]
 
 
 def _filter_steps(record: Mapping[str, Any]) -> Steps:
-    """Says of an extracted and a kept text (rule, text before, text after) of each rule that edits.
+    """Return a `Steps` function that gives (rule, text before, text after) for each editing rule of the filter.
 
-    Personal data that the filter replaced is replaced first, so that it is not shown as cut.
+    The function takes the extracted and the kept text of a document. It redacts personal data first, so that redactions
+    are not shown as cuts. If the rules do not lead to the kept text, it gives the whole difference with an empty rule.
     """
     recipe = _filter_recipe(record)
     edits = {rule: edit(recipe) for rule in recipe.rules if (edit := RULES[rule].edit)}

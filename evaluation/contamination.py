@@ -1,19 +1,19 @@
-"""Whether what the models were trained on (pages, instructions, preferences, prompts) holds items of the exams they are
-scored on.
+"""Stage `contamination`: whether the training data hold items of the exams by which the models are scored.
 
-The rule is that of training.data.exams.item_rule, which also removes documents. `contamination.json` has the verdict
-and, for each suite, items found by where they were found, questions that were seen without their answer, the items that
-cannot be cleared, and the scores on clean, found and uncleared items; `findings.jsonl` names benchmark item, document
-or row, URL, WARC file and offset, and the matched text. One rank reads one document file; the last three read the
+Training data are pages, instructions, preferences and prompts. The rule is that of training.data.exams.item_rule, by
+which documents are also removed. `contamination.json` has the verdict and, for each suite, the items found in each kind
+of training data, the questions that were seen without their answers, the items that cannot be cleared, and the scores
+on clean, found and uncleared items. `findings.jsonl` has a row for each finding: benchmark, item, document or row, URL,
+WARC file and offset, and the matched text. Each rank reads one document file; the last three ranks read the
 instructions, the preferences and the prompts.
 
 A verdict is one of four words:
 
-- *clean*: nothing was found in anything that was trained on;
-- *tolerated*: something was found, or cannot be known, and a field of the recipe allows it; `tolerated` names the field
+- *clean*: nothing was found in the training data;
+- *tolerated*: something was found, or cannot be known, and a field of the recipe allows it; `tolerated` has the field
   and the numbers;
 - *contaminated*: more was found than the recipe allows;
-- *unknown*: something that a model was trained on was not scanned.
+- *unknown*: some training data were not scanned.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ WHERE = (PRETRAINING, INSTRUCTIONS, PREFERENCES, PROMPTS)
 CLEAN, TOLERATED, CONTAMINATED, UNKNOWN = "clean", "tolerated", "contaminated", "unknown"
 QUESTION_SEEN = "question_seen"
 DOCUMENT_COLUMNS = ("id", "text", "url", "snapshot", "warc_file", "warc_offset")
-KEPT_FINDINGS_PER_ITEM = 20  # of one rank; all are counted
+KEPT_FINDINGS_PER_ITEM = 20  # by each rank; all findings are counted
 CONTEXT_CHARACTERS = 160  # kept on each side of the matched text
 SHOWN_CHARACTERS = 400
 SHOWN_FINDINGS = 5  # in the gate's evidence
-BATCH_CHARACTERS = 4_000_000  # scanned at once
+BATCH_CHARACTERS = 4_000_000  # scanned in one batch
 
 
 Text = tuple[dict[str, Any], str]
@@ -61,19 +61,19 @@ Text = tuple[dict[str, Any], str]
 
 
 def num_ranks(job: Job) -> int:
-    """One for each file of documents, and one each for the instructions, the preferences and the prompts."""
+    """Return the number of ranks: one for each document file, and three for the other training data."""
     return len(_document_files(job)) + 3
 
 
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
-    """The findings in one file of documents, in the instructions, the preferences or the prompts."""
+    """Return the findings in one document file, or in the instructions, the preferences or the prompts."""
     del work
     where, texts = _texts(job, rank)
     return scan(texts, where, _exams(canonical_json(job.settings)))
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
-    """The report and its verdict."""
+    """Write the report with its verdict and the findings, and return them with the gate `contamination`."""
     recipe = job.settings_as(EvaluationRecipe, "evaluation")
     findings = sorted((finding for rank in ranks for finding in rank["findings"]), key=_finding_order)
     exams = _exams(canonical_json(job.settings))
@@ -135,7 +135,10 @@ def _instructions(item: InputArtifact) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def _preferences(item: InputArtifact) -> Iterator[tuple[dict[str, Any], str]]:
-    """Both answers of a pair are trained on; each is read after the prompt. Held-out pairs are not trained on."""
+    """Yield both answers of each training pair, each after its prompt, because both are trained on.
+
+    Held-out pairs are not read, because they are not trained on.
+    """
     for row in read_lines(item.file("train.jsonl")):
         for side in ("chosen", "rejected"):
             yield _row_source(row) | {"side": side}, _spoken([*row["prompt"], *row[side]])
@@ -146,7 +149,7 @@ def _trained_on(job: Job) -> TrainedOn:
 
 
 def _prompts(job: Job) -> Iterator[Text]:
-    """The rows that answers were sampled to, with the answer that was rewarded, and the system prompt."""
+    """Yield the system prompt, and all text in each row of the alignment prompts, also the rewarded answer."""
     trained_on = _trained_on(job)
     if trained_on.system_prompt:
         yield {"row": "system prompt", "source": "chat.system_prompt"}, trained_on.system_prompt
@@ -158,7 +161,7 @@ def _prompts(job: Job) -> Iterator[Text]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Every text in a row of whatever form: a prompt, its turns, its answers."""
+    """Yield every string in a row, whatever its form: a prompt, its turns, its answers."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -179,7 +182,7 @@ def _spoken(messages: Iterable[Mapping[str, str]]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exams:
-    """The items of all suites, by their number in the index, and what finds them."""
+    """The items of all suites: their names by item number, the finder, and the items that cannot be cleared."""
 
     names: tuple[tuple[str, str], ...]  # (suite, item id)
     finder: Finder
@@ -188,20 +191,20 @@ class Exams:
 
 @lru_cache(maxsize=2)
 def _exams(settings: str) -> Exams:
-    """The exams that the settings name; indexed once a process."""
+    """Return the exams of the settings. They are indexed once per process."""
     plain = json.loads(settings)
     recipe = read_record(EvaluationRecipe, plain["evaluation"], where="evaluation")
     return exams_of([item for benchmark in recipe.suites for item in _scored(benchmark, plain)])
 
 
 def _scored(benchmark: BenchmarkRecipe, settings: Mapping[str, Any]) -> Iterator[BenchmarkItem]:
-    """The items of a suite, without those that cannot be scored."""
+    """Yield the items of a suite that can be scored."""
     scored = {item.id for item in read_exam(benchmark, settings).items}
     return (item for item in read_items(benchmark, settings) if item.id in scored)
 
 
 def exams_of(items: Sequence[BenchmarkItem]) -> Exams:
-    """The exams with these items."""
+    """Index these items and return them as exams."""
     names = tuple((item.benchmark, item.id) for item in items)
     index = build_items([item_text(item) for item in items])
     return Exams(names=names, finder=Finder(index), not_cleared=tuple(not_cleared(index, names)))
@@ -211,7 +214,10 @@ def exams_of(items: Sequence[BenchmarkItem]) -> Exams:
 
 
 def scan(texts: Iterable[Text], where: str, exams: Exams) -> dict[str, Any]:
-    """Every item found in the texts: all counted, the first KEPT_FINDINGS_PER_ITEM of each with source and span."""
+    """Find items in the texts.
+
+    All findings are counted. The first KEPT_FINDINGS_PER_ITEM of each item are kept, with source and span.
+    """
     findings: list[dict[str, Any]] = []
     counts: Counter[int] = Counter()
     kinds: dict[str, set[int]] = {"item": set(), "question": set()}
@@ -270,7 +276,10 @@ def _finding_order(finding: Mapping[str, Any]) -> tuple[Any, ...]:
 def _suite_report(
     name: str, exams: Exams, ranks: Sequence[Mapping[str, Any]], recipe: EvaluationRecipe, scores: InputArtifact
 ) -> dict[str, Any]:
-    """What was found of one suite. An item whose question was seen counts as found where the recipe says so."""
+    """Return what was found of one suite, as plain data.
+
+    With `question_seen: contaminated`, an item whose question was seen without its answer counts as found.
+    """
 
     def of_suite(kind: str, where: str) -> set[str]:
         numbers = {number for rank in ranks if rank["where"] == where for number in rank[kind]}
@@ -297,8 +306,7 @@ def _suite_report(
 def scores_by_state(
     scores: InputArtifact, suite: str, found: set[str], not_cleared: set[str]
 ) -> dict[str, dict[str, Any]]:
-    """For each model its score on a suite's clean and found items, and on those that cannot be cleared, from the
-    samples that were kept."""
+    """Return each model's score on the clean, the found and the uncleared items of a suite, from the kept samples."""
     result = {}
     for model in MODELS:
         correct: dict[str, list[float]] = defaultdict(list)
@@ -311,14 +319,14 @@ def scores_by_state(
 
 
 def _score(correct: Sequence[float]) -> dict[str, Any]:
-    """Mean, its 95 % interval and the number of items; null where there is none."""
+    """Return the mean, its 95 % interval and the number of items; mean and interval are None without items."""
     if not correct:
         return {"score": None, "interval": None, "n": 0}
     mean = fmean(correct)
     return {"score": mean, "interval": list(share_interval(mean, len(correct))), "n": len(correct)}
 
 
-# Was everything read that was trained on?
+# Was all training data scanned?
 
 
 def _scanned(job: Job, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -331,7 +339,10 @@ def _scanned(job: Job, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _unscanned(job: Job, ranks: Sequence[Mapping[str, Any]]) -> int:
-    """The number of documents in the shards that were not read. It must be 0, or the report is about another corpus."""
+    """Return the number of documents in the token shards that were not scanned.
+
+    It must be 0; otherwise the report is about another corpus than the one trained on.
+    """
     read = {id_ for path in _document_files(job) for id_ in _ids(path)}
     return sum(
         id_ not in read for item in job.inputs_of("token_shards") for path in _sidecars(item) for id_ in _ids(path)
@@ -349,7 +360,7 @@ def _ids(path: Path) -> list[str]:
 
 
 def _unknown(job: Job) -> dict[str, str]:
-    """What models of the recipe learned from that cannot be scanned, and why."""
+    """Return {name: reason} of whatever the models learned from that cannot be scanned, such as a teacher."""
     teacher = _trained_on(job).teacher
     return {"teacher": f"{teacher}: what this model was trained on is not known here"} if teacher else {}
 
@@ -358,7 +369,10 @@ def _unknown(job: Job) -> dict[str, str]:
 
 
 def judged(report: Mapping[str, Any], recipe: EvaluationRecipe) -> dict[str, Any]:
-    """The verdict, one word, and what of the recipe allowed what was found, with the numbers."""
+    """Return the verdict and what the recipe tolerated.
+
+    `verdict` is one of the four words. `tolerated` is {field of the recipe: numbers}, and is empty for other verdicts.
+    """
     most = recipe.max_contaminated_fraction
     suites = report["suites"]
     unknown = {name: why for name, why in report["unknown"].items() if name not in recipe.tolerate_unknown}
@@ -383,7 +397,7 @@ def _of(number: int, suite: Mapping[str, Any]) -> str:
 
 
 def gate_of(report: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> Gate:
-    """Passes what is clean or tolerated."""
+    """Return the gate `contamination`, which passes for the verdicts clean and tolerated."""
     most = report["max_contaminated_fraction"]
     over = {name for name, suite in report["suites"].items() if suite["found_fraction"] > most}
     evidence: dict[str, Any] = {
@@ -403,7 +417,7 @@ def gate_of(report: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) ->
 
 
 def _shown(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The first findings, pages before rows, and different items before the same one again."""
+    """Return SHOWN_FINDINGS findings: different items before further finds of the same item, and pages before rows."""
     seen: Counter[tuple[str, str]] = Counter()
     ranked = []
     for finding in findings:

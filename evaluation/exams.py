@@ -1,4 +1,4 @@
-"""The items of a suite: the question, the right answers, and the answers that must not be given beside them."""
+"""The items of a suite: questions, accepted answers, and wrong answers that must not be given beside a right one."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from training.job import DataError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExamItem:
-    """One exam item. `gold` indexes `choices`; `answers` are all that are accepted, the first is shown as the target.
+    """One exam item.
 
-    A chat answer that names one of the `rivals` beside the right value is wrong. `before` are the (role, content) turns
-    of a conversation that come before the question.
+    `gold` indexes `choices`. All `answers` are accepted; the first is shown as the target. A chat answer that gives one
+    of the `rivals` beside the right value is wrong. `before` are the (role, content) turns of a conversation that come
+    before the question.
     """
 
     id: str
@@ -29,7 +30,7 @@ class ExamItem:
     passage: str = ""
     before: tuple[tuple[str, str], ...] = ()
     rivals: tuple[str, ...] = ()
-    row: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # what the file says
+    row: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # as in the file
 
     @property
     def asked(self) -> str:
@@ -38,7 +39,7 @@ class ExamItem:
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """The item as a conversation that waits for its answer."""
+        """The item as a conversation that ends with the user's question."""
         return [{"role": role, "content": text} for role, text in (*self.before, ("user", self.asked))]
 
 
@@ -51,9 +52,10 @@ class Exam:
 
 
 def read_exam(benchmark: BenchmarkRecipe, settings: Mapping[str, Any]) -> Exam:
-    """The suite's items by the job's settings. An item whose score would say nothing is refused, with the reason.
+    """Read the items of a suite, and refuse those whose score would say nothing, with the reason.
 
-    DataError names file, item and field where a row has not the form of an item, and when no item is left.
+    `settings` are the job's. Raise DataError, with file, item and field, if a row does not have the form of an item,
+    and also if no item is left.
     """
     items = [_exam_item(benchmark, item) for item in read_items(benchmark, settings)]
     reasons = refusals(items, is_choice=benchmark.kind == "multiple_choice")
@@ -66,8 +68,10 @@ def read_exam(benchmark: BenchmarkRecipe, settings: Mapping[str, Any]) -> Exam:
 
 
 def refusals(items: Sequence[ExamItem], *, is_choice: bool) -> dict[int, str]:
-    """Why items cannot be scored, by their row: choices or answers that are empty, equal choices, and questions that
-    stand there again with another right answer."""
+    """Return {row: reason} for the items that cannot be scored.
+
+    The reasons are empty choices or answers, equal choices, and a question that occurs again with another right answer.
+    """
     reasons: dict[int, str] = {}
     asked: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for row, item in enumerate(items):
@@ -97,7 +101,7 @@ def _flaw(item: ExamItem, *, is_choice: bool) -> str:
 
 
 def _right(item: ExamItem) -> set[str]:
-    """What is right for an item, in a form that can be compared with that of another."""
+    """Return the right answers of an item, in a form in which they can be compared with those of another item."""
     answers = [item.choices[item.gold]] if item.choices else item.answers
     return {answer.rpartition(WORKED)[2].strip().casefold() for answer in answers}
 
@@ -105,7 +109,7 @@ def _right(item: ExamItem) -> set[str]:
 def _exam_item(benchmark: BenchmarkRecipe, item: BenchmarkItem) -> ExamItem:
     return ExamItem(
         id=item.id,
-        # A label such as `Question:` is the file's form; each model is asked in its own.
+        # A label such as `Question:` belongs to the file's format; each form of prompt adds its own.
         question=item.question if benchmark.kind == "multiple_choice" else bare_question(item.question),
         choices=item.choices,
         gold=item.gold if item.gold is not None else 0,
@@ -118,7 +122,7 @@ def _exam_item(benchmark: BenchmarkRecipe, item: BenchmarkItem) -> ExamItem:
 
 
 def _rivals(item: BenchmarkItem, benchmark: BenchmarkRecipe) -> tuple[str, ...]:
-    """The wrong answers that a right one must not be given with, if the row names any."""
+    """Return the wrong answers in the row's field `rivals`, which must not be given beside the right one."""
     rivals = item.row.get("rivals", [])
     if not isinstance(rivals, list) or not all(isinstance(rival, str) for rival in rivals):
         raise DataError(f"{benchmark.uri}: item {item.id}: field 'rivals' is {rivals!r}; expected a list of texts")

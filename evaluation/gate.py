@@ -1,9 +1,11 @@
-"""The decision to promote: scores, contamination and the present champion, for exactly these digests.
+"""Stage `promote`: decide whether the aligned model may become champion, and write `decision.json`.
 
-A pure decision, written to `decision.json`. Moving the alias is done elsewhere, from the decision.
+The decision depends on the model's scores, its contamination report, and a comparison with the present champion. The
+scores, the report and the model card must come from the model with the same digest. This stage only decides; other code
+moves the champion alias as decided.
 
-Whoever writes the job names the champion, and in its scores the artifact that holds them; what the champion got right
-is read from there and from nowhere else. Where that cannot be read there is no comparison, and so no promotion.
+The job's settings identify the champion and the artifact that holds the champion's scores. The champion's answers are
+read from that artifact alone. If they cannot be read, the models cannot be compared, and the model is not promoted.
 """
 
 from __future__ import annotations
@@ -29,20 +31,21 @@ WAY_OUT = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Champion:
-    """The model version that holds the champion alias now; `version` is None where there is none yet.
+    """The model version that holds the champion alias; `version` is None if there is no champion yet.
 
-    `digest` is of its aligned model. `problem` says why its answers cannot be read; then nothing is promoted.
+    `digest` is the digest of its aligned model. `problem` is the reason why its answers cannot be read, if they cannot.
+    Then no other model is promoted.
     """
 
     version: str | None = None
     digest: str = ""
-    answers: Mapping[str, Answers] = field(default_factory=dict)  # suite: what it got right
+    answers: Mapping[str, Answers] = field(default_factory=dict)  # {suite: which items it got right}
     problem: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One condition of a promotion: what it is about, whether it holds, and the numbers it was judged by."""
+    """One condition of a promotion: its name, whether it holds, and the numbers that decided it."""
 
     name: str
     passed: bool
@@ -51,20 +54,20 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """What a promotion is decided on, all of it read from artifacts."""
+    """The data that decide a promotion, all of them read from artifacts."""
 
     aligned_digest: str
-    scored_digest: str | None  # of the aligned model that the scores are of
+    scored_digest: str | None  # of the aligned model that was scored
     scores_digest: str
-    contamination_scores_digest: str | None  # of the scores that the contamination report looked at
+    contamination_scores_digest: str | None  # of the scores that the contamination report was made from
     card_aligned_digest: str | None
-    scores: Mapping[str, Mapping[str, Any]]  # suite: {"score", "n", …} of the aligned model
+    scores: Mapping[str, Mapping[str, Any]]  # {suite: {"score", "n", …}} of the aligned model
     contamination: Mapping[str, Any]  # the report's gate: {"passed", "evidence"}
-    answers: Mapping[str, Answers] = field(default_factory=dict)  # suite: what the aligned model got right
+    answers: Mapping[str, Answers] = field(default_factory=dict)  # {suite: which items the aligned model got right}
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Decide, and write down why."""
+    """Decide on the promotion, and write the decision with its reasons."""
     recipe = job.settings_as(PromoteRecipe, "promote")
     asked = job.settings.get("champion") or {}
     champion = read_champion(asked, root_of(job))
@@ -97,14 +100,16 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def root_of(job: Job) -> Path:
-    """The folder of all artifacts, of which this job makes one."""
+    """Return the root, the folder of all artifacts, which is two levels above the job's output folder."""
     return Path(job.output).parent.parent
 
 
 def read_champion(asked: Mapping[str, Any], root: Path) -> Champion:
-    """The champion that a job names: `{}`, or `{"version", "digest", "scores"}`, or `problem` in place of the scores.
+    """Return the champion that a job's settings describe.
 
-    `scores` is the artifact of its scores: `{"folder", "partition", "fingerprint", "digest", "record_digest"}`.
+    `asked` is `{}` if there is no champion. Otherwise it is `{"version", "digest", "scores"}`, or has `problem` in
+    place of `scores`. `scores` identifies the artifact of the champion's scores: `{"folder", "partition",
+    "fingerprint", "digest", "record_digest"}`, with `folder` relative to `root`.
     """
     if not asked:
         return Champion()
@@ -126,7 +131,7 @@ def read_champion(asked: Mapping[str, Any], root: Path) -> Champion:
 
 
 def gather(job: Job) -> Evidence:
-    """The evidence in the job's inputs."""
+    """Return the evidence that the job's inputs hold."""
     scores, report = job.input_of("model_scores"), job.input_of("contamination_report")
     gates = {gate["name"]: gate for gate in report.record()["gates"]}
     return Evidence(
@@ -149,13 +154,13 @@ def _aligned_scores(job: Job) -> dict[str, dict[str, Any]]:
 
 
 def _input_digest(item: InputArtifact, asset: str) -> str | None:
-    """The digest of the one input of `item` made by `asset`, as recorded then; None when there is not one."""
+    """Return the recorded digest of the input of `item` from `asset`; None unless there is exactly one."""
     found = [entry["digest"] for entry in item.record()["inputs"] if entry["asset"] == asset]
     return found[0] if len(found) == 1 else None
 
 
 def decide(recipe: PromoteRecipe, evidence: Evidence, champion: Champion) -> list[Check]:
-    """Every condition of a promotion, with its verdict. The model is promoted when all hold."""
+    """Check every condition of a promotion. The model is promoted if all checks pass."""
     return [
         _same_model(evidence),
         _contamination(evidence),
@@ -165,7 +170,7 @@ def decide(recipe: PromoteRecipe, evidence: Evidence, champion: Champion) -> lis
 
 
 def _same_model(evidence: Evidence) -> Check:
-    """Scores, contamination and card must be of this very model: a digest, not a name."""
+    """Check that scores, contamination report and card were made from this model, by digest and not by name."""
     expected = {
         "model_scores.aligned_model": (evidence.scored_digest, evidence.aligned_digest),
         "contamination_report.model_scores": (evidence.contamination_scores_digest, evidence.scores_digest),
@@ -178,7 +183,7 @@ def _same_model(evidence: Evidence) -> Check:
 
 
 def _contamination(evidence: Evidence) -> Check:
-    """A verdict of clean or tolerated; the evidence says which, and what allowed it."""
+    """Check that the verdict on contamination is clean or tolerated. The evidence says what allowed it."""
     verdict = evidence.contamination
     return Check(name="contamination", passed=bool(verdict["passed"]), detail=dict(verdict["evidence"]))
 
@@ -203,7 +208,7 @@ def _enough(suite: str, least: float, scores: Mapping[str, Mapping[str, Any]]) -
 
 
 def _against(champion: Champion, most: float, evidence: Evidence) -> Iterator[Check]:
-    """The comparison with the present champion, suite by suite. A model is not compared with itself."""
+    """Compare the model with the present champion, suite by suite. A model is not compared with itself."""
     if champion.version is None:
         return
     detail = {"version": champion.version, "digest": champion.digest}
@@ -221,7 +226,11 @@ def _against(champion: Champion, most: float, evidence: Evidence) -> Iterator[Ch
 
 
 def _no_drop(suite: str, before: Answers, now: Answers | None, most: float) -> Check:
-    """A suite that the champion was judged by and this model was not counts as a drop: nothing shows it as good."""
+    """Check that the score on a suite is at most `most` below the champion's.
+
+    A suite on which the two models cannot be compared fails the check, because nothing shows that this model is as
+    good.
+    """
     name, drop = f"drop_{suite}", paired(before, now) if now else None
     if now is None:
         reason = "the champion has answers to it and this model has none"

@@ -1,8 +1,8 @@
 """Exams by lm-eval, from the recipe's own files; nothing is fetched.
 
-A suite may name a task of lm-eval (evaluation.tasks). Any other becomes a task here, in two forms. *Raw* shows the
-question as text and is what a base model sees, and every model in a multiple-choice suite. *Chat* shows it as a user's
-message in the model's chat template.
+A suite may name a task of lm-eval (evaluation.tasks). Every other suite becomes a task here, in one of two forms. *Raw*
+shows the question as plain text; it is used for base models, and for all models in multiple-choice suites. *Chat* shows
+the question as a user's message in the model's chat template.
 """
 
 from __future__ import annotations
@@ -37,7 +37,11 @@ HEADLINE = {"multiple_choice": "acc", "generate": "exact_match", "chat": "correc
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SuiteResult:
-    """One model's result on one suite. `standard_error` is None with fewer than two items."""
+    """One model's result on one suite.
+
+    `standard_error` is None with fewer than two items. `samples` has one row for each item, and `how` says how the
+    score was made.
+    """
 
     suite: str
     metric: str
@@ -50,7 +54,7 @@ class SuiteResult:
     how: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
-        """The form in scores.json."""
+        """Return the result in the form that scores.json has."""
         return {
             "score": self.score,
             "stderr": self.standard_error,
@@ -69,9 +73,10 @@ def run_suites(
     has_template: bool,
     settings: Mapping[str, Any] | None = None,
 ) -> list[SuiteResult]:
-    """The model's results on every suite, in order. One pass for the raw suites, one for those in the chat template.
+    """Return the model's results on every suite, in order.
 
-    `settings` are the job's, for examples that a source generates.
+    lm-eval runs once for all raw suites and once for all suites in the chat template. `settings` are the job's, for
+    few-shot examples that a source generates.
     """
     made = {benchmark.name: _make(benchmark, items, settings or {}, has_template) for benchmark, items in exams}
     results: dict[str, SuiteResult] = {}
@@ -83,7 +88,7 @@ def run_suites(
         outcome = evaluate(
             lm=model,
             task_dict={"tasks": tasks, "groups": {}},
-            bootstrap_iters=0,  # a score is a mean, whose error has a closed form; other metrics are told without
+            bootstrap_iters=0,  # the error of a mean has a closed form; other metrics are reported without an error
             apply_chat_template=form == "chat",
             fewshot_as_multiturn=form == "chat",
         )
@@ -95,7 +100,7 @@ def run_suites(
 def _make(
     benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: Mapping[str, Any], has_template: bool
 ) -> tuple[ConfigurableTask, Form]:
-    """The suite's task and its form: what the model writes follows its template, all likelihoods are of raw text."""
+    """Return the suite's task and its form. Generated answers use the chat template, likelihoods are of raw text."""
     if benchmark.is_task:
         task = make_task(benchmark, items, settings)
         return task, "chat" if has_template and task.OUTPUT_TYPE == "generate_until" else "raw"
@@ -112,19 +117,19 @@ class _Task(ConfigurableTask):
         super().__init__(config=task_config(benchmark, form, values))
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: Any) -> None:
-        """Nothing is fetched."""
+        """Set the dataset from memory; nothing is downloaded."""
         self.dataset = datasets.DatasetDict({"test": datasets.Dataset.from_list(self._documents)})
 
     def fewshot_context(
         self, doc: dict[str, Any], num_fewshot: int, *, chat_template: Callable[..., str] | None = None, **_: Any
     ) -> str:
-        """The prompt of one item: its text, or all its turns in the chat template (lm-eval itself shows only one)."""
+        """Return the prompt of one item: its text, or all its turns in the chat template (lm-eval shows only one)."""
         assert num_fewshot == 0, "suites are asked without examples"
         return doc["prompt"] if chat_template is None else chat_template(doc["messages"])
 
 
 def task_config(benchmark: BenchmarkRecipe, form: Form, values: Values) -> dict[str, Any]:
-    """lm-eval's configuration of a suite in one form. `values` are the right answers of its items."""
+    """Return lm-eval's configuration of a suite in one form. `values` are the right answers of the suite's items."""
     common = {
         "task": benchmark.name,
         "test_split": "test",
@@ -182,9 +187,10 @@ Judge = Callable[[Mapping[str, Any], Sequence[str]], dict[str, float]]
 
 
 def judge_of(kind: Literal["generate", "chat"], values: Values) -> Judge:
-    """The function that scores a written answer to an item of a suite with these right answers.
+    """Return the function that scores a written answer to an item of a suite whose right answers are `values`.
 
-    `generate` wants the value alone, or worked out; in `chat` a reply is a sentence that gives the value and no other.
+    In `generate`, an answer must be the value alone; where the right answer is worked out, its number must come last.
+    In `chat`, an answer may be a sentence that gives the value and no other.
     """
 
     def judge(document: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:
@@ -238,7 +244,7 @@ def _result(
 
 
 def _how(task: ConfigurableTask, benchmark: BenchmarkRecipe) -> dict[str, Any]:
-    """What the model was asked to write, and of a task of lm-eval its name and how an answer is cut out."""
+    """Return the generation settings and, for a task of lm-eval, its name and the filters that extract an answer."""
     if not benchmark.is_task:
         made = {"max_new_tokens": benchmark.max_new_tokens, "do_sample": False}
         return {"generation": None if benchmark.kind == "multiple_choice" else made}
@@ -250,7 +256,7 @@ def _how(task: ConfigurableTask, benchmark: BenchmarkRecipe) -> dict[str, Any]:
 
 
 def _headline(benchmark: BenchmarkRecipe, numbers: Mapping[str, float]) -> tuple[str, str]:
-    """The metric that is the suite's score, and its filter."""
+    """Return the metric that is the suite's score, and the filter through which lm-eval computes it."""
     if not benchmark.is_task:
         return HEADLINE[benchmark.kind], "none"
     named = [key for key in numbers if not benchmark.metric or benchmark.metric in (key, key.partition(",")[0])]
@@ -270,7 +276,7 @@ def _task_hash(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _sample(record: Mapping[str, Any], item: ExamItem, task: ConfigurableTask, metric: str) -> dict[str, Any]:
-    """What is kept of one item. RecipeError where the metric does not say right or wrong by item."""
+    """Return the kept sample of one item. Raise RecipeError if the metric gives the item a value other than 0 or 1."""
     if record[metric] not in (0, 1):
         raise RecipeError(f"{task.config.task}: metric {metric} gives an item {record[metric]}; take one of 0 and 1")
     sample: dict[str, Any] = {"item": item.id, "prompt": record["arguments"][0][0]}
@@ -284,7 +290,7 @@ def _sample(record: Mapping[str, Any], item: ExamItem, task: ConfigurableTask, m
     elif task.OUTPUT_TYPE == "loglikelihood":
         sample["target"] = item.answers[0]
         sample["log_likelihoods"] = [float(record["filtered_resps"][0][0])]
-        sample["response"] = ""  # nothing is written: the score asks whether the target is the likeliest text
+        sample["response"] = ""  # no text is generated: the metric is whether the target is the most likely text
     else:
         sample["target"] = item.answers[0]
         sample["response"] = str(record["resps"][0][0])

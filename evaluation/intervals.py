@@ -1,6 +1,6 @@
-"""95 % intervals of shares, and tests of differences between shares. They hold for 0 and for all of n items too.
+"""95 % intervals of shares, paired differences and ratios, and McNemar's test of paired answers.
 
-Standard library only.
+The intervals of shares also hold for 0 and for all of n items. This module uses the standard library alone.
 """
 
 from __future__ import annotations
@@ -8,14 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-NORMAL_95 = 1.959964  # standard errors on each side that hold 95 % of a normal distribution
+NORMAL_95 = 1.959964  # standard errors on each side of the mean that enclose 95 % of a normal distribution
 
 
 def share_interval(share: float, n: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share of `n` items: of 0 of 64 it is 0 to 0.057.
+    """Return Wilson's 95 % interval of a share of `n` items; for 0 of 64 items it is 0 to 0.057.
 
-    `share` may also be the mean of values between 0 and 1: these vary less than right and wrong with the same mean do,
-    so that the interval is then too wide and never too narrow. Source: Wilson 1927, doi 10.1080/01621459.1927.10502953.
+    `share` may also be the mean of values between 0 and 1. Such values vary at most as much as right and wrong answers
+    with the same mean, so the interval may be too wide but is never too narrow. Source: Wilson 1927, doi
+    10.1080/01621459.1927.10502953.
     """
     squared = NORMAL_95**2 / n
     middle = share + squared / 2
@@ -24,7 +25,7 @@ def share_interval(share: float, n: int) -> tuple[float, float]:
 
 
 def in_percent(share: float | None, n: int) -> str:
-    """A share with its interval for people, such as `0.0 (0.0 to 5.7)`; a dash for none."""
+    """Return a share in percent with its 95 % interval, such as `0.0 (0.0 to 5.7)`; a dash for None."""
     if share is None:
         return "–"
     low, high = share_interval(share, n)
@@ -32,10 +33,11 @@ def in_percent(share: float | None, n: int) -> str:
 
 
 def paired_interval(lost: int, gained: int, n: int) -> tuple[float, float]:
-    """The 95 % interval of a drop measured on `n` pairs, of which `lost` fell from right to wrong and `gained` rose.
+    """Return the 95 % interval of a drop measured on `n` pairs of answers.
 
-    It has a width where the pairs all agree. Source: Bonett and Price, doi 10.3102/1076998611411915: Wald's interval
-    with one pair added of each kind that differs.
+    `lost` pairs went from right to wrong and `gained` pairs from wrong to right. The interval has a width even if all
+    pairs agree. Source: Bonett and Price, doi 10.3102/1076998611411915: Wald's interval after adding one lost and one
+    gained pair.
     """
     before, after = (lost + 1) / (n + 2), (gained + 1) / (n + 2)
     drop = before - after
@@ -44,7 +46,10 @@ def paired_interval(lost: int, gained: int, n: int) -> tuple[float, float]:
 
 
 def ratio_interval(over: Sequence[float], under: Sequence[float]) -> tuple[float, float]:
-    """The normal 95 % interval of a ratio of two sums over the same texts, such as bits and bytes; of two at least."""
+    """Return the normal 95 % interval of sum(over) / sum(under), such as bits per byte over the same texts.
+
+    At least two texts are needed.
+    """
     n, ratio = len(under), sum(over) / sum(under)
     squares = sum((bits - ratio * size) ** 2 for bits, size in zip(over, under, strict=True))
     half = NORMAL_95 * math.sqrt(squares * n / (n - 1)) / sum(under)
@@ -52,7 +57,7 @@ def ratio_interval(over: Sequence[float], under: Sequence[float]) -> tuple[float
 
 
 def paired_p_value(lost: int, gained: int) -> float:
-    """The probability that models equally good differ at least as much as measured: McNemar's exact test, two-sided."""
+    """Return the two-sided p-value of McNemar's exact test: how probable such a difference is between equal models."""
     differing, fewer = lost + gained, min(lost, gained)
     tail = sum(math.comb(differing, k) for k in range(fewer + 1)) / 2**differing
     return min(1.0, 2 * tail)

@@ -1,7 +1,7 @@
-"""A model folder, asked the way lm-eval asks: log-likelihoods and answers. Nothing is fetched.
+"""A model in a local folder behind lm-eval's interface: log-likelihoods and generated answers. Nothing is fetched.
 
-The answers are those of lm-eval's own HFLM (a test compares them). This class is here for two things that HFLM does
-not do: logits are computed only where a continuation stands, and answers come from `training.generate.sampler`.
+The results equal those of lm-eval's own HFLM (a test compares them). This class does two things that HFLM does not: it
+computes logits only for the continuations, and it generates answers by `training.generate.sampler`.
 
 Legend: B batch, T tokens, V vocabulary, K kept positions.
 """
@@ -21,7 +21,7 @@ from training.generate.model_folder import check_folder, load_tokenizer, open_mo
 from training.generate.sampler import Sampler, by_length
 
 Conversation = Sequence[dict[str, str]]
-MAX_NEW_TOKENS = 256  # of a task that does not say, as in lm-eval's HFLM
+MAX_NEW_TOKENS = 256  # for a task that sets no limit, as in lm-eval's HFLM
 
 
 def template_digest(tokenizer: Any) -> str | None:
@@ -41,31 +41,34 @@ class LocalModel(TemplateLM):
 
     @property
     def truncated_prompts(self) -> int:
-        """Prompts that lost their beginning, being too long."""
+        """Number of prompts whose beginning was cut off because they were too long."""
         return self.sampler.truncated_prompts
 
     @property
     def eot_token_id(self) -> int:
-        """The token that ends a document; it also stands before a continuation without context."""
+        """Id of the token that ends a document; it also precedes a continuation without context."""
         return self.sampler.end_id
 
     @property
     def tokenizer_name(self) -> str:
-        """What lm-eval names a cache of requests by; none is kept."""
+        """Name by which lm-eval identifies a cache of requests; empty, because none is kept."""
         return ""
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
-        """Token ids; a text that already begins with the first-token mark does not get a second one."""
+        """Return the token ids of a text. A first special token that the text already has is not added again."""
         return self.sampler.encode(string, add_special_tokens=add_special_tokens)
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """The conversation as the model was trained to read it."""
+        """Return the conversation as text in the model's chat template."""
         return self.sampler.in_template(chat_history, add_generation_prompt=add_generation_prompt)
 
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **_: Any
     ) -> list[tuple[float, bool]]:
-        """For each (_, context, continuation): its log-probability in nats, and whether it is the greedy one."""
+        """Return the log-probability in nats of each continuation, and whether it is the greedy one.
+
+        Each request is (_, context tokens, continuation tokens).
+        """
         sequences = [(context + continuation)[-(self.max_length + 1) :] for _, context, continuation in requests]
         self.sampler.truncated_prompts += sum(len(c) + len(x) > self.max_length + 1 for _, c, x in requests)
         results: list[tuple[float, bool]] = [(0.0, False)] * len(requests)
@@ -78,7 +81,7 @@ class LocalModel(TemplateLM):
     @torch.inference_mode()
     def _score(self, sequences: list[list[int]], num_scored: list[int]) -> list[tuple[float, bool]]:
         inputs_BT = padded([tokens[:-1] for tokens in sequences], self.eot_token_id, left=False).to(self.model.device)
-        # Position p predicts token p + 1; only the positions before some continuation are needed.
+        # Position p predicts token p + 1; only positions from the earliest continuation on are needed.
         first = min(len(tokens) - 1 - scored for tokens, scored in zip(sequences, num_scored, strict=True))
         keep_K = torch.arange(first, inputs_BT.shape[1], device=inputs_BT.device)
         logits_BKV = self.model(input_ids=inputs_BT, use_cache=False, logits_to_keep=keep_K).logits.float()
@@ -92,7 +95,10 @@ class LocalModel(TemplateLM):
         return results
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Log-probability in nats of whole texts after the end-of-text token; long ones in separate windows."""
+        """Return the log-probability in nats of each whole text; long texts are read in separate windows.
+
+        Each text, and not each window, follows the end-of-text token.
+        """
         del disable_tqdm
         windows: list[tuple[tuple[str, str], list[int], list[int]]] = []
         owners: list[int] = []
@@ -124,12 +130,12 @@ class LocalModel(TemplateLM):
         return answers
 
     def answers(self, prompts: Sequence[str], **settings: Any) -> list[str]:
-        """What the model says after each prompt; `settings` are those of `Sampler.answers`."""
+        """Return the model's answer to each prompt; `settings` are those of `Sampler.answers`."""
         return self.sampler.answers(prompts, **settings)
 
 
 def rewards(folder: Path, conversations: Sequence[Conversation], *, batch_size: int) -> list[float]:
-    """What the reward model in `folder` gives each conversation, whose last message is the answer."""
+    """Return the reward that the model in `folder` gives to each conversation, whose last message is the answer."""
     check_folder(folder)
     tokenizer = load_tokenizer(folder)
     model = open_model(folder, dtype="auto", reward=True).eval()

@@ -17,9 +17,10 @@ from training.job import DataError
 
 
 def read_texts(recipe: EvaluationRecipe, settings: Mapping[str, Any]) -> list[str]:
-    """The texts that the recipe names, without empty ones; none when it names no file.
+    """Return the non-empty texts of the recipe's `outside_text`; none if the recipe names no file.
 
-    DataError when a row has no `text`, or when every text is empty.
+    Only the first `outside_text_limit` rows are read. Raise DataError if a row has no `text`, or if every text is
+    empty.
     """
     if not recipe.outside_text:
         return []
@@ -35,10 +36,10 @@ def read_texts(recipe: EvaluationRecipe, settings: Mapping[str, Any]) -> list[st
 
 
 def bits_per_byte(model: LocalModel, texts: Sequence[str]) -> dict[str, Any]:
-    """`bits_per_byte` over all texts, its 95 % interval over the texts (None for one text), and how much was read.
+    """Return `bits_per_byte` over all texts, its 95 % interval (None for one text), and the numbers of texts and bytes.
 
-    Each text follows the end-of-text token; one that is longer than the model's context is read in separate windows, as
-    lm-eval does. Empty without texts.
+    Each text follows the end-of-text token. A text that is longer than the model's context is read in separate windows,
+    as in lm-eval. The result is empty without texts.
     """
     if not texts:
         return {}

@@ -16,7 +16,7 @@ SHOWN_CHARACTERS = 700
 
 
 def environment() -> jinja2.Environment:
-    """The templates beside this module, escaping everything, with filters for numbers."""
+    """Return the Jinja environment of the templates, which escapes all values and has filters for numbers."""
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("evaluation"),
         autoescape=True,
@@ -37,7 +37,7 @@ def environment() -> jinja2.Environment:
 
 
 def plotly_script() -> str:
-    """plotly.js as it comes with the plotly package, so that nothing is loaded."""
+    """Return the source of plotly.js from the plotly package, so that a page loads nothing from the network."""
     return resources.files("plotly").joinpath("package_data/plotly.min.js").read_text("utf-8")
 
 
@@ -45,25 +45,25 @@ def plotly_script() -> str:
 
 
 def number(value: Any, digits: int = 3) -> str:
-    """Whole numbers with thousands, others with `digits`; a dash for none."""
+    """Return a number as text, whole ones with thousands separators, others with `digits` decimals; a dash for None."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.{digits}f}"
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """A fraction as percent; a dash for none."""
+    """Return a fraction in percent as text; a dash for None."""
     return "–" if value is None else f"{100 * value:.{digits}f}"
 
 
 def clip(text: Any, characters: int = SHOWN_CHARACTERS) -> str:
-    """The first characters of a text, with a mark where it goes on."""
+    """Return the first characters of a text, with an ellipsis if the text is longer."""
     whole = str(text)
     return whole if len(whole) <= characters else whole[:characters] + " …"
 
 
 def sections(page: str) -> list[tuple[str, str]]:
-    """Anchor and title of each section of the page. Texts of documents are escaped, so they contain none."""
+    """Return anchor and title of each section of an HTML page. Texts of documents are escaped, so they add none."""
     return re.findall(r'<h2 id="(\w+)">([^<]+)</h2>', page)
 
 

@@ -1,9 +1,9 @@
-"""Two models on the same items of a suite: by how much the second one is worse, and how sure that is.
+"""Paired comparison of two models on the same items of a suite: how much worse the second is, and how certain that is.
 
-Both answered the same questions, so the items on which they agree say nothing about the difference, and its standard
-error is that of the differences by item: much smaller than that of two scores taken alone (arXiv 2411.00640). What
-counts is the difference that was measured; its error, its interval and the p-value are told beside it and judge
-nothing.
+Both models answered the same questions, so items on which they agree say nothing about the difference. The standard
+error is therefore that of the differences by item. It is much smaller than the error of the difference between two
+separate scores (arXiv 2411.00640). A promotion is decided by the measured difference alone; its standard error, its
+interval and the p-value are only reported.
 """
 
 from __future__ import annotations
@@ -35,34 +35,36 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drop:
-    """How far the score fell on the items that both sat, with its 95 % interval; `stderr` is None for one item.
+    """How far the score fell on the items that both models answered, with its 95 % interval.
 
-    `p_value` is that of McNemar's exact test: how probable such a difference is between models that are equally good.
+    `champion` and `score` are the scores of the champion and of the other model on these items, from 0 to 1. `stderr`
+    is None for one item. `p_value` is that of McNemar's exact test: how probable such a difference is between models
+    that are equally good.
     """
 
     champion: float
     score: float
     drop: float
-    items: int  # in common
+    items: int  # that both models answered
     champion_items: int
     model_items: int
     lost: int  # items that only the champion got right
-    gained: int  # and that only the other one did
+    gained: int  # items that only the other model got right
     stderr: float | None
     interval: tuple[float, float]
     p_value: float
 
     def is_above(self, most: float) -> bool:
-        """Whether the drop is larger than `most`. Whole items are compared, so that rounding decides nothing."""
+        """Whether the drop is larger than `most`. Numbers of items are compared, so that rounding does not decide."""
         return self.lost - self.gained > most * self.items + 1e-9
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return the fields as plain data."""
         return asdict(self)
 
 
 def read_answers(folder: Path, model: str) -> dict[str, Answers]:
-    """What `model` got right on every suite of the scores in `folder`; of no item where the samples were not kept."""
+    """Return `model`'s answers to every suite of the scores in `folder`; no items for a suite without kept samples."""
     scores = json.loads((folder / "scores.json").read_text("utf-8"))[model]
     return {
         suite: Answers(metric=str(entry.get("metric", "")), correct=_by_item(folder / sample_file(model, suite)))
@@ -83,7 +85,7 @@ def _by_item(path: Path) -> dict[Item, bool]:
 
 
 def paired(champion: Answers, model: Answers) -> Drop | None:
-    """The drop from the champion to the other model; None where no item is in both, or what is right is another."""
+    """Return the drop from the champion to the other model; None without a common item or a common metric."""
     common = champion.correct.keys() & model.correct.keys()
     if not common or champion.metric != model.metric:
         return None

@@ -1,8 +1,8 @@
-"""One self-contained page about a run: what it was made from, what was dropped, what the models know, what leaked.
+"""One self-contained HTML page about a run: its artifacts, the documents dropped, the models' scores, contamination.
 
-`render_report` takes whatever artifacts there are, refused ones included, and leaves out what is not there.
-Everything that came from pages is escaped, no address is a link, and a content policy in the page keeps it from
-loading anything.
+`render_report` shows the artifacts that exist, refused ones included, and leaves out the parts of missing ones. All
+text from web pages is escaped, no address is a link, and a content security policy in the page keeps it from loading
+anything.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ TEMPLATE = "report.html.j2"
 
 
 def render_report(records: Sequence[Record], registered: Mapping[str, Any] | None = None) -> str:
-    """The page as HTML. `records` are (artifact folder, its `artifact.json`), inputs before what is made of them.
+    """Return the page as HTML.
 
-    `registered` is what the registry says of the model (`model_name`, `version`, `champion`, `promoted`, `sentence`)
-    and of every move of its champion (`moves`); None or empty where nobody asked it.
+    `records` are (artifact folder, its `artifact.json`), with inputs before the artifacts made from them. `registered`
+    is the model registry's data on the model (`model_name`, `version`, `champion`, `promoted`, `sentence`) and on every
+    move of its champion alias (`moves`); it is None or empty if the registry was not asked.
     """
     board = scoreboard(records)
     figures = {
@@ -78,7 +79,7 @@ def render_report(records: Sequence[Record], registered: Mapping[str, Any] | Non
 
 
 def _file(records: Sequence[Record], asset: str, name: str) -> Any:
-    """A JSON file of the asset's last artifact; None when either is not there."""
+    """Return the content of a JSON file of the asset's last artifact; None if the artifact or the file is missing."""
     for folder, record in reversed(of_asset(records, asset)):
         if _has(record, name):
             return json.loads((folder / name).read_text("utf-8"))
@@ -97,7 +98,7 @@ def _snapshot(record: Mapping[str, Any]) -> str:
 
 
 def lineage(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Every artifact with its identities, counts and verdicts."""
+    """Return the fingerprint, digest, counts, gates and metrics of every artifact."""
     return [
         {
             "asset": record["asset"],
@@ -113,7 +114,7 @@ def lineage(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def looked_at(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """A few records of every outcome and reason, by stage and partition, as `pedigree inspect` shows them."""
+    """Return a few records of every outcome and reason, by stage and partition, as `pedigree inspect` shows them."""
     assets = {record["asset"]: None for _, record in records if has_records(record)}
     groups = [
         group
@@ -127,7 +128,7 @@ def looked_at(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def cluster_counts(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """What deduplication removed in each snapshot."""
+    """Return the metrics of deduplication for each snapshot."""
     return [
         {"snapshot": _snapshot(record), **record["metrics"]}
         for _, record in of_asset(records, "deduplicated_documents")
@@ -135,7 +136,7 @@ def cluster_counts(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def findings(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """The first leaks that the contamination report names."""
+    """Return the first SHOWN_FINDINGS findings of the contamination report."""
     found = of_asset(records, "contamination_report")
     if not found or not _has(found[-1][1], "findings.jsonl"):
         return []
@@ -148,7 +149,7 @@ def contamination_suites(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def decontamination_rates(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """For each snapshot and benchmark what its n-grams find: shares of planted items, and documents marked."""
+    """Return, by snapshot and benchmark, the shares of planted items found, and the documents marked."""
     indexed = of_asset(records, "benchmark_index")
     plants = indexed[-1][1]["metrics"] if indexed else {}
     return [
@@ -166,7 +167,11 @@ def decontamination_rates(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def encoders(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """For each snapshot's shards who encoded how many files, on how many documents the two agreed, and why not."""
+    """Return, by snapshot, how token shards were encoded.
+
+    `files` counts files by encoder, `compared` is the number of documents on which both encoders were compared, and
+    `reasons` says why the fast encoder was not used.
+    """
     return [
         {
             "snapshot": _snapshot(record),
@@ -180,7 +185,7 @@ def encoders(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def second_extractors(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """For each snapshot where the extractor was in doubt on how many pages, and how many the second one extracted."""
+    """Return, by snapshot, the numbers of doubtful pages and of pages that the second extractor extracted."""
     return [
         {
             "snapshot": _snapshot(record),
@@ -193,13 +198,13 @@ def second_extractors(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def tokenizer_note(records: Sequence[Record], name: str) -> list[dict[str, Any]]:
-    """A table of the tokenizer's: `fertility` by language and source, or the `study` of vocabulary sizes."""
+    """Return the tokenizer's table `fertility` (by language and source) or `study` (of vocabulary sizes)."""
     made = of_asset(records, "tokenizer")
     return made[-1][1].get("notes", {}).get(name, []) if made else []
 
 
 def answers_side_by_side(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """For each suite with written answers the first items, with what each model said."""
+    """Return, for each suite with written answers, its first items with the answer of every model."""
     scored = of_asset(records, "model_scores")
     if not scored:
         return []
@@ -246,7 +251,7 @@ def alignment_answers(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def reproducibility(records: Sequence[Record]) -> dict[str, Any]:
-    """Code, libraries and settings of every artifact."""
+    """Return the code revisions, libraries, seeds and settings of all artifacts."""
     libraries: dict[str, str] = {}
     for _, record in records:
         libraries |= record["libraries"]
@@ -258,7 +263,7 @@ def reproducibility(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-# Figures, as plotly's JSON. Values only; no text of a page goes into one.
+# Figures, as plotly's JSON. They hold numbers and names of the run, and no text of a web page.
 
 COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f")
 LAYOUT = {
@@ -269,7 +274,7 @@ LAYOUT = {
 
 
 def funnel_figure(funnel: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """A Sankey diagram of all snapshots together: from what came in, through every stage, to what was kept."""
+    """Return a Sankey diagram of all snapshots together: documents kept, dropped and quarantined by each stage."""
     nodes: dict[str, int] = {}
     flows: dict[tuple[int, int], int] = {}
 
@@ -304,7 +309,7 @@ def funnel_figure(funnel: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str
 
 
 def loss_figure(records: Sequence[Record]) -> dict[str, Any]:
-    """Loss by step of everything that was trained."""
+    """Return a line chart of the training loss by step, for every trained model."""
     traces = []
     for asset in ("base_model", "long_context_model", "sft_model", "reward_model", "aligned_model"):
         for folder, _ in of_asset(records, asset)[-1:]:
@@ -319,7 +324,7 @@ def loss_figure(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def scores_figure(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Bars of accuracy with 95 % intervals, the models side by side, and chance as a mark."""
+    """Return a bar chart of accuracy with 95 % intervals, the models side by side, and chance as a mark."""
     if not scores:
         return {}
     suites = list(scores)
@@ -341,7 +346,7 @@ def scores_figure(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict
 
 
 def tokens_figure(tokens: Mapping[str, float]) -> dict[str, Any]:
-    """Tokens of each snapshot's shards."""
+    """Return a bar chart of the number of tokens in each snapshot's shards."""
     if not tokens:
         return {}
     names = [name.partition("@")[2] or name for name in tokens]

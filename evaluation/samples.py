@@ -1,9 +1,9 @@
-"""Samples of what a stage did: a few of the records that it kept, dropped by each rule, or quarantined for each reason.
+"""Samples of a stage's records: a few that were kept, dropped by each rule, or quarantined for each reason.
 
-`pedigree inspect` and the report show the same groups, these and those of evaluation.closer. Which records are shown
-depends on their ids and a seed alone, so that a second look sees the same ones, and another seed others.
-Near-duplicates come with their differences from the document that they repeat, contaminated documents with the span
-that they share with an item, redacted ones with the placeholders; what was redacted is nowhere and cannot be shown.
+`pedigree inspect` and the report show the same groups: these and those of evaluation.closer. The choice of records
+depends only on their ids and a seed, so the same seed shows the same records again. A near-duplicate is shown with its
+differences from the document that it repeats, a contaminated document with the span that it shares with an item, and a
+redacted document with its placeholders. Redacted text is stored nowhere and cannot be shown.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from training.data.documents import SCHEMA, open_documents, read_lines
 from training.data.filter.personal_data import PLACEHOLDERS
 
 KEPT, DROPPED, QUARANTINED, REDACTED = "kept", "dropped", "quarantined", "redacted"
-COMPARED_WORDS = 3000  # of two near-duplicates; comparing takes the product of their lengths
+COMPARED_WORDS = 3000  # of each of two near-duplicates; the time grows with the product of their lengths
 SURROUNDING_WORDS = 8  # shown on each side of a difference
-SURROUNDING_CHARACTERS = 80  # and of a span
+SURROUNDING_CHARACTERS = 80  # shown on each side of a marked span
 DEDUPLICATED = "deduplicated_documents"
 
 Part = tuple[str, str]
@@ -39,7 +39,7 @@ Place = tuple[Path, int, int]
 
 @dataclass(frozen=True)
 class Sample:
-    """One record: where it comes from, what the stage wrote beside it, and its text."""
+    """One record: its id and URL, the columns that the stage added (`facts`), and its text in parts."""
 
     id: str
     url: str
@@ -49,7 +49,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Group:
-    """Records of one stage and partition with one outcome and reason; `number` of them, of which some are shown."""
+    """The records of one asset and partition with one outcome and reason: their `number`, and samples of them."""
 
     asset: str
     partition: str
@@ -57,7 +57,7 @@ class Group:
     reason: str
     number: int
     samples: tuple[Sample, ...]
-    looked_at: int | None = None  # where the number is of so many records looked at, not of all
+    looked_at: int | None = None  # how many records were searched; None: all
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -66,7 +66,7 @@ class Group:
 
 @dataclass
 class _Heap:
-    """The records of a group that are shown: those whose ids hash lowest."""
+    """The number of records in a group, and the records to show: those whose ids hash lowest."""
 
     number: int = 0
     chosen: list[tuple[int, Path, int, int]] = field(default_factory=list)  # negated hash, file, row group, row
@@ -94,10 +94,11 @@ def sample_groups(
     characters: int = 500,
     seed: int = 0,
 ) -> list[Group]:
-    """The groups of an asset's artifacts, most records first within an outcome; kept first.
+    """Return the groups of an asset's artifacts: by partition, kept records first, then the largest groups.
 
-    `records` are artifacts with their `artifact.json`; other assets' are needed only for the texts that near-duplicates
-    repeat. `reason` is the beginning of a reason, or an outcome.
+    `records` are artifacts with their `artifact.json`. Artifacts of other assets are needed only for the texts that
+    near-duplicates repeat. `reason` selects groups: it is an outcome, or the beginning of a reason. `number` is the
+    number of samples in each group, and `characters` the length of each sample.
     """
     groups = []
     for folder, record in made_of(records, asset, partition):
@@ -115,13 +116,13 @@ def sample_groups(
 
 
 def made_of(records: Sequence[Record], asset: str, partition: str = "") -> list[Record]:
-    """The artifacts of an asset that have records; only those of `partition`, a partition or a snapshot, when given."""
+    """Return an asset's artifacts that have records; with `partition`, only those of that partition or snapshot."""
     made = [one for one in of_asset(records, asset) if partition in ("", one[1]["partition"], _snapshot(one[1]))]
     return [one for one in made if has_records(one[1])]
 
 
 def is_asked(wanted: str, outcome: str, reason: str) -> bool:
-    """Whether a group is meant by `wanted`: an outcome, or the beginning of a reason or of `outcome:reason`."""
+    """Whether `wanted` selects a group: it is the outcome, or the beginning of the reason or of `outcome:reason`."""
     return outcome == wanted or reason.startswith(wanted) or f"{outcome}:{reason}".startswith(wanted)
 
 
@@ -129,11 +130,11 @@ def _snapshot(record: Mapping[str, Any]) -> str:
     return record["partition"].partition("@")[2]
 
 
-# Which records.
+# The choice of records.
 
 
 def _outcome(path: str) -> str:
-    """Where the records of a file went; empty for files that hold none."""
+    """Return the outcome of the records in a file, from the file's path; empty for files without records."""
     folder, _, name = path.rpartition("/")
     if folder:
         return {"documents": KEPT, "dropped": DROPPED, "quarantine": QUARANTINED}.get(folder, "")
@@ -142,7 +143,7 @@ def _outcome(path: str) -> str:
 
 
 def files_of(folder: Path, record: Mapping[str, Any], what: str) -> list[Path]:
-    """The artifact's files with the records of one outcome, or else those in the folder `what`, in order."""
+    """Return the artifact's files, in order, whose records have the outcome `what` or that lie in the folder `what`."""
     return [
         folder / entry["path"]
         for entry in record["files"]
@@ -169,12 +170,12 @@ def _heaps(folder: Path, record: Mapping[str, Any], most: int, seed: int) -> dic
 
 
 def rank_of(seed: int, name: str) -> int:
-    """Where a record stands in the order in which records are shown."""
+    """Return a hash of a record's id and the seed. Records are shown in the order of these hashes."""
     return int.from_bytes(hashlib.blake2b(f"{seed}\0{name}".encode(), digest_size=8).digest(), "big")
 
 
 def rows_of(path: Path, columns: Iterable[str]) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
-    """The rows of a file of documents or of lines, each with its row group and its number in it."""
+    """Yield ((row group, row in the group), row) for each row of a Parquet file or a file of JSON lines."""
     if path.suffix == ".parquet":
         with open_documents(path) as parquet:
             there = [name for name in columns if name in parquet.schema_arrow.names]
@@ -188,7 +189,7 @@ def rows_of(path: Path, columns: Iterable[str]) -> Iterator[tuple[tuple[int, int
 
 
 def rows_at(places: set[Place]) -> dict[Place, dict[str, Any]]:
-    """The whole rows at these places; of a file of documents only the row groups that have one are read."""
+    """Return the whole rows at these places. Of a Parquet file, only the row groups with such rows are read."""
     found: dict[Place, dict[str, Any]] = {}
     for path in sorted({place[0] for place in places}):
         if path.suffix != ".parquet":
@@ -203,13 +204,13 @@ def rows_at(places: set[Place]) -> dict[Place, dict[str, Any]]:
 
 
 def _originals(records: Sequence[Record], rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The texts that near-duplicates repeat, by id, wherever deduplication left them."""
+    """Return by id the texts that near-duplicates repeat, whether deduplication kept or dropped them."""
     wanted = {row["duplicate_of"] for row in rows if row.get("duplicate_of")}
     return {name: row["text"] for name, row in rows_with_ids(of_asset(records, DEDUPLICATED), wanted).items()}
 
 
 def rows_with_ids(made: Iterable[Record], wanted: Set[str]) -> dict[str, dict[str, Any]]:
-    """The rows of kept and dropped documents with these ids, whichever of the artifacts has them, by id."""
+    """Return by id the kept and dropped documents with these ids, from whichever artifact has them."""
     places: dict[Place, str] = {}
     for folder, record in made if wanted else ():
         for path in (*files_of(folder, record, KEPT), *files_of(folder, record, DROPPED)):
@@ -217,13 +218,13 @@ def rows_with_ids(made: Iterable[Record], wanted: Set[str]) -> dict[str, dict[st
     return {places[place]: row for place, row in rows_at(set(places)).items()}
 
 
-# What is shown of one.
+# How a record is shown.
 
 
 def sample_of(
     row: Mapping[str, Any], outcome: str, reason: str, originals: Mapping[str, str], characters: int
 ) -> Sample:
-    """What is shown of a record; `originals` are the texts that near-duplicates repeat, by id."""
+    """Return the sample that shows a record; `originals` are the texts that near-duplicates repeat, by id."""
     text = _text(row)
     parts: Sequence[Part] = [("text", text)] if text else []
     if outcome == REDACTED:
@@ -247,7 +248,7 @@ def _text(row: Mapping[str, Any]) -> str:
 
 
 def _around(text: str, spans: Iterable[tuple[int, int]]) -> list[Part]:
-    """The spans of a text, marked, with some characters of the text before and after each."""
+    """Return the spans of a text, marked, with some characters of the text before and after each span."""
     parts: list[Part] = []
     end = 0
     for start, stop in spans:
@@ -265,9 +266,9 @@ def _near(gap: str, *, is_first: bool) -> str:
 
 
 def differences(original: str, copy: str) -> list[Part]:
-    """Word by word what `copy` lacks of `original` and what it adds; long stretches that both have are shortened.
+    """Return the differences of `copy` from `original`, word by word; long passages that both share are shortened.
 
-    Compared are the first COMPARED_WORDS of each behind the words with which both begin.
+    After the words with which both begin, the first COMPARED_WORDS words of each are compared.
     """
     left, right = original.split(), copy.split()
     same = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
@@ -292,7 +293,7 @@ def _shortened(words: list[str]) -> list[str]:
 
 
 def clipped(parts: Iterable[Part], characters: int) -> tuple[Part, ...]:
-    """As many characters as asked for, with a mark where it goes on."""
+    """Return the parts, cut to `characters` in all, with an ellipsis where text was cut."""
     shown: list[Part] = []
     left = characters
     for kind, text in parts:

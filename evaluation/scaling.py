@@ -1,12 +1,17 @@
 """Stage `scaling`: how the held-out loss of a ladder of small models falls with their size and tokens.
 
-Two readings of the same models, as in Hoffmann et al. (arXiv 2203.15556). The parametric one fits
-L(N, D) = E + A / N^alpha + B / D^beta to all of them, by the Huber loss of the difference of logarithms; from it follow
-the best split of a compute budget C = 6 N D and the loss of a model that was not trained. The IsoFLOP one draws a
-parabola through the models of each budget and reads its lowest point. Intervals are percentiles over resampled rungs
-(2.5 and 97.5), the step that a re-examination of that paper found missing (arXiv 2404.10102).
+The models are analysed in two ways, as in Hoffmann et al. (arXiv 2203.15556).
 
-N counts every trained number, D tokens seen; the loss is held-out bits per byte, the same documents on every rung.
+- The parametric fit is L(N, D) = E + A / N^alpha + B / D^beta. It minimizes the Huber loss of the difference of
+  logarithms over all models. It gives the best split of a compute budget C = 6 N D, and predicts the loss of a model
+  that was not trained.
+- The IsoFLOP analysis fits a parabola to the models of each budget and takes its minimum.
+
+Intervals are the 2.5th and 97.5th percentiles over resampled rungs, a step that a re-examination of that paper found
+missing (arXiv 2404.10102).
+
+N is the number of trained parameters and D the number of tokens seen. The loss is held-out bits per byte, on the same
+documents for every rung.
 """
 
 from __future__ import annotations
@@ -24,8 +29,8 @@ from training.job import DataError, Gate, Job, Outcome, Work
 from training.ladder_settings import MIN_RUNGS, LadderRecipe
 
 LOSS = "held_out_bits_per_byte"
-HUBER = 1e-3  # differences of logarithms beyond it count linearly
-SAME_BUDGET = 0.05  # relative: models of one budget rarely train for exactly as many FLOP
+HUBER = 1e-3  # larger differences of logarithms count linearly
+SAME_BUDGET = 0.05  # relative tolerance; models of one budget rarely train for exactly the same FLOP
 EXPONENTS = np.linspace(0.02, 1.5, 75)  # where the search for alpha and beta begins
 INTERVAL = (2.5, 97.5)
 LARGEST_LOGARITHM = 700
@@ -59,12 +64,14 @@ class Law:
     beta: float
 
     def loss(self, parameters: Any, tokens: Any) -> Any:
-        """The loss of a model of so many parameters after so many tokens; numbers or arrays."""
+        """Return the loss of a model with `parameters` parameters after `tokens` tokens; both are numbers or arrays."""
         return self.irreducible + self.size * parameters**-self.alpha + self.data * tokens**-self.beta
 
     def best_parameters(self, flops: float) -> float:
-        """The size that reaches the lowest loss with a budget of 6 N D = `flops`; infinite where a law is so flat that
-        no number holds it."""
+        """Return the model size with the lowest loss for a budget of 6 N D = `flops`.
+
+        The size is infinite if the law is so flat that no float can hold it.
+        """
         total = self.alpha + self.beta
         ratio = math.log(self.alpha * self.size) - math.log(self.beta * self.data)
         logarithm = (ratio + self.beta * math.log(flops / 6)) / total
@@ -72,7 +79,7 @@ class Law:
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Fit the recipe's ladder."""
+    """Fit the recipe's ladder, and write the results and the page."""
     recipe = job.settings_as(LadderRecipe, "ladder")
     foretold = job.settings["foretold"]
     rungs = [_rung(item.partition, item.record()["metrics"]) for item in job.inputs_of("ladder_model")]
@@ -103,7 +110,10 @@ def _rung(partition: str, metrics: dict[str, float]) -> Rung:
 
 
 def falls_gate(rungs: Sequence[Rung], law: Law) -> Gate:
-    """Whether the loss falls with size and with tokens over the ladder; otherwise it predicts nothing."""
+    """Return the gate that the fitted loss falls with size and with tokens over the ladder.
+
+    A fit for which it does not hold predicts nothing.
+    """
     smallest, largest = (pick(rung.parameters for rung in rungs) for pick in (min, max))
     fewest, most = (pick(rung.tokens for rung in rungs) for pick in (min, max))
     highest = max(rung.loss for rung in rungs)
@@ -117,7 +127,7 @@ def falls_gate(rungs: Sequence[Rung], law: Law) -> Gate:
 
 
 def scaling(rungs: Sequence[Rung], foretold: dict[str, float], *, resamplings: int, seed: int) -> dict[str, Any]:
-    """All results of a ladder's fits, as plain data. DataError for fewer rungs than a fit needs."""
+    """Return all results of a ladder's fits, as plain data. Raise DataError if there are too few rungs for a fit."""
     if len({(rung.parameters, rung.tokens) for rung in rungs}) < MIN_RUNGS:
         raise DataError(f"a ladder of fewer than {MIN_RUNGS} different models; its fit has five numbers")
     law = fit(rungs)
@@ -147,7 +157,7 @@ def scaling(rungs: Sequence[Rung], foretold: dict[str, float], *, resamplings: i
 
 
 def interval(values: Sequence[float]) -> list[float]:
-    """The 2.5th and 97.5th percentile; empty for none, or where a resampling has no such number."""
+    """Return the 2.5th and 97.5th percentiles; empty without values, or if a value is not finite."""
     if not values or not np.isfinite(values).all():
         return []
     return [float(bound) for bound in np.percentile(values, INTERVAL)]
@@ -157,14 +167,14 @@ def interval(values: Sequence[float]) -> list[float]:
 
 
 def fit(rungs: Sequence[Rung], start: Law | None = None) -> Law:
-    """The law of the rungs: the best of a grid of exponents, then all five numbers at once, from `start` if given."""
+    """Return the law of the rungs: the best law of a grid, or `start`, refined in all five numbers at once."""
     from scipy.optimize import minimize
 
     sizes, tokens, losses = (
         np.array([getattr(rung, name) for rung in rungs]) for name in ("parameters", "tokens", "loss")
     )
     first = start or _grid(sizes, tokens, losses)
-    # A term that starts at nothing has no slope to leave it by.
+    # A term that starts at 0 has no gradient by which it could grow.
     least = 0.01 * losses.min()
     begin = np.array(
         [
@@ -185,7 +195,10 @@ def fit(rungs: Sequence[Rung], start: Law | None = None) -> Law:
 
 
 def _grid(sizes: np.ndarray, tokens: np.ndarray, losses: np.ndarray) -> Law:
-    """For each pair of exponents the law is linear in the other three; the pair with the smallest relative error."""
+    """Return the law with the smallest relative error among pairs of exponents on a grid.
+
+    For each pair, the law is linear in the other three numbers.
+    """
     from scipy.optimize import nnls
 
     best = (math.inf, Law(irreducible=float(losses.min()), size=1.0, data=1.0, alpha=0.3, beta=0.3))
@@ -200,7 +213,10 @@ def _grid(sizes: np.ndarray, tokens: np.ndarray, losses: np.ndarray) -> Law:
 
 
 def _objective(x: np.ndarray, sizes: np.ndarray, tokens: np.ndarray, losses: np.ndarray) -> tuple[float, np.ndarray]:
-    """Sum over rungs of the Huber loss of log L(N, D) - log L, and its gradient. All but `x` are logarithms."""
+    """Return the Huber loss of log L(N, D) - log L, summed over rungs, and its gradient by `x`.
+
+    `sizes`, `tokens` and `losses` are logarithms; `x` is log E, log A, log B, alpha, beta.
+    """
     e, a, b, alpha, beta = x
     terms = np.stack([np.full_like(sizes, e), a - alpha * sizes, b - beta * tokens])
     highest = terms.max(axis=0)
@@ -218,12 +234,12 @@ def _objective(x: np.ndarray, sizes: np.ndarray, tokens: np.ndarray, losses: np.
         -(by_term[1] * sizes).sum(),
         -(by_term[2] * tokens).sum(),
     ]
-    # Of the order of HUBER squared otherwise, where the optimizer's tolerances would stop it at once.
+    # Unscaled values are of the order of HUBER squared, where the optimizer's tolerances stop it at once.
     return float(value) / HUBER**2, np.array(gradient) / HUBER**2
 
 
 def resampled(rungs: Sequence[Rung], law: Law, times: int, seed: int) -> list[Law]:
-    """The laws of rungs drawn with replacement; draws with too few different ones are drawn again."""
+    """Return the laws of rungs drawn with replacement. A draw with too few different rungs is repeated."""
     generator = np.random.default_rng(seed)
     laws: list[Law] = []
     while len(laws) < times:
@@ -233,15 +249,15 @@ def resampled(rungs: Sequence[Rung], law: Law, times: int, seed: int) -> list[La
     return laws
 
 
-# The IsoFLOP reading.
+# The IsoFLOP analysis.
 
 
 def iso_flop(rungs: Sequence[Rung], *, resamplings: int, seed: int) -> dict[str, Any]:
-    """For each budget with three sizes or more the lowest point of a parabola of the loss over log N, and how its size
-    grows with the budget: N = scale * C^exponent. Lowest points outside the sizes tried are left out.
+    """Return the best model size of each compute budget, and how it grows with the budget: N = scale * C^exponent.
 
-    Intervals are of the models of each budget drawn with replacement. Where there is no exponent or no interval,
-    `without` says why.
+    A budget needs three sizes or more. Its best size is the minimum of a parabola of the loss over log N; a minimum
+    outside the sizes tried is left out. Intervals come from drawing the models of each budget with replacement. If
+    there is no exponent or no interval, `without` says why.
     """
     groups = _budgets(rungs)
     budgets = [_budget(members) for members in groups]
@@ -253,7 +269,7 @@ def iso_flop(rungs: Sequence[Rung], *, resamplings: int, seed: int) -> dict[str,
     found: dict[str, Any] = {"budgets": budgets, "size_exponent": exponent, "scale": scale}
     found["size_exponent_interval"] = []
     if min(len({rung.parameters for rung in group}) for group, _ in used) < 4:
-        # Three points drawn until three are different are the same parabola every time.
+        # A draw from three models that has three different ones gives the same parabola every time.
         return found | {"without": "a budget of three sizes has one parabola; four or more show how sure it is"}
     generator = np.random.default_rng(seed)
     drawn = [[_drawn_lowest(group, generator) for group, _ in used] for _ in range(resamplings)]
@@ -268,8 +284,10 @@ def iso_flop(rungs: Sequence[Rung], *, resamplings: int, seed: int) -> dict[str,
 
 
 def _budget(members: Sequence[Rung]) -> dict[str, Any]:
-    """The results of one budget, as plain data; with `parameters` and `loss` of the minimum if it is within the sizes
-    tried."""
+    """Return the results of one budget, as plain data.
+
+    They have `parameters` and `loss` of the minimum if it lies within the sizes tried.
+    """
     flops = float(np.exp(np.mean(np.log([rung.flops for rung in members]))))
     sizes = [rung.parameters for rung in members]
     curve, lowest = _lowest(members)
@@ -280,7 +298,7 @@ def _budget(members: Sequence[Rung]) -> dict[str, Any]:
 
 
 def _lowest(members: Sequence[Rung]) -> tuple[np.ndarray, float]:
-    """The parabola of the loss over log N and the size at its lowest point; NaN where it has none."""
+    """Return the parabola of the loss over log N, and the size at its minimum; NaN if it has no minimum."""
     curve = np.polyfit(np.log([rung.parameters for rung in members]), [rung.loss for rung in members], 2)
     if curve[0] <= 0:
         return curve, math.nan
@@ -289,7 +307,7 @@ def _lowest(members: Sequence[Rung]) -> tuple[np.ndarray, float]:
 
 
 def _drawn_lowest(group: Sequence[Rung], generator: np.random.Generator) -> float:
-    """The lowest point of a budget's models drawn with replacement, drawn again until three sizes are among them."""
+    """Return the best size for a budget's models drawn with replacement, until there are three different sizes."""
     while True:
         members = [group[i] for i in generator.integers(len(group), size=len(group))]
         if len({rung.parameters for rung in members}) >= 3:
@@ -297,7 +315,7 @@ def _drawn_lowest(group: Sequence[Rung], generator: np.random.Generator) -> floa
 
 
 def _growth(flops: Sequence[float], parameters: Sequence[float]) -> tuple[float, float]:
-    """Exponent and scale of N = scale * C^exponent; NaN where a size is none."""
+    """Return exponent and scale of N = scale * C^exponent; NaN if a size is not finite."""
     if not np.isfinite(parameters).all():
         return math.nan, math.nan
     exponent, offset = np.polyfit(np.log(flops), np.log(parameters), 1)
@@ -316,11 +334,11 @@ def _budgets(rungs: Sequence[Rung]) -> list[list[Rung]]:
     return [group for group in groups if len({rung.parameters for rung in group}) >= 3]
 
 
-# What is seen.
+# The page.
 
 
 def figure(result: dict[str, Any]) -> dict[str, Any]:
-    """As plotly's JSON: each rung's loss over its compute, the law for the same models, and the model foretold."""
+    """Return plotly's JSON: each rung's loss over its compute, the law for the same models, and the predicted model."""
     rungs = sorted(result["rungs"], key=lambda rung: (rung["parameters"], rung["tokens"]))
     law = Law(**result["law"])
     traces: list[dict[str, Any]] = []
@@ -362,7 +380,7 @@ def figure(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parabolas(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """For the second panel: the models of each budget, their parabola, and its lowest point with its interval."""
+    """Return the traces of the second panel: each budget's models, their parabola, and its minimum."""
     by_name = {rung["name"]: rung for rung in result["rungs"]}
     traces: list[dict[str, Any]] = []
     for color, budget in zip(itertools.cycle(COLORS), result["iso_flop"]["budgets"], strict=False):
@@ -393,7 +411,7 @@ def _bars(budget: dict[str, Any]) -> dict[str, Any]:
 
 
 def page(result: dict[str, Any]) -> str:
-    """One self-contained page: the figure, the law with its intervals, what it foretells."""
+    """Return one self-contained HTML page: the figure, the law with its intervals, and the predicted loss."""
     from markupsafe import Markup
 
     from evaluation.pages import environment, plotly_script

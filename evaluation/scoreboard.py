@@ -1,7 +1,7 @@
-"""A whole run on one screen, from its artifacts alone: where documents went, what models know, what it cost.
+"""A summary of a run on one screen, from its artifacts alone: documents by stage, scores, contamination and cost.
 
-`scoreboard` gathers plain data; `render` prints it. Artifacts that are not there leave their part out, and artifacts
-that a gate refused are shown with it.
+`scoreboard` gathers plain data, and `render` prints it. The part of a missing artifact is left out. Artifacts that a
+gate refused are included, and listed with the gate.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ def scoreboard(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def long_context(records: Sequence[Record]) -> dict[str, Any]:
-    """Row lengths, needles found, and held-out bits per byte before and after the long-context stage; empty without
-    that stage."""
+    """Return row lengths, needles found, and held-out bits per byte before and after the long-context stage.
+
+    The result is empty without that stage.
+    """
     table = _json_file(records, "long_context_model", "long_context.json")
     if table is None:
         return {}
@@ -63,7 +65,10 @@ def long_context(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def numerics_classes(records: Sequence[Record]) -> dict[str, Any]:
-    """The numerics class of every artifact that a model made; None where an earlier edition kept none."""
+    """Return the numerics class of every artifact that a model made.
+
+    The class is None for a record by an earlier edition that did not write it.
+    """
     return {
         asset_and_part(record): record.get("numerics")
         for _, record in records
@@ -72,13 +77,13 @@ def numerics_classes(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def asset_and_part(record: Mapping[str, Any]) -> str:
-    """The asset, with the snapshot or rung of it that the record is of."""
+    """Return the asset's name, with the snapshot or rung of the record if it has one."""
     part = record["partition"].partition("@")[2]
     return f"{record['asset']} of {part}" if part else record["asset"]
 
 
 def numerics_lines(classes: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(what was made, its class in words), one for each class."""
+    """Return (names of artifacts, their numerics class in words), one pair for each class."""
     lines: dict[str, list[str]] = {}
     for name, one in classes.items():
         lines.setdefault(in_words(one) if one else "not on record", []).append(name)
@@ -86,7 +91,7 @@ def numerics_lines(classes: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def funnel(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
-    """For each snapshot the corpus stages in order: in, kept, dropped and quarantined by reason."""
+    """Return, by snapshot, the corpus stages in order with the counts in, kept, dropped and quarantined."""
     snapshots: dict[str, list[dict[str, Any]]] = {}
     for asset in FUNNEL:
         for _, record in of_asset(records, asset):
@@ -96,7 +101,7 @@ def funnel(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
 
 
 def scores_by_suite(records: Sequence[Record]) -> dict[str, dict[str, dict[str, Any]]]:
-    """{suite: {model: {"score", "n", "chance", …}}}; the models stand side by side."""
+    """Return the scores as {suite: {model: {"score", "n", "chance", …}}}."""
     scores = _json_file(records, "model_scores", "scores.json")
     if scores is None:
         return {}
@@ -106,7 +111,10 @@ def scores_by_suite(records: Sequence[Record]) -> dict[str, dict[str, dict[str, 
 
 
 def contamination(records: Sequence[Record]) -> dict[str, Any]:
-    """The verdict, how many items of each suite were found, and the first findings; empty when nothing was checked."""
+    """Return the verdict, the number of items found in each suite, and the first findings.
+
+    The result is empty without a contamination report.
+    """
     report = _json_file(records, "contamination_report", "contamination.json")
     if report is None:
         return {}
@@ -139,9 +147,9 @@ def refusals(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def cost(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Seconds, processor seconds, peak memory and price of making each artifact, however long ago.
+    """Return seconds, processor seconds, peak memory, price and bytes on disk of each artifact, whenever it was made.
 
-    The price is in the unit of the profile that made it; None where that named none.
+    The price is in the unit of the profile under which the artifact was made; None if that profile has no prices.
     """
     rows = []
     for _, record in records:
@@ -166,14 +174,14 @@ def _metrics(records: Sequence[Record], asset: str) -> dict[str, float]:
 
 
 def _json_file(records: Sequence[Record], asset: str, name: str) -> Any:
-    """The content of a JSON file of the asset's last artifact; None when either is not there."""
+    """Return the content of a JSON file of the asset's last artifact; None if the artifact or the file is missing."""
     found = of_asset(records, asset)
     if not found or name not in {entry["path"] for entry in found[-1][1]["files"]}:
         return None
     return json.loads((found[-1][0] / name).read_text("utf-8"))
 
 
-# On the screen.
+# Printing.
 
 
 def render(board: Mapping[str, Any], console: Console) -> None:
@@ -250,7 +258,7 @@ def _corpus_lines(board: Mapping[str, Any]) -> str | None:
 
 
 def long_context_lines(part: Mapping[str, Any]) -> list[str]:
-    """What the long-context stage gained and what it cost, as sentences."""
+    """Return sentences about the long-context stage: needles found and bits per byte, before and after it."""
     if not part:
         return []
     lengths = part["lengths"]
@@ -289,7 +297,7 @@ def _outside_line(board: Mapping[str, Any]) -> str | None:
 
 
 def outside_line(bits: Mapping[str, Any]) -> str:
-    """Bits per byte of each model on the text from outside the corpus, as a sentence; empty without one."""
+    """Return each model's bits per byte on the text from outside the corpus as a sentence; empty without that text."""
     if not bits:
         return ""
     first = next(iter(bits.values()))
@@ -356,11 +364,11 @@ def _cost_table(board: Mapping[str, Any]) -> Any:
 
 
 def total_price(board: Mapping[str, Any]) -> float | None:
-    """The sum of what has a price; None when nothing has."""
+    """Return the sum of the artifacts' prices; None if no artifact has a price."""
     prices = [row["price"] for row in board["cost"] if row["price"] is not None]
     return sum(prices) if prices else None
 
 
 def money(amount: float | None) -> str:
-    """An amount for people: four decimals, for a demo's stages cost thousandths; nothing where there is no price."""
+    """Return an amount as text, with four decimals below 10, since a demo's stages cost thousandths; empty for None."""
     return "" if amount is None else f"{amount:,.4f}" if amount < 10 else f"{amount:,.2f}"

@@ -1,10 +1,13 @@
-"""Scores of base, SFT and aligned model on every suite, and the learned and the true reward of their answers.
+"""Stage `evaluate`: scores of the base, SFT and aligned models on every suite, and the rewards of their answers.
 
-`scores.json` is {model: {suite: {"score", "interval", "n", …}}}; `harness.json` says how each number was
-made; `samples/<model>_<suite>.jsonl.zst` keeps every item with prompt, target, answer or log-likelihoods;
-`bits_per_byte.json` has those of every model on a text from outside the corpus, if the recipe names one;
-`rewards.json` holds the learned reward of each suite's answers, `alignment.json` that of sampled answers to held-out
-prompts. Scores are of the digests that `harness.json` names, and of nothing else.
+The files of the artifact:
+
+- `scores.json`: {model: {suite: {"score", "interval", "n", …}}};
+- `harness.json`: each model's digest, and how each score was made; the scores hold for these digests only;
+- `samples/<model>_<suite>.jsonl.zst`: every item with prompt, target, and answer or log-likelihoods;
+- `bits_per_byte.json`: each model's bits per byte on a text from outside the corpus, if the recipe names one;
+- `rewards.json`: the learned reward of each suite's answers;
+- `alignment.json`: the learned and true rewards of answers that were sampled to held-out prompts.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ Exams = Sequence[tuple[BenchmarkRecipe, "Sequence[ExamItem]"]]
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Every suite on every model; see the module."""
+    """Evaluate every model on every suite, judge the answers, and write the files that the module's docstring lists."""
     # This module keeps everything imported after it offline and quiet.
     import training.generate.model_folder  # noqa: F401 - for its effect
     from evaluation.alignment import read_prompts
@@ -67,7 +70,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def check_names(suites: Sequence[BenchmarkRecipe]) -> None:
-    """RecipeError unless there are suites and no two share a name: a name is a file and a metric."""
+    """Raise RecipeError if there is no suite or if two share a name, because a name becomes a file and a metric."""
     names = [suite.name for suite in suites]
     if not names or len(set(names)) != len(names):
         raise RecipeError(f"evaluation.suites: at least one is needed and names must differ, got {names}")
@@ -82,7 +85,7 @@ class _Candidate:
         self.results: list[SuiteResult] = []
         self.answers: list[str] = []  # to the alignment prompts
         self.answer_tokens: list[int] = []
-        self.bits: dict[str, Any] = {}  # per byte of the text from outside
+        self.bits: dict[str, Any] = {}  # bits per byte on the text from outside the corpus
 
 
 def _sit(
@@ -129,7 +132,7 @@ def _judge(
     prompts: Sequence[Mapping[str, Any]],
     recipe: EvaluationRecipe,
 ) -> Judgement:
-    """The learned reward of every answer given through a chat template, and the true one where it is known."""
+    """Return the learned reward of every answer given through a chat template, and the true one where known."""
     from evaluation.alignment import Answers, judge
     from evaluation.local_model import rewards
 
@@ -161,7 +164,7 @@ def _judge(
 
 
 def completeness(scores: Mapping[str, Mapping[str, Mapping[str, Any]]], items: Mapping[str, int]) -> Gate:
-    """Whether every model has a finite score between 0 and 1 on every item of every suite."""
+    """Return the gate that every model has a finite score between 0 and 1 on every suite, over all of its items."""
     problems = []
     for model in MODELS:
         for suite, expected in items.items():
@@ -180,7 +183,7 @@ def completeness(scores: Mapping[str, Mapping[str, Mapping[str, Any]]], items: M
 
 
 def metrics_of(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, float]:
-    """`<model>_<suite>` and the ends of its interval, `_low` and `_high`, as numbers for the tracker."""
+    """Return `<model>_<suite>` and the ends of its interval, `_low` and `_high`, as metrics of the run."""
     metrics: dict[str, float] = {}
     for model, suites in scores.items():
         for suite, entry in suites.items():
@@ -196,7 +199,7 @@ def _bits_of(candidates: Sequence[_Candidate]) -> dict[str, float]:
 def _write(
     folder: Path, candidates: Sequence[_Candidate], scores: Mapping[str, Any], judgement: Judgement
 ) -> list[str]:
-    """The stage's files; their names."""
+    """Write the stage's files, and return their names."""
     how = {
         candidate.name: {**candidate.identity, "suites": {result.suite: result.how for result in candidate.results}}
         for candidate in candidates

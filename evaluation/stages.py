@@ -46,7 +46,7 @@ CARD = Stage(
     module="evaluation.card",
     libraries=("huggingface-hub", "jinja2", "plotly"),
     kinds=("markdown", "html"),
-    # What a card says of the recipe came in through its inputs: snapshots by their files, a teacher by its digest.
+    # These places do not decide the card: its inputs were made from the snapshots' files and the teacher's digest.
     locations=(
         ("recipe", "snapshots", "paths"),
         ("recipe", "snapshots", "base_url"),
@@ -59,20 +59,22 @@ PROMOTE = Stage(
     module="evaluation.gate",
     kinds=("mlflow",),
     gates=("promotion",),
-    context=("champion",),  # which decision it was compared with is recorded; another one makes it stale, not outdated
+    context=("champion",),  # a decision against another champion is stale, not outdated
 )
 
 
 def _scores(recipe: Recipe, part: str) -> dict[str, Any]:
-    """The suites and how models are asked, without what is allowed of contamination, which a later stage applies."""
+    """Return the settings of evaluation without the limits on contamination, which a later stage applies."""
     del part
     unjudged = {name: getattr(EvaluationRecipe(suites=()), name) for name in JUDGES_CONTAMINATION}
     return with_data(recipe, {"evaluation": replace(recipe.evaluation, **unjudged)})
 
 
 def _contamination(recipe: Recipe, part: str) -> dict[str, Any]:
-    """The suites, what is allowed of contamination, and what models learn from beside the stage's inputs. How models
-    were asked is in the scores, which are an input."""
+    """Return the suites, the limits on contamination, and the training data that are not inputs of the stage.
+
+    The settings by which models were evaluated are left out, because the scores, an input, already depend on them.
+    """
     del part
     judged = {name: getattr(recipe.evaluation, name) for name in JUDGES_CONTAMINATION}
     trained_on = TrainedOn(
@@ -85,7 +87,7 @@ def _contamination(recipe: Recipe, part: str) -> dict[str, Any]:
 
 
 def _scaling(recipe: Recipe, part: str) -> dict[str, Any]:
-    """How to fit, and the size of the model whose loss is predicted; the rungs' models are inputs."""
+    """Return the settings of the fit, and the size of the model whose loss is predicted."""
     del part
     shape = recipe.model.shape(vocab_size=recipe.tokenizer.vocabulary)
     return {
@@ -95,7 +97,7 @@ def _scaling(recipe: Recipe, part: str) -> dict[str, Any]:
 
 
 def _card(recipe: Recipe, part: str) -> dict[str, Any]:
-    """The whole recipe except `automation`, which does not change what is made."""
+    """Return the whole recipe except `automation`, which does not change what is made."""
     del part
     return with_data(recipe, {"recipe": replace(recipe, automation=AutomationRecipe())})
 

@@ -1,8 +1,8 @@
-"""Suites as tasks of lm-eval: its own by name, or tasks that a recipe or a YAML file defines. Nothing is fetched.
+"""Suites as tasks of lm-eval: its own by name, or tasks that the recipe or a YAML file defines. Nothing is fetched.
 
-The rows of the suite's file are the task's documents, and those of `fewshot_uri` its examples. A column is also known
-under its name in lower case with `_` for blanks, so that `Best Answer` can stand in a template. What lm-eval's task
-expects of other columns is said by fields that replace its own, such as `doc_to_text`.
+The rows of the suite's file are the task's documents, and the rows of `fewshot_uri` its few-shot examples. Each column
+is also available under its name in lower case with `_` for spaces, so that a template can use `Best Answer`. If
+lm-eval's task expects other columns, fields of the recipe such as `doc_to_text` replace the task's own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from training.data.exams.settings import DECIDED_HERE, BenchmarkRecipe
 from training.data.sources import open_uri, read_rows
 from training.records import RecipeError
 
-FEWSHOT_SEED = 1234  # lm-eval's own
+FEWSHOT_SEED = 1234  # lm-eval's default
 TEST, EXAMPLES = "test", "fewshot"
 
 
@@ -35,17 +35,17 @@ class LmEvalTask(ConfigurableTask):
         self.set_fewshot_seed(FEWSHOT_SEED)
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: Any) -> None:
-        """Nothing is fetched."""
+        """Set the dataset from memory; nothing is downloaded."""
         self.dataset = datasets.DatasetDict(
             **{name: datasets.Dataset.from_list([dict(row) for row in rows]) for name, rows in self._splits.items()}
         )
 
 
 def make_task(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: Mapping[str, Any]) -> LmEvalTask:
-    """The suite as a task of lm-eval.
+    """Return the suite as a task of lm-eval.
 
-    RecipeError when lm-eval does not know the task, when the suite's fields do not make one, or when examples are
-    wanted and no rows are named to draw them from.
+    Raise RecipeError if lm-eval does not know the task, if the suite's fields do not define a task, or if the prompt
+    needs examples and the recipe names no rows to draw them from.
     """
     config = task_config(benchmark)
     shots = config.get("num_fewshot") or 0
@@ -66,7 +66,7 @@ def make_task(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: M
 
 
 def task_config(benchmark: BenchmarkRecipe) -> dict[str, Any]:
-    """lm-eval's configuration of a suite: the task's own, with the recipe's fields in place of its."""
+    """Return lm-eval's configuration of a suite: the task's own fields, replaced by those that the recipe sets."""
     config: dict[str, Any] = {}
     if benchmark.task:
         config = named_config(benchmark.task)
@@ -84,7 +84,10 @@ def _known_tasks() -> TaskManager:
 
 
 def named_config(name: str) -> dict[str, Any]:
-    """The configuration of lm-eval's own task of that name, without what only groups tasks."""
+    """Return the configuration of lm-eval's own task of that name, without the fields that only group tasks.
+
+    Raise RecipeError if there is no such task, or if it is code that reads its own data.
+    """
     entry = _known_tasks().task_index.get(name)
     if entry is None or entry.yaml_path is None or name not in _known_tasks().all_subtasks:
         raise RecipeError(f"task={name!r}: lm-eval has no task of that name (a group or a tag is none)")
@@ -95,7 +98,7 @@ def named_config(name: str) -> dict[str, Any]:
 
 
 def _file_config(benchmark: BenchmarkRecipe) -> dict[str, Any]:
-    """A task from a YAML file: plain data, so that no file can name code to run."""
+    """Return the task in a YAML file. It is read as plain data, so that no file can run code."""
     with open_uri(benchmark.task_file) as stream:
         try:
             config = yaml.safe_load(stream.read())

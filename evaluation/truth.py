@@ -1,4 +1,4 @@
-"""Compares what the stages made with the truth of a generated source. Empty for a source without truth."""
+"""Comparison of the stages' outputs with the truth of a generated source. It is empty for a source without truth."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PLACE = ("warc_file", "warc_offset")
 
 
 def truth_scores(records: Sequence[Record]) -> dict[str, dict[str, float]]:
-    """Precision and recall of each corpus stage over all snapshots together; empty without truth.
+    """Return precision and recall of each corpus stage over all snapshots together; empty without truth.
 
-    Only stages whose artifacts are all there are scored: a missing snapshot would look like missed pages.
+    Only stages with an artifact for every snapshot are scored, because a missing snapshot would count as missed pages.
     """
     truth = [row for folder, record in of_asset(records, "crawl_archives") for row in _truth_rows(folder, record)]
     if not truth:
@@ -37,12 +37,12 @@ def truth_scores(records: Sequence[Record]) -> dict[str, dict[str, float]]:
 
 
 def of_asset(records: Iterable[Record], asset: str) -> list[Record]:
-    """The artifacts of one asset, in the order given."""
+    """Return the artifacts of one asset, in the order given."""
     return [(folder, record) for folder, record in records if record["asset"] == asset]
 
 
 def rows_in(made: Iterable[Record], folder_name: str, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-    """The documents in one folder of several artifacts, in order."""
+    """Yield the documents in the folder `folder_name` of each artifact, in order."""
     for folder, record in made:
         for entry in record["files"]:
             if entry["path"].startswith(f"{folder_name}/") and entry["path"].endswith(".parquet"):

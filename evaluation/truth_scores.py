@@ -1,7 +1,7 @@
 """Scores of a pipeline's outputs against the truth of each page. Pure functions on rows.
 
-A document and a truth row belong together by WARC file name and offset. Documents that never reached a step are not
-held against it: each score looks only at what came in.
+Documents and truth rows are matched by WARC file name and offset. Each score counts only the documents that reached the
+stage.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ Scores = dict[str, float]
 
 
 def place(row: Row) -> Place:
-    """WARC file name and offset in bytes: what names a record in truth and in every later table."""
+    """Return WARC file name and offset in bytes, which identify a record in the truth and in every later table."""
     return PurePosixPath(str(row["warc_file"])).name, int(str(row["warc_offset"]))
 
 
 def by_place(rows: Iterable[Row]) -> dict[Place, Row]:
-    """Rows by place."""
+    """Return {place: row}."""
     return {place(row): row for row in rows}
 
 
 def ratio(part: int, whole: int) -> float:
-    """part / whole; 1.0 when there was nothing to find, because nothing was missed."""
+    """Return part / whole; 1.0 if there was nothing to find, because nothing was missed."""
     return part / whole if whole else 1.0
 
 
 def dedup_scores(truth: Iterable[Row], kept: Iterable[Row], removed: Iterable[Row]) -> Scores:
-    """Precision and recall, 0 to 1, of removed duplicates. In each cluster the first document that came in should stay.
+    """Return precision and recall, 0 to 1, of removed duplicates.
 
-    Documents are ordered by (snapshot, WARC file, offset). A document without truth is left out.
+    In each cluster, the first document that reached the stage should be kept. Documents are ordered by (WARC file,
+    offset). A document without truth is left out.
     """
     known = by_place(truth)
     gone = {place(row) for row in removed if place(row) in known}
@@ -51,7 +52,7 @@ def dedup_scores(truth: Iterable[Row], kept: Iterable[Row], removed: Iterable[Ro
 
 
 def filter_scores(truth: Iterable[Row], kept: Iterable[Row], dropped: Iterable[Row]) -> Scores:
-    """Precision and recall of dropped documents; `dropped/<kind>` is the share of that kind that was dropped."""
+    """Return precision and recall of dropped documents; `dropped/<kind>` is the share of that kind that was dropped."""
     known = by_place(truth)
     gone = {place(row) for row in dropped if place(row) in known}
     arrived = gone | {place(row) for row in kept if place(row) in known}
@@ -66,9 +67,10 @@ def filter_scores(truth: Iterable[Row], kept: Iterable[Row], dropped: Iterable[R
 
 
 def personal_scores(truth: Iterable[Row], kept: Iterable[Row]) -> Scores:
-    """Precision and recall of redaction: planted strings that are gone from the text, look-alikes that are still there.
+    """Return precision and recall of redaction, from the personal data and look-alikes planted in kept documents.
 
-    `recall/<type>` for each type of personal data, `spared/<type>` for each type of look-alike.
+    A planted string counts as redacted if the text no longer has it. `recall/<type>` is the share redacted of each type
+    of personal data, and `spared/<type>` the share not redacted of each type of look-alike.
     """
     known = by_place(truth)
     planted: Counter[str] = Counter()
@@ -94,7 +96,7 @@ def personal_scores(truth: Iterable[Row], kept: Iterable[Row]) -> Scores:
 
 
 def contamination_scores(truth: Iterable[Row], kept: Iterable[Row], removed: Iterable[Row]) -> Scores:
-    """Precision and recall of pages removed because they hold items of the exam."""
+    """Return precision and recall of pages removed because they hold items of the exam."""
     known = by_place(truth)
     gone = {place(row) for row in removed if place(row) in known}
     arrived = gone | {place(row) for row in kept if place(row) in known}
@@ -107,14 +109,14 @@ def contamination_scores(truth: Iterable[Row], kept: Iterable[Row], removed: Ite
 
 
 def extraction_scores(truth: Iterable[Row], extracted: Iterable[Row]) -> Scores:
-    """Mean word precision and recall of extracted text against the main text as written, over pages in UTF-8 or not."""
+    """Return mean word precision and recall of extracted against true main texts, over pages of any encoding."""
     known = by_place(truth)
     precision, recall, pages = 0.0, 0.0, 0
     for row in extracted:
         facts = known.get(place(row))
         if facts is None or facts["fate"] in ("skipped", "quarantined") or not facts["text"]:
             continue
-        # The title may stand in the text or not: extractors differ, and both are right.
+        # The title may be in the text or not: extractors differ, and both are right.
         wanted, title = Counter(str(facts["text"]).split()), Counter(str(facts["title"]).split())
         got = Counter(str(row["text"]).split())
         precision += ratio((got & (wanted + title)).total(), got.total())
