@@ -1,10 +1,10 @@
 """Stage `benchmarks`: the exam items of a recipe, and the index by which texts that hold them are found.
 
-`items.parquet` has a row for each part of each item: `number` (the item's place in the index), `benchmark`, `item` (its
-id), `part` (question, answer or passage), `text`. `index.safetensors` holds the arrays of
+`items.parquet` has a row for each part of each item: `number` (the item's number in the index), `benchmark`, `item`
+(its id), `part` (question, answer or passage), `text`. `index.safetensors` holds the arrays of
 training.data.exams.item_rule.ItemIndex. `not_cleared.jsonl` lists the items that the rule finds only word for word with
-their answer, or not at all: that such an item was not found does not say that it is clean. Labels such as `Question:`
-belong to the file's form, not to the item.
+their answer, or not at all. If such an item is not found, a text may still hold it. Labels such as `Question:` belong
+to the file's format, not to the item.
 """
 
 from __future__ import annotations
@@ -51,11 +51,12 @@ _OPTIONS = re.compile(r"\n\s*(?:choices|options)\s*:.*$", re.IGNORECASE | re.DOT
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BenchmarkItem:
-    """One exam item, whatever its file looks like.
+    """One exam item, independent of the format of its file.
 
-    `gold` indexes `choices` and is None where there are none. `answers` are those accepted, the one to show first: of
-    multiple choice the right choice; empty where the recipe names no `answer_field`. `messages` are the (role, content)
-    turns of an item that is a conversation; `question` is then its last user turn. `row` is what the file says.
+    `gold` indexes `choices` and is None without choices. `answers` are all accepted answers, beginning with the one to
+    show; for multiple choice the right choice; empty if the recipe names no `answer_field`. `messages` are the (role,
+    content) turns of an item that is a conversation; `question` is then its last user turn. `row` is the item's row in
+    the file.
     """
 
     benchmark: str
@@ -78,11 +79,11 @@ class BenchmarkItem:
 
 
 def read_items(benchmark: BenchmarkRecipe, settings: Mapping[str, Any] | None = None) -> list[BenchmarkItem]:
-    """The items of a benchmark, the first `limit` of them where the recipe sets one.
+    """Return the items of a benchmark; only the first `limit` items if the recipe sets a limit.
 
-    Items without the field `id_field` are numbered from 0. DataError names the file, the item and the field that is
-    missing or of the wrong form; it also refuses an empty file and ids that repeat. `settings` are the job's, for a
-    benchmark that a source generates.
+    Items without the field `id_field` are numbered from 0. `settings` are the job's, for a benchmark that a source
+    generates. Raise DataError, with file, item and field, if a field is missing or of the wrong form; also for an empty
+    file and for repeated ids.
     """
     items: list[BenchmarkItem] = []
     for number, row in enumerate(read_rows(benchmark.uri, settings=settings)):
@@ -130,7 +131,7 @@ class _Row:
         )
 
     def _messages(self) -> tuple[tuple[str, str], ...]:
-        """The turns up to the last user turn, where the question field is a conversation; else none."""
+        """Return the turns up to the last user turn if the question field is a conversation, else no turns."""
         field_name = "messages" if self._is_conversation() else self._benchmark.question_field
         value = self._field(field_name)
         if not isinstance(value, list):
@@ -146,7 +147,7 @@ class _Row:
         return tuple(turns)
 
     def _is_conversation(self) -> bool:
-        """A chat item may hold `messages` where it lacks the question field."""
+        """Whether a chat item has the field `messages` instead of the question field."""
         return (
             self._benchmark.kind == "chat"
             and self._benchmark.question_field not in self._row
@@ -161,7 +162,7 @@ class _Row:
         return tuple(value), self._gold(tuple(value))
 
     def _gold(self, choices: tuple[str, ...]) -> int:
-        """The right choice's index: given as a number, as a letter from A, or as the choice itself."""
+        """Return the right choice's index, given by the row as a number, a letter from A, or the choice itself."""
         name = self._benchmark.gold_field
         value = self._field(name)
         if isinstance(value, str) and len(value) == 1 and value.isascii() and value.isalpha():
@@ -183,7 +184,7 @@ class _Row:
         return tuple(str(one) for one in values)
 
     def _passage(self) -> str:
-        """The passage; empty where this item has none."""
+        """Return the passage; empty if this item has none."""
         name = self._benchmark.passage_field
         value = self._row.get(name) or ""
         if not isinstance(value, str):
@@ -212,11 +213,11 @@ class _Row:
         return f"{self._benchmark.uri}: benchmark {self._benchmark.name}, item {self._number}"
 
 
-# What is looked for
+# The text to search for
 
 
 def item_text(item: BenchmarkItem) -> ItemText:
-    """What of an item is looked for: its question without the labels and the options around it, and its answers."""
+    """Return the text of an item to search for: question without labels and options, answers, and passage."""
     passage, question = without_passage(item.question)
     return ItemText(
         benchmark=item.benchmark, id=item.id, question=question, answers=item.answers, passage=item.passage or passage
@@ -224,14 +225,14 @@ def item_text(item: BenchmarkItem) -> ItemText:
 
 
 def bare_question(question: str) -> str:
-    """The question without the labels around it (`Question: … Answer:`)."""
+    """Return the question without the labels around it (`Question: … Answer:`)."""
     return _TRAILING_LABEL.sub("", _LEADING_LABEL.sub("", question))
 
 
 def without_passage(question: str) -> tuple[str, str]:
-    """The passage and the bare question of a text that may hold both (`Passage: … Question: …`), without its options.
+    """Split a text that may hold a passage and a question (`Passage: … Question: …`) into these two, without labels.
 
-    A passage that a question is asked about is public text, and the options are its answers.
+    The passage is split off because it is public text. The options are removed, because they hold the answer.
     """
     split = _LABELLED_PASSAGE.match(question)
     passage, asked = split.groups() if split else ("", question)
@@ -242,7 +243,7 @@ def without_passage(question: str) -> tuple[str, str]:
 
 
 def save_index(index: ItemIndex, path: Path) -> None:
-    """Write the arrays of an index, whole or not at all; its names are in `items.parquet`."""
+    """Write the arrays of an index atomically; the names of its items are in `items.parquet`."""
     from safetensors.numpy import save
 
     with written(path) as stream:
@@ -250,7 +251,7 @@ def save_index(index: ItemIndex, path: Path) -> None:
 
 
 def load_index(folder: Path) -> tuple[ItemIndex, list[tuple[str, str]]]:
-    """The index in an artifact's folder, and (benchmark, item id) by item number."""
+    """Return the index in an artifact's folder, and (benchmark, item id) by item number."""
     from safetensors.numpy import load_file
 
     names: dict[int, tuple[str, str]] = {}
@@ -260,10 +261,11 @@ def load_index(folder: Path) -> tuple[ItemIndex, list[tuple[str, str]]]:
 
 
 def plant_rates(finder: Finder, items: Sequence[BenchmarkItem], first: int) -> dict[str, float]:
-    """The shares of one benchmark's items that are found in a text in which they are planted: `verbatim` question and
-    answer (behind the passage), and `edited`, the middle word of question and answer changed.
+    """Return the shares of one benchmark's items that are found in a text in which they are planted.
 
-    Of PLANTED_ITEMS items, spread over its file; `first` is the number of the first item in the index.
+    `verbatim` plants passage, question and answer word for word. `edited` changes the middle word of question and
+    answer. Up to PLANTED_ITEMS items are tried, spread over the benchmark's file; `first` is the number of the first
+    item in the index.
     """
     tried = min(len(items), PLANTED_ITEMS)
     numbers = [n * len(items) // tried for n in range(tried)]
@@ -276,7 +278,7 @@ def plant_rates(finder: Finder, items: Sequence[BenchmarkItem], first: int) -> d
 
 
 def _planted(item: BenchmarkItem) -> tuple[str, str]:
-    """A text with an item, word for word and with its middle word changed."""
+    """Return two texts with an item planted: word for word, and with its middle word changed."""
     words = f"{item.question} {item.answer}".split()
     middle = len(words) // 2
     edited = [*words[:middle], PLANTED_CHANGE, *words[middle + 1 :]]
@@ -288,7 +290,7 @@ def _planted(item: BenchmarkItem) -> tuple[str, str]:
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Read every benchmark of the recipe, write its items and the index, and try what the index finds."""
+    """Read the recipe's benchmarks, write their items and the index, and measure how many planted items are found."""
     recipe = job.settings_as(DecontaminateRecipe, "decontaminate")
     items = [read_items(benchmark, job.settings) for benchmark in recipe.benchmarks]
     flat = [item for some in items for item in some]
@@ -314,7 +316,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def not_cleared(index: ItemIndex, names: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
-    """The items that are never counted as clean, with how they are looked for."""
+    """Return the items that are never counted as clean, with how each is searched for."""
     how = dict.fromkeys(index.weak.tolist(), "word for word, with the answer close behind")
     how |= dict.fromkeys(index.unsearchable.tolist(), "not at all")
     return [{"benchmark": names[n][0], "item": names[n][1], "looked_for": how[n]} for n in sorted(how)]

@@ -1,11 +1,12 @@
-"""Stage `decontaminate`: which documents hold items of the recipe's exams, and what becomes of them.
+"""Stage `decontaminate`: find the documents that hold items of the recipe's exams, and remove or flag them.
 
-The rule is that of training.data.exams.item_rule. A document is judged by its own text alone: how many other documents
-hold the same item changes nothing.
+The rule is that of training.data.exams.item_rule. Each document is judged by its own text alone: the number of other
+documents with the same item changes nothing.
 
-`hits.parquet` lists every item found: document, benchmark, item, `part` (`question+answer`, or `question` where no
-answer stands near it), `share` (of the item, from 0 to 1), `start` and `end` (characters of the document's text),
-`words`, and the `text` between. A removed or flagged document carries its strongest hit; `span` is `start:end`.
+`hits.parquet` lists every item found: document, benchmark, item, `part` (`question+answer`, or `question` if no answer
+is near it), `share` (of the item, from 0 to 1), `start` and `end` (characters of the document's text), `words` (number
+of words between them), and the `text` between them. A removed or flagged document carries its strongest hit, with
+`span` as `start:end`.
 """
 
 from __future__ import annotations
@@ -57,12 +58,12 @@ _DOCUMENT: Final = ("id", "url", "snapshot", "warc_file", "warc_offset")
 
 
 def num_ranks(job: Job) -> int:
-    """One rank for each document file."""
+    """Return the number of ranks: one for each document file."""
     return len(document_files(job.input_of("deduplicated_documents")))
 
 
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
-    """Scan one file, place its documents, and list what was found in a private file."""
+    """Scan one document file, write its kept and its dropped documents, and list its hits in a scratch file."""
     recipe = job.settings_as(DecontaminateRecipe, "decontaminate")
     finder, names = _finder(job.input_of("benchmark_index").path)
     path = document_files(job.input_of("deduplicated_documents"))[rank]
@@ -81,7 +82,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
-    """List the hits of all files."""
+    """Write the hits of all ranks to `hits.parquet`, and return the stage's counts and metrics."""
     recipe = job.settings_as(DecontaminateRecipe, "decontaminate")
     _, names = _finder(job.input_of("benchmark_index").path)
     parts = [pq.read_table(work.scratch / f"hits-{rank:05d}.parquet") for rank in range(len(ranks))]

@@ -1,4 +1,4 @@
-"""The section `decontaminate`."""
+"""The recipe section `decontaminate`: the benchmarks, and what to do with documents that hold their items."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from training.data.exams.settings import BenchmarkRecipe
 class DecontaminateRecipe:
     """What to do with documents that hold items of the benchmarks: remove them, flag them, or nothing (off).
 
-    `question_seen` says what a document is that holds a question without its answer: contaminated as with it, or
-    reported, that is kept and listed.
+    `question_seen` decides about a document that holds a question without its answer. `contaminated` treats it like a
+    document with the answer. `reported` keeps it and lists its hit.
     """
 
     action: Literal["remove", "flag", "off"] = "remove"

@@ -1,10 +1,14 @@
-"""The words in which a text is compared with exams: spellings that a person reads as the same word are the same word.
+"""The words by which a text is compared with exams: spellings that a person reads as the same word are the same word.
 
-Beyond training.data.words.ngrams a word loses what hides it: format characters (soft hyphens, zero width, direction),
-variation selectors and diacritics are left out, also inside a word; compatibility forms (full width, mathematical,
-enclosed letters) and digits of every script become plain ones; letters that look like an ASCII letter become that
-letter (training.data.exams.lookalikes). The order is that of the text: decompose, leave out, compose, look alike, fold
-case. Words are still parted by everything else, so words that are glued together or cut into letters are other words.
+These words are folded further than those of training.data.words.ngrams:
+
+- format characters (soft hyphens, zero width, direction), variation selectors and diacritics are removed, also inside a
+  word;
+- compatibility forms (full width, mathematical, enclosed letters) and digits of every script become plain ones;
+- letters that look like an ASCII letter become that letter (training.data.exams.lookalikes).
+
+The steps run in this order: decompose, remove, compose, replace look-alikes, fold case. All other characters still
+separate words, so words that are glued together or cut into letters are different words.
 """
 
 from __future__ import annotations
@@ -27,15 +31,15 @@ if TYPE_CHECKING:
     from training.data.words.hashes import Folding
 
 _CODES: Final = (*range(0x80, 0xD800), *range(0xE000, 0x110000))
-# Combining marks for letters of any script, and the selectors of a letter's form. Marks of one script are its letters.
+# Combining marks for letters of any script, and variation selectors. Marks of a single script count as its letters.
 _DIACRITICS: Final = (
     "\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f\U000e0100-\U000e01ef"
 )
 _FORMATS: Final = "".join(chr(code) for code in _CODES if unicodedata.category(chr(code)) == "Cf")
-_FILLERS: Final = "\u115f\u1160\u3164\uffa0"  # letters of Hangul that nobody sees
+_FILLERS: Final = "\u115f\u1160\u3164\uffa0"  # invisible letters of Hangul
 _IGNORED: Final = f"{_DIACRITICS}{re.escape(_FORMATS)}{_FILLERS}"
 _IS_IGNORED: Final = re.compile(f"[{_IGNORED}]+")
-# Letters in circles and squares are symbols to Unicode.
+# Unicode classes letters in circles and squares as symbols.
 _ENCLOSED: Final = "".join(
     chr(code)
     for code in (*range(0x2460, 0x2500), *range(0x1F130, 0x1F170))
@@ -56,7 +60,7 @@ _ASCII_WORD: Final = re.compile("[A-Za-z0-9]+(?:'[A-Za-z0-9]+)*")
 
 
 def _plain_letters() -> dict[int, str]:
-    """What a character becomes after decomposition: its look-alike, or the digit that it is."""
+    """Return, by code point, what a character becomes after decomposition: its look-alike or its decimal digit."""
     digits = {
         code: str(unicodedata.decimal(chr(code))) for code in _CODES if unicodedata.decimal(chr(code), None) is not None
     }
@@ -68,7 +72,7 @@ _WITHOUT_APOSTROPHES: Final = str.maketrans("", "", _APOSTROPHES)
 
 
 def folded_word(word: str) -> str:
-    """The form in which a word is compared."""
+    """Return the form of a word in which it is compared."""
     if word.isascii():
         return word.lower().translate(_WITHOUT_APOSTROPHES)
     seen = _IS_IGNORED.sub("", unicodedata.normalize("NFKD", word.translate(_WITHOUT_APOSTROPHES)))
@@ -76,7 +80,7 @@ def folded_word(word: str) -> str:
 
 
 class _FoldedHashes(dict[str, int]):
-    """Spelling → hash of the folded word. Emptied when full: a crawl has no end of distinct words."""
+    """Cache of spelling → hash of the folded word. It is emptied when full, since new words in a crawl never end."""
 
     LIMIT: Final = 1_000_000
 
@@ -91,28 +95,28 @@ _HASHES: Final = _FoldedHashes()
 
 
 def folded_hash(word: str) -> int:
-    """The hash of one word as it is spelled in a text."""
+    """Return the hash of one word as it is spelled in a text."""
     return _HASHES[word]
 
 
 def folded_words(text: str) -> list[str]:
-    """The folded words of a text, in order."""
+    """Return the folded words of a text, in order."""
     return [folded_word(word) for word in _pattern(text).findall(text)]
 
 
 def folded_hashes(text: str) -> Hashes:
-    """The hash (uint64) of each folded word, in order."""
+    """Return the hash (uint64) of each folded word of a text, in order."""
     found = _pattern(text).findall(text)
     return np.fromiter(map(_HASHES.__getitem__, found), np.uint64, len(found))
 
 
 def word_spans(text: str) -> npt.NDArray[np.int64]:
-    """[words, 2] character offsets (start, end) of each word in the text."""
+    """Return [words, 2] character offsets (start, end) of each word in the text."""
     return np.array([match.span() for match in _pattern(text).finditer(text)], np.int64).reshape(-1, 2)
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    # Equal on ASCII text and three times as fast.
+    # On ASCII text both patterns find the same words, and the first is three times as fast.
     return _ASCII_WORD if text.isascii() else _WORD
 
 
@@ -121,7 +125,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=1)
 def folding() -> Folding:
-    """The same words for training.data.words.hashes.hash_words."""
+    """Return the same folding in the form that the compiled training.data.words.hashes.hash_words takes."""
     from training.data.words.hashes import Folding, fold_table
 
     ignored = _IS_IGNORED.findall("".join(map(chr, _CODES)))

@@ -1,15 +1,16 @@
-"""Whether an answer is right: the one place that decides it, for exams, for rubrics and for verifiable rewards.
+"""Whether an answer is right: the only code that decides it, for exams, rubrics and verifiable rewards.
 
 An answer is right when it gives an accepted value and nothing that makes it a guess:
 
 - A value is compared after normalization (`normalized`) and must occur as whole words.
-- Naming a rival beside the right value is wrong. Rivals are named by the row, or follow from the other answers of the
-  same data (`Values`), so that a list of all values is right nowhere.
-- What was asked does not count: where an answer repeats it word for word, it is taken out first.
-- An accepted value that ends in `#### 72`, as GSM8K's worked answers do, asks for the number alone, as the last one.
-- Nothing is right where no accepted value has a word in it.
+- An answer that gives a rival beside the right value is wrong. The row names the rivals, or they follow from the other
+  answers of the same data (`Values`), so that a list of all values is never right.
+- Text of the prompt that the answer repeats word for word does not count; it is removed first.
+- An accepted value that ends in `#### 72`, as GSM8K's worked answers do, needs only this number, as the answer's last
+  number.
+- No answer is right if no accepted value has a word in it.
 
-Standard library only.
+This module uses the standard library alone.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
-MAX_CHOICES = 32  # values that are a choice: naming two of them is wrong. Naming more of a larger set is a list
-WORKED = "####"  # stands before the final number of a worked answer
-_GAP = " | "  # where something was taken out; no normalized text holds this sign
+MAX_CHOICES = 32  # in a set that counts as a choice; an answer that gives more values of a larger set is a list
+WORKED = "####"  # precedes the final number of a worked answer
+_GAP = " | "  # replaces removed text; no normalized text has this sign
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 def normalized(text: str) -> str:
-    """Lower case, without articles, marks and doubled spaces, as SQuAD compares answers; a decimal point stays.
+    """Return a text in lower case, without articles, punctuation and extra spaces, as SQuAD compares answers.
 
-    A text of nothing but articles, such as the choice `A`, keeps them.
-    Source: arXiv 1606.05250, its evaluation script; compatibility forms (NFKC) are folded too.
+    Decimal points stay. A text of articles alone, such as the choice `A`, keeps them. Source: the evaluation script of
+    arXiv 1606.05250; beyond it, compatibility forms (NFKC) are folded.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
     folded = re.sub(r"(?<=\d),(?=\d{3}\b)", "", folded)  # thousands
@@ -40,7 +41,7 @@ def normalized(text: str) -> str:
 
 
 def says_something(value: str) -> bool:
-    """Whether a value has a word that can be compared."""
+    """Whether a value has a word that can be compared; for a worked answer, whether it has a final number."""
     return bool(_numbers(value.rpartition(WORKED)[2]) if WORKED in value else normalized(value))
 
 
@@ -51,16 +52,16 @@ def equals_one(answer: str, values: Iterable[str]) -> bool:
 
 
 def names_one(answer: str, values: Iterable[str]) -> bool:
-    """Whether one of the values stands in the answer as whole words."""
+    """Whether one of the values occurs in the answer as whole words."""
     return any(_phrase(value) in _phrase(answer) for value in values if normalized(value))
 
 
 class Values:
-    """The right answers of one set of data, which tell a guess at many of them from an answer.
+    """The right answers of one set of data, by which a guess at many of them is told from an answer.
 
-    A set is a choice when it has at most MAX_CHOICES values, or when each is right for two questions or more on
-    average: then all other values are rivals of the right one. Of any other set, an answer that names more than
-    MAX_CHOICES values is a list.
+    The set is a choice if it has at most MAX_CHOICES values, or if each value is right for two questions or more on
+    average. Then all other values are rivals of the right one. For any other set, an answer that gives more than
+    MAX_CHOICES wrong values is a list. A set with worked answers is never a choice.
     """
 
     def __init__(self, answers: Sequence[str]) -> None:
@@ -74,13 +75,13 @@ class Values:
         self.is_choice = few and not any(WORKED in answer for answer in answers)
 
     def named_in(self, said: str) -> set[str]:
-        """The values in a normalized text."""
+        """Return the values that occur in a normalized text."""
         words = said.split()
         runs = (" ".join(words[i : i + length]) for length in self._lengths for i in range(len(words) - length + 1))
         return self._phrases.intersection(runs)
 
     def is_guess(self, said: str) -> bool:
-        """Whether a normalized text, from which the right values are taken out, names what it must not name."""
+        """Whether an answer, normalized and with the right values removed, still gives a rival or too many values."""
         return len(self.named_in(said)) > (0 if self.is_choice else MAX_CHOICES)
 
 
@@ -92,9 +93,10 @@ def is_right(
     asked: Sequence[str] = (),
     values: Values | None = None,
 ) -> bool:
-    """Whether the answer gives an accepted value, and no rival beside it. See the module.
+    """Whether the answer gives an accepted value and no rival, by the rules in the module's docstring.
 
-    `asked` are the texts that were shown. `values` are those of the data; they decide where the row names no `rivals`.
+    `asked` are the texts that were shown. `values` are the right answers of the data; they are used if `rivals` is
+    empty.
     """
     said = _without(_phrase(answer), asked)
     rest = _without(said, accepted)
@@ -116,7 +118,7 @@ def _phrase(text: str) -> str:
 
 
 def _without(said: str, texts: Iterable[str]) -> str:
-    """A normalized text without the places where it has one of the others, the longest first."""
+    """Return a normalized text with all occurrences of the given texts removed, the longest text first."""
     for phrase in sorted({_phrase(text) for text in texts if normalized(text)}, key=len, reverse=True):
         while phrase in said:
             said = said.replace(phrase, _GAP)

@@ -1,4 +1,4 @@
-"""The compiled loop of training.data.exams.grams: where the n-grams of a table stand in texts."""
+"""Compiled loop of training.data.exams.grams: find the n-grams of a table in texts."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from training.data.words.ngrams import Hashes
 
 Places = npt.NDArray[np.int64]
 
-_MULTIPLIER = 0x9E3779B97F4A7C15  # of training.data.words.ngrams
-_FIRST_ROOM = 4096  # occurrences in a batch; where there are more, the loop runs again with room for all
+_MULTIPLIER = 0x9E3779B97F4A7C15  # as in training.data.words.ngrams
+_FIRST_ROOM = 4096  # occurrences in a batch; if there are more, the loop runs again with room for all
 
 
 def looked_up(hashes: Hashes, starts: Offsets, table: GramTable) -> Places:
-    """[:, (text, position, row)] of the n-grams of a table, by text, then position.
+    """Return [occurrences, (text, position, row)] of the table's n-grams in texts, sorted by text, then position.
 
-    `hashes` are the words of all texts, `starts` [texts + 1] where each text's begin.
+    `hashes` are the hashed words of all texts; `starts` [texts + 1] is where each text begins in them.
     """
-    shift = np.uint64(65 - len(table.begins).bit_length())  # leaves the leading bits that `begins` counts by
+    shift = np.uint64(65 - len(table.begins).bit_length())  # leaves the leading bits of a hash, which index `begins`
     room = _FIRST_ROOM
     while True:
         found = np.empty((room, 3), np.int64)
@@ -33,7 +33,7 @@ def looked_up(hashes: Hashes, starts: Offsets, table: GramTable) -> Places:
 
 @native
 def _look_up(hashes, starts, num_words, grams, bits, begins, shift, found):
-    """Fill `found` as far as it goes; returns how many occurrences there are."""
+    """Write occurrences to `found` as long as there is room, and return the number of all occurrences."""
     multiplier, mask = np.uint64(_MULTIPLIER), np.uint64(8 * len(bits) - 1)
     power = np.uint64(1)
     for _ in range(num_words - 1):

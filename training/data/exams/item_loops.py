@@ -1,4 +1,4 @@
-"""The loops of training.data.exams.item_rule: where parts of items may stand in texts, and how much of a part does."""
+"""Loops of training.data.exams.item_rule: find where a text may hold parts of items, and align these with the text."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ REACH = 12  # words that a candidate's window reaches beyond the part's own leng
 
 @native
 def candidates(found, begins, owners, offsets, weights, lengths, needed, out):
-    """Fill `out` [:, (text, part, first word, last word)] as far as it goes; returns how many candidates there are.
+    """Write candidates to `out` [:, (text, part, first word, last word)] as long as there is room; return their number.
 
-    `found` [:, (text, position, row)] are seeds, by text, then position. Row r stands in the parts
-    `owners[begins[r]:begins[r + 1]]`, at `offsets` of each; `weights` of the part's words there. A part is a candidate
-    where the words of its seeds, within twice its length, weigh `needed` of it.
+    `found` [:, (text, position, row)] are the seeds found, sorted by text, then position. Entries `begins[row]` to
+    `begins[row + 1]` are the places of a seed in items: the part is `owners`, the word in the part `offsets`, and
+    `weights` are the weights of the part's words there. A part is a candidate if the words of its seeds, within twice
+    the part's length, weigh at least `needed[part]`.
     """
     parts = len(lengths)
     text_of = np.full(parts, -1, np.int64)
@@ -53,10 +54,10 @@ def candidates(found, begins, owners, offsets, weights, lengths, needed, out):
 
 @native
 def aligned(text, words, weights, gap):
-    """The best alignment of a part's words with a text's words, in order: (weight, first word, end in the text).
+    """Return the best alignment of a part's words with a text's words, in order: (weight, first word, end in the text).
 
-    Words that are equal add their weight. A word of the part that is not there, or that is another one, adds nothing;
-    a word that the text has beyond that costs `gap`. Source: local alignment (Smith and Waterman, 1981).
+    An equal word adds its weight. A word of the part that is missing or replaced in the text adds nothing. An
+    additional word in the text costs `gap`. Source: local alignment (Smith and Waterman, 1981).
     """
     num = len(words)
     scores = np.zeros(num + 1, np.float64)
@@ -88,7 +89,7 @@ def aligned(text, words, weights, gap):
 
 @native
 def shares(candidates, hashes, starts, begins, words, weights, gap_share):
-    """The share of each candidate's part that stands in its window of the text."""
+    """Return, for each candidate, the share of its part's weight that occurs in its window of the text."""
     found = np.zeros(len(candidates), np.float64)
     for one in range(len(candidates)):
         text, part = candidates[one, 0], candidates[one, 1]

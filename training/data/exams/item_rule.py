@@ -1,25 +1,27 @@
-"""The rule by which a text holds an item of an exam: for removing, for gating and for reporting.
+"""The rule that decides whether a text holds an item of an exam, for removing, for gating and for reporting.
 
-Words are those of training.data.exams.folding, and weigh what they tell (training.data.exams.rarity). A text is scanned
-for runs of SEED_WORDS words of an item. Where these weigh enough, the item is aligned with the text, and the share of
-its weight that stands there in order is its score. Changed, added and missing words cost their weight and hide nothing
-else. Beside this share, what stands there must be the item and not its form: half of its numbers, and most of its own
-words. A word's weight counts as the item's own divided by the number of questions of the benchmark that have a run of
-words with it, so that the frame of many questions tells little of one.
+Words are those of training.data.exams.folding, weighted by how rare they are (training.data.exams.rarity). A text is
+scanned for seeds: runs of SEED_WORDS words of an item. If the seeds in one place weigh enough, the item is aligned with
+the text. The item's score is the share of its weight that occurs there in order. Changed, added and missing words cost
+their weight and hide nothing else.
+
+A high score is not enough, because many questions of a benchmark may share their wording. The text must also have at
+least half of the item's numbers, half of the weight of its other words, and most of its own weight. A word's own weight
+is its weight divided by the number of questions of the benchmark that share a run of words with it.
 
 A text holds
 
-- an *item*, when the question's share is at least MIN_SHARE and an accepted answer stands within ANSWER_REACH words of
-  it, or when the share of question and long answer together is at least MIN_SHARE;
-- a *question*, when the question's share is at least MIN_SHARE and no answer stands there. An item without an answer
-  is found by its question.
+- an *item*, when the question's share is at least MIN_SHARE and an accepted answer is within ANSWER_REACH words of it,
+  or when the share of question and long answer together is at least MIN_SHARE;
+- a *question*, when the question's share is at least MIN_SHARE and no answer is near it. An item without an answer is
+  found by its question.
 
 The number of texts that hold an item changes nothing: a leak that was copied ten thousand times is a leak.
 
-A short question, or one without enough weight of its own, is found word for word with its answer close behind it, or
-with its passage right before it; a question of fewer than MIN_WORDS words only together with its answer. Such items are
-`weak`: that they were not found does not say that they are clean. Items with fewer words are not looked for at all. Of
-a passage nothing is looked for: a page that an exam quotes gives no answer away.
+A short question, or one with too little own weight, is found only word for word with its answer close after it, or with
+its passage right before it. A question of fewer than MIN_WORDS words is found only together with its answer. Such items
+are `weak`: if they are not found, a text may still hold them. Items that are shorter even with their answer are not
+searched for. Passages are not searched for either, because a page that an exam quotes gives no answer away.
 
 Not found: paraphrases, translations, an item whose numbers or names were exchanged, words that are glued together or
 cut into letters, and an item whose pieces are spread over a page.
@@ -45,23 +47,23 @@ from training.data.words.ngrams import Hashes, ngram_hashes
 
 SEED_WORDS: Final = 4
 MIN_SHARE: Final = 0.7
-MIN_TRIED_SHARE: Final = 0.5  # of a part; with less of it no text holds its item
-MIN_SEEDED: Final = 0.2  # of a part's weight in seeds close to each other, to be aligned
-GAP: Final = 0.25  # of the mean weight of an item's words: what a foreign word between them costs
+MIN_TRIED_SHARE: Final = 0.5  # of a part; a text with less of it does not hold its item
+MIN_SEEDED: Final = 0.2  # share of a part's weight that nearby seeds must have before it is aligned
+GAP: Final = 0.25  # cost of an additional word between an item's words, as a share of their mean weight
 MIN_WORDS: Final = 5
 STRONG_WORDS: Final = 8
 STRONG_WEIGHT: Final = 25.0
 MIN_SHARE_OF_BOTH: Final = 0.5  # of the numbers, and of the other words
 MIN_OWN_SHARE: Final = 0.7
-MIN_OWN_WEIGHT: Final = 16.0  # how seldom chance repeats what is there, in nats
+MIN_OWN_WEIGHT: Final = 16.0  # in nats: how improbable it is that the text has these words by chance
 WORD_FOR_WORD: Final = 0.95
 LONG_ANSWER_WORDS: Final = 8
 ANSWER_REACH: Final = 120  # words behind a question within which its answer may begin
 ANSWER_BEFORE: Final = 50
 WEAK_ANSWER_REACH: Final = 20
 MIN_ANSWER_SHARE: Final = 0.6  # of a long answer
-MIN_ASKED: Final = 0.3  # of a question whose long answer stands beside it
-MAX_OWNERS: Final = 64  # parts that have a seed; one with more starts no search, unless a part has no other
+MIN_ASKED: Final = 0.3  # of a question next to its long answer
+MAX_OWNERS: Final = 64  # parts that have a seed; one with more starts no search, unless a part lacks better seeds
 MIN_SEEDS: Final = 3
 MIN_SEED_WEIGHT: Final = 6.0
 
@@ -74,7 +76,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ItemText:
-    """What of an exam's item is looked for. `answers` are all that are accepted."""
+    """The text of an exam item to search for. `answers` are all accepted answers."""
 
     benchmark: str
     id: str
@@ -85,9 +87,10 @@ class ItemText:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """An item in a text. `share` is of the item's weight; `start` and `end` are characters, `words` those between.
+    """An item found in a text.
 
-    `part` says what of the item stands there: `question`, or `question+answer`.
+    `share` is the share of the item's weight. `start` and `end` are character offsets, and `words` is the number of
+    words between them. `part` says which part of the item was found: `question` or `question+answer`.
     """
 
     item: int
@@ -101,11 +104,12 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ItemIndex:
-    """The parts of items that texts are aligned with, and the seeds by which they are found.
+    """The parts of items with which texts are aligned, and the seeds by which they are found.
 
-    Flat arrays: part p is of item `items[p]`, of the kind `kinds[p]`, and has the words and weights from
-    `begins[p]` to `begins[p + 1]`. Seed s (in the order of their hashes) stands in `owners` and at `offsets` from
-    `seed_begins[s]` to `seed_begins[s + 1]`. Answer a is of item `answer_items[a]`, likewise.
+    All fields are flat arrays. Part p belongs to item `items[p]` and has the kind `kinds[p]`; its words and weights are
+    entries `begins[p]` to `begins[p + 1]`. Seed s, whose hash is `seeds[s]`, occurs in the parts `owners` at the words
+    `offsets`, both from entry `seed_begins[s]` to `seed_begins[s + 1]`. Answer a belongs to item `answer_items[a]` and
+    has its words in the same way, and so has each passage.
     """
 
     items: Integers
@@ -148,7 +152,7 @@ class _Part:
 
 
 def build_items(items: Sequence[ItemText]) -> ItemIndex:
-    """The index over items of one or several benchmarks; item numbers are places in `items`."""
+    """Return the index over items of one or several benchmarks; an item's number is its position in `items`."""
     questions = [folded_words(item.question) for item in items]
     answers = [[words for words in map(folded_words, item.answers) if words] for item in items]
     shared = _sharing(items, questions)
@@ -177,7 +181,10 @@ def _hashed(words: Sequence[str]) -> Hashes:
 
 
 def _sharing(items: Sequence[ItemText], questions: Sequence[list[str]]) -> dict[str, Counter[int]]:
-    """For each benchmark: in how many different questions a run of SEED_WORDS words stands, where in several."""
+    """Return, by benchmark, how many different questions have a run of SEED_WORDS words.
+
+    Runs are given by their hashes. Only runs in several questions are counted.
+    """
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     for item, words in zip(items, questions, strict=True):
         counts[item.benchmark].update(set(ngram_hashes(_hashed(words), SEED_WORDS).tolist()))
@@ -242,8 +249,10 @@ def _joined(arrays: Sequence[npt.NDArray[Any]], kind: Any) -> npt.NDArray[Any]:
 
 
 def _seeds(parts: Sequence[_Part]) -> tuple[Hashes, Integers, Integers]:
-    """(hash, part, offset) of every seed, sorted. What many parts have, or common words, starts a search only where a
-    part has no better seed."""
+    """Return hash, part and offset of every seed, sorted by hash.
+
+    A seed that many parts have, or that consists of common words, is left out unless its part has too few better seeds.
+    """
     runs = [ngram_hashes(part.words, SEED_WORDS) for part in parts]
     hashes = _joined(runs, np.uint64)
     owners = np.repeat(np.arange(len(parts)), [len(run) for run in runs])
@@ -253,7 +262,7 @@ def _seeds(parts: Sequence[_Part]) -> tuple[Hashes, Integers, Integers]:
     times = numbers[places]
     cost = times + np.where(weights < MIN_SEED_WEIGHT, MAX_OWNERS, 0)
     order = np.lexsort((cost, owners))
-    rank = np.arange(len(order)) - np.searchsorted(owners[order], owners[order])  # of a seed among those of its part
+    rank = np.arange(len(order)) - np.searchsorted(owners[order], owners[order])  # of a seed in its part
     kept = np.zeros(len(hashes), np.bool_)
     kept[order] = (cost[order] <= MAX_OWNERS) | (rank < MIN_SEEDS)
     hashes, owners, offsets = hashes[kept], owners[kept], offsets[kept]
@@ -271,10 +280,10 @@ def _run_weights(weights: Floats) -> Floats:
 
 
 class Finder:
-    """Finds items in texts, a batch at a time. How the texts are cut into batches changes nothing.
+    """Finds items in texts, one batch at a time. The division into batches does not change what is found.
 
-    The loops are compiled once COMPILED_FROM_BYTES of text went by, because to load them takes as long as that; the
-    plain path gives the same.
+    The compiled loops are used after COMPILED_FROM_BYTES of text, because loading them takes as long as scanning that
+    much text without them. The uncompiled loops find the same items.
     """
 
     COMPILED_FROM_BYTES = 5_000_000
@@ -297,7 +306,7 @@ class Finder:
         self._weak = set(index.weak.tolist())
 
     def find(self, texts: pa.StringArray) -> Iterator[tuple[int, list[Found]]]:
-        """(place of the text, the items that it holds, by number) for each text that holds one."""
+        """Yield (index of the text, the items found in it, by item number) for each text that holds an item."""
         data, offsets = utf8_of(texts)
         compiled = self._plain_bytes_left <= 0
         self._plain_bytes_left -= int(offsets[-1] - offsets[0])
@@ -305,7 +314,7 @@ class Finder:
         if not len(seeds):
             return
         candidates = self._candidates(seeds, len(texts), compiled)
-        if compiled:  # most have too little of the part; the plain path finds that out one by one
+        if compiled:  # most candidates have too little of the part; the plain path rejects them one by one
             arrays = self.index.begins, self.index.words, self.index.weights
             candidates = candidates[item_loops.shares(candidates, hashes, starts, *arrays, GAP) >= MIN_TRIED_SHARE]
         found: dict[int, list[Any]] = {}
@@ -317,7 +326,7 @@ class Finder:
                 yield text, held
 
     def _scanned(self, texts: pa.StringArray, data: Any, offsets: Any, compiled: bool) -> tuple[Hashes, Any, Integers]:
-        """The words of all texts, where each text's begin, and [:, (text, position, row)] of each seed."""
+        """Return the hashed words of all texts, where each text begins in them, and [seeds, (text, position, row)]."""
         if compiled:
             from training.data.exams.folding import folding
             from training.data.exams.gram_loops import looked_up
@@ -353,7 +362,7 @@ class Finder:
 
 
 def _by_item(items: Integers) -> dict[int, range]:
-    """The places of each item in an array that is sorted by item."""
+    """Return, by item, the range of its entries in an array that is sorted by item."""
     firsts = np.flatnonzero(np.append(True, items[1:] != items[:-1])) if len(items) else np.empty(0, np.int64)
     ends = np.append(firsts, len(items))[1:]
     return {int(items[a]): range(int(a), int(b)) for a, b in zip(firsts, ends, strict=True)}
@@ -405,7 +414,7 @@ class _Text:
         return ("item" if answered else "question"), share, start, end
 
     def _share(self, part: int, first: int, last: int) -> tuple[float, int, int]:
-        """The share of a part that stands between two words of the text, and the words where it does."""
+        """Return the share of a part's weight between two words of the text, with the match's first word and end."""
         index, first = self._index, max(0, first)
         here = slice(int(index.begins[part]), int(index.begins[part + 1]))
         weights, total = index.weights[here], float(self._finder._sums[part])
@@ -414,8 +423,11 @@ class _Text:
         return score / total, first + start, first + end
 
     def _is_itself(self, part: int, start: int, end: int) -> bool:
-        """Whether what stands there is this item rather than one of its form: half of its numbers and half of its
-        other words at least, and most of what it shares with no other item of its benchmark."""
+        """Whether words `start` to `end` are this item, and not just wording that it shares with others.
+
+        They must have at least half of its numbers, half of the weight of its other words, and most of its own weight,
+        in which wording counts less the more questions of the benchmark share it.
+        """
         here = slice(int(self._index.begins[part]), int(self._index.begins[part + 1]))
         words, own = self._index.words[here].tolist(), self._index.own[here]
         left = Counter(self._hashes[start:end].tolist())
@@ -442,7 +454,7 @@ class _Text:
     def _with_question(
         self, item: int, part: int, share: float, start: int, end: int
     ) -> tuple[Kind, float, int, int] | None:
-        """A long answer, with as much of its question as stands before or behind it."""
+        """Judge a long answer together with the part of its question that occurs before or after it."""
         question = self._finder._questions[item]
         reach = ANSWER_REACH + 2 * int(self._finder._lengths[question])
         sides = self._share(question, start - reach, start), self._share(question, end, end + reach)
@@ -454,7 +466,7 @@ class _Text:
         return "item", both, min(first, start), max(last, end)
 
     def _has_answer(self, item: int, start: int, end: int, before: int, behind: int) -> bool:
-        """Whether an accepted answer stands near words `start` to `end`, outside of them."""
+        """Whether an accepted answer is at most `before` words before `start` or `behind` words behind `end`."""
         index = self._index
         for place in self._finder._answers.get(item, ()):
             here = slice(int(index.answer_begins[place]), int(index.answer_begins[place + 1]))
@@ -474,7 +486,7 @@ class _Text:
         return bool(score >= MIN_ANSWER_SHARE * weights.sum())
 
     def _has_passage(self, item: int, start: int) -> bool:
-        """Whether the end of the item's passage stands right before a word."""
+        """Whether the item's passage ends right before word `start`."""
         for place in self._finder._passages.get(item, ()):
             words = self._index.passage_words[self._index.passage_begins[place] : self._index.passage_begins[place + 1]]
             tail = words[-SEED_WORDS:]
@@ -487,7 +499,7 @@ def _strength(judged: tuple[Kind, float, int, int]) -> tuple[bool, float]:
 
 
 def has_phrase(hashes: Hashes, phrase: Hashes) -> bool:
-    """Whether the words of a phrase stand in a row."""
+    """Whether the words of a phrase occur in `hashes`, one right after another."""
     length = len(phrase)
     starts = np.flatnonzero(hashes[: max(0, len(hashes) - length + 1)] == phrase[0]) if length else ()
     return any(np.array_equal(hashes[at : at + length], phrase) for at in starts)

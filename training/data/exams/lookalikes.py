@@ -1,12 +1,12 @@
-"""Letters that look like an ASCII letter or digit, by the one that each is compared as.
+"""Letters that look like an ASCII letter or digit, listed by that letter or digit.
 
 Source: confusables.txt of Unicode Technical Standard 39, by way of confusable-homoglyphs 3.3.1 (Copyright Unicode,
-Inc., Unicode License V3: unicode.org/license.txt): rows whose source is one letter outside of ASCII without a
+Inc., Unicode License V3: unicode.org/license.txt). Rows are taken whose source is one letter outside of ASCII without a
 decomposition, and whose class has an ASCII letter or digit. Rows between ASCII characters (0 and O, 1 and l, rn and m)
-are left out, because exams ask about numbers. Capital letters of the class of I and l are compared as i, the others as
+are left out, because exams ask about numbers. In the class of I and l, capital letters are compared as i, the others as
 l.
 
-The table is written out, so that a text has the same key under every version of Python.
+The table is written out, so that a text has the same words under every version of Python.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _BY_LETTER: Final = {
 
 
 def lookalikes() -> dict[str, str]:
-    """Letter → the ASCII letter (in lower case) or digit that it is compared as.
+    """Return {letter: the ASCII letter (in lower case) or digit as which it is compared}.
 
-    A letter whose other case is in the table is compared as that one, so that capitals do not change a word: Cyrillic
-    `в` looks like no Latin letter, and `В` like B. Greek ν and υ keep what each case looks like.
+    A letter that is only in the table in its other case is compared as that one, so that capitals do not change a word:
+    Cyrillic `в` looks like no Latin letter, but `В` looks like B. Greek ν and υ have an entry for each case.
     """
     table = {letter: target for target, letters in _BY_LETTER.items() for letter in letters}
     for letter, target in list(table.items()):

@@ -1,9 +1,9 @@
-"""How much it says that a text has a word: nothing for `the`, much for a name.
+"""Weights of words by how rare they are: finding `the` in a text says nothing, finding a name says much.
 
-A word's level is the whole part of -ln of its share of all words. Source: counted with the words of
-training.data.exams.folding in C4, WikiText-2, OpenAssistant, Dolly and books of Project Gutenberg (English, each source
-with equal weight), and in the sentences of lingua's test data for 75 languages, where a word has the share of the
-language in which it is most common, from 8 occurrences on. Words that are not listed are rare.
+A word's level is the whole part of -ln of its share of all words. Words that are not listed are rare. The shares were
+counted, with the words of training.data.exams.folding, in C4, WikiText-2, OpenAssistant, Dolly and books of Project
+Gutenberg (English, each source with equal weight), and in the sentences of lingua's test data for 75 languages. Of the
+latter, words with at least 8 occurrences are listed, each with its share in the language in which it is most common.
 
 The list is part of the code, because every use of the rule must weigh a word in the same way, whatever corpus it scans.
 """
@@ -427,11 +427,11 @@ worst worthy wound writes yard younger youth youtube zimbabwe zone
 """,
 }
 _LEVEL_OF_OTHERS: Final = 11
-_LEVEL_OF_NUMBERS: Final = 11  # 3 is a common word, and other numbers make another question
+_LEVEL_OF_NUMBERS: Final = 11  # even of common ones such as 3, because another number makes another question
 
 
 def weight(word: str) -> float:
-    """The weight of a folded word, from 0.5 to 8."""
+    """Return the weight of a folded word, from 0.5 to 8."""
     level = _LEVEL_OF_NUMBERS if is_number(word) else _levels().get(word, _LEVEL_OF_OTHERS)
     return max(0.5, level - 3.0)
 

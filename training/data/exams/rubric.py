@@ -1,6 +1,6 @@
-"""What a short answer is worth where the row of the prompt says what is right: a reward that no model has to guess.
+"""Rubrics: the true reward of a short answer, which follows from the prompt's row and needs no reward model.
 
-A prompt's row holds it in `reward_rubric`: `{"right", "wrong", "is_whole", "is_brief", "kind_words"}`.
+A prompt's row holds its rubric in `reward_rubric`: `{"right", "wrong", "is_whole", "is_brief", "kind_words"}`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from training.records import RecipeError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rubric:
-    """What an answer must say, and in which manner.
+    """What an answer must say, and in which form.
 
-    `right` is the value that it must give, and none of `wrong` may stand beside it (training.data.exams.grading). With
-    `is_whole`, `right` is the only right answer, word for word. With `is_brief` the question wants nothing but the
-    value; otherwise it wants a whole sentence with one of `kind_words` in it, where there are any.
+    The answer must give the value `right` and none of the values `wrong` (training.data.exams.grading). With
+    `is_whole`, it must equal `right` word for word. With `is_brief`, the question wants the value alone; otherwise it
+    wants a whole sentence with one of `kind_words`, if there are any.
     """
 
     right: str
@@ -38,9 +38,9 @@ class Rubric:
         return is_right(answer, [self.right], rivals=self.wrong)
 
     def reward(self, answer: str) -> float:
-        """What the answer is worth, from -1 to 2: 1 for being right, up to 1 for manners, up to -1 for going on and on.
+        """Return the reward, from -1 to 2: 1 for a right answer, up to 1 for its form, and a penalty of up to 1.
 
-        Twenty words may be said for nothing, and no three words twice.
+        The penalty is 0.04 for each word after the twentieth, plus the share of repeated word trigrams.
         """
         words = answer.split()
         penalty = min(1.0, 0.04 * max(0, len(words) - 20) + _repeated_share(words))
@@ -52,7 +52,7 @@ class Rubric:
         return float(self.is_right(answer)) + manners - penalty
 
     def _is_kind(self, answer: str) -> bool:
-        """Whether just one of the kind words stands in the answer."""
+        """Whether a kind word occurs exactly once in the answer; also True if there are no kind words."""
         words = "|".join(map(re.escape, self.kind_words))
         return not words or len(re.findall(rf"\b({words})\b", answer, re.IGNORECASE)) == 1
 

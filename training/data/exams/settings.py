@@ -1,4 +1,4 @@
-"""A set of exam items, as the sections `decontaminate` and `evaluation` name it."""
+"""The settings of a benchmark, in the recipe sections `decontaminate` and `evaluation`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, Literal
 from training.names import check_name
 from training.records import RecipeError, Uri, formerly
 
-# Fields of lm-eval's TaskConfig that follow from the suite: its name, its rows and its shots; and code.
+# Fields of lm-eval's TaskConfig that recipes cannot set: the suite decides its name, rows and examples, and code is
+# not allowed.
 DECIDED_HERE = frozenset(
     "task custom_dataset dataset_path dataset_name dataset_kwargs training_split validation_split test_split"
     " fewshot_split num_fewshot unsafe_code class".split()
@@ -17,10 +18,11 @@ DECIDED_HERE = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BenchmarkRecipe:
-    """A set of exam items. `kind` says how an item is read and, where no task of lm-eval is named, scored.
+    """A set of exam items. `kind` decides how an item is read and, if no task of lm-eval is named, how it is scored.
 
-    multiple_choice: `question`, `choices`, `gold` (index); generate and chat: `question`, `answer` (exact match after
-    normalization); the `*_field` names say which columns of the file hold them. `passage_field` may be empty.
+    Items of multiple_choice have `question`, `choices` and `gold` (an index). Items of generate and chat have
+    `question` and `answer` (exact match after normalization). The `*_field` settings name the columns of the file that
+    hold them. `passage_field` may be empty.
     """
 
     name: str
@@ -32,14 +34,14 @@ class BenchmarkRecipe:
     answer_field: str = "answer"
     passage_field: str = ""
     id_field: str = "id"
-    limit: int | None = formerly(0)  # items that are read; None: all
-    max_new_tokens: int = 16  # of an answer that `kind` scores
-    task: str = ""  # lm-eval's name of the task that asks and scores the rows; empty: as `kind` says
+    limit: int | None = formerly(0)  # number of items to read; None: all
+    max_new_tokens: int = 16  # of an answer that is scored as `kind` says
+    task: str = ""  # lm-eval's name of a task that asks and scores the items; empty: `kind` decides
     task_file: Uri = ""  # or such a task as YAML, in lm-eval's form
     lm_eval: dict[str, Any] = field(default_factory=dict)  # fields of lm-eval's TaskConfig that replace the task's own
     num_fewshot: int | None = None  # examples in the prompt; None: as many as the task has
     fewshot_uri: Uri = ""  # rows from which examples are drawn
-    metric: str = ""  # lm-eval's `metric` or `metric,filter` that is the score; empty: the task's first
+    metric: str = ""  # lm-eval's `metric` or `metric,filter` that gives the score; empty: the task's first
 
     def __post_init__(self) -> None:
         check_name(self.name, "benchmark name")

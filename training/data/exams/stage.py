@@ -31,7 +31,7 @@ DECONTAMINATE = Stage(
 
 
 def _benchmarks(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Only the benchmarks: what is done with documents that hold their items is a setting of a later stage."""
+    """Return the benchmarks alone; what to do with documents that hold their items is a setting of a later stage."""
     del part
     return with_data(recipe, {"decontaminate": DecontaminateRecipe(benchmarks=recipe.decontaminate.benchmarks)})
 
@@ -49,8 +49,8 @@ ASSETS = (
         name="decontaminated_documents",
         stage=DECONTAMINATE,
         description=(
-            "Documents that contain no benchmark item. Documents that contain one are removed or flagged, with the "
-            "item and the span."
+            "Documents after the search for benchmark items. A document that holds one is removed, or kept and flagged "
+            "with the item and the span, as the recipe says."
         ),
         group="corpus",
         scope="snapshot",
