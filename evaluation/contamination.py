@@ -57,7 +57,7 @@ BATCH_CHARACTERS = 4_000_000  # scanned in one batch
 
 
 Text = tuple[dict[str, Any], str]
-"""Where a text is from, and the text."""
+"""The source of a text, as columns of a finding, and the text."""
 
 
 def num_ranks(job: Job) -> int:

@@ -21,8 +21,8 @@ from evaluation.intervals import paired_interval, paired_p_value
 from training.data.documents import read_lines
 
 Item = tuple[str, str, tuple[str, ...], int]
-"""What makes two items the same: id, right answer, choices, and which of several alike it is. Not the prompt: each
-model is asked in the form of its own template."""
+"""The identity of an item: id, right answer, choices, and a running number among items that are equal in these. The
+prompt is not part of it, because each model is asked in its own template."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -29,12 +29,12 @@ SURROUNDING_CHARACTERS = 80  # shown on each side of a marked span
 DEDUPLICATED = "deduplicated_documents"
 
 Part = tuple[str, str]
-"""What a stretch of text is, and the stretch: `text`, `marked` (why the record is here), `removed` (only in the
-document that this one repeats), `added` (only in this one)."""
+"""The kind of a piece of text, and the piece. The kinds are `text`, `marked` (why the record is shown), `removed` (only
+in the document that this one repeats) and `added` (only in this one)."""
 
 
 Place = tuple[Path, int, int]
-"""Where a record lies: its file, row group and row."""
+"""The place of a record: its file, row group and row in the group."""
 
 
 @dataclass(frozen=True)
