@@ -118,8 +118,9 @@ def in_scope(comparison: Comparison) -> list[Cell]:
 def cells_due(comparison: Comparison, being_made: frozenset[Key] = frozenset()) -> list[Cell]:
     """The cells that one backfill of the recipe would make, inputs first.
 
-    A cell is left out, with everything made from it, if an input is refused, or if the cell is unavailable, out of
-    scope, in `being_made`, or damaged beyond repair, which is left to a person.
+    A cell (one asset of one partition) is left out, with everything made from it, in five cases: a gate refused one of
+    its inputs, its source data is not there yet, `automation.rebuild` does not cover it, it is in `being_made`, or its
+    artifact is damaged beyond repair. A person has to mend the last.
     """
     allowed = {cell.key for cell in in_scope(comparison)} - being_made
     blocked: set[Key] = set()

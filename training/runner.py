@@ -310,7 +310,10 @@ def _begin_worker(stage: Stage) -> None:
 
 
 def run_rank(job: Job, stage: Stage, rank: int) -> dict[str, Any]:
-    """Run one rank and return its result. Its mark is written last, so a killed rank is run again from its start."""
+    """Run one rank and return its result.
+
+    The rank's completion mark is written last, so a killed rank is run again from its start.
+    """
     folder = Path(job.output)
     work = _work(folder, enabled=False)
     before, started = time.process_time(), time.monotonic()

@@ -15,7 +15,7 @@ FP8_PRODUCT = "matmul_with_hp_or_float8_args"  # torchao's product: fp8 inside, 
 
 
 def formats_of(tensors: Iterable[Tensor]) -> str:
-    """Return the distinct number formats of the tensors as one sorted text; empty if there are no tensors."""
+    """Return the names of the tensors' number formats in one string: each once, sorted; empty without tensors."""
     return ", ".join(sorted({_name(tensor.dtype) for tensor in tensors}))
 
 

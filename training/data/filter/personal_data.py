@@ -74,7 +74,7 @@ def _near_digits(text: str) -> tuple[Span, ...]:
 def _finding_numbers(
     pattern: re.Pattern[str], is_meant: Callable[[re.Match[str]], bool]
 ) -> Callable[[str], Iterator[Span]]:
-    """Like `_finding`, but for patterns of at least four digits with at most eight other characters between two.
+    """Like `_finding`, for patterns that match at least four digits, at most eight other characters apart.
 
     The pattern is only applied near such digits. This gives the same spans in a tenth of the time, because most text
     has no numbers.

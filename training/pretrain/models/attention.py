@@ -214,10 +214,10 @@ def _rule(first: Tensor, prefix: Tensor | None, *, window: int, offset: int) -> 
 
 
 def one_document(tokens_BL: Tensor, *, dtype: torch.dtype, window: int = 0, kind: Kind | None = None) -> DocumentMask:
-    """Return the mask of rows that are one document each: plain causal attention.
+    """Return the attention mask for rows that each hold a single document: plain causal attention.
 
     `kind` None means `blocks` on a CPU, otherwise `causal`, or `masked` with windows. `flex` is not used, because it
-    would be compiled anew for each length of a growing text.
+    would be compiled again for each length while a text is generated.
     """
     kind = kind or ("blocks" if tokens_BL.device.type == "cpu" else "masked" if window else "causal")
     if kind == "causal":
