@@ -118,9 +118,7 @@ ASSETS = (
     Asset(
         name="model_scores",
         stage=EVALUATE,
-        description=(
-            "Benchmark scores of the base, SFT and aligned models with standard errors; every answer is kept."
-        ),
+        description="Benchmark scores of the base, SFT and aligned models with 95 % intervals; every answer is kept.",
         group="reports",
         scope="recipe",
         settings=_scores,
@@ -188,7 +186,7 @@ ASSETS = (
         stage=PROMOTE,
         description=(
             "The registered model version. It becomes champion only when the scores and the contamination report of "
-            "exactly these artifacts pass. evaluation.gate decides; the MLflow registry carries the decision out."
+            "this very model pass, compared by digest. evaluation.gate decides; the MLflow registry carries it out."
         ),
         group="reports",
         scope="recipe",
