@@ -16,10 +16,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from urllib.parse import urlsplit
 
 from training.data.documents import decompressed_text
 from training.data.extract.settings import ExtractRecipe
+from training.data.hosts import host_of
 from training.data.sources import open_uri
 
 DOCUMENT_ID = re.compile(r"[^/\s]+/[^/\s]+/\d{12}")
@@ -122,7 +122,7 @@ class AddressList:
                 if address in self.addresses:
                     return self.addresses[address]
         if self.domains:
-            labels = _host(url).split(".")
+            labels = host_of(url).split(".")
             for start in range(len(labels)):
                 if (domain := ".".join(labels[start:])) in self.domains:
                     return self.domains[domain]
@@ -164,13 +164,6 @@ def _folders(plain: str) -> list[str]:
     """Return the folders that contain a URL, innermost first, each with its final slash."""
     parts = plain.partition("?")[0].split("/")
     return ["/".join(parts[:end]) + "/" for end in range(len(parts) - 1, 0, -1)]
-
-
-def _host(url: str) -> str:
-    try:
-        return (urlsplit(url).hostname or "").lower().strip(".")
-    except ValueError:  # "http://[broken": a URL that cannot be parsed is in no list
-        return ""
 
 
 @lru_cache(maxsize=8)

@@ -12,12 +12,12 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from training.artifact import write_json, written
+from training.data.hosts import host_of
 from training.data.tokens.shards import SHARDS_FILE, SIDECAR, TOKENS
 from training.job import Counts, InputArtifact, Job, Outcome, Work
 
@@ -38,7 +38,7 @@ def run(job: Job, work: Work) -> Outcome:
         for shard, table in _sidecars(item):
             listed += shard["documents"]
             for row in table.to_pylist():
-                names = {"host": host_of(row["url"]), "source": row["source"], "snapshot": row["snapshot"]}
+                names = {"host": site_of(row["url"]), "source": row["source"], "snapshot": row["snapshot"]}
                 for what, name in names.items():
                     _add(by[what][name], row)
     _write_hosts(work, by["host"])
@@ -64,12 +64,9 @@ def summary_of(by: Mapping[str, Sums]) -> dict[str, Any]:
     }
 
 
-def host_of(url: str | None) -> str:
-    """The host of a URL in lower case and without `www.`; empty if the URL has no host or cannot be parsed."""
-    try:
-        return (urlsplit(url or "").hostname or "").removeprefix("www.").strip(".")
-    except ValueError:  # "http://[broken"
-        return ""
+def site_of(url: str | None) -> str:
+    """The host of a URL without `www.`, under which its document is counted."""
+    return host_of(url).removeprefix("www.")
 
 
 def _sidecars(item: InputArtifact) -> Iterator[tuple[Mapping[str, Any], pa.Table]]:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.training.data import chain
-from training.data.summary.summarize import host_of
+from training.data.summary.summarize import site_of
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.job import InputArtifact
@@ -73,4 +73,4 @@ def test_a_table_that_lost_a_document_is_no_balanced_summary(tmp_path: Path, sha
     [("https://www.A.org/x", "a.org"), ("http://a.org.:80", "a.org"), ("mailto:x", ""), ("http://[", ""), (None, "")],
 )
 def test_the_host_of_an_address(url, host):
-    assert host_of(url) == host
+    assert site_of(url) == host

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from training.data.filter.rule import KEPT, Answer, CommonSettings, Page, Rule
+from training.data.hosts import host_of
 from training.records import RecipeError
 
 
@@ -33,21 +33,13 @@ def decide(settings: Settings) -> Answer:
     folders = tuple(sorted(address for address in addresses if address.endswith("/")))
 
     def decided(page: Page) -> str:
-        host = (urlsplit(page.url).hostname or "") if _has_host(page.url) else ""
-        labels = host.lower().strip(".").split(".")
+        labels = host_of(page.url).split(".")
         if any(".".join(labels[i:]) in domains for i in range(len(labels))):
             return "blocked_domain"
         plain = _plain_url(page.url)
         return "blocked_url" if plain in addresses or (folders and plain.startswith(folders)) else KEPT
 
     return decided
-
-
-def _has_host(url: str) -> bool:
-    try:
-        return urlsplit(url).hostname is not None
-    except ValueError:  # "http://[broken": a URL that cannot be parsed is in no list
-        return False
 
 
 def _plain_url(url: str) -> str:
