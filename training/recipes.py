@@ -98,7 +98,7 @@ class RecipeFiles:
 
 
 def recipe_of(data: Mapping[str, Any]) -> Recipe:
-    """Return the checked recipe for the mapping of a resolved recipe file."""
+    """Check the mapping that a resolved recipe file holds, and return it as a Recipe."""
     refuse_secrets(data)
     if isinstance(data.get("name"), str):  # before the names that are made of it
         check_name(data["name"], "name")

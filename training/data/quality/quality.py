@@ -310,7 +310,7 @@ def _texts(job: Job, uris: Sequence[str], column: str, where: str, *, but: Set[s
 def _rows(
     job: Job, uris: Sequence[str], column: str, where: str, column_setting: str
 ) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield every row behind the URIs, with its text."""
+    """Yield every row of the files at the URIs, with its text."""
     for uri in uris:
         for number, row in enumerate(read_rows(uri, settings=job.settings)):
             text = row.get(column)

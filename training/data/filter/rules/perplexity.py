@@ -31,7 +31,7 @@ def measure(settings: Settings, tools: Tools) -> Answer:
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """The limit on the perplexity, if the recipe has one."""
+    """The largest perplexity that a page may have, if the recipe sets one."""
     return (Limit("too_high", "perplexity", most=settings.max_perplexity),) if settings.max_perplexity else ()
 
 
