@@ -12,6 +12,7 @@ from functools import partial
 from assets.chain import CHAIN
 from resources.compute.size import Size
 from resources.profile import ProfileError, load_profile
+from training.order.batch_settings import BatchPhase
 from training.posttrain.align.method import method_of
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.lora_settings import LoraRecipe
@@ -82,17 +83,23 @@ def _shape(recipe: Recipe) -> ModelConfig:
     return recipe.model.shape(vocab_size=recipe.tokenizer.vocabulary)
 
 
+def _phases(recipe: Recipe) -> tuple[BatchPhase, ...]:
+    """The phases of the training. With `tokens: auto` it is one batch: memory depends only on the size of batches."""
+    batches = recipe.pretrain.batches
+    return (batches.of_tokens(batches.global_batch_tokens) if batches.tokens == "auto" else batches).phases
+
+
 def _check_pretraining(recipe: Recipe, size: Size) -> None:
     processes, degrees, shape = size.nodes * size.processes, Degrees.of(size), _shape(recipe)
+    phases = _phases(recipe)
     check_degrees(
         degrees,
         shape,
-        phases=recipe.pretrain.phases,
+        phases=phases,
         optimizer=recipe.pretrain.optimizer,
         processes=processes,
         audited_tokens=size.micro_batch_tokens if size.audit else None,
     )
-    phases = recipe.pretrain.phases
     if recipe.pretrain.precision == "fp8":
         check_fp8(
             shape,

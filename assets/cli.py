@@ -24,6 +24,7 @@ from assets.status import Comparison, compare, last_made
 from training.artifact import Artifact
 from training.job import DataError
 from training.recipe import Recipe, recipe_as_data
+from training.recipes import reads_of_the_kitchen
 from training.records import RecipeError
 from training.secrets import masked_output
 
@@ -119,6 +120,8 @@ def _run(
     root = root.resolve()
     recipe = read(name, root)
     check_fit(recipe, profile)
+    if warning := reads_of_the_kitchen(recipe):
+        print(f"warning: {warning}", file=sys.stderr)
     if until and until not in CHAIN:
         raise RecipeError(f"--until {until!r}: no such asset; there are {', '.join(CHAIN)}")
     chosen = tuple(part for part in snapshots.split(",") if part)

@@ -61,15 +61,16 @@ class Cell:
 
     @property
     def remark(self) -> str:
-        """What a person should know before trusting the artifact.
+        """What a person should know before trusting the artifact, and which number a field `auto` became.
 
-        Empty if its record is protected, the present code made it, and there is no `note`.
+        Empty if its record is protected, the present code made it, and there is no `note` and no such field.
         """
         if self.artifact is None:
             return ""
         if self.artifact.is_protected:
+            resolved = self.artifact.record.get("notes", {}).get("resolved", "")
             made = made_by.in_words(self.artifact.record, self.other_code)
-            return "; ".join(line for line in (self.note, made) if line)
+            return "; ".join(line for line in (self.note, resolved, made) if line)
         is_kept = self.reference is not None and self.reference.record_digest
         kept = "its reference keeps the digest of its record" if is_kept else "nothing protects its record"
         return f"made by an earlier edition: {kept}"

@@ -88,6 +88,7 @@ class Recipe:
                 f"pretrain.sequence_length={self.pretrain.sequence_length} is longer than "
                 f"model.max_length={self.model.max_length}"
             )
+        self._check_budget()
         missing = set(self.pretrain.objective.special_tokens()) - set(self.tokenizer.special_tokens)
         if missing:
             raise RecipeError(
@@ -96,6 +97,7 @@ class Recipe:
             )
         self._check_buckets()
         self._check_later_stages()
+        self._check_scores()
         self._check_long_context()
         for rung in self.ladder.rungs:
             self.on_rung(rung.name)  # checks itself
@@ -106,6 +108,12 @@ class Recipe:
         if self.pretrain.objective.kind != "causal":
             raise RecipeError(f"doremi: compares next tokens; pretrain.objective is {self.pretrain.objective.kind}")
         self.as_reference()  # checks itself
+
+    def _check_budget(self) -> None:
+        """Raise RecipeError for parts of a recipe that need a number of tokens before the corpus is known."""
+        needed_by = {"mixture.phases": self.mixture.phases, "ladder.rungs": self.ladder.rungs}
+        if self.pretrain.tokens == "auto" and (named := [name for name, part in needed_by.items() if part]):
+            raise RecipeError(f"pretrain.tokens: auto; {named[0]} needs a number")
 
     def _check_buckets(self) -> None:
         rule = {"none": "", "perplexity": "perplexity", "quality": "classifier"}[self.shards.buckets]
@@ -122,6 +130,13 @@ class Recipe:
             raise RecipeError(
                 "model: post-training and evaluation load it as transformers' Llama, Qwen3 or Qwen3-MoE, none of which"
                 f" has: {'; '.join(reasons)}"
+            )
+
+    def _check_scores(self) -> None:
+        suites = [suite.name for suite in self.evaluation.suites]
+        if unknown := sorted(self.promote.min_scores.keys() - set(suites)):
+            raise RecipeError(
+                f"promote.min_scores: {unknown[0]!r} is not among evaluation.suites ({', '.join(suites) or 'none'})"
             )
 
     def _check_long_context(self) -> None:
@@ -154,6 +169,7 @@ class Recipe:
                 "sequence_length": given.sequence_length,
                 "global_batch_tokens": given.global_batch_tokens,
                 "batch_warmup": (),
+                "compute_budget": None,
                 "objective": {"across_documents": given.across_documents},
                 "distill": DistillRecipe(),
                 "min_loss_fall": given.min_loss_fall,
@@ -195,10 +211,12 @@ class Recipe:
         """
         shaped = _given(one, "width", "layers", "heads", "kv_heads", "mlp_width")
         given = _given(one, "global_batch_tokens", "learning_rate", "muon_learning_rate")
-        shares = [(phase, phase.tokens * one.tokens // self.pretrain.tokens) for phase in self.pretrain.batch_warmup]
+        whole = self.pretrain.tokens if self.pretrain.tokens != "auto" else one.tokens  # auto has no batch warm-up
+        shares = [(phase, phase.tokens * one.tokens // whole) for phase in self.pretrain.batch_warmup]
         warmup = tuple(replace(phase, tokens=n) for phase, n in shares if n >= phase.global_batch_tokens)
         precision = "bf16" if self.pretrain.precision == "fp8" else self.pretrain.precision
         pretrain = {"tokens": one.tokens, "batch_warmup": warmup, "precision": precision, **given}
+        pretrain |= {"compute_budget": None}
         return {"model": shaped, "pretrain": pretrain, **OF_ONE_MODEL}
 
 

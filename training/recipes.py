@@ -2,22 +2,31 @@
 
 The caller names the folders. `extends` names a base in the same folder or in one of these folders; a base can extend
 another. A variant lists only its differences. `model.preset` stands for a known shape
-(training/pretrain/models/presets.py).
+(training/pretrain/models/presets.py), and `snapshots: all` of a section for the names of all snapshots.
+
+A file in a subfolder `bases` is only a base: it names no snapshots, so it is found by name but is not listed as a
+recipe.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from training.generated_sources import SOURCES
 from training.names import check_name
 from training.posttrain.align.method import method_of
 from training.posttrain.passed_through import check_passed_through
 from training.pretrain.models.presets import PRESETS
 from training.recipe import Recipe
-from training.records import RecipeError, read_record
+from training.records import RecipeError, read_record, uris_in
 from training.secrets import masked, secret_in, yaml_problem
+
+BASES = "bases"
+ALL = "all"
+OF_SNAPSHOTS = ("tokenizer", "quality")  # sections that name snapshots
 
 # Fields that a variant does not inherit: it would register a model under the base's name, or be rebuilt unasked.
 NOT_INHERITED = (("promote", "model_name"), ("automation",))
@@ -38,9 +47,9 @@ class RecipeFiles:
                 raise RecipeError(f"recipe file {name_or_path} does not exist")
             return path
         for folder in self._folders:
-            candidate = folder / f"{name_or_path}.yaml"
-            if candidate.is_file():
-                return candidate
+            for candidate in (folder / f"{name_or_path}.yaml", folder / BASES / f"{name_or_path}.yaml"):
+                if candidate.is_file():
+                    return candidate
         names = sorted({path.stem for path in self.paths()})
         raise RecipeError(f"no recipe is called {name_or_path!r}; there are: {', '.join(names)}")
 
@@ -102,10 +111,42 @@ def recipe_of(data: Mapping[str, Any]) -> Recipe:
     refuse_secrets(data)
     if isinstance(data.get("name"), str):  # before the names that are made of it
         check_name(data["name"], "name")
-    recipe = read_record(Recipe, data)
+    recipe = read_record(Recipe, _with_all_snapshots(data))
     check_passed_through("SFTConfig", recipe.sft.trl, where="sft")
     check_passed_through(method_of(recipe.align.method).config, recipe.align.trl, where="align")
     return recipe
+
+
+def _with_all_snapshots(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe's mapping with `snapshots: all` of a section replaced by the names of the recipe's snapshots."""
+    if "snapshots" not in data:
+        raise RecipeError("snapshots: missing; name at least one, such as {name: web, source: warc, paths: [FOLDER]}")
+    found = data["snapshots"]
+    names = [one["name"] for one in found if isinstance(one, dict) and "name" in one] if isinstance(found, list) else []
+    return {
+        name: {**section, "snapshots": names}
+        if name in OF_SNAPSHOTS and isinstance(section, dict) and section.get("snapshots") == ALL
+        else section
+        for name, section in data.items()
+    }
+
+
+def reads_of_the_kitchen(recipe: Recipe) -> str:
+    """Return a warning if a recipe whose snapshots are not the kitchen's reads a file of the kitchen; otherwise ""."""
+    if any(snapshot.source in SOURCES for snapshot in recipe.snapshots):
+        return ""
+    places = [
+        f"{section} reads {uri}"
+        for section in (one.name for one in fields(recipe))
+        for uri in dict.fromkeys(uris_in(getattr(recipe, section)))
+        if uri.partition("://")[0] in SOURCES
+    ]
+    if not places:
+        return ""
+    return (
+        f"{recipe.name}: {', '.join(places)}; the kitchen is the generated world of the demonstration and says nothing"
+        " about this corpus. Name your own files there, or start from `extends: base`"
+    )
 
 
 def refuse_secrets(data: Any, where: str = "") -> None:

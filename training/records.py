@@ -165,7 +165,7 @@ def _read_field(field: dataclasses.Field[Any], hint: Any, value: Any, where: str
 def _convert(hint: Any, value: Any, where: str) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return _convert_optional(arguments, value, where)
+        return _convert_union(arguments, value, where)
     if origin is Literal:
         if value not in arguments:
             raise RecipeError(f"{where}: {value!r} is not one of {', '.join(map(repr, arguments))}")
@@ -183,12 +183,17 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     return _convert_scalar(hint, value, where)
 
 
-def _convert_optional(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
+def _convert_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
     if value is None and type(None) in arguments:
         return None
     chosen = [argument for argument in arguments if argument is not type(None)]
-    assert len(chosen) == 1, f"{where}: a record field is one type or None, not {arguments}"
-    return _convert(chosen[0], value, where)
+    words = [word for argument in chosen if get_origin(argument) is Literal for word in get_args(argument)]
+    if value in words:
+        return value
+    (other,) = (argument for argument in chosen if get_origin(argument) is not Literal)
+    if words and isinstance(value, str):
+        raise RecipeError(f"{where}: expected {other.__name__} or {' or '.join(map(repr, words))}, got {value!r}")
+    return _convert(other, value, where)
 
 
 def _convert_scalar(hint: Any, value: Any, where: str) -> Any:

@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from assets.recipe_folders import SHIPPED, find_recipe, load_recipe
+from training.data.filter.settings import FilterRecipe
 from training.recipe import Recipe, recipe_as_data
-from training.recipes import RecipeFiles, merged, read_yaml
-from training.records import RecipeError, read_record
+from training.recipes import RecipeFiles, merged, read_yaml, reads_of_the_kitchen
+from training.records import RecipeError, read_record, uris_in, varied
 from training.secrets import yaml_problem
 
 
@@ -83,16 +84,62 @@ def test_a_gate_on_an_exam_that_a_variant_does_not_sit_is_not_handed_on(tmp_path
     suite = "{name: mine, uri: 'kitchen://cloze', kind: multiple_choice}"
     written(
         tmp_path,
-        one=f"extends: kitchen\nevaluation: {{suites: [{suite}]}}\npromote: {{min_scores: {{mine: 0.2, other: 0.1}}}}",
+        one=f"extends: kitchen\nevaluation: {{suites: [{suite}]}}\npromote: {{min_scores: {{mine: 0.2}}}}",
         two="extends: one",
         three="extends: kitchen",
     )
     scores = {
         name: load_recipe(name, folders=(tmp_path, SHIPPED)).promote.min_scores for name in ("one", "two", "three")
     }
-    assert scores["one"] == {"mine": 0.2, "other": 0.1}  # what a recipe writes itself is refused by its gate
-    assert scores["two"] == {"mine": 0.2}
+    assert scores["one"] == scores["two"] == {"mine": 0.2}
     assert scores["three"] == {"cloze": 0.5, "questions": 0.5}
+    written(tmp_path, four="extends: two\npromote: {min_scores: {other: 0.1}}")  # refused before anything is made
+    with pytest.raises(RecipeError, match=r"four.yaml: promote.min_scores: 'other' is not among .*suites \(mine\)"):
+        load_recipe("four", folders=(tmp_path, SHIPPED))
+
+
+OWN = "extends: base\nsnapshots:\n- {name: a, source: warc, paths: [/a]}\n- {name: b, source: warc, paths: [/b]}\n"
+
+
+def test_a_recipe_on_the_neutral_base_has_nothing_of_the_kitchen_and_reads_all_its_snapshots(tmp_path):
+    written(tmp_path, mine=OWN)
+    mine = load_recipe("mine", folders=(tmp_path, SHIPPED))
+    assert mine.tokenizer.snapshots == mine.quality.snapshots == ("a", "b")
+    assert list(uris_in(mine)) == [] and mine.filter == varied(
+        FilterRecipe(), {"rules": mine.filter.rules, "c4_min_words_per_line": 3, "personal_data": ("email", "ip")}
+    )
+    assert mine.pretrain.tokens == "auto" and read_record(Recipe, recipe_as_data(mine)) == mine
+    with pytest.raises(RecipeError, match=r"^base.yaml: snapshots: missing; name at least one"):
+        load_recipe("base")
+    assert SHIPPED / "bases" / "base.yaml" not in RecipeFiles((SHIPPED,)).paths()
+
+
+def test_a_recipe_that_reads_the_kitchen_without_being_one_is_warned(tmp_path):
+    written(
+        tmp_path,
+        mine=OWN + "sft: {data: [{uri: 'kitchen://dialogues'}]}",
+        cook="extends: kitchen\nname: cook",
+        other="extends: kitchen\nsnapshots: [{name: kitchen-1, source: warc, paths: [/a]}]",
+    )
+    said = {one: reads_of_the_kitchen(load_recipe(one, (tmp_path, SHIPPED))) for one in ("mine", "cook", "other")}
+    assert said["cook"] == "" and said["mine"].startswith("mine: sft reads kitchen://dialogues; the kitchen is ")
+    assert "quality reads kitchen://reference" in said["other"] and "evaluation reads kitchen://cloze" in said["other"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("pretrain: {tokens: 5k}", "pretrain.tokens: expected int or 'auto', got '5k'"),
+        ("pretrain: {tokens: 81920}", r"pretrain.compute_budget=1e\+14 limits tokens: auto.*compute_budget: null is"),
+        ("pretrain: {compute_budget: 0}", "pretrain.compute_budget=0 limits tokens: auto, by FLOPs above 0"),
+        ("pretrain: {batch_warmup: [{tokens: 8192, sequence_length: 512, global_batch_tokens: 512}]}", "batch_warmup"),
+        ("mixture: {phases: [{start: 0.5, weights: {web: 1.0}}]}", "pretrain.tokens: auto; mixture.phases needs a"),
+    ],
+)
+def test_what_needs_a_number_of_tokens_is_refused_with_auto(tmp_path, lines, said):
+    written(tmp_path, mine=OWN + lines)
+    with pytest.raises(RecipeError, match=said):
+        load_recipe("mine", folders=(tmp_path, SHIPPED))
 
 
 def test_an_unknown_name_lists_what_there_is():

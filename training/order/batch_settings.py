@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from training.records import RecipeError
@@ -38,9 +38,12 @@ class BatchPhase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchesRecipe:
-    """The fields of `pretrain` from which the training plan is made; all sizes are in tokens."""
+    """The fields of `pretrain` from which the training plan is made; all sizes are in tokens.
 
-    tokens: int
+    With `tokens: auto` there are no phases and steps; `of_tokens` gives them once the plan knows the number.
+    """
+
+    tokens: int | Literal["auto"]
     sequence_length: int
     global_batch_tokens: int
     batch_warmup: tuple[BatchPhase, ...] = ()
@@ -53,6 +56,12 @@ class BatchesRecipe:
                 f"pretrain.global_batch_tokens={self.global_batch_tokens} is not a multiple of "
                 f"sequence_length={self.sequence_length}"
             )
+        if self.tokens == "auto":
+            if self.batch_warmup:
+                raise RecipeError(
+                    "pretrain.batch_warmup: its tokens are part of a budget; give pretrain.tokens a number"
+                )
+            return
         warmup = self.tokens - self._tokens_left
         if self._tokens_left < self.global_batch_tokens:
             after = f" after {warmup} tokens of batch_warmup" if warmup else ""
@@ -72,9 +81,15 @@ class BatchesRecipe:
                 f" sequence_length={self.sequence_length}, or pack end_to_end"
             )
 
+    def of_tokens(self, tokens: int) -> BatchesRecipe:
+        """Return these settings with a budget of `tokens`."""
+        return replace(self, tokens=tokens)
+
     @property
     def _tokens_left(self) -> int:
-        """Tokens of the budget that are left after the batch warm-up."""
+        """Tokens of the budget that are left after the batch warm-up. Raise RecipeError for `tokens: auto`."""
+        if self.tokens == "auto":
+            raise RecipeError("pretrain.tokens: auto becomes a number in the training plan; here a number is needed")
         return self.tokens - sum(phase.steps * phase.global_batch_tokens for phase in self.batch_warmup)
 
     @property

@@ -55,6 +55,10 @@ class Size(NamedTuple):
     held_out_tokens: int
     rows: int = 0
 
+    def capacity(self, length: int) -> int:
+        """Return the positions of one epoch in rows of `length`: the tokens, or all positions of packed rows."""
+        return self.rows * length or self.tokens
+
     def fill(self, length: int) -> float:
         """Return the share of positions in the source's rows of `length` tokens that hold a token."""
         return self.tokens / (self.rows * length) if self.rows else 1.0
@@ -75,6 +79,10 @@ def run(job: Job, work: Work) -> Outcome:
     packings = _packings(documents, pretrain)
     sizes = _sizes(documents, packings)
     mixture = _found_weights(job, mixture)
+    affordable = job.settings.get("affordable", {}).get("tokens")
+    budget = token_budget(sizes, mixture, pretrain, affordable) if pretrain.tokens == "auto" else None
+    if budget:
+        pretrain = pretrain.of_tokens(budget.tokens)
     phases = plan_phases(sizes, mixture, pretrain.phases)
     sources = plan_sources(sizes, mixture, phases)
     shares = realized_shares(sizes, mixture, phases)
@@ -95,7 +103,43 @@ def run(job: Job, work: Work) -> Outcome:
     plan = batches.read_plan(work.path)
     # `records_in` counts the documents by the shards' offsets, `kept` the documents in the written plan's arrays.
     counts = Counts(records_in=sum(shard.documents for shard in shards), kept=len(plan.documents) + len(plan.held_out))
-    return _outcome(plan, shares, files, counts)
+    notes = {"resolved": str(budget)} if budget else {}
+    return _outcome(plan, shares, files, counts, notes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenBudget:
+    """The number that `tokens: auto` stands for, and the field of the recipe that limits it."""
+
+    tokens: int
+    limited_by: str
+
+    def __str__(self) -> str:
+        return f"pretrain.tokens: auto is {self.tokens:,}, limited by {self.limited_by}"
+
+
+def token_budget(
+    sizes: Mapping[str, Size], mixture: MixtureRecipe, pretrain: BatchesRecipe, affordable: int | None
+) -> TokenBudget:
+    """Return the largest number of tokens, in whole batches, within the epochs of every source and `affordable` tokens.
+
+    Raise RecipeError if that is less than one batch.
+    """
+    length, batch = pretrain.sequence_length, pretrain.global_batch_tokens
+    limits = {"pretrain.compute_budget": float(affordable)} if affordable is not None else {}
+    for name, share in _row_weights(sizes, _weights(sizes, mixture)[0], length).items():
+        if share:
+            allowed = mixture.source_epochs.get(name, mixture.max_epochs) * sizes[name].capacity(length)
+            # A source may give one row more than its share, because rows are not divided.
+            limits[f"the epochs of source {name}"] = (allowed - length * (len(sizes) > 1)) / share
+    limited_by = min(limits, key=lambda name: (limits[name], name))
+    tokens = int(limits[limited_by]) // batch * batch
+    if tokens < batch:
+        raise RecipeError(
+            f"pretrain.tokens: auto is less than one batch of {batch:,} tokens; {limited_by} allows"
+            f" {max(0, int(limits[limited_by])):,}. Add documents, or lower pretrain.global_batch_tokens"
+        )
+    return TokenBudget(tokens=tokens, limited_by=limited_by)
 
 
 def _found_weights(job: Job, mixture: MixtureRecipe) -> MixtureRecipe:
@@ -426,7 +470,9 @@ def _write(work: Work, record: PlanRecord, documents: _Documents, packings: Mapp
     return (batches.PLAN_FILE, *arrays)
 
 
-def _outcome(plan: Plan, shares: Sequence[Shares], files: tuple[str, ...], counts: Counts) -> Outcome:
+def _outcome(
+    plan: Plan, shares: Sequence[Shares], files: tuple[str, ...], counts: Counts, notes: dict[str, Any]
+) -> Outcome:
     record = plan.record
     tokens = plan.tokens_before(record.steps)
     metrics: dict[str, float] = {
@@ -447,7 +493,7 @@ def _outcome(plan: Plan, shares: Sequence[Shares], files: tuple[str, ...], count
     metrics["packing_waste"] = 1 - sum(seen) / tokens
     metrics["cut_documents_share"] = _cut_documents(plan) / max(len(plan.documents), 1)
     empty = [source.name for source in record.sources if not source.held_out_documents]
-    notes = {"sources_without_held_out_documents": empty} if empty else {}
+    notes = notes | ({"sources_without_held_out_documents": empty} if empty else {})
     return Outcome(
         files=files,
         counts=counts,

@@ -21,8 +21,14 @@ PLAN = Stage(
 
 
 def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
+    """Return mixture and batches; for `tokens: auto` also the most tokens that the compute budget pays for."""
     del part
-    return {"mixture": recipe.mixture, "pretrain": recipe.pretrain.batches}
+    pretrain, settings = recipe.pretrain, {"mixture": recipe.mixture, "pretrain": recipe.pretrain.batches}
+    if pretrain.compute_budget is None:
+        return settings
+    shape = recipe.model.shape(vocab_size=recipe.tokenizer.vocabulary)
+    affordable = int(pretrain.compute_budget // shape.training_flops_per_token(pretrain.sequence_length))
+    return settings | {"affordable": {"tokens": affordable}}
 
 
 def _of_rung(recipe: Recipe, rung: str) -> dict[str, Any]:

@@ -198,8 +198,11 @@ def open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards, Sidecar
             f"training_plan was made with tokenizer {record.tokenizer_digest[:12]}, the job gives {tokenizer[:12]};"
             " materialize token_shards and training_plan again"
         )
+    batches = recipe.batches
+    if batches.tokens == "auto":  # then the plan alone knows the number of steps
+        batches = batches.of_tokens(plan.tokens_before(record.steps))
     asked, planned = (
-        (one.seed, one.packing, *shapes(phases)) for one, phases in ((recipe, recipe.phases), (record, plan.phases))
+        (one.seed, one.packing, *shapes(phases)) for one, phases in ((batches, batches.phases), (record, plan.phases))
     )
     if asked != planned:
         raise RecipeError(

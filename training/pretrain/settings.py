@@ -112,7 +112,9 @@ class DistillRecipe:
 class PretrainRecipe:
     """Settings for training the base model."""
 
-    tokens: int  # the whole budget
+    # The whole budget. auto: as many as the corpus gives within the epochs that `mixture` allows, and within
+    # `compute_budget`; the training plan decides the number.
+    tokens: int | Literal["auto"]
     sequence_length: int
     global_batch_tokens: int
     batch_warmup: tuple[BatchPhase, ...] = ()  # first phases with shorter rows or smaller batches; part of the budget
@@ -140,9 +142,15 @@ class PretrainRecipe:
     max_skipped_steps: int = 3  # successive steps whose gradient is not finite, even when recomputed
     spikes: SpikeRecipe = field(default_factory=SpikeRecipe)
     min_loss_fall: float = 0.1  # gate, nats per token from start to end
+    compute_budget: float | None = None  # most FLOPs of the training, for `tokens: auto`; None: no limit
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.compute_budget is not None and (self.tokens != "auto" or self.compute_budget <= 0):
+            raise RecipeError(
+                f"pretrain.compute_budget={self.compute_budget:g} limits tokens: auto, by FLOPs above 0; tokens is"
+                f" {self.tokens}, with which compute_budget: null is right"
+            )
         if self.distill.teacher and (self.z_loss or not self.objective.is_causal):
             raise RecipeError(
                 f"pretrain.distill: not with objective {self.objective.kind} and z_loss={self.z_loss}; a teacher says"

@@ -15,9 +15,10 @@ from tests.training.pretrain import tiny
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.order import batches
 from training.order import plan as plan_stage
-from training.order.batch_settings import BatchPhase
-from training.order.plan import Size, plan_phases, realized_shares
+from training.order.batch_settings import BatchesRecipe, BatchPhase
+from training.order.plan import Size, plan_phases, plan_sources, realized_shares, token_budget
 from training.order.settings import MixturePhaseRecipe, MixtureRecipe
+from training.pretrain.pretrain import open_inputs
 from training.pretrain.settings import PretrainRecipe
 from training.records import RecipeError
 
@@ -173,3 +174,37 @@ def test_a_curriculum_goes_from_what_is_there_to_the_best_bucket(tmp_path):
             of = [table for table in sidecars.values() if table["source"][0].as_py() == name]
             found = {bucket_of[number] for table in of for number in table["id"].to_pylist()}
             assert found == {name.removeprefix("web/")}
+
+
+AUTO = BatchesRecipe(tokens="auto", sequence_length=32, global_batch_tokens=256)
+
+
+@pytest.mark.parametrize("rows", [0, 120])  # 120: packed into rows, of which some are not full
+def test_auto_is_the_most_tokens_that_every_source_gives_within_its_epochs(rows):
+    sizes = {"books": Size(60, 3000, 0, 0, rows), "web": Size(60, 9000, 0, 0, 3 * rows)}
+    mixture = MixtureRecipe(weights=WEIGHTS, max_epochs=4, source_epochs={"books": 2.0})
+
+    def planned(tokens):
+        phases = plan_phases(sizes, mixture, AUTO.of_tokens(tokens).phases)
+        return plan_sources(sizes, mixture, phases)
+
+    budget = token_budget(sizes, mixture, AUTO, None)
+    assert budget.limited_by == "the epochs of source books" and budget.tokens % 256 == 0
+    planned(budget.tokens)
+    with pytest.raises(RecipeError, match="above max_epochs=2"):
+        planned(budget.tokens + 2 * 256)
+    paid = token_budget(sizes, mixture, AUTO, 1000)
+    assert str(paid) == "pretrain.tokens: auto is 768, limited by pretrain.compute_budget"
+    with pytest.raises(RecipeError, match=r"auto is less than one batch of 256 tokens; pretrain.compute_budget allows"):
+        token_budget(sizes, mixture, AUTO, 255)
+
+
+def test_a_plan_with_auto_records_the_number_and_training_takes_it(tmp_path):
+    recipe = PretrainRecipe(tokens="auto", sequence_length=32, global_batch_tokens=256)
+    made = tiny.TinyChain(tmp_path, pretrain=recipe, mixture=MixtureRecipe(max_epochs=2, held_out_fraction=0.1))
+    tokens = made.plan.tokens_before(made.plan.record.steps)
+    available = sum(source.tokens for source in made.plan.record.sources)
+    assert 2 * available - 512 < tokens <= 2 * available
+    assert made.outcome.notes["resolved"].startswith(f"pretrain.tokens: auto is {tokens:,}, limited by the epochs")
+    plan, _, _ = open_inputs(made.job(), recipe)
+    assert plan.record.steps == tokens // 256
