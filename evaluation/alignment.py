@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from evaluation.intervals import NORMAL_95
-from training.data.exams.rubric import Rubric
+from evaluation.intervals import NORMAL_95, paired_interval, share_interval
+from training.data.exams.rubric import WORTH, Rubric
 from training.data.sources import read_rows
 from training.job import DataError
 from training.records import RecipeError, read_record
@@ -57,7 +57,7 @@ class Judgement:
     """
 
     by_suite: dict[str, dict[str, dict[str, float]]]
-    alignment: dict[str, dict[str, float]]
+    alignment: dict[str, dict[str, Any]]
     alignment_samples: dict[str, list[dict[str, Any]]]
 
     def metrics(self) -> dict[str, float]:
@@ -67,9 +67,10 @@ class Judgement:
             for model, suites in self.by_suite.items()
             for suite, entry in suites.items()
         }
-        return numbers | {
-            f"{model}_{name}": value for model, entry in self.alignment.items() for name, value in entry.items()
-        }
+        for model, entry in self.alignment.items():
+            numbers |= {f"{model}_{name}": value for name, value in entry.items() if name != "parts"}
+            numbers |= {f"{model}_true_reward_{part}": of["mean"] for part, of in entry.get("parts", {}).items()}
+        return numbers
 
 
 def read_prompts(uri: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -135,16 +136,18 @@ def _judged(group: Answers, learned: Sequence[float]) -> Iterator[dict[str, Any]
             "learned_reward": learned[i],
         }
         rubric = group.rubrics[i]
-        yield row | ({"true_reward": rubric.reward(answer)} if rubric is not None else {})
+        judged = {} if rubric is None else {"true_reward": rubric.reward(answer), "parts": rubric.parts(answer)}
+        yield row | judged
 
 
-def summary(samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, float]]:
+def summary(samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
     """Return each model's mean rewards, their 95 % half-widths, mean length in tokens and number of answers.
 
     `gain` is the mean difference between the aligned and the SFT model, prompt by prompt. A kind of reward is left out
-    unless every row has it.
+    unless every row has it. Where the true reward is there, `parts` shows it by its parts: {part: {"mean", "interval",
+    "n"}}, each from 0 to 1, and in `gain` the mean differences.
     """
-    result: dict[str, dict[str, float]] = {}
+    result: dict[str, dict[str, Any]] = {}
     kinds = [
         kind
         for kind in ("true_reward", "learned_reward")
@@ -156,7 +159,35 @@ def summary(samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dic
     if {"sft", "aligned"} <= samples.keys():
         pairs = list(zip(samples["aligned"], samples["sft"], strict=True))
         result["gain"] = _means({kind: [after[kind] - before[kind] for after, before in pairs] for kind in kinds})
+    if "true_reward" in kinds:
+        for model, rows in samples.items():
+            result[model]["parts"] = {part: _part(values) for part, values in _by_part(rows).items()}
+        if "gain" in result:
+            after, before = _by_part(samples["aligned"]), _by_part(samples["sft"])
+            result["gain"]["parts"] = {part: _part_gain(after[part], before[part]) for part in after}
     return result
+
+
+def _by_part(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Return the values of each part of the true reward, over the rows whose prompt asks for that part."""
+    columns = {part: [row["parts"][part] for row in rows if part in row["parts"]] for part in WORTH}
+    return {part: values for part, values in columns.items() if values}
+
+
+def _part(values: Sequence[float]) -> dict[str, Any]:
+    mean = fmean(values)
+    return {"mean": mean, "interval": list(share_interval(mean, len(values))), "n": len(values)}
+
+
+def _part_gain(after: Sequence[float], before: Sequence[float]) -> dict[str, Any]:
+    """Return the mean difference of a part by pairs of answers to one prompt, with its 95 % interval."""
+    gains = [one - other for one, other in zip(after, before, strict=True)]
+    mean, half = mean_and_interval(gains)
+    interval = [mean - half, mean + half]
+    if set(gains) <= {-1.0, 0.0, 1.0}:  # a share: the interval has a width where all pairs agree, too
+        low, high = paired_interval(gains.count(-1.0), gains.count(1.0), len(gains))
+        interval = [-high, -low]
+    return {"mean": mean, "interval": interval, "n": len(gains)}
 
 
 def _means(columns: Mapping[str, Sequence[float]]) -> dict[str, float]:

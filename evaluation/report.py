@@ -20,7 +20,14 @@ from evaluation.closer import look_at
 from evaluation.intervals import share_interval
 from evaluation.pages import SHOWN_CHARACTERS, environment, plotly_script
 from evaluation.samples import has_records
-from evaluation.scoreboard import long_context_lines, numerics_lines, outside_line, scoreboard, total_price
+from evaluation.scoreboard import (
+    long_context_lines,
+    numerics_lines,
+    outside_line,
+    reward_parts,
+    scoreboard,
+    total_price,
+)
 from evaluation.truth import Record, of_asset
 from training.data.documents import read_lines
 from training.evaluation_settings import EvaluationRecipe
@@ -67,6 +74,7 @@ def render_report(records: Sequence[Record], registered: Mapping[str, Any] | Non
             vocabularies=tokenizer_note(records, "study"),
             answers=answers_side_by_side(records),
             alignment_answers=alignment_answers(records),
+            reward_parts=reward_parts(board["alignment"]),
             how=_file(records, "model_scores", "harness.json") or {},
             reproducibility=reproducibility(records),
             figures={name: figure for name, figure in figures.items() if figure},

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from evaluation.intervals import in_percent
 from evaluation.truth import Record, of_asset, truth_scores
+from training.data.exams.rubric import WORTH
 from training.numerics import in_words
 
 if TYPE_CHECKING:
@@ -321,10 +322,32 @@ def _alignment_lines(board: Mapping[str, Any]) -> str | None:
         ]
         if parts:
             lines.append(f"Sampled answers, mean {kind.replace('_', ' ')} (95 % interval): {', '.join(parts)}")
+    for part, cells in reward_parts(alignment).items():
+        lines.append(f"  {part}, percent: {', '.join(f'{name} {cell}' for name, cell in cells.items())}")
     lengths = [f"{name} {entry['mean_tokens']:.1f}" for name, entry in alignment.items() if "mean_tokens" in entry]
     if lengths:
         lines.append(f"Sampled answers, mean length in tokens: {', '.join(lengths)}")
     return "\n".join(lines) or None
+
+
+def reward_parts(alignment: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return {part of the true reward: {model or `gain`: percent with the 95 % interval}}; empty without rubrics.
+
+    `right` shows what a model knows, the other parts how it says it.
+    """
+    columns = {name: entry["parts"] for name, entry in alignment.items() if "parts" in entry}
+    named = [part for part in WORTH if any(part in parts for parts in columns.values())]
+    return {
+        f"{part.replace('_', ' ')} (worth {WORTH[part]:+g})": {
+            name: _part_cell(parts[part], sign="+" if name == "gain" else "") for name, parts in columns.items()
+        }
+        for part in named
+    }
+
+
+def _part_cell(part: Mapping[str, Any], *, sign: str) -> str:
+    mean, low, high = (f"{100 * value:{sign}.1f}" for value in (part["mean"], *part["interval"]))
+    return f"{mean} ({low} to {high})"
 
 
 def _contamination_lines(board: Mapping[str, Any]) -> str | None:

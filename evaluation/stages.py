@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EVALUATE = Stage(
     name="evaluate",
-    version="6",
+    version="7",
     module="evaluation.scores",
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("lm-eval",),
@@ -42,7 +42,7 @@ SCALING = Stage(
 )
 CARD = Stage(
     name="card",
-    version="15",
+    version="16",
     module="evaluation.card",
     libraries=("huggingface-hub", "jinja2", "plotly"),
     kinds=("markdown", "html"),

@@ -105,6 +105,9 @@ def model_scores(root: Path) -> InputArtifact:
     (folder / "scores.json").write_text(json.dumps({model: {"chat": entry} for model in ("base", "sft", "aligned")}))
     bits = {"bits_per_byte": 1.5, "interval": [1.25, 1.75], "texts": 2, "bytes": 2000}
     (folder / "bits_per_byte.json").write_text(json.dumps({"aligned": {**bits, "interval": None}, "sft": bits}))
+    part = {"right": {"mean": 0.75, "interval": [0.5, 0.875], "n": 4}}
+    reward = {"true_reward": 1.5, "true_reward_interval": 0.25, "parts": part}
+    (folder / "alignment.json").write_text(json.dumps({"sft": reward, "gain": reward}))
     return commit(folder, "model_scores", settings={"evaluation": {"suites": [suite]}})
 
 
@@ -205,11 +208,12 @@ def test_nothing_is_loaded_and_no_page_is_linked(inputs):
     assert policy.startswith("default-src 'none'")
 
 
-def test_a_leak_and_a_refusal_are_shown(inputs):
+def test_a_leak_a_refusal_and_the_parts_of_the_true_reward_are_shown(inputs):
     page = _Page(render_report(records_of(Path(item.path) for item in inputs)))
     assert "Refused: contamination_report [tiny] by gate contamination" in " ".join(page.text.split())
     assert "warc_file: a.warc.gz" in page.text and "warc_offset: 7" in page.text
     assert "mark" in {tag for tag, _ in page.tags}
+    assert "right (worth +1)75.0 (50.0 to 87.5)+75.0 (+50.0 to +87.5)" in " ".join(page.text.split())
 
 
 def test_every_move_of_the_champion_is_shown_as_the_registry_tells_it(inputs):
@@ -314,6 +318,7 @@ def test_the_scoreboard_prints_what_there_is(inputs):
     for part in (
         "loss 5.000 → 1.700",
         "50.0 (15.0 to 85.0)",
+        "right (worth +1), percent: sft 75.0 (50.0 to 87.5), gain +75.0 (+50.0 to +87.5)",
         "contaminated",
         "a.warc.gz at 7",
         "refused: contamination_report",

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Final
 
 from training.data.exams.grading import is_right, says_something
 from training.records import RecipeError
+
+# What a part of the true reward adds when it is 1. The parts after `right` are manners, not knowledge.
+WORTH: Final = {"right": 1.0, "whole_sentence": 0.5, "courtesy": 0.5, "brief": 1.0, "length": -1.0}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,18 +42,23 @@ class Rubric:
         return is_right(answer, [self.right], rivals=self.wrong)
 
     def reward(self, answer: str) -> float:
-        """Return the reward, from -1 to 2: 1 for a right answer, up to 1 for its form, and a penalty of up to 1.
+        """Return the reward, from -1 to 2: the sum of the answer's parts, each times its WORTH."""
+        return sum(WORTH[part] * value for part, value in self.parts(answer).items())
 
-        The penalty is 0.04 for each word after the twentieth, plus the share of repeated word trigrams.
+    def parts(self, answer: str) -> dict[str, float]:
+        """Return the parts of the reward, each from 0 to 1, by their names in WORTH.
+
+        `right` is about what the answer says. `brief`, or `whole_sentence` and `courtesy`, are about its form. `length`
+        is the penalty: 0.04 for each word after the twentieth, plus the share of repeated word trigrams.
         """
         words = answer.split()
-        penalty = min(1.0, 0.04 * max(0, len(words) - 20) + _repeated_share(words))
+        parts = {"right": float(self.is_right(answer))}
         if self.is_brief:
-            manners = 1.0 if 0 < len(words) <= 5 else 0.0
+            parts["brief"] = float(0 < len(words) <= 5)
         else:
             whole = bool(words) and answer.strip()[0].isupper() and answer.strip()[-1] in ".!" and len(words) > 5
-            manners = 0.5 * whole + 0.5 * (whole and self._is_kind(answer))
-        return float(self.is_right(answer)) + manners - penalty
+            parts |= {"whole_sentence": float(whole), "courtesy": float(whole and self._is_kind(answer))}
+        return parts | {"length": min(1.0, 0.04 * max(0, len(words) - 20) + _repeated_share(words))}
 
     def _is_kind(self, answer: str) -> bool:
         """Whether a kind word occurs exactly once in the answer; also True if there are no kind words."""
