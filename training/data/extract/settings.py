@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from training.data.words.languages import check_languages
 from training.records import RecipeError, Uri
 
 
@@ -35,6 +36,7 @@ class ExtractRecipe:
     def __post_init__(self) -> None:
         if not 0 <= self.min_foreign_score <= 1:
             raise RecipeError(f"extract.min_foreign_score={self.min_foreign_score}; a probability from 0 to 1")
-        for name in ("languages", "refused_robots", "licences"):
+        check_languages("extract.languages", self.languages)
+        for name in ("refused_robots", "licences"):
             if bad := next((word for word in getattr(self, name) if word != word.lower()), None):
                 raise RecipeError(f"extract.{name}: {bad!r} must be in lower case; it is compared with lower-case text")

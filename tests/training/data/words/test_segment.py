@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from training.data.words import segment
 from training.data.words.segment import Rules, cut, load_rules, words_of
-from training.records import RecipeError
 
 # What the rules take apart, in any order and nearness.
 PARTS = [
@@ -161,7 +160,7 @@ def test_where_a_suffix_can_be(pattern, ends, reach, runs):
 
 
 @pytest.mark.parametrize("code", ["en", "es", "de", "fr"])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(text=TEXTS)
 def test_letters_need_no_patterns(code, text):
     rules = load_rules(code)
@@ -187,9 +186,37 @@ def test_chunks_of_crawled_pages_are_cut_as_by_the_patterns_alone():
     assert [chunk for chunk in chunks if list(cut(chunk, rules).words) != list(cut(chunk, plain).words)] == []
 
 
-def test_a_language_without_a_tokenizer_is_refused():
-    with pytest.raises(RecipeError, match="'xyz' cannot be split into words"):
-        load_rules("xyz")
+UNICODES_WORDS = [
+    ("ja", "東京タワーに行きました。", "東 京 タワー に 行 き ま し た 。"),
+    ("zh", "今天天气很好，去公园。", "今 天 天 气 很 好 ， 去 公 园 。"),
+    ("ko", "한국어 문장입니다.", "한국어 문장입니다 ."),
+    ("vi", "Việt Nam (2026)", "Việt Nam ( 2026 )"),
+    ("th", "ไม่มีที่", "ไ ม่ มี ที่"),
+    ("km", "ភាសាខ្មែរ", "ភា សា ខ្មែ រ"),
+    ("my", "မြန်မာစာ", "မြ န် မာ စာ"),
+    ("bo", "བོད་སྐད", "བོད ་ སྐད"),
+    ("hi", "हिन्दी भाषा है।", "हिन्दी भाषा है ।"),
+    ("mr", "मराठी भाषा.", "मराठी भाषा ."),
+    ("ta", "தமிழ் மொழி.", "தமிழ் மொழி ."),
+    ("te", "తెలుగు భాష.", "తెలుగు భాష ."),
+    ("ml", "മലയാളം ഭാഷ.", "മലയാളം ഭാഷ ."),
+    ("ur", "اردو زبان۔", "اردو زبان ۔"),
+    ("mn", "монгол хэл.", "монгол хэл ."),
+    ("", "e-mail a@b.org 3.14", "e - mail a @ b.org 3.14"),
+]
+
+
+def test_a_language_without_rules_of_spacys_is_split_by_unicodes():
+    for code, text, words in UNICODES_WORDS:
+        rules = load_rules(code)
+        assert rules.are_unicodes
+        assert [word for chunk in text.split() for word in cut(chunk, rules).words] == words.split(), code
+
+
+@settings(max_examples=50, deadline=None)
+@given(chunk=st.text(min_size=1).map(lambda text: "".join(text.split())).filter(bool))
+def test_unicodes_words_are_the_whole_chunk(chunk):
+    assert "".join(cut(chunk, load_rules("")).words) == chunk
 
 
 def test_rules_are_read_from_spacy_once_and_then_without_it(tmp_path, monkeypatch):
@@ -199,7 +226,7 @@ def test_rules_are_read_from_spacy_once_and_then_without_it(tmp_path, monkeypatc
     first = segment._stored("de")
     monkeypatch.setitem(sys.modules, "spacy", None)
     monkeypatch.setattr(segment, "_read_from_spacy", None)
-    assert segment._stored("de") == first and first["has_rules"]
+    assert segment._stored("de") == first and not first["are_unicodes"]
     assert isinstance(segment._rules(first), Rules)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from training.data.filter.rule import KEPT, Answer, Column, CommonSettings, Limit, Page, Rule, Tools
+from training.data.words.languages import check_languages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +16,11 @@ class Settings(CommonSettings):
     """The lowest probability of a page's language; the wanted languages are `filter.languages`."""
 
     min_language_score: float = 0.65
+
+
+def check(settings: Settings) -> None:
+    """Raise RecipeError for a language that no page is identified as."""
+    check_languages("filter.languages", settings.languages)
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
@@ -39,6 +45,7 @@ def limits(settings: Settings) -> tuple[Limit, ...]:
 
 RULE = Rule(
     settings=Settings,
+    check=check,
     columns=(Column("language", is_text=True, on_document=True), Column("language_score", on_document=True)),
     measure=measure,
     limits=limits,

@@ -1,12 +1,30 @@
 from tests.training.data.filter.pages import GERMAN, reason_of, row
 from training.data.filter.judge import judge, make_rules
 from training.data.filter.rule import KEPT
+from training.data.filter.score import score
 from training.data.filter.settings import FilterRecipe
 
 
 def test_language_and_score_are_written_on_the_page():
     page, _ = judge(row(GERMAN), make_rules(FilterRecipe(rules=("language",)), None))
     assert page.columns["language"] == "de" and page.columns["language_score"] > 0.9
+
+
+def test_a_recipe_for_all_languages_measures_each_of_them():
+    texts = {
+        "ja": "生地は温かい場所で一時間寝かせてからオーブンに入れます。そのあと冷まします。",
+        "th": "แป้งต้องพักไว้ในที่อบอุ่นหนึ่งชั่วโมงก่อนนำเข้าเตาอบ",
+        "ko": "반죽은 오븐에 넣기 전에 따뜻한 곳에서 한 시간 동안 부풀어 오릅니다. 그리고 식힙니다.",
+    }
+    rules = ("language", "gopher_repetition", "gopher_quality", "c4", "fineweb", "toxicity", "personal_data")
+    recipe = FilterRecipe(rules=rules, languages=())
+    ready = make_rules(recipe, None)
+    found = {}
+    for code, text in texts.items():
+        measured = score(row(text), ready, recipe)
+        assert (measured["language"], measured["stopped"]) == (code, None)
+        found[code] = (measured["gopher_quality.words"], measured["c4.sentences"])
+    assert found == {"ja": (33, 2), "th": (37, 1), "ko": (13, 2)}
 
 
 def test_another_language_is_judged_with_its_own_stop_words():
