@@ -5,10 +5,11 @@ Fingerprints, Dagster's assets, `pedigree status` and jobs are all derived from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from evaluation.stages import ASSETS as EVALUATION_ASSETS
 from training.recipe import Recipe
+from training.scopes import has_assets, reads
 from training.stage import Asset, Input, Scope
 from training.stages import ASSETS as TRAINING_ASSETS
 
@@ -64,15 +65,6 @@ def partitions_of(asset: Asset, recipe: Recipe) -> list[str]:
     return [partition_key(recipe, part) for part in _parts(asset.scope, recipe)]
 
 
-# Whether a recipe asks for the assets of an optional scope. If it does not, those assets have no partition for it.
-_OPTIONAL: dict[Scope, Callable[[Recipe], bool]] = {
-    "ladder": lambda recipe: bool(recipe.ladder.rungs),
-    "long_context": lambda recipe: recipe.long_context.tokens > 0,
-    "synthesis": lambda recipe: bool(recipe.synthesis.prompts),
-    "doremi": lambda recipe: bool(recipe.doremi.tokens),
-}
-
-
 def _parts(scope: Scope, recipe: Recipe) -> list[str]:
     """The names of a recipe's snapshots or rungs; one empty name if the scope is the whole recipe.
 
@@ -82,7 +74,7 @@ def _parts(scope: Scope, recipe: Recipe) -> list[str]:
         return [snapshot.name for snapshot in recipe.snapshots]
     if scope == "rung":
         return [rung.name for rung in recipe.ladder.rungs]
-    return [""] if scope not in _OPTIONAL or _OPTIONAL[scope](recipe) else []
+    return [""] if has_assets(recipe, scope) else []
 
 
 def input_partitions(item: Input, recipe: Recipe, part: str) -> list[str]:
@@ -91,7 +83,7 @@ def input_partitions(item: Input, recipe: Recipe, part: str) -> list[str]:
     `part` is empty for an asset of the whole recipe.
     """
     names = _parts(CHAIN[item.asset].scope, recipe)
-    if not names or (item.when is not None and not item.when(recipe)):
+    if not names or not reads(recipe, item):
         return []
     if names == [""]:
         return [recipe.name]

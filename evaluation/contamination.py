@@ -4,8 +4,8 @@ Training data are pages, instructions, preferences and prompts. The rule is that
 which documents are also removed. `contamination.json` has the verdict and, for each suite, the items found in each kind
 of training data, the questions that were seen without their answers, the items that cannot be cleared, and the scores
 on clean, found and uncleared items. `findings.jsonl` has a row for each finding: benchmark, item, document or row, URL,
-WARC file and offset, and the matched text. Each rank reads one document file; the last three ranks read the
-instructions, the preferences and the prompts.
+WARC file and offset, and the matched text. Each rank reads one document file, one artifact of instructions,
+preferences or prompts, or the system prompt.
 
 A verdict is one of four words:
 
@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -39,12 +39,12 @@ from training.data.exams.benchmarks import BenchmarkItem, item_text, not_cleared
 from training.data.exams.grams import column_of
 from training.data.exams.item_rule import Finder, Found, build_items
 from training.data.exams.settings import BenchmarkRecipe
-from training.data.sources import check_unchanged, read_rows
 from training.evaluation_settings import EvaluationRecipe, TrainedOn
 from training.job import Gate, InputArtifact, Job, Outcome, Work
 from training.records import read_record
 
 PRETRAINING, INSTRUCTIONS, PREFERENCES, PROMPTS = "pretraining", "instructions", "preferences", "prompts"
+DOCUMENTS = "decontaminated_documents"
 WHERE = (PRETRAINING, INSTRUCTIONS, PREFERENCES, PROMPTS)
 CLEAN, TOLERATED, CONTAMINATED, UNKNOWN = "clean", "tolerated", "contaminated", "unknown"
 QUESTION_SEEN = "question_seen"
@@ -61,15 +61,15 @@ Text = tuple[dict[str, Any], str]
 
 
 def num_ranks(job: Job) -> int:
-    """Return the number of ranks: one for each document file, and three for the other training data."""
-    return len(_document_files(job)) + 3
+    """Return the number of ranks: one for each part of the training data."""
+    return len(_parts(job))
 
 
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
-    """Return the findings in one document file, or in the instructions, the preferences or the prompts."""
+    """Return the findings in one part of the training data, with the name of the asset that it belongs to."""
     del work
-    where, texts = _texts(job, rank)
-    return scan(texts, where, _exams(canonical_json(job.settings)))
+    asset, where, texts = _parts(job)[rank]
+    return {"asset": asset, **scan(texts(), where, _exams(canonical_json(job.settings)))}
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
@@ -87,7 +87,7 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
             for benchmark in recipe.suites
         },
         "unscanned_documents": _unscanned(job, ranks),
-        "unknown": _unknown(job),
+        "unknown": _unknown(job, ranks),
     }
     report |= judged(report, recipe)
     gate = gate_of(report, findings)
@@ -104,21 +104,23 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
 # What is read.
 
 
-def _texts(job: Job, rank: int) -> tuple[str, Iterable[Text]]:
-    files = _document_files(job)
-    if rank < len(files):
-        return PRETRAINING, _documents(files[rank])
+Part = tuple[str, str, Callable[[], Iterable[Text]]]
+"""A part of the training data: the asset that it belongs to (empty for a setting), its kind, and a reader."""
+
+
+def _parts(job: Job) -> list[Part]:
+    parts: list[Part] = [(DOCUMENTS, PRETRAINING, partial(_documents, path)) for path in _document_files(job)]
     readers = (
-        (INSTRUCTIONS, lambda: _instructions(job.input_of("instruction_data"))),
-        (PREFERENCES, lambda: _preferences(job.input_of("preference_data"))),
-        (PROMPTS, lambda: _prompts(job)),
+        ("instruction_data", INSTRUCTIONS, _instructions),
+        ("preference_data", PREFERENCES, _preferences),
+        ("prompt_data", PROMPTS, _prompts),
     )
-    where, read = readers[rank - len(files)]
-    return where, read()
+    parts += [(asset, where, partial(read, item)) for asset, where, read in readers for item in job.inputs_of(asset)]
+    return [*parts, ("", PROMPTS, partial(_system_prompt, job))]
 
 
 def _document_files(job: Job) -> list[Path]:
-    return [path for item in job.inputs_of("decontaminated_documents") for path in document_files(item)]
+    return [path for item in job.inputs_of(DOCUMENTS) for path in document_files(item)]
 
 
 def _documents(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
@@ -148,28 +150,16 @@ def _trained_on(job: Job) -> TrainedOn:
     return job.settings_as(TrainedOn, "trained_on") if "trained_on" in job.settings else TrainedOn()
 
 
-def _prompts(job: Job) -> Iterator[Text]:
-    """Yield the system prompt, and all text in each row of the alignment prompts, also the rewarded answer."""
-    trained_on = _trained_on(job)
-    if trained_on.system_prompt:
-        yield {"row": "system prompt", "source": "chat.system_prompt"}, trained_on.system_prompt
-    if not trained_on.prompts:
-        return
-    check_unchanged(trained_on.prompts, job)
-    for number, row in enumerate(read_rows(trained_on.prompts, settings=job.settings)):
-        yield {"row": str(row.get("id", number)), "source": trained_on.prompts}, "\n".join(_strings(row))
+def _prompts(item: InputArtifact) -> Iterator[Text]:
+    """Yield each prompt for reinforcement learning with the answer that is rewarded and the wrong ones."""
+    for row in read_lines(item.file("prompts.jsonl")):
+        yield _row_source(row), "\n".join((_spoken(row["prompt"]), row["answer"], *row["rivals"]))
 
 
-def _strings(value: Any) -> Iterator[str]:
-    """Yield every string in a row, whatever its form: a prompt, its turns, its answers."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for inside in value.values():
-            yield from _strings(inside)
-    elif isinstance(value, list):
-        for inside in value:
-            yield from _strings(inside)
+def _system_prompt(job: Job) -> Iterator[Text]:
+    prompt = _trained_on(job).system_prompt
+    if prompt:
+        yield {"row": "system prompt", "source": "sft.system_prompt"}, prompt
 
 
 def _row_source(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -333,8 +323,7 @@ def _scanned(job: Job, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     texts = Counter(dict.fromkeys(WHERE, 0))
     for rank in ranks:
         texts[rank["where"]] += rank["texts"]
-    inputs = ("decontaminated_documents", "token_shards", "instruction_data", "preference_data", "model_scores")
-    digests = {f"{item.asset} [{item.partition}]": item.digest for item in job.inputs if item.asset in inputs}
+    digests = {f"{item.asset} [{item.partition}]": item.digest for item in job.inputs}
     return {"texts": dict(texts), "digests": digests}
 
 
@@ -359,10 +348,17 @@ def _ids(path: Path) -> list[str]:
     return pq.read_table(path, columns=["id"]).column("id").to_pylist()
 
 
-def _unknown(job: Job) -> dict[str, str]:
-    """Return {name: reason} of whatever the models learned from that cannot be scanned, such as a teacher."""
-    teacher = _trained_on(job).teacher
-    return {"teacher": f"{teacher}: what this model was trained on is not known here"} if teacher else {}
+def _unknown(job: Job, ranks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return {name: reason} of what the models learned from and nobody scanned: an asset without a scan, a teacher."""
+    trained_on, scanned = _trained_on(job), {rank["asset"] for rank in ranks}
+    unknown = {
+        asset: f"{', '.join(models)}: trained on text of {asset}, which has no scan"
+        for asset, models in trained_on.data.items()
+        if asset not in scanned
+    }
+    if trained_on.teacher:
+        unknown["teacher"] = f"{trained_on.teacher}: what this model was trained on is not known here"
+    return unknown
 
 
 # The verdict.

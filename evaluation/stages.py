@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from evaluation.trained_on import data_of
 from training.automation_settings import AutomationRecipe
 from training.data.sections import sections, with_data
 from training.evaluation_settings import JUDGES_CONTAMINATION, EvaluationRecipe, TrainedOn
@@ -25,7 +26,7 @@ EVALUATE = Stage(
 )
 CONTAMINATION = Stage(
     name="contamination",
-    version="4",
+    version="5",
     module="evaluation.contamination",
     libraries=("xxhash",),
     kinds=("numpy", "json"),
@@ -71,19 +72,19 @@ def _scores(recipe: Recipe, part: str) -> dict[str, Any]:
 
 
 def _contamination(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return the suites, the limits on contamination, and the training data that are not inputs of the stage.
+    """Return the suites, the limits on contamination, and what the models were trained on.
 
     The settings by which models were evaluated are left out, because the scores, an input, already depend on them.
     """
     del part
     judged = {name: getattr(recipe.evaluation, name) for name in JUDGES_CONTAMINATION}
     trained_on = TrainedOn(
-        prompts=recipe.align.prompts,
+        data=data_of(recipe),
         system_prompt=recipe.sft.system_prompt,
         teacher=recipe.pretrain.distill.teacher,
     )
     asked: dict[str, Any] = {"evaluation": EvaluationRecipe(suites=recipe.evaluation.suites, **judged)}
-    return with_data(recipe, asked | ({"trained_on": trained_on} if trained_on != TrainedOn() else {}))
+    return with_data(recipe, asked | {"trained_on": trained_on})
 
 
 def _scaling(recipe: Recipe, part: str) -> dict[str, Any]:
@@ -144,6 +145,7 @@ ASSETS = (
             Input(asset="token_shards", which="every"),
             Input(asset="instruction_data"),
             Input(asset="preference_data"),
+            Input(asset="prompt_data"),
             Input(asset="model_scores"),
         ),
     ),
@@ -175,6 +177,7 @@ ASSETS = (
             Input(asset="instruction_data"),
             Input(asset="sft_model"),
             Input(asset="preference_data"),
+            Input(asset="prompt_data"),
             Input(asset="reward_model"),
             Input(asset="aligned_model"),
             Input(asset="model_scores"),

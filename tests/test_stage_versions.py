@@ -43,7 +43,7 @@ UNDECLARED = {
     # Reached by an import of which these stages use another part.
     "torch": (
         "loads models, which these stages do not",
-        {"instructions", "preferences", "contamination", "scaling", "card", "promote"},
+        {"instructions", "preferences", "prompts", "contamination", "scaling", "card", "promote"},
     ),
     "transformers": ("loads models, which these stages do not, or checks an export", EVERYWHERE),
     "tokenizers": ("encodes, which these stages do not, or reads a vocabulary's size", EVERYWHERE),
@@ -198,8 +198,14 @@ BESIDE = {
     ),
     "align": (
         "the reward model and the rows",
-        {"posttrain.reward.settings", "posttrain.preferences.settings", "posttrain.source_settings"},
+        {
+            "posttrain.reward.settings",
+            "posttrain.preferences.settings",
+            "posttrain.prompts.settings",
+            "posttrain.source_settings",
+        },
     ),
+    "prompts": ("the reader of a source", {"posttrain.source_settings"}),
     "evaluate": ("the scan for items", {"data.exams.decontaminate_settings"}),
     "contamination": ("the scan for items", {"data.exams.decontaminate_settings"}),
     "promote": (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from training.data.exams.settings import BenchmarkRecipe
@@ -43,11 +43,12 @@ class EvaluationRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainedOn:
-    """What a recipe trains models on beside documents, instructions and preferences. Empty: not used.
+    """What a recipe trains models on: assets with text, the system prompt and the teacher. Empty: not used.
 
-    A teacher was trained on data of its own, which nobody can scan here.
+    `data` is {asset: the models that are trained on its text}. A teacher was trained on data of its own, which nobody
+    can scan here.
     """
 
-    prompts: Uri = ""
+    data: dict[str, tuple[str, ...]] = field(default_factory=dict)
     system_prompt: str = ""
     teacher: str = ""

@@ -21,7 +21,7 @@ from training.generated_sources import SOURCES
 if TYPE_CHECKING:
     from training.recipe import Recipe
 
-Scope = Literal["snapshot", "recipe", "rung", "ladder", "doremi", "long_context", "synthesis"]
+Scope = Literal["snapshot", "recipe", "rung", "ladder", "doremi", "long_context", "prompts", "synthesis"]
 Which = Literal["same", "earlier", "every", "quality", "tokenizer"]
 Settings = Callable[["Recipe", str], dict[str, Any]]
 """A function of a recipe and a partition's snapshot or rung ("" for an asset of the whole recipe). It returns the
@@ -83,8 +83,7 @@ class Asset:
     """One asset of the chain: the stage that makes it, its settings from the recipe, and its inputs.
 
     The UI shows `description`. `scope` decides the partitions: the snapshots of each recipe, the recipes, the rungs of
-    each recipe's ladder, or the recipes with an optional part (a ladder, weights by DoReMi, long context, synthetic
-    text).
+    each recipe's ladder, or the recipes with an optional part (training/scopes.py).
     """
 
     name: str

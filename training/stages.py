@@ -21,6 +21,7 @@ FOLDERS = (
     "training.posttrain.instructions",
     "training.posttrain.sft",
     "training.posttrain.preferences",
+    "training.posttrain.prompts",
     "training.posttrain.reward",
     "training.posttrain.align",
     "training.generate",

@@ -32,7 +32,7 @@ def made(kitchen, tmp_path_factory):
 LADDER = {"ladder_plan", "ladder_model", "scaling_fit"}  # only of recipes that have one
 MIXTURE = {"reference_plan", "reference_model", "mixture_weights"}  # likewise
 LONG = {"long_context_plan", "long_context_model"}
-OPTIONAL = LADDER | MIXTURE | LONG | {"synthetic_text"}  # only of recipes that ask for it
+OPTIONAL = LADDER | MIXTURE | LONG | {"prompt_data", "synthetic_text"}  # only of recipes that ask for it
 
 
 def assets_to_do(recipe, root):
@@ -122,7 +122,7 @@ def test_kitchen_rl_shares_every_artifact_up_to_the_reward_model(kitchen, made):
     comparison = compare(load_recipe("kitchen-rl"), made)
     differs = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
     # The card describes the whole recipe, its name included.
-    assert differs == {"aligned_model"} | descendants("aligned_model") - OPTIONAL
+    assert differs == {"prompt_data", "aligned_model"} | descendants("aligned_model") - OPTIONAL
     shared = comparison.cells["reward_model", "kitchen-rl"]
     assert shared.state == "made" and not shared.is_recorded
 

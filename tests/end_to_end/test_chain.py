@@ -107,7 +107,7 @@ def test_without_the_gate_the_leaking_model_would_be_promoted(leaking, root, tmp
 def test_alignment_by_rl_reuses_everything_before_it(first, root):
     ran = pedigree("run", "kitchen-small-rl", "--until", "aligned_model", root=root)
     assert ran.code == 0, ran.errors
-    assert made(ran) == {"aligned_model"}
+    assert made(ran) == {"prompt_data", "aligned_model"}
 
 
 def test_status_why_and_verify_agree_with_what_was_made(first, root):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from assets.recipe_folders import load_recipe
 from evaluation.contamination import SHOWN_FINDINGS, gate_of
 from evaluation.stages import STAGES
+from evaluation.trained_on import DECLARED, SCANNED, data_of
 from tests.evaluation.conftest import commit, make_job
 from training.artifact import find
 from training.data.documents import DocumentWriter, read_lines, write_lines
@@ -18,6 +21,7 @@ from training.evaluation_settings import EvaluationRecipe
 from training.job import InputArtifact, RefusedInput, write_job
 from training.records import RecipeError
 from training.runner import main, run_job
+from training.stage import Input
 
 ITEMS = [
     {
@@ -103,6 +107,12 @@ def rows_of(
     return commit(root / "instructions", "instruction_data"), commit(root / "preferences", "preference_data")
 
 
+def prompt_data(root: Path, prompts: list[dict]) -> tuple[InputArtifact]:
+    rows = [{"id": f"p{i}", "answer": "", "rivals": [], "source": "z"} | row for i, row in enumerate(prompts)]
+    write_lines(root / "prompts" / "prompts.jsonl", rows)
+    return (commit(root / "prompts", "prompt_data"),)
+
+
 def scores(root: Path) -> InputArtifact:
     """Kept samples in which every model knows the even items."""
     for model in ("base", "sft", "aligned"):
@@ -123,6 +133,7 @@ def contaminated_job(
     pairs: list = (),
     judged: dict = {},  # noqa: B006 - read only
     trained_on: dict = {},  # noqa: B006 - read only
+    prompts: list[dict] = (),
     **more: object,
 ):
     exam = root / "exam.jsonl"
@@ -134,6 +145,7 @@ def contaminated_job(
     inputs = (
         *corpus(root, texts, **more),
         *rows_of(root, list(sft) or [FILLER], list(pairs) or [(FILLER, "a", "b")]),
+        *(prompt_data(root, prompts) if prompts else ()),
         scores(root),
     )
     return make_job("contamination", "contamination_report", root / "report", settings, inputs)
@@ -203,15 +215,39 @@ def test_a_question_without_its_answer_is_what_the_recipe_says(tmp_path, meaning
 
 def test_the_prompts_of_reinforcement_learning_are_read(tmp_path):
     """The exam itself as prompts, with its answers as the reward, was clean before."""
-    prompts = tmp_path / "prompts.jsonl"
-    write_lines(prompts, [{"id": "p0", "prompt": "Hello?"}, {"prompt": ITEMS[2]["question"], "answer": "October"}])
-    job = contaminated_job(tmp_path, [FILLER], trained_on={"prompts": str(prompts), "system_prompt": LEAK[0]})
-    report, findings, gate = report_of(job)
-    assert not gate["passed"] and report["suites"]["market"]["found"]["prompts"] == ["item-0", "item-2"]
-    assert [(finding["row"], finding["source"]) for finding in findings] == [
-        ("system prompt", "chat.system_prompt"),
-        ("1", str(prompts)),
+    prompts = [
+        {"prompt": turn("user", "Hello?")},
+        {"prompt": turn("user", ITEMS[2]["question"]), "answer": "October"},
+        {"prompt": turn("user", ITEMS[1]["question"]), "rivals": ["August"]},
     ]
+    job = contaminated_job(tmp_path, [FILLER], prompts=prompts, trained_on={"system_prompt": LEAK[0]})
+    report, findings, gate = report_of(job)
+    assert not gate["passed"] and report["suites"]["market"]["found"]["prompts"] == ["item-0", "item-1", "item-2"]
+    assert [(finding["row"], finding["source"]) for finding in findings] == [
+        ("system prompt", "sft.system_prompt"),
+        ("p2", "z"),
+        ("p1", "z"),
+    ]
+
+
+def test_text_that_a_declaration_lets_a_model_read_needs_a_scan(tmp_path, monkeypatch):
+    """Nobody lists what must be scanned: an input more in a training's declaration is enough."""
+    recipe = load_recipe("kitchen-rl")
+    asked = {name: data_of(load_recipe(name)) for name in ("kitchen", "kitchen-rl", "kitchen-mixture")}
+    assert all(set(data) <= set(SCANNED) and len(data) == 3 + (name == "kitchen-rl") for name, data in asked.items())
+    notes = replace(DECLARED["instruction_data"], name="notes")
+    copied = replace(DECLARED["corpus_summary"], name="copied", inputs=(Input(asset="instruction_data"),))
+    read_by_sft = (*DECLARED["sft_model"].inputs, Input(asset="notes"), Input(asset="copied"))
+    for asset in (notes, copied, replace(DECLARED["sft_model"], inputs=read_by_sft)):
+        monkeypatch.setitem(DECLARED, asset.name, asset)
+    data = data_of(recipe)
+    assert data == asked["kitchen-rl"] | {"notes": ("sft_model",)}
+    report, _, gate = report_of(contaminated_job(tmp_path / "a", [FILLER], trained_on={"data": data}))
+    assert report["verdict"] == "unknown" and not gate["passed"]
+    assert set(gate["evidence"]["unknown"]) == {"notes", "prompt_data"}  # this job has no prompts either
+    assert gate["evidence"]["unknown"]["notes"] == "sft_model: trained on text of notes, which has no scan"
+    whole = {"prompts": [{"prompt": turn("user", FILLER)}], "trained_on": {"data": asked["kitchen-rl"]}}
+    assert report_of(contaminated_job(tmp_path / "b", [FILLER], **whole))[0]["verdict"] == "clean"
 
 
 def test_what_cannot_be_scanned_is_unknown_until_the_recipe_names_it(tmp_path):
@@ -251,8 +287,6 @@ def test_a_shard_with_an_unread_document_fails_the_gate(tmp_path):
 
 
 def test_the_report_does_not_depend_on_workers(tmp_path):
-    from dataclasses import replace
-
     texts = [LEAK[1], FILLER, LEAK[0], FILLER + LEAK[0]]
     one = contaminated_job(tmp_path / "x", texts)
     run_job(one, STAGES)

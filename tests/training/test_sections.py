@@ -16,7 +16,7 @@ from training.stages import STAGES as TRAINING_STAGES
 
 STAGES = {**TRAINING_STAGES, **EVALUATION_STAGES}
 
-POSTTRAINED = "instructions sft preferences reward align"
+POSTTRAINED = "instructions sft preferences prompts reward align"
 
 # The stages whose code reads a section. `card` prints the whole recipe, and so is not repeated in each row.
 READERS = {
@@ -35,6 +35,7 @@ READERS = {
     "training.generate.settings": "synthesize",
     "training.ladder_settings": "scaling",
     "training.posttrain.align.settings": "align",
+    "training.posttrain.prompts.settings": "prompts align",
     "training.posttrain.lora_settings": "sft reward align",
     "training.posttrain.preferences.settings": "preferences reward align",
     "training.posttrain.reward.settings": "reward align",

@@ -90,7 +90,7 @@ def records(
             raise RecipeError(f"{field}.format: {source.format!r} gives none; use one of {', '.join(readers)}")
         check_unchanged(source.uri, job)
         found = False
-        for record in _read(source, readers[source.format], job.settings):
+        for record in read_source(source, readers[source.format], job.settings):
             found = True
             yield source, record
         if not found:
@@ -108,9 +108,10 @@ def generator_of(row: Row, source: TextSourceRecipe) -> str:
     return said if isinstance(said, str) and said else source.generator
 
 
-def _read(
+def read_source(
     source: TextSourceRecipe, reader: Callable[[Row, TextSourceRecipe], Any], settings: Mapping[str, Any]
 ) -> Iterator[Record]:
+    """Yield the records of one source, read by `reader`; a generated source needs the job's `settings`."""
     rows: Iterable[Row] = read_rows(source.uri, settings=settings)
     if source.format == "dialogue_tree":
         rows = trees(rows)

@@ -132,6 +132,36 @@ def test_a_split_with_an_empty_side_is_an_error(tmp_path):
         tiny.run("preferences", tmp_path / "out", settings)
 
 
+def test_prompts_keep_their_answers_and_lose_the_ones_that_were_given(tmp_path):
+    rows = [
+        {"prompt": "Which?", "answer": "this", "rivals": ["that"], "chosen": "not read"},
+        {"messages": [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}], "answer": " "},
+        {"messages": [{"role": "assistant", "content": "Alone."}]},
+        {"prompt": "Who?", "rivals": "one text"},
+    ]
+    path = tiny.write_rows(tmp_path / "prompts.jsonl", rows)
+    record = tiny.run("prompts", tmp_path / "out", {"align": {"prompts": path}})
+    assert record["counts"]["dropped"] == {"no_question": 1}
+    assert record["counts"]["quarantined"] == {"rivals_are_not_a_list_of_texts": 1}
+    user = {"role": "user"}
+    assert read_jsonl(tmp_path / "out" / "prompts.jsonl") == [
+        {
+            "id": "prompts.jsonl#0000000",
+            "prompt": [user | {"content": "Which?"}],
+            "answer": "this",
+            "rivals": ["that"],
+            "source": "prompts.jsonl",
+        },
+        {
+            "id": "prompts.jsonl#0000001",
+            "prompt": [user | {"content": "Why?"}],
+            "answer": "",
+            "rivals": [],
+            "source": "prompts.jsonl",
+        },
+    ]
+
+
 def test_kitchen_rows_are_read(tmp_path):
     world = {"dialogues": 30, "preferences": 40}
     settings = {"sft": {"data": [{"uri": "kitchen://dialogues"}]}, "kitchen": world}

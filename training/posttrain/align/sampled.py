@@ -7,13 +7,12 @@ answer is right (training.data.exams.grading). `beta` keeps the policy near the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from datasets import Dataset
 
-from training.data.exams.grading import says_something
-from training.data.sources import check_unchanged, read_rows
 from training.job import Counts, DataError, Job
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.rewards import LearnedReward, RightAnswer
@@ -30,12 +29,15 @@ from training.posttrain.fit import (
     trainer_config,
     window_means,
 )
-from training.posttrain.formats import Row, Unusable, messages_of
+from training.posttrain.formats import Row
 from training.posttrain.models import MODEL_FOLDER, right_padded
 from training.posttrain.preferences.pairs import Pairs
+from training.posttrain.prompts.prompts import FILE, read_prompt
 from training.posttrain.reward.reward import Judge
+from training.posttrain.sorting import read_jsonl
 from training.records import RecipeError
 
+SAMPLED = ("prompt", "answer", "rivals")  # fields of a prompt that TRL and the rewards read
 Rewards = dict[Callable[..., list[float | None]], float]  # reward functions with their weights
 
 
@@ -109,22 +111,16 @@ def _windows(reporter: Reporter) -> dict[str, float]:
 def read_prompts(job: Job, recipe: AlignRecipe, chat: Chat, pairs: Pairs) -> tuple[list[Row], Counts]:
     """Return the rows {"prompt", "answer", "rivals"} to sample from, and the counts of kept and dropped rows.
 
-    Held-out prompts of the preference pairs are dropped. Raise DataError if no row can be used. Raise RecipeError if
-    the verifiable reward has weight and no row has a right answer.
+    The rows are those of `prompt_data`, or the prompts of the training pairs if the recipe names no prompts. Held-out
+    prompts of the preference pairs are dropped. Raise DataError if no row can be used. Raise RecipeError if the
+    verifiable reward has weight and no row has a right answer.
     """
-    if recipe.prompts:
-        check_unchanged(recipe.prompts, job)
-        rows = list(read_rows(recipe.prompts, settings=job.settings))
-    else:
-        rows = pairs.train_rows
+    given = job.inputs_of("prompt_data")
+    rows = read_jsonl(given[0].file(FILE)) if given else [read_prompt(row) for row in pairs.train_rows]
     held_out = [row["prompt"] for row in pairs.held_out_rows]
-    kept: list[Row] = []
-    dropped: dict[str, int] = {}
-    for row in rows:
-        try:
-            kept.append(_prompt(row, chat, held_out, recipe.max_length - recipe.max_new_tokens))
-        except Unusable as error:
-            dropped[str(error)] = dropped.get(str(error), 0) + 1
+    reasons = [_why_not(row, chat, held_out, recipe.max_length - recipe.max_new_tokens) for row in rows]
+    kept = [{name: row[name] for name in SAMPLED} for row, why in zip(rows, reasons, strict=True) if not why]
+    dropped = Counter(filter(None, reasons))
     if not kept:
         raise DataError(f"align.prompts: none of {len(rows)} prompts can be used; reasons: {dropped}")
     if recipe.verifiable_reward_weight and not any(row["answer"] for row in kept):
@@ -135,19 +131,8 @@ def read_prompts(job: Job, recipe: AlignRecipe, chat: Chat, pairs: Pairs) -> tup
     return kept, Counts(records_in=len(rows), kept=len(kept), dropped=dict(sorted(dropped.items())))
 
 
-def _prompt(row: Row, chat: Chat, held_out: Sequence[list[Message]], max_tokens: int) -> Row:
-    value = row.get("prompt", row.get("messages"))
-    messages = [{"role": "user", "content": value}] if isinstance(value, str) else messages_of(value)
-    while messages and messages[-1]["role"] == "assistant":
-        messages = messages[:-1]
-    if not any(message["role"] == "user" for message in messages):
-        raise Unusable("no_question")
-    if messages in held_out:
-        raise Unusable("held_out")
-    if len(chat.encode_prompts([messages])[0]) > max_tokens:
-        raise Unusable("longer_than_max_length")
-    answer, rivals = row.get("answer"), row.get("rivals") or []
-    if not isinstance(rivals, list) or not all(isinstance(rival, str) for rival in rivals):
-        raise Unusable("rivals_are_not_a_list_of_texts")
-    known = isinstance(answer, str) and says_something(answer)
-    return {"prompt": messages, "answer": answer if known else "", "rivals": rivals}
+def _why_not(row: Row, chat: Chat, held_out: Sequence[list[Message]], max_tokens: int) -> str:
+    """Return why a prompt cannot be sampled from; empty if it can."""
+    if row["prompt"] in held_out:
+        return "held_out"
+    return "longer_than_max_length" if len(chat.encode_prompts([row["prompt"]])[0]) > max_tokens else ""

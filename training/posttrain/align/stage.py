@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from training.data.sections import sections
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from training.data.sections import with_data
 from training.posttrain.align.method import start_gates
 from training.stage import Asset, Input, Stage
 
+if TYPE_CHECKING:
+    from training.recipe import Recipe
+
 ALIGN = Stage(
     name="align",
-    version="3",
+    version="4",
     module="training.posttrain.align.align",
     libraries=("torch", "transformers", "trl", "peft"),
     kinds=("trl", "safetensors"),
@@ -17,6 +23,13 @@ ALIGN = Stage(
     by_a_model=True,
 )
 
+
+def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
+    """Return `align` without the prompts, which are an input."""
+    del part
+    return with_data(recipe, {"align": replace(recipe.align, prompts="")})
+
+
 ASSETS = (
     Asset(
         name="aligned_model",
@@ -24,7 +37,12 @@ ASSETS = (
         description="The SFT model aligned by the preference method that the recipe names.",
         group="models",
         scope="recipe",
-        settings=sections("align"),
-        inputs=(Input(asset="sft_model"), Input(asset="preference_data"), Input(asset="reward_model")),
+        settings=_settings,
+        inputs=(
+            Input(asset="sft_model"),
+            Input(asset="preference_data"),
+            Input(asset="prompt_data"),
+            Input(asset="reward_model"),
+        ),
     ),
 )

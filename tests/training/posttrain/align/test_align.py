@@ -41,8 +41,15 @@ def inputs(chain):
     return tuple(tiny.made(chain, asset) for asset in ("sft_model", "preference_data", "reward_model"))
 
 
-def align(chain, output, settings, **options):
-    return tiny.run("align", output, {"align": settings}, inputs(chain), **options)
+def align(chain, output, settings, *more, **options):
+    return tiny.run("align", output, {"align": settings}, (*inputs(chain), *more), **options)
+
+
+def prompt_data(tmp_path, rows):
+    """The prompts of a file as the stage `prompts` writes them."""
+    path = tiny.write_rows(tmp_path / "prompts.jsonl", rows)
+    tiny.run("prompts", tmp_path / "prompt_data", {"align": {"prompts": path}})
+    return tiny.made(tmp_path, "prompt_data")
 
 
 def alignment(chain, tmp_path, settings):
@@ -132,8 +139,8 @@ def test_rl_takes_its_steps_and_reports_rewards_length_and_divergence(chain, tmp
 
 
 def test_rl_leaves_out_held_out_prompts(chain, tmp_path):
-    path = tiny.write_rows(tmp_path / "prompts.jsonl", tiny.preference_rows())
-    record = align(chain, tmp_path / "aligned", {**RL, "max_steps": 1, "prompts": path})
+    prompts = prompt_data(tmp_path, tiny.preference_rows())
+    record = align(chain, tmp_path / "aligned", {**RL, "max_steps": 1}, prompts)
     held_out = len((chain / "preference_data" / "held_out.jsonl").read_text().splitlines())
     assert record["counts"]["dropped"] == {"held_out": held_out}
     assert record["counts"]["in"] == 48
@@ -155,10 +162,9 @@ def test_answers_without_room_for_a_prompt_are_refused_before_training(chain, tm
 
 
 def test_a_verifiable_reward_without_answers_is_refused(chain, tmp_path):
-    rows = [{"prompt": "What?"}]
-    path = tiny.write_rows(tmp_path / "prompts.jsonl", rows)
+    prompts = prompt_data(tmp_path, [{"prompt": "What?"}])
     with pytest.raises(RecipeError, match="no prompt has a field `answer`"):
-        align(chain, tmp_path / "out", {**RL, "prompts": path, "verifiable_reward_weight": 0.5})
+        align(chain, tmp_path / "out", {**RL, "verifiable_reward_weight": 0.5}, prompts)
 
 
 @pytest.mark.parametrize(

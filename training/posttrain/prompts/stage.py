@@ -1,0 +1,38 @@
+"""The stage `prompts` and its asset, the prompts for reinforcement learning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from training.data.sections import with_data
+from training.posttrain.prompts.settings import PromptsRecipe
+from training.stage import Asset, Stage
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
+
+PROMPTS = Stage(
+    name="prompts",
+    version="1",
+    module="training.posttrain.prompts.prompts",
+    kinds=("json",),
+    gates=("counts_balance",),
+)
+
+
+def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
+    """Return only the file of prompts, because the settings of the training belong to the stage `align`."""
+    del part
+    return with_data(recipe, {"align": PromptsRecipe(prompts=recipe.align.prompts)})
+
+
+ASSETS = (
+    Asset(
+        name="prompt_data",
+        stage=PROMPTS,
+        description="Prompts for reinforcement learning, with the right answers that the verifiable reward knows.",
+        group="models",
+        scope="prompts",
+        settings=_settings,
+    ),
+)
