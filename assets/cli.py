@@ -177,6 +177,27 @@ def demo(
 
 
 @app.command()
+def init(
+    place: Annotated[
+        str, typer.Argument(help="folder, file or URL of documents, or a crawl's id such as CC-MAIN-2024-22")
+    ],
+    name: Annotated[str, typer.Option(help="name of the recipe; empty: made of the place")] = "",
+    output: Annotated[Path | None, typer.Option(help="file to write; NAME.yaml if not given")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Look at documents and write a recipe of ten lines that trains a model on them."""
+    from assets.own_data import write_recipe
+
+    file = write_recipe(place, name, output)
+    found = read(str(file), DEFAULT_ROOT)
+    if json_:
+        print(json.dumps({"recipe": found.name, "file": str(file)}, ensure_ascii=False))
+        return
+    print(file.read_text("utf-8"), end="")
+    print(f"wrote {file}", file=sys.stderr)
+
+
+@app.command()
 def show(recipe: RecipeArgument, root: RootOption = DEFAULT_ROOT, json_: JsonOption = False) -> None:
     """Print the resolved recipe."""
     data = recipe_as_data(read(recipe, root))

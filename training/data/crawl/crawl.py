@@ -3,7 +3,7 @@
 The files are in `archives/<name>`, sorted by name. `archives.json` lists them and describes their content:
 
 ```json
-{"snapshot", "label", "form": "warc" | "parquet" | "jsonl", "text_field", "url_field",
+{"snapshot", "label", "form": "warc" | "parquet" | "jsonl" | "text", "text_field", "url_field",
  "files": [{"name", "path", "bytes", "sha256"}]}
 ```
 
@@ -42,6 +42,7 @@ SUFFIXES = {
     ),
     "parquet": (".parquet",),
     "jsonl": (".jsonl", ".jsonl.gz", ".jsonl.zst"),
+    "text": (".txt", ".txt.gz"),
 }  # fmt: skip
 """What a folder or a pattern is searched for, by source. A file named by itself may have any name."""
 
@@ -292,6 +293,8 @@ def _problem(path: Path, form: str, snapshot: SnapshotRecipe) -> _Problem | None
         return _Problem(reason="empty", detail="0 bytes")
     if form == "warc":
         return _warc_problem(path)
+    if form == "text":
+        return None
     try:
         fields = _parquet_fields(path) if form == "parquet" else _first_row_fields(path)
     except DataError as error:

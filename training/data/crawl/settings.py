@@ -14,12 +14,12 @@ class SnapshotRecipe:
     """One crawl snapshot, or one collection of already extracted text. Each snapshot is one partition.
 
     `source` is the kind of data: `kitchen` (generated), `warc` (`paths` are folders, globs or fsspec URLs), `parquet`
-    or `jsonl` (already extracted text), `commoncrawl` (the crawl with the id `crawl`, and `num_files` WARC files of its
-    listing from number `first_file` on).
+    or `jsonl` (already extracted text, a document in each row), `text` (a document in each file), `commoncrawl` (the
+    crawl with the id `crawl`, and `num_files` WARC files of its listing from number `first_file` on).
     """
 
     name: str
-    source: Literal["kitchen", "warc", "parquet", "jsonl", "commoncrawl"]
+    source: Literal["kitchen", "warc", "parquet", "jsonl", "text", "commoncrawl"]
     label: str = "web"  # the source by which the mixture weighs the documents
     paths: tuple[str, ...] = ()
     text_field: str = "text"
@@ -31,7 +31,7 @@ class SnapshotRecipe:
 
     def __post_init__(self) -> None:
         check_name(self.name, "snapshots.name")
-        if self.source in ("warc", "parquet", "jsonl") and not self.paths:
+        if self.source in ("warc", "parquet", "jsonl", "text") and not self.paths:
             raise RecipeError(
                 f"snapshots.{self.name}.paths: empty; source {self.source!r} needs at least one path, glob or URL"
             )

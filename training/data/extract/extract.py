@@ -1,9 +1,9 @@
 """Stage `extract`: turns the records of archive files into text documents, one rank per archive file.
 
 The input records are the WARC records of type response, resource and conversion, and every damaged part of a file; in a
-file of extracted text, each row is a record. Requests, metadata, revisits and the like are not documents; the metric
-`other_records` counts them. A record of a non-standard type is quarantined, because it may be a damaged page. Status,
-type and size are judged by the headers, before anything is parsed.
+file of extracted text, each row is a record, and a plain text file is one record. Requests, metadata, revisits and the
+like are not documents; the metric `other_records` counts them. A record of a non-standard type is quarantined, because
+it may be a damaged page. Status, type and size are judged by the headers, before anything is parsed.
 
 Reasons for dropping: takedown (with the list's reason after a colon), blocked, redirect, http_status, not_html,
 too_large, empty, too_many_nodes, too_deep, language, robots, tdm_reserved, licence, no_main_text, too_short. Reasons
@@ -36,7 +36,7 @@ from training.data.extract.isolation import BATCH_BYTES, BATCH_PAGES, Failure, I
 from training.data.extract.responses import PayloadError, Response, parse_response, payload, without_chunks
 from training.data.extract.settings import ExtractRecipe
 from training.data.extract.terms import read_lists
-from training.data.sources import checksum_of
+from training.data.sources import checksum_of, decoded
 from training.job import Counts, DataError, Job, Outcome, Work
 from training.runner import total_counts
 
@@ -413,6 +413,20 @@ def parquet_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Number
             number += size
 
 
+def text_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Numbered | Quarantined]:
+    """Yield the document of a text file as its row 0; a file larger than `max_html_bytes` is quarantined."""
+    try:
+        with open(file.path, "rb") as stream, decompressed(stream, file.name) as plain:
+            body = plain.read(settings.max_html_bytes + 1)
+    except (EOFError, OSError) as error:
+        yield Quarantined(offset=0, reason="damaged_compression", detail=str(error))
+        return
+    if len(body) > settings.max_html_bytes:
+        yield Quarantined(offset=0, reason="too_large", detail=f"more than {settings.max_html_bytes} bytes")
+    else:
+        yield 0, {file.text_field: decoded(body), "title": file.name.partition(".txt")[0]}
+
+
 def row_fates(items: Iterable[Numbered | Quarantined], file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Fate]:
     """Yield the fate of every row, in order."""
     for item in items:
@@ -454,4 +468,5 @@ _FORMS: dict[str, tuple[Callable[..., Iterator[Any]], Callable[..., Iterator[Fat
     "warc": (warc_items, warc_fates),
     "jsonl": (jsonl_items, row_fates),
     "parquet": (parquet_items, row_fates),
+    "text": (text_items, row_fates),
 }

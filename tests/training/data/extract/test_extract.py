@@ -384,6 +384,19 @@ def test_jsonl_passes_through_with_its_line_numbers(tmp_path: Path):
     ]
 
 
+def test_a_text_file_is_one_document(tmp_path: Path):
+    whole = {"a.txt": "Brot ist süß.\r\n".encode("cp1252"), "b.txt.gz": gzip.compress(b"Flour, water.")}
+    broken = {"c.txt": b" ", "d.txt.gz": gzip.compress(b"x" * 99)[:20], "e.txt": b"long " * 30}
+    made = extracted(tmp_path, whole | broken, "text", recipe=ExtractRecipe(max_html_bytes=100))
+    rows = [row for path in document_files(made) for row in pq.read_table(path).to_pylist()]
+    assert [(row["text"], row["title"], row["warc_offset"]) for row in rows] == [
+        ("Brot ist süß.", "a", 0),
+        ("Flour, water.", "b", 0),
+    ]
+    assert [line["reason"] for line in quarantined(made)] == ["damaged_compression", "too_large"]
+    assert made.record()["counts"]["dropped"] == {"empty": 1}
+
+
 def test_rows_of_which_none_can_be_used_are_bad_input_and_make_no_artifact(tmp_path: Path):
     with pytest.raises(DataError, match=r"none of 3 records can be used \(.*\); is this the data"):
         extracted(tmp_path, {"a.jsonl": b'{"txt": "one"}\nno row\n{"txt": "three"}\n'}, "jsonl")

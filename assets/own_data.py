@@ -1,0 +1,102 @@
+"""The recipe that `pedigree init` writes for a folder or URL of documents."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from training.data.look import Look, counted, look_at
+from training.job import DataError
+from training.names import check_name
+from training.records import RecipeError
+
+CRAWL_ID = re.compile(r"CC-MAIN-\d{4}-\d{2}")
+SMALL_BYTES = 50_000_000  # of files, below which a model of one million weights is proposed
+COMMENT_COLUMN = 64
+
+
+def recipe_for(place: str, name: str, file: str) -> str:
+    """Return the text of a recipe that extends `base` and reads the documents at a place.
+
+    `place` is a path, a URL or the id of a crawl of Common Crawl; `file` is the name under which the text is saved.
+    """
+    if CRAWL_ID.fullmatch(place):
+        found = Look(source="commoncrawl", snapshots=(), files=1, bytes=1_000_000_000)
+        snapshots = [f"{{name: {place.lower()}, source: commoncrawl, crawl: {place}, num_files: 1}}"]
+        said = "the first of some 90,000 files, about 1 GB"
+    else:
+        found = look_at(place)
+        snapshots = [_snapshot(found, paths, f"{name}-{number}") for number, paths in enumerate(found.snapshots, 1)]
+        said = f"{counted(found.files)}, {_size(found.bytes)}"
+    return "".join(f"{line}\n" for line in _lines(place, name, file, found, snapshots, said))
+
+
+def name_of(place: str) -> str:
+    """Return a recipe's name made of the last part of a path or URL."""
+    last = re.split(r"[/\\]", place.rstrip("/\\"))[-1].partition(".")[0]
+    return re.sub(r"[^a-z0-9-]+", "-", last.lower()).strip("-") or "own"
+
+
+def write_recipe(place: str, name: str, output: Path | None) -> Path:
+    """Write the recipe for a place and return its file: `output`, or NAME.yaml here. Raise RecipeError if it exists."""
+    name = name or name_of(place)
+    check_name(name, "--name")
+    file = output or Path(f"{name}.yaml")
+    if file.exists():
+        raise RecipeError(f"{file} exists; choose another name with --name or another file with --output")
+    if not file.parent.is_dir():
+        raise DataError(f"{file.parent}: no such folder")
+    file.write_text(recipe_for(place, name, str(file)), "utf-8")
+    return file
+
+
+def _snapshot(found: Look, paths: tuple[str, ...], name: str) -> str:
+    """Return a snapshot as YAML; the fields of columns only where they are not the defaults."""
+    listed = ", ".join(map(_quoted, paths))
+    columns = {"text_field": found.text_field, "url_field": found.url_field}
+    defaults = {"text_field": "text", "url_field": "url"}
+    named = "".join(f", {field}: {_quoted(value)}" for field, value in columns.items() if value != defaults[field])
+    return f"{{name: {name}, source: {found.source}, paths: [{listed}]{named}}}"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _lines(place: str, name: str, file: str, found: Look, snapshots: list[str], said: str) -> list[str]:
+    """Return the lines of the recipe; sizes that suit little text are named only for little text."""
+    languages = ", ".join(found.languages or ("en",))
+    seen = f"the languages of {found.samples} texts" if found.languages else "no text was looked at; is it English?"
+    sizes = [
+        _line("tokenizer: {vocabulary: 2048, min_bytes_per_token: 1.5}", "sized for little text"),
+        _line("model: {preset: 1m}", "one million weights; base has ten"),
+        _line("pretrain: {sequence_length: 256, global_batch_tokens: 2048}", "tokens: auto, limited by max_epochs"),
+    ]
+    if found.bytes >= SMALL_BYTES:
+        sizes = [
+            _line("model: {preset: 10m}", "others: 1m, 3m, 30m, 100m, 300m"),
+            _line("pretrain: {compute_budget: 1.0e+14}", "FLOPs, which limit tokens: auto"),
+        ]
+    return [
+        f"# {place}, written by `pedigree init`. Run it: pedigree run {file} --until base_model",
+        _line("extends: base", f"FineWeb's filters; `pedigree show {file}` prints every field"),
+        f"name: {name}",
+        _line("snapshots:", f"{said}; a later crawl is one more line"),
+        *(f"  - {snapshot}" for snapshot in snapshots),
+        _line(f"filter: {{languages: [{languages}]}}", seen),
+        *sizes,
+        "# For a chat model name conversations in sft.data, pairs in preferences.data and exams in evaluation.suites.",
+        *(f"# {note}." for note in found.notes),
+    ]
+
+
+def _line(text: str, comment: str) -> str:
+    return f"{text.ljust(COMMENT_COLUMN)}  # {comment}"
+
+
+def _size(num_bytes: int) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if num_bytes < 1000 or unit == "GB":
+            return f"{num_bytes:.0f} {unit}"
+        num_bytes //= 1000
+    raise AssertionError

@@ -1,0 +1,95 @@
+"""What `pedigree init` finds in folders of several formats, and the recipe that it writes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from assets.own_data import name_of, recipe_for, write_recipe
+from assets.recipe_folders import load_recipe
+from tests.own_pages import sentences, write_warc
+from training.data.crawl.crawl import source_files
+from training.data.look import look_at
+from training.job import DataError
+from training.records import RecipeError
+
+GERMAN = "Der Kuchen steht auf dem Tisch, und die Kinder warten schon lange auf ihre Mutter, die noch kochen will. " * 2
+
+
+def rows(folder, name, rows):
+    folder.mkdir(parents=True, exist_ok=True)
+    if name.endswith(".parquet"):
+        pq.write_table(pa.Table.from_pylist(rows), folder / name)
+    else:
+        lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        (folder / name).write_bytes(gzip.compress(lines) if name.endswith(".gz") else lines)
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """A folder of each format, with five documents or more."""
+    (tmp_path / "warc").mkdir()
+    write_warc(tmp_path / "warc" / "one.warc.gz", pages=5)
+    english = [{"text": sentences(number), "url": f"https://a.example/{number}"} for number in range(5)]
+    rows(tmp_path / "hub" / "data", "train-00000-of-00001.parquet", english)
+    rows(tmp_path / "hub" / "data", "test-00000-of-00001.parquet", english[:1])
+    rows(tmp_path / "lines", "a.jsonl.gz", [{"id": "x", "words": GERMAN, "link": "https://b.example"}] * 5)
+    rows(tmp_path / "twice" / "monday", "a.jsonl", english)
+    rows(tmp_path / "twice" / "tuesday", "a.jsonl", english)
+    (tmp_path / "texts" / "deep").mkdir(parents=True)
+    (tmp_path / "texts" / "a.txt").write_text(sentences(1))
+    (tmp_path / "texts" / "deep" / "b.txt.gz").write_bytes(gzip.compress(sentences(2).encode()))
+    (tmp_path / "texts" / ".hidden.txt").write_text("no")
+    return tmp_path
+
+
+def test_each_format_is_found_with_its_columns_languages_and_files(folders):
+    found = {path.name: look_at(str(path)) for path in folders.iterdir()}
+    assert {name: one.source for name, one in found.items()} == {
+        "warc": "warc", "hub": "parquet", "lines": "jsonl", "twice": "jsonl", "texts": "text"
+    }  # fmt: skip
+    assert {name: one.files for name, one in found.items()} == {"warc": 1, "hub": 1, "lines": 1, "twice": 2, "texts": 2}
+    assert {name: one.languages for name, one in found.items() if name != "lines"} == dict.fromkeys(
+        ("warc", "hub", "twice", "texts"), ("en",)
+    )
+    lines = found["lines"]
+    assert (lines.text_field, lines.url_field, lines.languages) == ("words", "link", ("de",))
+    assert found["hub"].notes == ("1 file of other splits than train left out",)
+    assert len(found["twice"].snapshots) == 2
+
+
+def test_the_recipe_is_ten_lines_that_read_exactly_these_files(folders, tmp_path):
+    for path in sorted(folders.iterdir()):
+        file = write_recipe(str(path), "", folders / f"{path.name}.yaml")
+        recipe = load_recipe(str(file))
+        assert recipe.name == path.name and len(file.read_text().splitlines()) in (10, 11)
+        assert recipe.filter.languages == look_at(str(path)).languages and recipe.pretrain.tokens == "auto"
+        files = [entry["name"] for snapshot in recipe.snapshots for entry in source_files(snapshot)]
+        assert len(files) == look_at(str(path)).files
+        with pytest.raises(RecipeError, match="exists; choose another name with --name"):
+            write_recipe(str(path), "", file)
+    text = recipe_for("CC-MAIN-2024-22", "cc", "cc.yaml")
+    assert "{name: cc-main-2024-22, source: commoncrawl, crawl: CC-MAIN-2024-22, num_files: 1}" in text
+    assert [name_of(one) for one in ("/a/My Crawl/", "s3://b/x.jsonl.gz", "/")] == ["my-crawl", "x", "own"]
+
+
+def test_what_is_no_documents_is_said_with_the_way_out(tmp_path):
+    rows(tmp_path / "chat", "a.jsonl", [{"messages": []}])
+    rows(tmp_path / "numbers", "a.parquet", [{"n": 1}])
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "data-00000-of-00001.arrow").write_bytes(b"x")
+    (tmp_path / "empty").mkdir()
+    for place, said in (
+        (tmp_path / "chat", "conversations or pairs and no documents; name the file in sft.data"),
+        (tmp_path / "numbers", "no column with text; it has n"),
+        (tmp_path / "saved", "files of `save_to_disk`, which are not supported; write them again .* `to_parquet`"),
+        (tmp_path / "empty", "no documents that can be read; a file's name must end in one of .jsonl,"),
+        (tmp_path / "none", "no such file or folder"),
+        ("https://huggingface.co/datasets/a/b", "a page of the hub, not a file; download the data set first"),
+    ):
+        with pytest.raises(DataError, match=said):
+            look_at(str(place))
