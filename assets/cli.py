@@ -114,7 +114,7 @@ def _run(
 ) -> Report:
     from assets.capacity import check_fit
     from assets.chain import CHAIN
-    from assets.terminal import Display
+    from assets.display import Display
     from resources.profile import ProfileError
 
     root = root.resolve()
@@ -131,7 +131,7 @@ def _run(
     try:
         if name.endswith((".yaml", ".yml")):
             keep_recipe(recipe, root)
-        with Display(recipe) as display:
+        with Display(recipe, root) as display:
             return run_recipe(
                 recipe,
                 root,

@@ -86,6 +86,8 @@ def run_recipe(
     chosen = _chosen(comparison, until, snapshots)
     for cell in () if starts_anew else chosen:
         check_begun(cell, comparison)
+    for cell in chosen:
+        announce("planned", cell, {})
     if chosen:
         _materialize_all(comparison, profile, until, snapshots, note, report, starts_anew=starts_anew, exact=exact)
     comparison = compare(recipe, root)

@@ -1,12 +1,7 @@
-"""Terminal output: progress while a recipe runs, its status, the scoreboard at the end, and samples of records.
-
-Progress goes to standard error: as a live display in a terminal, as plain lines otherwise.
-"""
+"""Terminal output: the status of a recipe, the scoreboard at the end of a run, and samples of records."""
 
 from __future__ import annotations
 
-import sys
-import time
 import unicodedata
 from collections.abc import Iterable
 from typing import Any
@@ -16,91 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from assets.run import Report
-from assets.status import Cell, Comparison
+from assets.status import Comparison
 from evaluation.samples import Group
-from training.recipe import Recipe
-
-
-class Display:
-    """Shows the start, progress and end of each asset."""
-
-    def __init__(self, recipe: Recipe) -> None:
-        self._console = Console(stderr=True)
-        self._recipe = recipe
-        self._status: Any = None
-        self._current: tuple[str, str] | None = None
-        self._started = time.monotonic()
-
-    def __enter__(self) -> Display:
-        if self._console.is_terminal:
-            self._status = self._console.status(f"{self._recipe.name}: comparing recipe and artifacts")
-            self._status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    def announce(self, kind: str, cell: Cell, values: dict[str, Any]) -> None:
-        """Show one event of a cell.
-
-        `kind` is `started`, `waiting` (for a backend), `told` (a message, in `values["text"]`), `progress` (a row of
-        metrics), `made` or `reused`.
-        """
-        name = f"{cell.asset} [{cell.partition}]"
-        if kind == "started":
-            self._say_now(f"{name} …")
-        elif kind == "waiting":
-            self._wait(f"{name}: {values['state']} for {values['seconds']:.0f} s: {values['reason']}")
-        elif kind == "told":
-            self._print(f"{name}: {values['text']}")
-        elif kind == "progress":
-            self._show_progress(name, values)
-        else:
-            self._line(kind, name, cell, values)
-
-    def _say_now(self, text: str) -> None:
-        if self._status is not None:
-            self._status.update(Text(text))
-
-    def _wait(self, text: str) -> None:
-        """Show why a job waits: in the live display if there is one, otherwise as a line."""
-        self._say_now(text)
-        if self._status is None:
-            self._print(text)
-
-    def _print(self, text: str) -> None:
-        elapsed = time.monotonic() - self._started
-        self._console.print(Text(f"{elapsed:6.1f} s  {text}"), highlight=False, soft_wrap=True)
-
-    def _show_progress(self, name: str, row: dict[str, Any]) -> None:
-        numbers = [
-            f"{key} {_short(value)}"
-            for key, value in row.items()
-            if key not in ("time",) and isinstance(value, (int, float))
-        ]
-        self._say_now(f"{name} … {', '.join(numbers[:6])}")
-
-    def _line(self, kind: str, name: str, cell: Cell, record: dict[str, Any]) -> None:
-        record = record or (cell.artifact.record if cell.artifact else {})
-        elapsed = time.monotonic() - self._started
-        note = "reused" if kind == "reused" else f"{record.get('seconds', 0):.1f} s"
-        refused = [gate["name"] for gate in record.get("gates", []) if not gate["passed"]]
-        text = f"{elapsed:6.1f} s  {name}: {note}{_counts_note(record)}"
-        text += f"  REFUSED by gate {', '.join(refused)}" if refused else ""
-        self._console.print(Text(text, style="red" if refused else ""), highlight=False, soft_wrap=True)
-        if not self._console.is_terminal:
-            sys.stderr.flush()
-
-
-def _counts_note(record: dict[str, Any]) -> str:
-    counts = record.get("counts")
-    return f", {counts['kept']:,} of {counts['in']:,} kept" if counts else ""
-
-
-def _short(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
-
 
 STATE_STYLES = {"made": "green", "missing": "", "outdated": "yellow", "damaged": "bold red", "unavailable": "red"}
 

@@ -33,7 +33,10 @@ class Progress:
         self._messages = _open_lines(folder / MESSAGES_FILE) if enabled else None
 
     def log(self, *, step: int, **values: float) -> None:
-        """Report numbers at a step, such as loss, tokens_per_second or documents. Units are in the names."""
+        """Report numbers at a step, such as loss, tokens_per_second or documents. Units are in the names.
+
+        `steps`, or `ranks` if a step is a rank, is the number of all steps; from it the time left is estimated.
+        """
         self._write(self._metrics, {"time": round(time.time(), 3), "step": step, **values})
 
     def sample(self, *, step: int, text: str) -> None:

@@ -46,6 +46,7 @@ log = logging.getLogger(__name__)
 REQUEUE_EXIT_CODE = 75
 BUSY_EXIT_CODE = 76
 MISSING_RANKS_EXIT_CODE = 4
+TOTAL_FILE = "total.json"  # beside the marks of a fan-out's ranks: how many ranks there are
 NAMED_RANKS = 10  # missing ranks that an error message lists
 
 
@@ -290,7 +291,8 @@ def _run_missing_ranks(
         log.info("%d of %d ranks were finished before; %d to do", len(done), total, len(missing))
     for rank, result in _each_rank(job, stage, missing):
         done[rank] = result
-        work.progress.log(step=len(done), ranks=total)
+        counted = [result["counts"]["in"] for result in done.values() if "counts" in result]
+        work.progress.log(step=len(done), ranks=total, **({"documents": sum(counted)} if counted else {}))
     return [done[rank] for rank in range(total)]
 
 
@@ -344,6 +346,15 @@ def finished_rank(folder: Path, rank: int) -> dict[str, Any] | None:
     return mark["result"] if whole else None
 
 
+def num_finished(folder: Path) -> int:
+    """Return how many ranks have a completion mark."""
+    return len(_mark_files(folder))
+
+
+def _mark_files(folder: Path) -> list[Path]:
+    return sorted((folder / RANKS_FOLDER).glob("[0-9]*.json"))
+
+
 def _mark(folder: Path, rank: int) -> Path:
     return folder / RANKS_FOLDER / f"{rank:05d}.json"
 
@@ -351,6 +362,7 @@ def _mark(folder: Path, rank: int) -> Path:
 def _run_array_task(job: Job, stage: Stage, folder: Path, ranks: str) -> None:
     module = _module(stage)
     total = module.num_ranks(job)
+    artifact.write_json(folder / RANKS_FOLDER / TOTAL_FILE, {"ranks": total})
     if "/" in ranks:
         start, step = map(int, ranks.split("/"))
         chosen = list(range(start, total, step))
@@ -383,7 +395,7 @@ def _spent(folder: Path) -> list[dict[str, Any]]:
 
 def _marks(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the readable marks of the finished ranks."""
-    for path in sorted((folder / RANKS_FOLDER).glob("*.json")):
+    for path in _mark_files(folder):
         with suppress(Unsealed):  # its rank is done again
             yield read_sealed(path)
 

@@ -19,6 +19,7 @@ from assets.promotion.champion import champion_asked, is_stale
 from assets.promotion.standing import REPAIR, superseded, unfit
 from assets.promotion.versions import registered, tags_of
 from assets.running.causes import StageFailed
+from assets.running.events import announce
 from assets.running.made import Made, result_of
 from assets.running.make import make, unless_rewritten
 from assets.running.materialize import asked_of
@@ -59,11 +60,13 @@ def decide_and_promote(
 ) -> tuple[Made, dict[str, Any]]:
     """Decide against the present champion, then promote accordingly; return the decision and `promote`'s metadata."""
     registry = Registry(pipeline.tracking(), comparison.recipe.promote.model_name)
+    announce("waits", cell, {"for": "the model registry, in which one promotion at a time is decided"})
     with explained(registry.tracking), registry.locked(watch.say):
         left = TRIES
         while True:
             left -= 1
             made = decide(cell, comparison, pipeline, watch, registry.holder(CHAMPION))
+            announce("waits", cell, {"for": "MLflow, in which the decision is registered"})
             try:
                 said = promote(made, comparison, registry, watch.run_id)
                 break
@@ -71,6 +74,7 @@ def decide_and_promote(
                 if not left:
                     raise
                 watch.say(f"{error}; deciding again")
+    announce("waits", cell, {"for": ""})
     if not said["promoted"]:
         watch.say(f"{registry.name} is not promoted: {said['why_not']}")
     return made, said

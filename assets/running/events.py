@@ -21,7 +21,18 @@ _listener: Listener = silent
 def announce(kind: str, cell: Cell, values: dict[str, Any]) -> None:
     """Pass an event of a cell to the listener.
 
-    `kind` is `started`, `waiting`, `told` (a message as text), `progress`, `made` or `reused`.
+    `kind` is one of:
+
+    | kind | values |
+    |---|---|
+    | `planned` | none; the run has to make the cell |
+    | `started` | none |
+    | `waits` | `for`: what the cell waits for, which may change at any moment; empty if it no longer waits |
+    | `waiting` | `state`, `reason` and `seconds` of a job that has not started for a while |
+    | `told` | `text`: a message |
+    | `progress` | a row of numbers that the job reported |
+    | `made` | the artifact's record |
+    | `reused` | none |
     """
     _listener(kind, cell, values)
 

@@ -20,7 +20,7 @@ from assets.running.events import announce
 from assets.running.jobs import task_of
 from assets.running.patience import Patience, Retries
 from assets.running.pipeline import Pipeline
-from assets.running.reports import Observed, Tail, forward
+from assets.running.reports import FanOut, Observed, Tail, forward
 from assets.running.watch import Watch
 from assets.running.watchers import Watcher, Watching
 from assets.status import Cell
@@ -120,6 +120,7 @@ class Following:
                 self.watch.say(f"{self.task.key} {ended}; submitting it again")
             elif status.exit_code == BUSY_EXIT_CODE:
                 self.watch.say(f"{self.task.key} is being made by another run; waiting for it")
+                announce("waits", self.cell, {"for": "another run, which is making it"})
                 time.sleep(BUSY_SECONDS)
             elif status.state == "cancelled" or status.exit_code in FINAL_EXIT_CODES or not retries.take():
                 why = explain(self.backend, self.task, status)
@@ -137,8 +138,13 @@ class Following:
         # keeps equal rows once.
         metrics, messages = Tail(self.folder / METRICS_FILE), Tail(self.folder / MESSAGES_FILE, from_end=True)
         patience, told, is_saved, training = Patience(), set[str](), False, Observed(self.watch)
+        ranks, queue = FanOut(self.folder), ""
         while True:
             status = self.backend.poll(handle)
+            if queue != (queue := status.reason if status.state == "pending" else ""):
+                announce("waits", self.cell, {"for": f"its place in the queue: {queue}" if queue else ""})
+            if self.task.num_tasks > 1 and (row := ranks.new_row()):
+                announce("progress", self.cell, row)
             for left in self.watching.renew():
                 tell(f"{left} has left; the job goes on", self.cell, self.watch)
             if patience.is_due(status):

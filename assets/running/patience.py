@@ -8,7 +8,7 @@ from pathlib import Path
 
 from resources.compute.base import Status
 from training.artifact import checkpoint_step
-from training.runner import RANKS_FOLDER
+from training.runner import num_finished
 
 WAITING_SECONDS, REMINDER_SECONDS = 30.0, 600.0
 
@@ -86,6 +86,6 @@ class Retries:
         """
         step = checkpoint_step(self._folder)
         return {
-            "finished ranks:": len(list((self._folder / RANKS_FOLDER).glob("[0-9]*.json"))),
+            "finished ranks:": num_finished(self._folder),
             "checkpoint of step": -1 if step is None else step,
         }

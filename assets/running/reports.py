@@ -10,7 +10,10 @@ from typing import Any
 from assets.running.events import announce
 from assets.running.watch import Watch
 from assets.status import Cell
+from resources.compute.base import read_json
+from training.leftovers import RANKS_FOLDER
 from training.progress import SAVED
+from training.runner import TOTAL_FILE, num_finished
 
 SAMPLE_CHARACTERS = 2000  # longest text sample in a tag of an MLflow run
 OBSERVED_SECONDS = 60.0  # between two observations of a training
@@ -51,6 +54,23 @@ def forward(metrics: Tail, messages: Tail, run: Any, watch: Watch, cell: Cell) -
             watch.say(message["params"]["message"])
         is_saved |= message.get("method") == "report_custom_message" and SAVED in message["params"]["payload"]
     return rows, is_saved
+
+
+class FanOut:
+    """Counts the ranks that the tasks of a fan-out have finished; none of these tasks reports to the job's files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen: dict[str, int] = {}
+
+    def new_row(self) -> dict[str, int]:
+        """Return `step` (finished ranks) and `ranks` (all), if they changed; empty as long as no task has begun."""
+        total = read_json(self._folder / RANKS_FOLDER / TOTAL_FILE)
+        row = {} if total is None else {"step": num_finished(self._folder), **total}
+        if row == self._seen:
+            return {}
+        self._seen = row
+        return row
 
 
 class Tail:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from assets.running.causes import StageFailed
+from assets.running.events import heard_by
 from resources.compute.base import Task
 from resources.compute.slurm import SlurmBackend, array_name, job_name
 from resources.profile import Size, SlurmSettings
@@ -53,9 +54,11 @@ def test_a_cancelled_array_is_no_success_and_no_rank_is_made_by_the_finishing_jo
 
 
 def test_a_failed_task_fails_the_stage_with_its_cause_and_the_retry_makes_only_the_missing_ranks(backend, tmp_path):
-    task = fan_out(tmp_path, (1, "raise"))
-    made, said = made_of(task, backend)
+    task, heard = fan_out(tmp_path, (1, "raise")), []
+    with heard_by(lambda kind, cell, values: heard.append((kind, values))):
+        made, said = made_of(task, backend)
     assert isinstance(made, Artifact) and ranks_of(task) == ONCE
+    assert ("progress", {"step": 4, "ranks": 6}) in heard  # while only the array has run, whose tasks report nothing
     cause = "2 of 6 ranks were not made: 1, 4; 1 of 1 failed tasks of its fan-out: RuntimeError: rank 1 met a fault"
     (retried,) = [line for line in said if "trying again" in line]
     assert cause in retried and "(log-1.txt)" in retried and submissions(said) == 2

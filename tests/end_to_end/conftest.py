@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +16,46 @@ import pytest
 
 from assets.recipe_folders import SHIPPED, load_recipe
 from tests.assets.fabricate import point_to_shared, stand_in_models
+from tests.screen import run_in_terminal
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command said."""
+    """What a command said. `frames` are the screens of its terminal, if it had one; each is a list of lines."""
 
     code: int
     answer: dict[str, Any]
     errors: str
+    frames: list[list[str]] = field(default_factory=list)
+
+
+COMMAND = (sys.executable, "-c", "from assets.cli import main; main()")
 
 
 def pedigree(*arguments: str, root: Path, **environment: str) -> Ran:
     """Run the command line in a process of its own, with the tests' recipes."""
     done = subprocess.run(
-        [sys.executable, "-c", "from assets.cli import main; main()", *arguments, "--root", str(root), "--json"],
+        [*COMMAND, *arguments, "--root", str(root), "--json"],
         capture_output=True,
         text=True,
         check=False,
         env={**os.environ, "PEDIGREE_RECIPES": str(RECIPES), **environment},
     )
-    last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else "{}"
-    return Ran(done.returncode, json.loads(last), done.stderr)
+    return Ran(done.returncode, _last_line(done.stdout), done.stderr)
+
+
+def pedigree_in_terminal(*arguments: str, root: Path) -> Ran:
+    """Run the command line with its standard error in a pseudo-terminal of 80 columns."""
+    shown = run_in_terminal(
+        [*COMMAND, *arguments, "--root", str(root), "--json"], {**os.environ, "PEDIGREE_RECIPES": str(RECIPES)}
+    )
+    return Ran(shown.code, _last_line(shown.output), "\n".join(shown.screen.lines), shown.frames)
+
+
+def _last_line(output: str) -> dict[str, Any]:
+    return json.loads(output.strip().splitlines()[-1]) if output.strip() else {}
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +84,7 @@ def first(shared, root, untouched) -> Ran:
     with (shared / "kitchen-small.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not said.exists():
-            ran = pedigree("run", "kitchen-small", root=root)
+            ran = pedigree_in_terminal("run", "kitchen-small", root=root)
             shutil.copytree(root, untouched)
             said.write_text(json.dumps(asdict(ran)))
     return Ran(**json.loads(said.read_text()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -23,6 +24,19 @@ def test_the_chain_ends_in_a_promoted_model(first):
     assert set(first.answer["assets"]) == {
         name for name, declared in CHAIN.items() if declared.scope in ("snapshot", "recipe")
     }
+
+
+def test_the_terminal_shows_what_is_being_made_and_keeps_what_is_finished(first):
+    last = [line.rstrip() for line in first.frames[-1] if line.strip()]
+    assert len(first.answer["assets"]) > 20 and all(len(line) <= 80 for frame in first.frames for line in frame)
+    for asset, cells in first.answer["assets"].items():
+        for partition in cells:
+            assert sum(f" s  {asset} [{partition}]: " in line for line in last) == 1, last
+    # Dagster had redirected standard error then; nothing but lines of finished assets is left at the end.
+    steps = {line for frame in first.frames for line in frame if line.startswith("base_model [kitchen-small]: step ")}
+    assert any("of 40, loss " in line and "━" in line for line in steps)
+    assert any("  time left: " in line and "(asset " in line for frame in first.frames for line in frame)
+    assert not [line for line in last if not re.match(r" *[\d.]+ s  \w+ \[|kept$", line)]
 
 
 def test_every_record_of_every_stage_is_accounted_for(first):

@@ -164,7 +164,7 @@ class Reporter(TrainerCallback):
             return
         self.losses.append(numbers["loss"])
         self.logged.append(numbers)
-        self._work.progress.log(step=state.global_step, **numbers)
+        self._work.progress.log(step=state.global_step, steps=state.max_steps, **numbers)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Save a checkpoint if one is due or the job was asked to stop; in the latter case end training here."""

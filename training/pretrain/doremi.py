@@ -108,7 +108,7 @@ def _train(
         line = {"step": step, "excess": weights.named(excess), "weights": weights.named(weights.present)}
         stream.write((json.dumps(line) + "\n").encode())
         if step % logged == 0 or step == steps - 1:
-            work.progress.log(step=step, loss=loss, **_prefixed("weight", line["weights"]))
+            work.progress.log(step=step, steps=steps, loss=loss, **_prefixed("weight", line["weights"]))
         if not store.is_writing:
             store.commit()
         is_due = not store.is_pending and time.monotonic() - saved > job.run.checkpoint_seconds

@@ -118,7 +118,7 @@ def _report(trainer: Trainer, watch: Watch, report: StepReport, *, seconds: floa
         outcome = f"skipped: {numbers}" if report.is_skipped else f"was not finite at first, then {numbers}"
         watch.progress.message(f"step {report.step} {outcome}", level="WARNING")
     if not report.is_skipped and (step == 1 or _is_one_of(step, steps, LOGGED_STEPS)):
-        watch.progress.log(step=step, **_numbers(trainer, report, seconds=seconds))
+        watch.progress.log(step=step, steps=steps, **_numbers(trainer, report, seconds=seconds))
     if watch.sample is not None and model is not None:
         watch.progress.sample(step=step, text=watch.sample(model))
 

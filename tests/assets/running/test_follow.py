@@ -55,7 +55,7 @@ def followed(tmp_path):
 
     def follow(*statuses):
         said, heard = [], []
-        hear = lambda kind, cell, values: heard.append((kind, values.get("reason")))  # noqa: E731
+        hear = lambda kind, cell, values: heard.append((kind, values.get("reason", values.get("for"))))  # noqa: E731
         tell_waiting = lambda cell, cause: heard.append(("told", cause.rpartition(": ")[2]))  # noqa: E731
         watch = SimpleNamespace(say=said.append, is_canceling=lambda: False, tell_waiting=tell_waiting)
         task = Task(key="toys-1", argv=(), size=Size(), folder=str(tmp_path))
@@ -71,11 +71,18 @@ def test_why_a_job_waits_is_said_once_and_again_when_it_changes(followed, monkey
     monkeypatch.setattr(patience, "WAITING_SECONDS", 0.0)
     said, heard = followed(WAITS, WAITS, LIMITED, LIMITED, OVER)
     assert [line.rpartition(": ")[2] for line in said] == ["Resources", "PartitionTimeLimit"]
-    assert heard == [(how, why) for why in ("Resources", "PartitionTimeLimit") for how in ("waiting", "told")]
+    assert [(how, why) for how, why in heard if how != "waits"] == [
+        (how, why) for why in ("Resources", "PartitionTimeLimit") for how in ("waiting", "told")
+    ]
 
 
 def test_a_job_that_starts_soon_is_no_news(followed):
-    assert followed(WAITS, Status(state="running", reason="node1"), OVER) == ([], [])
+    said, heard = followed(WAITS, WAITS, LIMITED, Status(state="running", reason="node1"), OVER)
+    # Only the terminal shows it, as long as it lasts.
+    queue = "its place in the queue: "
+    assert said == [] and heard == [("waits", f"{queue}{why}") for why in ("Resources", "PartitionTimeLimit")] + [
+        ("waits", "")
+    ]
 
 
 def test_a_job_that_a_cancelled_run_ended_is_submitted_again_for_the_one_that_came_meanwhile(tmp_path):

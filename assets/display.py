@@ -1,0 +1,191 @@
+"""What `pedigree run` shows while it runs, on standard error: a line for each finished asset, and what runs now.
+
+In a terminal, what runs now is a bar at the bottom; elsewhere it is a line every 30 seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, cast
+
+from rich.console import Console, ConsoleDimensions, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from assets.status import Cell
+from assets.time_left import Running, TimeLeft, in_words
+from training.recipe import Recipe
+from training.secrets import Masked
+
+PLAIN_SECONDS = 30.0  # between two lines about what runs now, without a terminal
+REFRESHES_PER_SECOND = 2.0
+
+
+class Display:
+    """Shows the end of each asset, and the progress of the one that is made now.
+
+    Dagster points the file descriptor of standard error to a log while a step runs, so this writes to a duplicate that
+    is taken before. `clock` returns seconds.
+    """
+
+    def __init__(self, recipe: Recipe, root: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._file = _duplicate_of_stderr()
+        self._console = _Terminal(file=cast(IO[str], self._file))
+        self._name, self._clock = recipe.name, clock
+        self._started = self._said_at = clock()
+        self._left = TimeLeft(root, clock)
+        self._now: Running | None = None
+        self._waiting: tuple[str, float] | None = None  # what a cell waits for, and since when
+        self._ended = threading.Event()
+        self._ticking = threading.Thread(target=self._tick_until_ended, daemon=True)
+        self._live: Live | None = None
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
+            self._live = Live(
+                get_renderable=self._bar,
+                console=self._console,
+                refresh_per_second=REFRESHES_PER_SECOND,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+
+    def __enter__(self) -> Display:
+        if self._live is not None:
+            self._live.start()
+        else:
+            self._ticking.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._live is not None:
+            self._live.stop()
+        else:
+            self._ticking.join()
+        if self._file is not sys.stderr:
+            self._file.close()
+
+    def announce(self, kind: str, cell: Cell, values: dict[str, Any]) -> None:
+        """Show one event of a cell; assets/running/events.py lists the kinds."""
+        if kind == "planned":
+            self._left.plan(cell)
+        elif kind == "started":
+            self._now, self._waiting = self._left.start(cell), None
+        elif kind == "waits":
+            self._waiting = (f"{_name(cell)} waits for {values['for']}", self._clock()) if values["for"] else None
+        elif kind == "waiting" and self._live is None:
+            self._print(f"{_name(cell)}: {values['state']} for {values['seconds']:.0f} s: {values['reason']}")
+        elif kind == "told":
+            self._print(f"{_name(cell)}: {values['text']}")
+        elif kind == "progress" and self._now is not None:
+            self._now.see(values)
+            self._waiting = None
+        elif kind in ("made", "reused"):
+            self._left.end(cell)
+            self._now = self._waiting = None
+            self._print(*_ending(kind, cell, values))
+
+    def refresh(self) -> None:
+        """Draw the bar anew, if there is one. It is also drawn by itself, twice a second."""
+        if self._live is not None:
+            self._live.refresh()
+
+    def tick(self) -> None:
+        """Print what runs now, if nothing was printed for PLAIN_SECONDS."""
+        if self._clock() - self._said_at < PLAIN_SECONDS or not (self._now or self._waiting):
+            return
+        self._print(", ".join(part for part in (self._what(), self._times()) if part))
+
+    def _tick_until_ended(self) -> None:
+        while not self._ended.wait(1.0):
+            self.tick()
+
+    def _print(self, text: str, style: str = "") -> None:
+        self._said_at = self._clock()
+        line = Text(f"{self._said_at - self._started:6.1f} s  {text}", style=style)
+        # A terminal gets lines that break between words; a log keeps each line whole.
+        self._console.print(line, highlight=False, soft_wrap=self._live is None)
+
+    def _what(self) -> str:
+        """What happens now, on one line."""
+        waiting, now = self._waiting, self._now  # the main thread may change both meanwhile
+        if waiting is not None:
+            return f"{waiting[0]}, for {in_words(self._clock() - waiting[1])}"
+        if now is not None:
+            return f"{_name(now.cell)}: {_progress(now)}"
+        return f"{self._name}: comparing recipe and artifacts"
+
+    def _times(self) -> str:
+        """The time left of the asset and of the recipe; empty while nothing is made."""
+        now = self._now
+        if now is None:
+            return ""
+        number, total = self._left.num_ended + 1, self._left.num_cells(now)
+        recipe = in_words(self._left.of_recipe(now))
+        return f"time left: {in_words(now.seconds_left)}; of the recipe: {recipe} (asset {number} of {total})"
+
+    def _bar(self) -> Group:
+        """The lines at the bottom of a terminal: what happens now with a bar, and under it the time left."""
+        row = Table.grid(expand=True, padding=(0, 1))
+        row.add_column(no_wrap=True, overflow="ellipsis")
+        row.add_column(ratio=1)
+        now = self._now if self._waiting is None else None
+        steps = now.steps if now is not None else None
+        row.add_row(Text(self._what()), ProgressBar(total=steps[1] or 1, completed=steps[0]) if steps else "")
+        times = self._times()
+        return Group(row, *([Text(f"  {times}", "dim", no_wrap=True, overflow="ellipsis")] if times else []))
+
+
+class _Terminal(Console):
+    """A console with the width of its own file; rich asks the standard streams, which Dagster may have redirected."""
+
+    @property
+    def size(self) -> ConsoleDimensions:  # pyrefly: ignore[bad-override]  # nobody sets it
+        """Columns and lines."""
+        try:
+            return ConsoleDimensions(*os.get_terminal_size(self.file.fileno()))
+        except (OSError, ValueError):
+            return super().size
+
+
+def _duplicate_of_stderr() -> Masked | IO[str]:
+    """A stream of its own to where standard error goes now; standard error itself if it is no file."""
+    try:
+        descriptor = os.dup(sys.stderr.fileno())
+    except (OSError, ValueError):
+        return sys.stderr
+    return Masked(open(descriptor, "w", encoding="utf-8", errors="replace"))
+
+
+def _name(cell: Cell) -> str:
+    return f"{cell.asset} [{cell.partition}]"
+
+
+def _progress(now: Running) -> str:
+    if now.steps is None:
+        return f"running for {in_words(now.seconds)}"
+    unit = "step" if "steps" in now.numbers else "rank"
+    parts = [f"{unit} {now.steps[0]:,} of {now.steps[1]:,}"]
+    if "loss" in now.numbers:
+        parts.append(f"loss {now.numbers['loss']:.4g}")
+    if (documents := now.per_second("documents")) is not None:
+        parts.append(f"{documents:,.3g} documents/s")
+    return ", ".join(parts)
+
+
+def _ending(kind: str, cell: Cell, record: dict[str, Any]) -> tuple[str, str]:
+    """The line about a finished asset, and its style."""
+    record = record or (cell.artifact.record if cell.artifact else {})
+    counts = record.get("counts")
+    note = "reused" if kind == "reused" else f"{record.get('seconds', 0):.1f} s"
+    kept = f", {counts['kept']:,} of {counts['in']:,} kept" if counts else ""
+    refused = [gate["name"] for gate in record.get("gates", []) if not gate["passed"]]
+    told = f"  REFUSED by gate {', '.join(refused)}" if refused else ""
+    return f"{_name(cell)}: {note}{kept}{told}", "red" if refused else ""

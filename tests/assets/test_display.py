@@ -1,0 +1,145 @@
+"""What `pedigree run` shows while it runs, with a clock of the tests'; tests/end_to_end/test_chain.py reads a run's."""
+
+from __future__ import annotations
+
+import os
+import pty
+import sys
+
+import pytest
+
+from assets.display import Display
+from assets.recipe_folders import load_recipe
+from assets.status import compare
+from assets.time_left import earlier_seconds, in_words
+from tests.assets.fabricate import make_all
+from tests.screen import Screen, read_now, resize
+from training import artifact
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(scope="module")
+def kitchen(tmp_path_factory):
+    """A comparison in which every asset was made, each 60 s after its job was submitted; then the model changed."""
+    root = tmp_path_factory.mktemp("root")
+    path = root / "own.yaml"
+    path.write_text("extends: kitchen\nname: own\n")
+    for cell in make_all(load_recipe(str(path)), root).cells.values():
+        recipe = cell.artifact.path / "recipe.json"
+        recipe.touch()
+        committed = (cell.artifact.path / artifact.ARTIFACT_FILE).stat().st_mtime
+        os.utime(recipe, (committed - 60, committed - 60))
+    path.write_text("extends: kitchen\nname: own\npretrain: {learning_rate: 0.001}\n")
+    return compare(load_recipe(str(path)), root)
+
+
+def begun(kitchen, display):
+    """The cells that are left to make; the first of them, the base model, is begun."""
+    left = kitchen.to_do()
+    for cell in left:
+        display.announce("planned", cell, {})
+    assert left[0].asset == "base_model"
+    display.announce("started", left[0], {})
+    return left
+
+
+def test_without_a_terminal_a_line_every_thirty_seconds_says_how_far_it_is(kitchen, capsys):
+    clock = Clock()
+    display = Display(kitchen.recipe, kitchen.root, clock)
+    left = begun(kitchen, display)
+
+    def ticked(*rows, seconds):
+        for row in rows:
+            display.announce("progress", left[0], row)
+        clock.now += seconds
+        display.tick()
+        return capsys.readouterr().err
+
+    others = len(left) - 1
+    assert ticked(seconds=29) == ""
+    # Nobody has reported yet: the earlier artifact says what is left.
+    assert ticked(seconds=1) == (
+        f"  30.0 s  base_model [own]: running for 30 s, time left: 30 s;"
+        f" of the recipe: {in_words(30 + 60 * others)} (asset 1 of {len(left)})\n"
+    )
+    assert ticked({"step": 10, "steps": 100, "loss": 3.0}, seconds=20) == ""
+    assert "step 20 of 100, loss 2.5, time left: 2 min 30 s;" in ticked(
+        {"step": 20, "steps": 100, "loss": 2.5}, {"step": 20, "held_out": 1.0}, seconds=10
+    )  # a step in 2 s, 80 steps, 10 s of them gone
+    display.announce("waits", left[0], {"for": "its place in the queue: Resources"})
+    assert "base_model [own] waits for its place in the queue: Resources, for 40 s, " in ticked(seconds=40)
+    display.announce("made", left[0], {"seconds": 7.0})
+    assert "base_model [own]: 7.0 s\n" in capsys.readouterr().err and ticked(seconds=90) == ""
+    display.announce("started", left[0], {})
+    ticked({"step": 1, "ranks": 4, "documents": 100.0}, seconds=10)
+    assert "rank 3 of 4, 20 documents/s, time left: 0 s; " in ticked(
+        {"step": 3, "ranks": 4, "documents": 300.0}, seconds=30
+    )
+
+
+def test_what_neither_progress_nor_an_earlier_artifact_tells_is_unknown(kitchen, tmp_path, capsys):
+    clock = Clock()
+    display = Display(kitchen.recipe, tmp_path, clock)
+    begun(kitchen, display)
+    clock.now += 30
+    display.tick()
+    assert "time left: unknown; of the recipe: unknown (asset 1 of " in capsys.readouterr().err
+
+
+def test_the_earlier_artifact_is_of_the_partition_or_another_snapshot_or_has_equal_settings(kitchen, tmp_path):
+    def seconds(asset, partition, text):
+        (tmp_path / "other.yaml").write_text(f"extends: kitchen\n{text}\n")
+        cells = compare(load_recipe(str(tmp_path / "other.yaml")), tmp_path).cells
+        found = earlier_seconds(cells[asset, partition], kitchen.root)
+        return found and round(found)
+
+    new = "snapshots: [{name: new, source: kitchen, label: web}]\ntokenizer: {snapshots: []}\nquality: {snapshots: []}"
+    assert round(earlier_seconds(kitchen.cells["tokenizer", "own"], kitchen.root)) == 60
+    assert seconds("crawl_archives", "own@new", f"name: own\n{new}") == 60
+    assert seconds("crawl_archives", "other@new", f"name: other\n{new}") is None
+    assert seconds("base_model", "other", "name: other") == 60
+    assert seconds("base_model", "other", "name: other\npretrain: {learning_rate: 0.005}") is None
+
+
+@pytest.mark.parametrize("columns", [80, 60])
+@pytest.mark.parametrize("colour", [True, False])
+def test_in_a_terminal_a_bar_stays_below_the_lines_of_what_is_finished(kitchen, monkeypatch, columns, colour):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if not colour:
+        monkeypatch.setenv("NO_COLOR", "1")
+    ours, theirs = pty.openpty()
+    resize(theirs, columns)
+    screen, clock = Screen(columns), Clock()
+    with open(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with Display(kitchen.recipe, kitchen.root, clock) as display:
+            # Dagster does this during a step.
+            log = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(log, theirs)
+            left = begun(kitchen, display)
+            display.announce("progress", left[0], {"step": 10, "steps": 100, "loss": 3.0})
+            clock.now += 20
+            display.announce("progress", left[0], {"step": 50, "steps": 100, "loss": 2.0})
+            display.refresh()
+            said = read_now(ours)
+            screen.feed(said)
+            shown = [line for line in screen.lines if line.strip()]
+            assert shown[0].startswith("base_model [own]: step 50 of 100, loss 2 ━")
+            assert shown[1].startswith("  time left: 25 s; of the recipe: ") and len(shown) == 2
+            assert ("\x1b[38;5;" in said) == colour and all(len(line) <= columns for line in shown)
+            display.announce("made", left[0], {"seconds": 20.0})
+            display.announce("started", left[1], {})
+        screen.feed(read_now(ours))
+    os.close(ours)
+    os.close(log)
+    assert [line for line in screen.lines if line.strip()] == ["  20.0 s  base_model [own]: 20.0 s"]
