@@ -36,23 +36,24 @@ LONG = 24  # characters; a cell this long may stand inside a line
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """Lines of `pre` and cells of tables, without their white space."""
+    """Lines of `pre` and cells of tables, and the number of all characters shown; white space does not count."""
 
     lines: list[str]
     cells: list[str]
+    characters: int = 0
 
 
-def crawled_pages(uris: list[str]) -> Iterator[bytes]:
-    """Every HTML page of WARC files that a server sent with status 200."""
+def crawled_pages(uris: list[str]) -> Iterator[tuple[str, bytes]]:
+    """Address and bytes of every HTML page of WARC files that a server sent with status 200."""
     for uri in uris:
         for item in read_warc(Path(resolve(uri)), max_content_bytes=MAX_BYTES):
-            if not isinstance(item, Record) or item.type != "response":
+            if not isinstance(item, Record) or item.type != "response" or not item.target_uri.startswith("http"):
                 continue
             response = parse_response(item.buffer, item.start, item.end)
             if response.status == 200 and is_html(
                 response.content_type, body := payload(response, max_bytes=MAX_BYTES)
             ):
-                yield body
+                yield item.target_uri, body
 
 
 def structure(html: bytes) -> Structure:
@@ -64,9 +65,11 @@ def structure(html: bytes) -> Structure:
     for node in [*page.xpath(LEFT_OUT), *named]:
         if node.getparent() is not None:
             node.drop_tree()
+    characters = sum(len(squeezed(text)) for text in page.xpath("//body//text()[not(parent::script or parent::style)]"))
     lines = [squeezed(line) for node in page.iter("pre") for line in node.text_content().split("\n")]
     cells = [squeezed(cell.text_content()) for table in page.iter("table") for cell in _cells(table)]
-    return Structure([line for line in lines if line and not line.isdecimal()], [cell for cell in cells if cell])
+    shown = [line for line in lines if line and not line.isdecimal()]
+    return Structure(shown, [cell for cell in cells if cell], characters)
 
 
 def _cells(table: lxml.html.HtmlElement) -> list[lxml.html.HtmlElement]:
@@ -97,7 +100,7 @@ def tell_structure(extractors: dict[str, Callable[[bytes], str]], uris: list[str
     """Print for each extractor the shares of lines and of cells that it keeps, over all pages of the archives."""
     found: dict[str, list[tuple[int, int]]] = {name: [] for name in extractors}
     shown: list[tuple[int, int]] = []
-    for html in crawled_pages(uris):
+    for _, html in crawled_pages(uris):
         page = structure(html)
         shown.append((len(page.lines), len(page.cells)))
         for name, extract in extractors.items():
