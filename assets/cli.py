@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assets.recipe_folders import load_recipe, recipe_folders
-from assets.run import BAD_INPUT, FAILED, OK, Report, keep_recipe, run_recipe
+from assets.run import BAD_INPUT, FAILED, OK, REFUSED, Report, keep_recipe, run_recipe
 from assets.sentences import INTERRUPTED, check_root, make_writable, sentence_of
 from assets.status import Comparison, compare, last_made
 from training.artifact import Artifact
@@ -468,6 +468,50 @@ def _made(recipe: str, root: Path, asset: str) -> Artifact:
             f"{asset} of recipe {comparison.recipe.name} is not made under {root}; `pedigree run {recipe}` makes it"
         )
     return cell.artifact
+
+
+SuitesHelp = "a recipe, or a YAML file with the section `evaluation` of one"
+
+
+@app.command()
+def evaluate(
+    model: Annotated[str, typer.Argument(help="folder of a transformers model, models:/NAME@ALIAS or models:/NAME/3")],
+    suites: Annotated[str, typer.Option(help=SuitesHelp)],
+    output: Annotated[Path | None, typer.Option(help="folder for scores and every answer")] = None,
+    root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
+    json_: JsonOption = False,
+) -> None:
+    """Score any model on any exams, as the chain scores its own."""
+    from assets.outside import evaluate, model_folder, score_lines, suites_of
+    from resources.profile import load_profile
+    from resources.tracking.reports import Tracking
+
+    exams = suites_of(suites, root.resolve())
+    folder = model_folder(model, Tracking(load_profile(profile).tracking_uri, root.resolve()))
+    scores = evaluate(folder, exams, output)
+    print(json.dumps({"model": str(folder), "scores": scores}) if json_ else "\n".join(score_lines(scores)))
+
+
+@app.command()
+def contamination(
+    data: Annotated[list[str], typer.Argument(help="files, folders or patterns: .jsonl, .parquet, .txt, WARC, WET")],
+    against: Annotated[str, typer.Option(help=SuitesHelp)],
+    output: Annotated[Path | None, typer.Option(help="folder for contamination.json and findings.jsonl")] = None,
+    root: RootOption = DEFAULT_ROOT,
+    json_: JsonOption = False,
+) -> None:
+    """Look for items of exams in any data, by the chain's own rule. Exit code 3 if the verdict is contaminated."""
+    from assets.outside import suites_of, verdict_lines
+    from evaluation.scan import contamination, files_of
+
+    recipe, settings = suites_of(against, root.resolve())
+    report, findings, gate = contamination(files_of(data), recipe, settings, output)
+    if json_:
+        print(json.dumps({"report": report, "findings": findings, "gate": gate}, ensure_ascii=False))
+    else:
+        print("\n".join(verdict_lines(report, gate)))
+    raise typer.Exit(OK if gate["passed"] else REFUSED)
 
 
 @app.command()

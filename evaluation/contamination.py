@@ -75,15 +75,15 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     """Write the report with its verdict and the findings, and return them with the gate `contamination`."""
     recipe = job.settings_as(EvaluationRecipe, "evaluation")
-    findings = sorted((finding for rank in ranks for finding in rank["findings"]), key=_finding_order)
+    findings = findings_of(ranks)
     exams = _exams(canonical_json(job.settings))
     report: dict[str, Any] = {
-        "rule": _rule(),
+        "rule": rule(),
         "scanned": _scanned(job, ranks),
         "max_contaminated_fraction": recipe.max_contaminated_fraction,
         "question_seen": recipe.question_seen,
         "suites": {
-            benchmark.name: _suite_report(benchmark.name, exams, ranks, recipe, job.input_of("model_scores"))
+            benchmark.name: suite_report(benchmark.name, exams, ranks, recipe, job.input_of("model_scores"))
             for benchmark in recipe.suites
         },
         "unscanned_documents": _unscanned(job, ranks),
@@ -184,7 +184,12 @@ def _exams(settings: str) -> Exams:
     """Return the exams of the settings. They are indexed once per process."""
     plain = json.loads(settings)
     recipe = read_record(EvaluationRecipe, plain["evaluation"], where="evaluation")
-    return exams_of([item for benchmark in recipe.suites for item in _scored(benchmark, plain)])
+    return exams_of_suites(recipe.suites, plain)
+
+
+def exams_of_suites(suites: Sequence[BenchmarkRecipe], settings: Mapping[str, Any]) -> Exams:
+    """Return the exams that consist of the items of some suites that can be scored."""
+    return exams_of([item for benchmark in suites for item in _scored(benchmark, settings)])
 
 
 def _scored(benchmark: BenchmarkRecipe, settings: Mapping[str, Any]) -> Iterator[BenchmarkItem]:
@@ -258,15 +263,20 @@ def _found(found: Found, text: str) -> dict[str, Any]:
     }
 
 
+def findings_of(ranks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the findings of all ranks, in the order of `findings.jsonl`."""
+    return sorted((finding for rank in ranks for finding in rank["findings"]), key=_finding_order)
+
+
 def _finding_order(finding: Mapping[str, Any]) -> tuple[Any, ...]:
     source = finding.get("document") or finding.get("row") or ""
     return finding["benchmark"], finding["item"], WHERE.index(finding["where"]), source, finding.get("side", "")
 
 
-def _suite_report(
-    name: str, exams: Exams, ranks: Sequence[Mapping[str, Any]], recipe: EvaluationRecipe, scores: InputArtifact
+def suite_report(
+    name: str, exams: Exams, ranks: Sequence[Mapping[str, Any]], recipe: EvaluationRecipe, scores: InputArtifact | None
 ) -> dict[str, Any]:
-    """Return what was found of one suite, as plain data.
+    """Return what was found of one suite, as plain data; with `scores`, also each model's scores on what was found.
 
     With `question_seen: contaminated`, an item whose question was seen without its answer counts as found.
     """
@@ -289,7 +299,7 @@ def _suite_report(
         "found_fraction": len(every) / items,
         "found": {where: sorted(some) for where, some in found.items()},
         "questions_seen": sorted(set().union(*questions.values())),
-        "scores": scores_by_state(scores, name, every, set(not_cleared) - every),
+        "scores": scores_by_state(scores, name, every, set(not_cleared) - every) if scores else {},
     }
 
 
@@ -431,13 +441,15 @@ def _shown(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         "document",
         "row",
         "source",
+        "file",
         "text",
     )
     chosen = [entry[-1] for entry in sorted(ranked, key=lambda entry: entry[:3])[:SHOWN_FINDINGS]]
     return [{name: finding[name] for name in names if finding.get(name) not in (None, "")} for finding in chosen]
 
 
-def _rule() -> dict[str, Any]:
+def rule() -> dict[str, Any]:
+    """Return the rule by which items are found, in words and numbers, as the report states it."""
     return {
         "finding": "at least this share of the words of an item, weighted by how rare they are, in their order",
         "min_share": item_rule.MIN_SHARE,

@@ -53,7 +53,10 @@ def run(job: Job, work: Work) -> Outcome:
     texts = read_texts(recipe, job.settings)
     candidates = []
     for step, (name, asset) in enumerate(MODELS.items(), start=1):
-        candidate = _sit(name, job.input_of(asset), exams, prompts, texts, recipe, job.settings)
+        item = job.input_of(asset)
+        identity = {"asset": item.asset, "fingerprint": item.fingerprint, "digest": item.digest}
+        folder = item.file(MODEL_FOLDER)
+        candidate = sit(name, folder, identity, exams, recipe, job.settings, prompts=prompts, texts=texts)
         work.progress.log(step=step, models=len(MODELS), **{f"{name}_{r.suite}": r.score for r in candidate.results})
         candidates.append(candidate)
     judgement = _judge(job.input_of("reward_model"), candidates, exams, prompts, recipe)
@@ -76,35 +79,37 @@ def check_names(suites: Sequence[BenchmarkRecipe]) -> None:
         raise RecipeError(f"evaluation.suites: at least one is needed and names must differ, got {names}")
 
 
-class _Candidate:
+class Candidate:
     """One model's scores and answers. Its weights are in memory only while it is evaluated."""
 
-    def __init__(self, name: str, item: InputArtifact) -> None:
+    def __init__(self, name: str, identity: Mapping[str, Any]) -> None:
         self.name = name
-        self.identity: dict[str, Any] = {"asset": item.asset, "fingerprint": item.fingerprint, "digest": item.digest}
+        self.identity = dict(identity)  # what says which model it is; how it was evaluated is added
         self.results: list[SuiteResult] = []
         self.answers: list[str] = []  # to the alignment prompts
         self.answer_tokens: list[int] = []
         self.bits: dict[str, Any] = {}  # bits per byte on the text from outside the corpus
 
 
-def _sit(
+def sit(
     name: str,
-    item: InputArtifact,
+    folder: Path,
+    identity: Mapping[str, Any],
     exams: Exams,
-    prompts: Sequence[Mapping[str, Any]],
-    texts: Sequence[str],
     recipe: EvaluationRecipe,
     settings: Mapping[str, Any],
-) -> _Candidate:
-    """Evaluate one model on every suite, and on the alignment prompts if it has a chat template."""
+    *,
+    prompts: Sequence[Mapping[str, Any]] = (),
+    texts: Sequence[str] = (),
+) -> Candidate:
+    """Evaluate the model in a folder on every suite, and on the alignment prompts if it has a chat template."""
     from evaluation.harness import run_suites
     from evaluation.local_model import LocalModel, template_digest
     from evaluation.outside import bits_per_byte
     from training.generate.sampler import seeds_of
 
-    candidate = _Candidate(name, item)
-    model = LocalModel(item.file(MODEL_FOLDER), batch_size=recipe.batch_size)
+    candidate = Candidate(name, identity)
+    model = LocalModel(folder, batch_size=recipe.batch_size)
     template = template_digest(model.tokenizer)
     candidate.results = run_suites(model, exams, has_template=template is not None, settings=settings)
     if prompts and template is not None:
@@ -127,7 +132,7 @@ def _sit(
 
 def _judge(
     reward_model: InputArtifact,
-    candidates: Sequence[_Candidate],
+    candidates: Sequence[Candidate],
     exams: Exams,
     prompts: Sequence[Mapping[str, Any]],
     recipe: EvaluationRecipe,
@@ -192,22 +197,33 @@ def metrics_of(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[st
     return metrics
 
 
-def _bits_of(candidates: Sequence[_Candidate]) -> dict[str, float]:
+def _bits_of(candidates: Sequence[Candidate]) -> dict[str, float]:
     return {f"{one.name}_outside_bits_per_byte": one.bits["bits_per_byte"] for one in candidates if one.bits}
 
 
-def _write(
-    folder: Path, candidates: Sequence[_Candidate], scores: Mapping[str, Any], judgement: Judgement
-) -> list[str]:
+def _write(folder: Path, candidates: Sequence[Candidate], scores: Mapping[str, Any], judgement: Judgement) -> list[str]:
     """Write the stage's files, and return their names."""
+    files = [*write_scores(folder, candidates, scores), "rewards.json"]
+    write_json(folder / "rewards.json", judgement.by_suite)
+    if judgement.alignment:
+        write_json(folder / "alignment.json", judgement.alignment)
+        files.append("alignment.json")
+        for model, rows in judgement.alignment_samples.items():
+            name = f"samples/{model}_alignment_answers.jsonl.zst"
+            write_lines(folder / name, rows)
+            files.append(name)
+    return files
+
+
+def write_scores(folder: Path, candidates: Sequence[Candidate], scores: Mapping[str, Any]) -> list[str]:
+    """Write scores, how they were made, bits per byte and every answer, and return the names of the files."""
     how = {
         candidate.name: {**candidate.identity, "suites": {result.suite: result.how for result in candidate.results}}
         for candidate in candidates
     }
     write_json(folder / "scores.json", scores)
     write_json(folder / "harness.json", how)
-    write_json(folder / "rewards.json", judgement.by_suite)
-    files = ["scores.json", "harness.json", "rewards.json"]
+    files = ["scores.json", "harness.json"]
     if bits := {candidate.name: candidate.bits for candidate in candidates if candidate.bits}:
         write_json(folder / "bits_per_byte.json", bits)
         files.append("bits_per_byte.json")
@@ -215,12 +231,5 @@ def _write(
         for result in candidate.results:
             name = sample_file(candidate.name, result.suite)
             write_lines(folder / name, result.samples)
-            files.append(name)
-    if judgement.alignment:
-        write_json(folder / "alignment.json", judgement.alignment)
-        files.append("alignment.json")
-        for model, rows in judgement.alignment_samples.items():
-            name = f"samples/{model}_alignment_answers.jsonl.zst"
-            write_lines(folder / name, rows)
             files.append(name)
     return files

@@ -10,11 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from assets.cli import main as command_line
 from assets.recipe_folders import load_recipe
 from evaluation.contamination import SHOWN_FINDINGS, gate_of
 from evaluation.stages import STAGES
 from evaluation.trained_on import DECLARED, SCANNED, data_of
 from tests.evaluation.conftest import commit, make_job
+from tests.own_pages import write_warc
 from training.artifact import find
 from training.data.documents import DocumentWriter, read_lines, write_lines
 from training.evaluation_settings import EvaluationRecipe
@@ -186,6 +188,60 @@ def test_rows_learned_after_pretraining_are_read_too(tmp_path):
         ("preferences", "pair-0", "rejected"),
     ]
     assert not gate["passed"] and [f["how"] for f in findings] == ["item", "question_seen", "item"]
+
+
+def test_any_data_are_judged_as_in_the_chain(tmp_path, monkeypatch, capsys):
+    texts = [FILLER, FILLER + LEAK[2] + FILLER, ITEMS[0]["question"]]
+    in_chain, found_there, gate_there = report_of(contaminated_job(tmp_path, texts))
+    data, suites = tmp_path / "data", tmp_path / "suites.yaml"
+    write_lines(data / "a.jsonl.gz", [{"url": "http://x.test", "turns": [{"said": text}]} for text in texts])
+    (data / "b.txt").write_text(FILLER)
+    suites.write_text(f"suites: [{{name: market, uri: {tmp_path / 'exam.jsonl'}, kind: generate}}]")
+    command = ["contamination", str(data / "*"), "--against", str(suites), "--json"]
+    code, answer = typed(monkeypatch, capsys, *command, "--output", str(tmp_path / "out"))
+    (suite, chain), report = (one["suites"]["market"] for one in (answer["report"], in_chain)), answer["report"]
+    assert {**suite, "scores": {}} == {**chain, "scores": {}} and report["verdict"] == in_chain["verdict"]
+    assert code == 3 and report["scanned"]["texts"] == {"pretraining": 4} and not gate_there["passed"]
+    assert [one["text"] for one in answer["findings"]] == [one["text"] for one in found_there]
+    assert (answer["findings"][1]["file"], answer["findings"][1]["row"]) == ("a.jsonl.gz", "1")
+    assert json.loads((tmp_path / "out" / "contamination.json").read_text()) == report
+    assert typed(monkeypatch, capsys, "contamination", str(data / "b.txt"), *command[2:])[0] == 0
+
+    write_warc(tmp_path / "own.warc.gz", pages=3)
+    question = "How many of them were carried there?"
+    write_lines(tmp_path / "exam.jsonl", [{"question": question, "answer": "many"}, ITEMS[0]])
+    code, answer = typed(monkeypatch, capsys, "contamination", str(tmp_path / "own.warc.gz"), *command[2:])
+    assert code == 0 and answer["report"]["scanned"]["texts"] == {"pretraining": 3}
+
+
+def test_what_cannot_be_scanned_or_names_no_exam_is_said(tmp_path, monkeypatch, capsys):
+    (tmp_path / "a.pdf").write_bytes(b"%PDF")
+    (tmp_path / "none.yaml").write_text("suites: []")
+    (tmp_path / "odd.yaml").write_text("suites: [{name: market}]")
+    write_lines(tmp_path / "a.jsonl", [{"text": FILLER}])
+    for data, suites, said in (
+        ("a.pdf", "kitchen", "no data that can be read; a file's name must end in one of"),
+        ("b.jsonl", "kitchen", "no such file"),
+        ("a.jsonl", str(tmp_path / "none.yaml"), "evaluation.suites is empty; name a recipe or a file with exams"),
+        ("a.jsonl", str(tmp_path / "odd.yaml"), "odd.yaml: suites[0].uri: missing"),
+        ("a.jsonl", "kichen", "no recipe is called 'kichen'"),
+    ):
+        code, answer = typed(monkeypatch, capsys, "contamination", str(tmp_path / data), "--against", suites, "--json")
+        assert code == 2 and said in answer["error"], answer
+    for model, said in (
+        (str(tmp_path), f"no model in {tmp_path}; a folder in the transformers layout is needed"),
+        ("models:/kitchen", "expected models:/NAME@ALIAS or models:/NAME/VERSION"),
+    ):
+        code, answer = typed(monkeypatch, capsys, "evaluate", model, "--suites", "kitchen", "--json")
+        assert code == 2 and said in answer["error"], answer
+
+
+def typed(monkeypatch, capsys, *arguments: str) -> tuple[int, dict]:
+    """The exit code of a command, and the object that it printed last."""
+    monkeypatch.setattr("sys.argv", ["pedigree", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        command_line()
+    return ended.value.code or 0, json.loads(capsys.readouterr().out.strip().splitlines()[-1])
 
 
 def test_held_out_pairs_and_near_misses_are_not_leaks(tmp_path):

@@ -11,15 +11,18 @@ import pytest
 
 pytest.importorskip("torch")
 
+from evaluation import one_model
 from evaluation.answers import MODELS
+from evaluation.one_model import scores_of
 from evaluation.scores import check_names, completeness
 from evaluation.stages import STAGES
 from tests.evaluation.conftest import commit, make_job, make_model
 from training.artifact import find
 from training.data.documents import read_lines, write_lines
 from training.data.exams.settings import BenchmarkRecipe
+from training.evaluation_settings import EvaluationRecipe
 from training.job import DataError, InputArtifact
-from training.records import RecipeError
+from training.records import RecipeError, read_record
 from training.runner import run_job
 
 KITCHEN = {"seed": 3, "dishes": 16, "tested_per_value": 1, "pages": 100, "files": 1, "dialogues": 8, "preferences": 8}
@@ -126,6 +129,28 @@ def test_a_second_evaluation_gives_the_same_bytes(scored, models, tmp_path):
     again = tmp_path / "again"
     run_job(make_job("evaluate", "model_scores", again, settings, models), STAGES)
     assert find(again).digest == find(scored).digest
+
+
+def test_a_model_alone_is_scored_as_in_the_chain(scored, models, tmp_path, capsys):
+    settings = json.loads((scored / "job.json").read_text())["settings"]
+    evaluation = settings.pop("evaluation")
+    recipe = read_record(EvaluationRecipe, evaluation)
+    folder = Path(models[1].path, "model")
+    scores = scores_of(folder, recipe, settings, tmp_path / "out")
+    assert scores == json.loads((scored / "scores.json").read_text())["sft"]
+    for name in ("cloze", "chat"):
+        answers = Path("samples", f"sft_{name}.jsonl.zst"), Path("samples", f"model_{name}.jsonl.zst")
+        assert (scored / answers[0]).read_bytes() == (tmp_path / "out" / answers[1]).read_bytes()
+    how = json.loads((tmp_path / "out" / "harness.json").read_text())["model"]
+    assert how["digest"] == models[1].digest and how["suites"]["chat"]["form"] == "chat"
+    adapter = tmp_path / "adapter"
+    shutil.copytree(folder, adapter)
+    (adapter / "adapter_config.json").write_text("{}")
+    request = {"model": str(adapter), "evaluation": evaluation, "settings": settings, "output": None}
+    (tmp_path / "request.json").write_text(json.dumps(request))
+    assert one_model.main([str(tmp_path / "request.json")]) == 2
+    answer = json.loads(capsys.readouterr().out)
+    assert not answer["ok"] and "an adapter is no model; merge it" in answer["error"]
 
 
 def test_an_item_without_a_field_is_named_before_any_model_is_loaded(models, tmp_path):

@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import pyarrow as pa
 import zstandard
@@ -133,6 +133,20 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     read, judge = _FORMS[listing["form"]]
     items = Counted(read(file, settings))
     return _write(judge(items, file, settings), items, file, work, rank)
+
+
+def documents_of(path: Path, form: str, settings: ExtractRecipe) -> Iterator[dict[str, Any]]:
+    """Yield the documents that extraction keeps of one file, as rows, outside of any job.
+
+    Raise DataError if the file cannot be read.
+    """
+    file = ArchiveFile(path=path, name=path.name, snapshot="", label="", text_field="text", url_field="url")
+    read, judge = _FORMS[form]
+    yield from (fate.row for fate in judge(read(file, settings), file, settings) if _is_kept(fate))
+
+
+def _is_kept(fate: Fate) -> TypeGuard[Kept]:
+    return isinstance(fate, Kept) and not fate.reason
 
 
 def _check_lists(job: Job, settings: ExtractRecipe) -> None:

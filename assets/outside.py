@@ -1,0 +1,127 @@
+"""Scores of any model and contamination of any data, without a recipe of one's own: `evaluate` and `contamination`."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from assets.recipe_folders import find_recipe, load_recipe, recipe_folders
+from resources.tracking.reports import Tracking
+from training.data.sections import with_data
+from training.evaluation_settings import EvaluationRecipe
+from training.job import DataError
+from training.recipes import read_yaml
+from training.records import RecipeError, read_record, write_record
+
+MODULE = "evaluation.one_model"
+REGISTERED = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
+
+
+def suites_of(name: str, root: Path) -> tuple[EvaluationRecipe, dict[str, Any]]:
+    """Return the exams that `name` stands for, and the settings by which generated exams are read.
+
+    `name` is a recipe, or a YAML file with the section `evaluation` of one: `suites` and, if wanted, its limits.
+    """
+    folders = recipe_folders(root)
+    path = find_recipe(name, folders)
+    data = read_yaml(path)
+    if "suites" in data:
+        try:
+            return _with_suites(read_record(EvaluationRecipe, data), name), {}
+        except RecipeError as error:
+            raise RecipeError(f"{path.name}: {error}") from None
+    recipe = load_recipe(name, folders)
+    asked = with_data(recipe, {"evaluation": recipe.evaluation})
+    return _with_suites(recipe.evaluation, name), {key: write_record(part) for key, part in asked.items()}
+
+
+def _with_suites(evaluation: EvaluationRecipe, name: str) -> EvaluationRecipe:
+    if not evaluation.suites:
+        raise RecipeError(f"{name}: evaluation.suites is empty; name a recipe or a file with exams")
+    return evaluation
+
+
+def model_folder(name: str, tracking: Tracking) -> Path:
+    """Return the folder of a model: a path, or `models:/NAME@ALIAS` or `models:/NAME/VERSION` of the registry.
+
+    A path may also be the artifact whose `model/` it is. Raise DataError if no model is there.
+    """
+    folder = _registered(name, tracking) if name.startswith("models:") else Path(name)
+    folder = folder / "model" if (folder / "model" / "config.json").is_file() else folder
+    if not (folder / "config.json").is_file():
+        raise DataError(f"{name}: no model in {folder}; a folder in the transformers layout is needed")
+    return folder
+
+
+def _registered(name: str, tracking: Tracking) -> Path:
+    from resources.tracking.registry import Registry, explained
+
+    found = REGISTERED.fullmatch(name)
+    if found is None:
+        raise DataError(f"{name}: expected models:/NAME@ALIAS or models:/NAME/VERSION")
+    registry = Registry(tracking, found["name"])
+    with explained(tracking):
+        version = registry.holder(found["alias"]) if found["alias"] else registry.version(found["version"])
+    if version is None:
+        raise DataError(f"{name}: the registry has no such model or alias; `pedigree run RECIPE` registers a model")
+    return Path(version.source.removeprefix("file://"))
+
+
+def evaluate(folder: Path, suites: tuple[EvaluationRecipe, Mapping[str, Any]], output: Path | None) -> dict[str, Any]:
+    """Return the scores of the model in a folder, {suite: {"score", "interval", "n", …}}, made in a process of its own.
+
+    With `output`, scores and answers are written there. Raise DataError for what is wrong with model or exams.
+    """
+    evaluation, settings = suites
+    request = {
+        "model": str(folder),
+        "evaluation": write_record(evaluation),
+        "settings": dict(settings),
+        "output": str(output) if output else None,
+    }
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch, "request.json")
+        file.write_text(json.dumps(request), "utf-8")
+        argv = [sys.executable, "-m", MODULE, str(file)]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if not done.stdout.strip():
+        said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise RuntimeError(f"python -m {MODULE} ended with exit code {done.returncode}: {said}")
+    answer = json.loads(done.stdout.strip().splitlines()[-1])
+    if not answer["ok"]:
+        raise DataError(answer["error"])
+    return answer["scores"]
+
+
+def score_lines(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the scores as lines of a table, with 95 % intervals."""
+    lines = [f"{'suite':24} {'score':>7}  {'95 % interval':15} {'items':>6} {'chance':>7}  metric"]
+    for suite, entry in scores.items():
+        low, high = entry["interval"]
+        interval = f"{low:.3f} to {high:.3f}"
+        lines.append(
+            f"{suite:24} {entry['score']:7.3f}  {interval:15} {entry['n']:6} {entry['chance']:7.3f}  {entry['metric']}"
+        )
+    return lines
+
+
+def verdict_lines(report: Mapping[str, Any], gate: Mapping[str, Any]) -> list[str]:
+    """Return the verdict, the numbers of each suite, and the findings that the gate's evidence shows, as lines."""
+    texts = report["scanned"]["texts"]["pretraining"]
+    files = len(report["scanned"]["files"])
+    lines = [f"{report['verdict']}: {texts} texts of {files} file{'s' * (files != 1)} were read"]
+    for name, suite in report["suites"].items():
+        uncleared = f", {len(suite['not_cleared'])} cannot be cleared" if suite["not_cleared"] else ""
+        questions = f", {len(suite['questions_seen'])} questions without answer" if suite["questions_seen"] else ""
+        lines.append(f"  {name}: {suite['found_items']} of {suite['items']} items found{questions}{uncleared}")
+    for one in gate["evidence"]["findings"]:
+        place = one.get("url") or one.get("row") or ""
+        where = f"{one.get('warc_file') or one.get('file')} {one.get('warc_offset', place)}"
+        lines.append(f"  {one['benchmark']} {one['item']} in {where}: {' '.join(one['text'].split())[:100]!r}")
+    return lines

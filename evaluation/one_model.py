@@ -1,0 +1,60 @@
+"""Scores of one model folder on any suites, without a recipe: `python -m evaluation.one_model request.json`.
+
+The request is {"model", "evaluation", "settings", "output"}: a folder in the transformers layout, the recipe section
+`evaluation`, a job's settings for suites that a source generates, and the folder to write, or null. The last line of
+the output is one JSON object: {"ok", "scores"}, or {"ok", "error"} with exit code 2. The files are those of the stage
+`evaluate` (evaluation/scores.py), without rewards.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from training.artifact import ARTIFACT_FILE, model_digest
+from training.evaluation_settings import EvaluationRecipe
+from training.job import DataError
+from training.records import RecipeError, read_record
+
+MODEL = "model"
+
+
+def scores_of(
+    folder: Path, recipe: EvaluationRecipe, settings: dict[str, Any], output: Path | None
+) -> dict[str, dict[str, Any]]:
+    """Return the scores of the model in a folder by suite, as scores.json has them; also write the files if asked."""
+    from evaluation.exams import read_exam
+    from evaluation.scores import check_names, sit, write_scores
+    from training.generate.model_folder import check_folder
+
+    check_folder(folder)
+    check_names(recipe.suites)
+    exams = [(benchmark, read_exam(benchmark, settings).items) for benchmark in recipe.suites]
+    is_artifact = (folder.parent / ARTIFACT_FILE).is_file()  # of which the folder is `model/`
+    identity = {"folder": str(folder.resolve()), "digest": model_digest(folder.parent if is_artifact else folder)}
+    candidate = sit(MODEL, folder, identity, exams, recipe, settings)
+    scores = {result.suite: result.as_json() for result in candidate.results}
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        write_scores(output, [candidate], {MODEL: scores})
+    return scores
+
+
+def main(arguments: list[str]) -> int:
+    """Answer the request in the file that is the only argument."""
+    request = json.loads(Path(arguments[0]).read_text("utf-8"))
+    recipe = read_record(EvaluationRecipe, request["evaluation"], where="evaluation")
+    output = Path(request["output"]) if request["output"] else None
+    try:
+        scores = scores_of(Path(request["model"]), recipe, request["settings"], output)
+    except (DataError, RecipeError) as error:
+        print(json.dumps({"ok": False, "error": str(error)}, ensure_ascii=False))
+        return 2
+    print(json.dumps({"ok": True, "scores": scores}, ensure_ascii=False))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
