@@ -32,7 +32,7 @@ from training.job import Job, read_job, write_job
 CHECKOUT = Path(__file__).resolve().parent.parent
 UNTIL = {"kitchen-small": "", "kitchen": "training_plan", "webdocs": "token_shards"}
 PARTS = (*UNTIL, "steps")
-MAY_CHANGE = ("model_scores", "contamination_report", "model_card", "promoted_model")
+MAY_CHANGE = ("model_scores", "alignment_rewards", "contamination_report", "model_card", "promoted_model")
 STEPS = 20
 PROCESSES = (1, 2)
 

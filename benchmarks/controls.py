@@ -52,10 +52,10 @@ def main() -> int:
 
 def row(seed: int, root: Path) -> str:
     """One seed's figures in percent."""
-    told = run(seed, root, until="model_scores", withheld=False)
+    told = run(seed, root, until="alignment_rewards", withheld=False)
     untold = run(seed, root, until="base_model", withheld=True)
     scores = json.loads(Path(told["model_scores"][0], "scores.json").read_text("utf-8"))
-    alignment = json.loads(Path(told["model_scores"][0], "alignment.json").read_text("utf-8"))
+    alignment = json.loads(Path(told["alignment_rewards"][0], "alignment.json").read_text("utf-8"))
     ngram, overlap = baselines(seed, told)
     rewards = ", ".join(interval(alignment, who) for who in ("sft", "aligned", "gain"))
     cells = [percent(scores["base"]["cloze"]), *(percent(scores[model]["questions"]) for model in MODELS), rewards]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+MODEL_FOLDER = "model"
 MODELS = {"base": "base_model", "sft": "sft_model", "aligned": "aligned_model"}
 
 

@@ -3,7 +3,7 @@
 The request is {"model", "evaluation", "settings", "output"}: a folder in the transformers layout, the recipe section
 `evaluation`, a job's settings for suites that a source generates, and the folder to write, or null. The last line of
 the output is one JSON object: {"ok", "scores"}, or {"ok", "error"} with exit code 2. The files are those of the stage
-`evaluate` (evaluation/scores.py), without rewards.
+`evaluate` (evaluation/scores.py).
 """
 
 from __future__ import annotations

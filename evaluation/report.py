@@ -247,7 +247,7 @@ def _first(path: Path) -> list[dict[str, Any]]:
 
 def alignment_answers(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Sampled answers of the SFT and the aligned model to the same prompts, with their rewards."""
-    scored = of_asset(records, "model_scores")
+    scored = of_asset(records, "alignment_rewards")
     names = {model: f"samples/{model}_alignment_answers.jsonl.zst" for model in ("sft", "aligned")}
     if not scored or not all(_has(scored[-1][1], name) for name in names.values()):
         return []

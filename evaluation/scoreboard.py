@@ -43,7 +43,7 @@ def scoreboard(records: Sequence[Record]) -> dict[str, Any]:
         "long_context": long_context(records),
         "scores": scores_by_suite(records),
         "outside_text": _json_file(records, "model_scores", "bits_per_byte.json") or {},
-        "alignment": _json_file(records, "model_scores", "alignment.json") or {},
+        "alignment": _json_file(records, "alignment_rewards", "alignment.json") or {},
         "contamination": contamination(records),
         "promotion": _json_file(records, "promoted_model", "decision.json") or {},
         "numerics": numerics_classes(records),

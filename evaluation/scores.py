@@ -1,13 +1,11 @@
-"""Stage `evaluate`: scores of the base, SFT and aligned models on every suite, and the rewards of their answers.
+"""Stage `evaluate`: scores of the base, SFT and aligned models on every suite.
 
 The files of the artifact:
 
 - `scores.json`: {model: {suite: {"score", "interval", "n", …}}};
 - `harness.json`: each model's digest, and how each score was made; the scores hold for these digests only;
 - `samples/<model>_<suite>.jsonl.zst`: every item with prompt, target, and answer or log-likelihoods;
-- `bits_per_byte.json`: each model's bits per byte on a text from outside the corpus, if the recipe names one;
-- `rewards.json`: the learned reward of each suite's answers;
-- `alignment.json`: the learned and true rewards of answers that were sampled to held-out prompts.
+- `bits_per_byte.json`: each model's bits per byte on a text from outside the corpus, if the recipe names one.
 """
 
 from __future__ import annotations
@@ -17,29 +15,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evaluation.answers import MODELS, sample_file
+from evaluation.answers import MODEL_FOLDER, MODELS, sample_file
 from training import numerics
 from training.artifact import write_json
 from training.data.documents import write_lines
 from training.data.exams.settings import BenchmarkRecipe
 from training.evaluation_settings import EvaluationRecipe
-from training.job import Gate, InputArtifact, Job, Outcome, Work
+from training.job import Gate, Job, Outcome, Work
 from training.records import RecipeError
 
 if TYPE_CHECKING:
-    from evaluation.alignment import Judgement
     from evaluation.exams import ExamItem
     from evaluation.harness import SuiteResult
 
-MODEL_FOLDER = "model"
 Exams = Sequence[tuple[BenchmarkRecipe, "Sequence[ExamItem]"]]
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Evaluate every model on every suite, judge the answers, and write the files that the module's docstring lists."""
+    """Evaluate every model on every suite, and write the files that the module's docstring lists."""
     # This module keeps everything imported after it offline and quiet.
     import training.generate.model_folder  # noqa: F401 - for its effect
-    from evaluation.alignment import read_prompts
     from evaluation.exams import read_exam
     from evaluation.outside import read_texts
 
@@ -49,21 +44,19 @@ def run(job: Job, work: Work) -> Outcome:
     numerics.note(job, work)
     read = {benchmark.name: read_exam(benchmark, job.settings) for benchmark in recipe.suites}
     exams = [(benchmark, read[benchmark.name].items) for benchmark in recipe.suites]
-    prompts = read_prompts(recipe.alignment_prompts, job.settings)
     texts = read_texts(recipe, job.settings)
     candidates = []
     for step, (name, asset) in enumerate(MODELS.items(), start=1):
         item = job.input_of(asset)
         identity = {"asset": item.asset, "fingerprint": item.fingerprint, "digest": item.digest}
         folder = item.file(MODEL_FOLDER)
-        candidate = sit(name, folder, identity, exams, recipe, job.settings, prompts=prompts, texts=texts)
+        candidate = sit(name, folder, identity, exams, recipe, job.settings, texts=texts)
         work.progress.log(step=step, models=len(MODELS), **{f"{name}_{r.suite}": r.score for r in candidate.results})
         candidates.append(candidate)
-    judgement = _judge(job.input_of("reward_model"), candidates, exams, prompts, recipe)
     scores = {candidate.name: {r.suite: r.as_json() for r in candidate.results} for candidate in candidates}
     return Outcome(
-        files=tuple(_write(work.path, candidates, scores, judgement)),
-        metrics={**metrics_of(scores), **_bits_of(candidates), **judgement.metrics()},
+        files=tuple(write_scores(work.path, candidates, scores)),
+        metrics={**metrics_of(scores), **_bits_of(candidates)},
         gates=(completeness(scores, {benchmark.name: len(items) for benchmark, items in exams}),),
         notes={
             "models": {candidate.name: candidate.identity for candidate in candidates},
@@ -86,8 +79,6 @@ class Candidate:
         self.name = name
         self.identity = dict(identity)  # what says which model it is; how it was evaluated is added
         self.results: list[SuiteResult] = []
-        self.answers: list[str] = []  # to the alignment prompts
-        self.answer_tokens: list[int] = []
         self.bits: dict[str, Any] = {}  # bits per byte on the text from outside the corpus
 
 
@@ -99,27 +90,17 @@ def sit(
     recipe: EvaluationRecipe,
     settings: Mapping[str, Any],
     *,
-    prompts: Sequence[Mapping[str, Any]] = (),
     texts: Sequence[str] = (),
 ) -> Candidate:
-    """Evaluate the model in a folder on every suite, and on the alignment prompts if it has a chat template."""
+    """Evaluate the model in a folder on every suite."""
     from evaluation.harness import run_suites
     from evaluation.local_model import LocalModel, template_digest
     from evaluation.outside import bits_per_byte
-    from training.generate.sampler import seeds_of
 
     candidate = Candidate(name, identity)
     model = LocalModel(folder, batch_size=recipe.batch_size)
     template = template_digest(model.tokenizer)
     candidate.results = run_suites(model, exams, has_template=template is not None, settings=settings)
-    if prompts and template is not None:
-        candidate.answers = model.answers(
-            [model.apply_chat_template(list(prompt["messages"])) for prompt in prompts],
-            max_new_tokens=recipe.alignment_max_new_tokens,
-            temperature=recipe.alignment_temperature,
-            seeds=seeds_of(recipe.seed, len(prompts)),
-        )
-        candidate.answer_tokens = [len(model.tok_encode(answer)) for answer in candidate.answers]
     candidate.bits = bits_per_byte(model, texts)
     candidate.identity |= {
         "chat_template_sha256": template,
@@ -128,44 +109,6 @@ def sit(
         "truncated_prompts": model.truncated_prompts,
     }
     return candidate
-
-
-def _judge(
-    reward_model: InputArtifact,
-    candidates: Sequence[Candidate],
-    exams: Exams,
-    prompts: Sequence[Mapping[str, Any]],
-    recipe: EvaluationRecipe,
-) -> Judgement:
-    """Return the learned reward of every answer given through a chat template, and the true one where known."""
-    from evaluation.alignment import Answers, judge
-    from evaluation.local_model import rewards
-
-    items = {benchmark.name: exam for benchmark, exam in exams}
-    groups = []
-    for candidate in candidates:
-        for result in candidate.results:
-            if result.how["form"] == "chat":
-                said = [str(sample["response"]) for sample in result.samples]
-                asked = [item.messages for item in items[result.suite]]
-                groups.append(Answers(model=candidate.name, suite=result.suite, prompts=asked, answers=said))
-        if candidate.answers:
-            asked = [list(prompt["messages"]) for prompt in prompts]
-            groups.append(
-                Answers(
-                    model=candidate.name,
-                    suite="",
-                    prompts=asked,
-                    answers=candidate.answers,
-                    tokens=candidate.answer_tokens,
-                    ids=[str(prompt["id"]) for prompt in prompts],
-                    rubrics=[prompt["rubric"] for prompt in prompts],
-                )
-            )
-    conversations = [conversation for group in groups for conversation in group.conversations]
-    folder = reward_model.file(MODEL_FOLDER)
-    learned = rewards(folder, conversations, batch_size=recipe.batch_size) if conversations else []
-    return judge(groups, learned)
 
 
 def completeness(scores: Mapping[str, Mapping[str, Mapping[str, Any]]], items: Mapping[str, int]) -> Gate:
@@ -199,20 +142,6 @@ def metrics_of(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[st
 
 def _bits_of(candidates: Sequence[Candidate]) -> dict[str, float]:
     return {f"{one.name}_outside_bits_per_byte": one.bits["bits_per_byte"] for one in candidates if one.bits}
-
-
-def _write(folder: Path, candidates: Sequence[Candidate], scores: Mapping[str, Any], judgement: Judgement) -> list[str]:
-    """Write the stage's files, and return their names."""
-    files = [*write_scores(folder, candidates, scores), "rewards.json"]
-    write_json(folder / "rewards.json", judgement.by_suite)
-    if judgement.alignment:
-        write_json(folder / "alignment.json", judgement.alignment)
-        files.append("alignment.json")
-        for model, rows in judgement.alignment_samples.items():
-            name = f"samples/{model}_alignment_answers.jsonl.zst"
-            write_lines(folder / name, rows)
-            files.append(name)
-    return files
 
 
 def write_scores(folder: Path, candidates: Sequence[Candidate], scores: Mapping[str, Any]) -> list[str]:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 from evaluation.trained_on import data_of
 from training.automation_settings import AutomationRecipe
 from training.data.sections import sections, with_data
-from training.evaluation_settings import JUDGES_CONTAMINATION, EvaluationRecipe, TrainedOn
+from training.evaluation_settings import (
+    JUDGES_CONTAMINATION,
+    MEASURES_TEXT,
+    SAMPLES_ANSWERS,
+    EvaluationRecipe,
+    TrainedOn,
+)
 from training.ladder_settings import LadderRecipe
 from training.stage import Asset, Input, Stage
 
@@ -17,11 +23,19 @@ if TYPE_CHECKING:
 
 EVALUATE = Stage(
     name="evaluate",
-    version="7",
+    version="8",
     module="evaluation.scores",
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("lm-eval",),
     gates=("scores_complete",),
+    by_a_model=True,
+)
+JUDGE = Stage(
+    name="judge",
+    version="1",
+    module="evaluation.judging",
+    libraries=("lm-eval", "tokenizers", "torch", "transformers"),
+    kinds=("json",),
     by_a_model=True,
 )
 CONTAMINATION = Stage(
@@ -43,7 +57,7 @@ SCALING = Stage(
 )
 CARD = Stage(
     name="card",
-    version="16",
+    version="17",
     module="evaluation.card",
     libraries=("huggingface-hub", "jinja2", "plotly"),
     kinds=("markdown", "html"),
@@ -65,10 +79,22 @@ PROMOTE = Stage(
 
 
 def _scores(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return the settings of evaluation without the limits on contamination, which a later stage applies."""
+    """Return the settings of the exams, without those of sampled answers and of contamination (for later stages)."""
     del part
-    unjudged = {name: getattr(EvaluationRecipe(suites=()), name) for name in JUDGES_CONTAMINATION}
-    return with_data(recipe, {"evaluation": replace(recipe.evaluation, **unjudged)})
+    return with_data(recipe, {"evaluation": _without(recipe.evaluation, SAMPLES_ANSWERS, JUDGES_CONTAMINATION)})
+
+
+def _judge(recipe: Recipe, part: str) -> dict[str, Any]:
+    """Return the suites, the settings of sampled answers, and `align`, whose held-out pairs and lengths are used."""
+    del part
+    asked = _without(recipe.evaluation, MEASURES_TEXT, JUDGES_CONTAMINATION)
+    return with_data(recipe, {"evaluation": asked, "align": replace(recipe.align, prompts="")})
+
+
+def _without(section: EvaluationRecipe, *names: tuple[str, ...]) -> EvaluationRecipe:
+    """Return the section with the named fields at their defaults, so that they are in no fingerprint."""
+    plain = EvaluationRecipe(suites=())
+    return replace(section, **{name: getattr(plain, name) for group in names for name in group})
 
 
 def _contamination(recipe: Recipe, part: str) -> dict[str, Any]:
@@ -127,7 +153,23 @@ ASSETS = (
             Input(asset="base_model"),
             Input(asset="sft_model"),
             Input(asset="aligned_model"),
+        ),
+    ),
+    Asset(
+        name="alignment_rewards",
+        stage=JUDGE,
+        description=(
+            "Learned and true rewards of the SFT and aligned models' answers, and how far alignment moved the model."
+        ),
+        group="reports",
+        scope="recipe",
+        settings=_judge,
+        inputs=(
+            Input(asset="sft_model"),
+            Input(asset="aligned_model"),
             Input(asset="reward_model"),
+            Input(asset="preference_data"),
+            Input(asset="model_scores"),
         ),
     ),
     Asset(
@@ -181,6 +223,7 @@ ASSETS = (
             Input(asset="reward_model"),
             Input(asset="aligned_model"),
             Input(asset="model_scores"),
+            Input(asset="alignment_rewards"),
             Input(asset="contamination_report"),
         ),
     ),

@@ -48,7 +48,9 @@ UNDECLARED = {
     "transformers": ("loads models, which these stages do not, or checks an export", EVERYWHERE),
     "tokenizers": ("encodes, which these stages do not, or reads a vocabulary's size", EVERYWHERE),
     "lm-eval": ("asks exams, which these stages do not", {"contamination", "scaling", "card", "promote"}),
-    "xxhash": ("hashes words, which these stages do not", {"tokenizer", "tokenize", "evaluate"}),
+    "xxhash": ("hashes words, which these stages do not", {"tokenizer", "tokenize", "evaluate", "judge"}),
+    "trl": ("trains, which this stage does not", {"judge"}),
+    "peft": ("trains adapters, which this stage does not", {"judge"}),
     "datatrove": ("lists the signs that end a sentence, which only measuring asks", {"filter", "card"}),
 }
 
@@ -207,6 +209,15 @@ BESIDE = {
     ),
     "prompts": ("the reader of a source", {"posttrain.source_settings"}),
     "evaluate": ("the scan for items", {"data.exams.decontaminate_settings"}),
+    "judge": (
+        "the scan for items, the reward model and the rows",
+        {
+            "data.exams.decontaminate_settings",
+            "posttrain.reward.settings",
+            "posttrain.preferences.settings",
+            "posttrain.source_settings",
+        },
+    ),
     "contamination": ("the scan for items", {"data.exams.decontaminate_settings"}),
     "promote": (
         "scores and exams of the champion",

@@ -9,6 +9,13 @@ from training.data.exams.settings import BenchmarkRecipe
 from training.records import RecipeError, Uri
 
 CANNOT_BE_SCANNED: Final = ("teacher",)
+SAMPLES_ANSWERS: Final = (
+    "alignment_prompts",
+    "alignment_temperature",
+    "alignment_max_new_tokens",
+    "seed",
+)
+MEASURES_TEXT: Final = ("outside_text", "outside_text_limit")
 JUDGES_CONTAMINATION: Final = ("max_contaminated_fraction", "question_seen", "tolerate_unknown")
 
 

@@ -105,7 +105,7 @@ def stand_in_models(recipe: Recipe, like: Recipe, root: Path) -> None:
     """Commit copies of the models and scores of `like` as those of `recipe`, whose data is made: real files and
     numbers, and nothing trained. Each copy has a file of its own, so that it is another artifact."""
     tracking = Tracking("", root, in_background=False)  # the next command sends it
-    for asset in ("base_model", "sft_model", "reward_model", "aligned_model", "model_scores"):
+    for asset in ("base_model", "sft_model", "reward_model", "aligned_model", "model_scores", "alignment_rewards"):
         comparison = compare(recipe, root)
         cell = comparison.cells[asset, recipe.name]
         stood_for = compare(like, root).cells[asset, like.name].artifact

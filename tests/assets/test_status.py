@@ -87,8 +87,8 @@ def test_a_source_that_writes_something_else_marks_what_reads_it_and_nothing_mor
         {asset for asset, partition in old if old[asset, partition].fingerprint != new[asset, partition].fingerprint}
         for old, new in zip(before, after, strict=True)
     ]
-    scored = {"model_scores", "contamination_report", "model_card", "promoted_model"}
-    assert marked == [set(), scored, {asset for asset, _ in before[2]}]
+    judged = {"alignment_rewards", "model_card", "promoted_model"}
+    assert marked == [set(), judged, {asset for asset, _ in before[2]}]
     assert after[1]["preference_data", "webdocs"].state == "made"
     assert after[2]["instruction_data", "kitchen"].reasons == ("sources: (not set) → {'kitchen': '2'}",)
 
@@ -104,7 +104,21 @@ def test_what_is_outdated_can_still_be_looked_at(kitchen, made, tmp_path):
 def test_an_added_suite_remakes_scores_and_what_judges_them_only(kitchen, made):
     suite = BenchmarkRecipe(name="more", uri="kitchen://chat", kind="chat")
     changed = replace(kitchen, evaluation=replace(kitchen.evaluation, suites=(*kitchen.evaluation.suites, suite)))
-    assert assets_to_do(changed, made) == {"model_scores", "contamination_report", "model_card", "promoted_model"}
+    scored = {"model_scores", "alignment_rewards", "contamination_report", "model_card", "promoted_model"}
+    assert assets_to_do(changed, made) == scored
+
+
+def test_another_reward_model_judges_again_and_trains_only_what_learns_from_it(kitchen, made, tmp_path):
+    judged = {"reward_model", "alignment_rewards", "model_card", "promoted_model"}
+    prompted = replace(kitchen, evaluation=replace(kitchen.evaluation, alignment_temperature=0.9))
+    assert assets_to_do(prompted, made) == judged - {"reward_model"}
+    for name in ("kitchen", "kitchen-rl"):
+        recipe = load_recipe(name)
+        changed = replace(recipe, reward=replace(recipe.reward, seed=recipe.reward.seed + 1))
+        before, after = (compare(one, tmp_path).cells for one in (recipe, changed))
+        marked = {asset for asset, key in before if before[asset, key].fingerprint != after[asset, key].fingerprint}
+        trained = {"aligned_model", "model_scores", "contamination_report"} if name == "kitchen-rl" else set()
+        assert marked == judged | trained
 
 
 def test_a_comment_or_another_spelling_of_the_file_remakes_nothing(kitchen, made, tmp_path):

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-TEMPLATE = (
-    "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
+from training.posttrain.chat import template as project_template
+
 SPECIAL = ["<|endoftext|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"]
 TEXTS = [
     "Question: which colour has the sky? Answer: blue. The quick brown fox jumps over the lazy dog.",
@@ -37,7 +35,7 @@ def make_tokenizer(folder: Path, *, template: bool) -> None:
         additional_special_tokens=SPECIAL[2:],
     )
     if template:
-        wrapped.chat_template = TEMPLATE
+        wrapped.chat_template = project_template()
     wrapped.save_pretrained(folder)
 
 

@@ -1,4 +1,4 @@
-"""The stage `evaluate` from job to artifact, on tiny random models."""
+"""The stages `evaluate` and `judge` from job to artifact, on tiny random models."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from evaluation.one_model import scores_of
 from evaluation.scores import check_names, completeness
 from evaluation.stages import STAGES
 from tests.evaluation.conftest import commit, make_job, make_model
+from tests.training.posttrain import tiny
 from training.artifact import find
 from training.data.documents import read_lines, write_lines
 from training.data.exams.settings import BenchmarkRecipe
@@ -56,6 +57,12 @@ def models(tmp_path_factory, base_folder, chat_folder) -> tuple[InputArtifact, .
     return tuple(made)
 
 
+SUITES = (
+    suite("cloze", "multiple_choice", "kitchen://cloze", question_field="query", limit=8),
+    suite("chat", "chat", "kitchen://chat", limit=6, max_new_tokens=4),
+)
+
+
 @pytest.fixture(scope="module")
 def scored(tmp_path_factory, models) -> Path:
     """The artifact of one evaluation."""
@@ -63,17 +70,34 @@ def scored(tmp_path_factory, models) -> Path:
     texts = folder.parent / "texts.jsonl"
     write_lines(texts, [{"text": "The bread is brown. " * number} for number in (1, 2, 9)])
     settings = {
-        "evaluation": evaluation(
-            suite("cloze", "multiple_choice", "kitchen://cloze", question_field="query", limit=8),
-            suite("chat", "chat", "kitchen://chat", limit=6, max_new_tokens=4),
-            alignment_prompts="kitchen://alignment",
-            outside_text=str(texts),
-            outside_text_limit=2,
-            alignment_max_new_tokens=4,
-        ),
+        "evaluation": evaluation(*SUITES, outside_text=str(texts), outside_text_limit=2),
         "kitchen": KITCHEN,
     }
-    assert run_job(make_job("evaluate", "model_scores", folder, settings, models), STAGES) == 0
+    assert run_job(make_job("evaluate", "model_scores", folder, settings, models[:3]), STAGES) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory, models, scored) -> Path:
+    """The artifact of judging that evaluation's answers, and answers sampled to prompts."""
+    folder = tmp_path_factory.mktemp("rewards") / "alignment_rewards"
+    pairs = [
+        {
+            "prompt": [{"role": "user", "content": f"{n}?"}],
+            **{side: [{"content": side}] for side in ("chosen", "rejected")},
+        }
+        for n in range(3)
+    ]
+    for name in ("train.jsonl", "held_out.jsonl"):
+        tiny.write_rows(folder.parent / "preference_data" / name, pairs)
+    settings = {
+        "evaluation": evaluation(*SUITES, alignment_prompts="kitchen://alignment", alignment_max_new_tokens=4),
+        "align": {"max_new_tokens": 4},
+        "kitchen": KITCHEN,
+    }
+    shutil.copytree(scored, folder.parent / "model_scores")
+    inputs = (*models, *(commit(folder.parent / asset, asset) for asset in ("preference_data", "model_scores")))
+    assert run_job(make_job("judge", "alignment_rewards", folder, settings, inputs), STAGES) == 0
     return folder
 
 
@@ -112,22 +136,25 @@ def test_every_item_keeps_its_prompt_and_answer(scored):
     assert {"item", "target", "correct"} <= set(rows[0])
 
 
-def test_sampled_answers_get_both_rewards(scored):
-    alignment = json.loads((scored / "alignment.json").read_text())
-    rows = list(read_lines(scored / "samples" / "sft_alignment_answers.jsonl.zst"))
+def test_sampled_answers_get_both_rewards(judged):
+    alignment = json.loads((judged / "alignment.json").read_text())
+    rows = list(read_lines(judged / "samples" / "sft_alignment_answers.jsonl.zst"))
     assert len(rows) == alignment["sft"]["answers"] == 64
     mean = sum(row["true_reward"] for row in rows) / len(rows)
     assert alignment["sft"]["true_reward"] == pytest.approx(mean)
     assert alignment["gain"]["true_reward"] == pytest.approx(alignment["aligned"]["true_reward"] - mean)
     assert len({row["answer"] for row in rows}) > 1
-    rewards = json.loads((scored / "rewards.json").read_text())
+    rewards = json.loads((judged / "rewards.json").read_text())
     assert rewards["sft"]["chat"]["n"] == 6 and "base" not in rewards
+    metrics = find(judged).record["metrics"]
+    assert metrics["sft_learned_reward"] == alignment["sft"]["learned_reward"]
+    assert metrics["held_out_prompts"] == 3 and metrics["kl_from_sft"] > 0
 
 
 def test_a_second_evaluation_gives_the_same_bytes(scored, models, tmp_path):
     settings = json.loads((scored / "job.json").read_text())["settings"]
     again = tmp_path / "again"
-    run_job(make_job("evaluate", "model_scores", again, settings, models), STAGES)
+    run_job(make_job("evaluate", "model_scores", again, settings, models[:3]), STAGES)
     assert find(again).digest == find(scored).digest
 
 

@@ -71,7 +71,7 @@ def wide(chain, tmp_path_factory):
 AUDITED = {
     "sft": (SFT, {"epochs": 2, "max_length": 250}, ("base_model", "instruction_data")),
     "reward": (REWARD, {"epochs": 1, "batch_size": 16}, ("sft_model", "preference_data")),
-    "align": (DPO, {"epochs": 1}, ("sft_model", "preference_data", "reward_model")),
+    "align": (DPO, {"epochs": 1}, ("sft_model", "preference_data")),
 }
 
 

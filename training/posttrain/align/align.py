@@ -1,8 +1,7 @@
 """The stage `align`: train the SFT model towards preferred answers by the preference method that the recipe names.
 
-The methods are the modules of training/posttrain/methods. With every method, the reward model scores sampled answers to
-held-out prompts before and after. This learned reward can rise without better answers; the true reward is measured in
-evaluation.
+The methods are the modules of training/posttrain/methods. The rewards of the aligned model's answers are measured by
+the stage `judge` (evaluation.judging).
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from pathlib import Path
 from training.job import Job, Outcome, Work
 from training.parts import load_part
 from training.posttrain.align.alignment import Alignment, Trained
-from training.posttrain.align.judge import judge, unique_prompts
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.chat import Chat, template_digest
 from training.posttrain.fit import is_main_process, set_up_torch
@@ -23,7 +21,7 @@ from training.records import RecipeError
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Align the SFT model, write the aligned model, and compare it with the SFT model."""
+    """Align the SFT model and write the aligned model."""
     recipe = job.settings_as(AlignRecipe, "align")
     set_up_torch(job, work)
     sft = job.input_of("sft_model").file(MODEL_FOLDER)
@@ -38,17 +36,10 @@ def run(job: Job, work: Work) -> Outcome:
     if not is_main_process():
         return Outcome(files=())
     files = save_model(trained.model, tokenizer, chat, work.path)
-    judged = judge(
-        sft,
-        work.path / MODEL_FOLDER,
-        job.input_of("reward_model").file(MODEL_FOLDER),
-        unique_prompts(pairs.held_out_rows),
-        recipe,
-    )
     return Outcome(
         files=tuple(files),
         counts=trained.counts,
-        metrics={**trained.metrics, **judged},
+        metrics=trained.metrics,
         gates=trained.gates,
         notes={**trained.notes, "method": recipe.method, "chat_template_digest": template_digest(chat.template)},
     )

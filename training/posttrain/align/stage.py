@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from training.data.sections import with_data
-from training.posttrain.align.method import start_gates
+from training.posttrain.align.method import method_of, start_gates
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 ALIGN = Stage(
     name="align",
-    version="4",
+    version="5",
     module="training.posttrain.align.align",
     libraries=("torch", "transformers", "trl", "peft"),
     kinds=("trl", "safetensors"),
@@ -30,6 +30,11 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     return with_data(recipe, {"align": replace(recipe.align, prompts="")})
 
 
+def _samples(recipe: Recipe) -> bool:
+    """Whether the method learns from rewards of answers that it samples, and so from the reward model."""
+    return method_of(recipe.align.method).learns_from == "samples"
+
+
 ASSETS = (
     Asset(
         name="aligned_model",
@@ -42,7 +47,7 @@ ASSETS = (
             Input(asset="sft_model"),
             Input(asset="preference_data"),
             Input(asset="prompt_data"),
-            Input(asset="reward_model"),
+            Input(asset="reward_model", when=_samples),
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Measure learned reward, length and divergence of sampled answers before and after alignment."""
+"""Learned reward, length and divergence of answers sampled to held-out prompts, before and after alignment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def unique_prompts(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, str]]]
     return prompts[:JUDGED_PROMPTS]
 
 
-def judge(
+def before_and_after(
     sft: Path, aligned: Path, reward_model: Path, prompts: Sequence[list[dict[str, str]]], recipe: AlignRecipe
 ) -> dict[str, float]:
     """Return learned reward and answer length of the SFT and the aligned model, and the divergence between them.
@@ -33,7 +33,7 @@ def judge(
     sampled from the aligned model at temperature 1. It is an unbiased estimate of KL(aligned, sft) on these prompts.
     """
     referee = Judge(reward_model)
-    metrics: dict[str, float] = {"judged_prompts": len(prompts)}
+    metrics: dict[str, float] = {"held_out_prompts": len(prompts)}
     samplers = {"sft": Sampler(sft, batch_size=64), "aligned": Sampler(aligned, batch_size=64)}
     prompt_ids = referee.chat.encode_prompts(prompts)
     answers: list[list[int]] = []
@@ -46,8 +46,8 @@ def judge(
         )
         whole = [prompt + answer for prompt, answer in zip(prompt_ids, answers, strict=True)]
         scores = token_scores(referee.model, whole, referee.chat)
-        metrics[f"learned_reward_{name}"] = sum(scores) / len(scores)
-        metrics[f"answer_tokens_{name}"] = sum(map(len, answers)) / len(answers)
+        metrics[f"{name}_held_out_learned_reward"] = sum(scores) / len(scores)
+        metrics[f"{name}_held_out_answer_tokens"] = sum(map(len, answers)) / len(answers)
     pairs = list(zip(prompt_ids, answers, strict=True))  # answers of the aligned model, the last in the loop
     chat = referee.chat
     ratios = [

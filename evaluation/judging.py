@@ -1,0 +1,119 @@
+"""Stage `judge`: rewards of the models' answers by the reward model and by the rubrics of the prompts.
+
+The stage comes after training and scoring, so that a changed reward model neither trains DPO nor scores an exam again.
+The files of the artifact:
+
+- `rewards.json`: the learned reward of each suite's answers;
+- `alignment.json`: the learned and true rewards of answers that were sampled to the alignment prompts;
+- `samples/<model>_alignment_answers.jsonl.zst`: these answers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evaluation.answers import MODEL_FOLDER, MODELS, sample_file
+from training import numerics
+from training.artifact import write_json
+from training.data.documents import read_lines, write_lines
+from training.evaluation_settings import EvaluationRecipe
+from training.job import Job, Outcome, Work
+from training.posttrain.align.settings import AlignRecipe
+from training.posttrain.chat import Chat
+from training.posttrain.preferences.pairs import read_pairs
+
+if TYPE_CHECKING:
+    from evaluation.alignment import Answers, Judgement
+
+
+def run(job: Job, work: Work) -> Outcome:
+    """Judge the answers to the suites, sample and judge answers to prompts, and write the files listed above."""
+    # This module keeps everything imported after it offline and quiet.
+    import training.generate.model_folder  # noqa: F401 - for its effect
+    from evaluation.alignment import judge
+    from evaluation.local_model import rewards
+
+    recipe = job.settings_as(EvaluationRecipe, "evaluation")
+    numerics.use_threads(job.run)
+    numerics.note(job, work)
+    groups = [*_answers(job, recipe)]
+    conversations = [conversation for group in groups for conversation in group.conversations]
+    folder = job.input_of("reward_model").file(MODEL_FOLDER)
+    judgement = judge(groups, rewards(folder, conversations, batch_size=recipe.batch_size) if conversations else [])
+    return Outcome(
+        files=tuple(_write(work.path, judgement)), metrics={**judgement.metrics(), **_before_and_after(job, folder)}
+    )
+
+
+def _answers(job: Job, recipe: EvaluationRecipe) -> Iterator[Answers]:
+    """Yield each model's answers to the suites that were asked in the chat template, and to the alignment prompts."""
+    from evaluation.alignment import Answers, read_prompts
+    from evaluation.exams import read_exam
+
+    scores = job.input_of("model_scores")
+    how = json.loads(scores.file("harness.json").read_text("utf-8"))
+    prompts = read_prompts(recipe.alignment_prompts, job.settings)
+    asked = {
+        suite.name: [item.messages for item in read_exam(suite, job.settings).items]
+        for suite in recipe.suites
+        if any(how[model]["suites"][suite.name]["form"] == "chat" for model in MODELS)
+    }
+    for model in MODELS:
+        for suite, messages in asked.items():
+            if how[model]["suites"][suite]["form"] == "chat":
+                said = [str(row["response"]) for row in read_lines(scores.file(sample_file(model, suite)))]
+                yield Answers(model=model, suite=suite, prompts=messages, answers=said)
+        if prompts and how[model]["chat_template_sha256"] is not None:
+            yield _sampled(model, job.input_of(MODELS[model]).file(MODEL_FOLDER), prompts, recipe)
+
+
+def _sampled(name: str, folder: Path, prompts: Sequence[Mapping[str, Any]], recipe: EvaluationRecipe) -> Answers:
+    """Return one sampled answer to each alignment prompt by the model in a folder."""
+    from evaluation.alignment import Answers
+    from evaluation.local_model import LocalModel
+    from training.generate.sampler import seeds_of
+
+    model = LocalModel(folder, batch_size=recipe.batch_size)
+    asked = [list(prompt["messages"]) for prompt in prompts]
+    answers = model.answers(
+        [model.apply_chat_template(messages) for messages in asked],
+        max_new_tokens=recipe.alignment_max_new_tokens,
+        temperature=recipe.alignment_temperature,
+        seeds=seeds_of(recipe.seed, len(prompts)),
+    )
+    return Answers(
+        model=name,
+        suite="",
+        prompts=asked,
+        answers=answers,
+        tokens=[len(model.tok_encode(answer)) for answer in answers],
+        ids=[str(prompt["id"]) for prompt in prompts],
+        rubrics=[prompt["rubric"] for prompt in prompts],
+    )
+
+
+def _before_and_after(job: Job, reward_model: Path) -> dict[str, float]:
+    """Return what alignment changed on the prompts of the held-out preference pairs."""
+    from evaluation.held_out import before_and_after, unique_prompts
+
+    align = job.settings_as(AlignRecipe, "align")
+    sft, aligned = (job.input_of(asset).file(MODEL_FOLDER) for asset in ("sft_model", "aligned_model"))
+    pairs = read_pairs(job.input_of("preference_data"), Chat.of(sft), max_length=align.max_length, where="align")
+    return before_and_after(sft, aligned, reward_model, unique_prompts(pairs.held_out_rows), align)
+
+
+def _write(folder: Path, judgement: Judgement) -> list[str]:
+    """Write the stage's files, and return their names."""
+    write_json(folder / "rewards.json", judgement.by_suite)
+    files = ["rewards.json"]
+    if judgement.alignment:
+        write_json(folder / "alignment.json", judgement.alignment)
+        files.append("alignment.json")
+        for model, rows in judgement.alignment_samples.items():
+            name = f"samples/{model}_alignment_answers.jsonl.zst"
+            write_lines(folder / name, rows)
+            files.append(name)
+    return files
