@@ -31,27 +31,26 @@ def show_status(comparison: Comparison) -> None:
 
 
 def show_scoreboard(comparison: Comparison, report: Report) -> None:
-    """Print the results of a run on one screen: the scoreboard from the artifacts, the verdict, and where to look."""
-    from evaluation.scoreboard import render, scoreboard
+    """Print the results of a run on one screen: the scoreboard from the artifacts, the verdict first, where to look."""
+    from evaluation.scoreboard import scoreboard
+    from evaluation.scoreboard_print import render
 
-    console = Console()
+    console = Console(highlight=False)
     made = {cell.asset: cell.artifact for cell in comparison.cells.values() if cell.artifact is not None}
     records = [(cell.artifact.path, cell.artifact.record) for cell in comparison.cells.values() if cell.artifact]
+    promotion = {**report.promotion, "promoted": report.promoted} if report.promotion else None
     if records:
-        render(scoreboard(records), console)
-    verdict = "promoted: the champion alias points to this model" if report.promoted else "not promoted"
-    console.print(f"\n[bold]{verdict}[/bold] after {report.seconds:.0f} s", highlight=False)
-    root = comparison.root
-    console.print(
-        f"UI: make dev, then http://127.0.0.1:3000 · MLflow: http://127.0.0.1:5000 · artifacts: {root}",
-        highlight=False,
-        soft_wrap=True,
-    )
+        render(scoreboard(records), console, promotion)
+    name, root = comparison.recipe.name, comparison.root
+    lines = {
+        f"This run took {report.seconds:.0f} s. Talk to the model:": f"pedigree chat {name} --root {root}",
+        "See it in Dagster (http://127.0.0.1:3000) and MLflow (http://127.0.0.1:5000):": f"pedigree dev --root {root}",
+    }
     if card := made.get("model_card"):
-        console.print(f"report: {card.path / 'report.html'}", highlight=False, soft_wrap=True)
-    console.print(
-        f"talk to it: .venv/bin/pedigree chat {comparison.recipe.name} --root {root}", highlight=False, soft_wrap=True
-    )
+        lines["The report:"] = str(card.path / "report.html")
+    for what, where in lines.items():
+        console.print(f"\n{what}")
+        console.print(f"  {where}", soft_wrap=True)  # whole, so that it can be copied
 
 
 PART_STYLES = {"text": "", "marked": "bold yellow", "removed": "red strike", "added": "green"}

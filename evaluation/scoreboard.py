@@ -1,23 +1,18 @@
 """A summary of a run on one screen, from its artifacts alone: documents by stage, scores, contamination and cost.
 
-`scoreboard` gathers plain data, and `render` prints it. The part of a missing artifact is left out. Artifacts that a
-gate refused are included, and listed with the gate.
+`scoreboard` gathers plain data; evaluation/scoreboard_print.py prints it. The part of a missing artifact is left out.
+Artifacts that a gate refused are included, and listed with the gate.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from evaluation.intervals import in_percent
 from evaluation.truth import Record, of_asset, truth_scores
 from training.data.exams.rubric import WORTH
 from training.numerics import in_words
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 FUNNEL = (
     "extracted_documents",
@@ -182,80 +177,7 @@ def _json_file(records: Sequence[Record], asset: str, name: str) -> Any:
     return json.loads((found[-1][0] / name).read_text("utf-8"))
 
 
-# Printing.
-
-
-def render(board: Mapping[str, Any], console: Console) -> None:
-    """Print the scoreboard."""
-    for part in (
-        _funnel_table,
-        _truth_table,
-        _corpus_lines,
-        _score_table,
-        _outside_line,
-        _alignment_lines,
-        _contamination_lines,
-        _cost_table,
-    ):
-        shown = part(board)
-        if shown is not None:
-            console.print(shown)
-    for refusal in board["refusals"]:
-        console.print(
-            f"refused: {refusal['asset']} [{refusal['partition']}] by gate {refusal['gate']}", style="red", markup=False
-        )
-
-
-def _table(title: str, *columns: str) -> Any:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", title_style="bold")
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
-    return table
-
-
-def _funnel_table(board: Mapping[str, Any]) -> Any:
-    if not board["funnel"]:
-        return None
-    table = _table("Documents", "snapshot and stage", "in", "kept", "dropped", "quarantined", "most often dropped for")
-    for snapshot, stages in board["funnel"].items():
-        for stage in stages:
-            dropped = sorted(stage["dropped"].items(), key=lambda item: (-item[1], item[0]))
-            reasons = ", ".join(f"{reason} {number}" for reason, number in dropped[:3])
-            numbers = (stage["in"], stage["kept"], sum(stage["dropped"].values()), sum(stage["quarantined"].values()))
-            table.add_row(f"{snapshot} {stage['asset']}", *(f"{number:,}" for number in numbers), reasons)
-    return table
-
-
-def _truth_table(board: Mapping[str, Any]) -> Any:
-    if not board["truth"]:
-        return None
-    table = _table("Against the kitchen's truth", "stage", "precision", "recall")
-    for name, scores in board["truth"].items():
-        table.add_row(name.replace("_", " "), f"{scores['precision']:.3f}", f"{scores['recall']:.3f}")
-    return table
-
-
-def _corpus_lines(board: Mapping[str, Any]) -> str | None:
-    lines = []
-    tokenizer, training = board["tokenizer"], board["pretraining"]
-    if tokenizer:
-        lines.append(
-            f"Tokenizer: {tokenizer.get('vocabulary', 0):,.0f} tokens,"
-            f" {tokenizer.get('bytes_per_token', 0):.2f} bytes per token"
-        )
-    if board["tokens"]:
-        lines.append(f"Shards: {sum(board['tokens'].values()):,.0f} tokens")
-    if training:
-        bits = training.get("held_out_bits_per_byte")
-        held_out = f", held out {bits:.3f} bits per byte" if bits is not None else ""
-        lines.append(
-            f"Pretraining: {training.get('parameters', 0):,.0f} parameters, {training.get('steps', 0):,.0f} steps,"
-            f" loss {training.get('loss_start', math.nan):.3f} → {training.get('loss_end', math.nan):.3f}{held_out}"
-        )
-    lines += long_context_lines(board["long_context"])
-    return "\n".join(lines) or None
+# Sentences and sums, which the card, the report and the command line share
 
 
 def long_context_lines(part: Mapping[str, Any]) -> list[str]:
@@ -276,27 +198,6 @@ def long_context_lines(part: Mapping[str, Any]) -> list[str]:
     return ["; ".join([found, *bits])]
 
 
-def _score_table(board: Mapping[str, Any]) -> Any:
-    if not board["scores"]:
-        return None
-    table = _table("Accuracy in percent (95 % interval)", "suite", "items", "chance", *MODELS)
-    for suite, models in board["scores"].items():
-        first = next(iter(models.values()))
-        cells = [_score_cell(models.get(model)) for model in MODELS]
-        table.add_row(
-            f"{suite} ({first.get('metric', 'score')})", str(first["n"]), f"{100 * first['chance']:.0f}", *cells
-        )
-    return table
-
-
-def _score_cell(entry: Mapping[str, Any] | None) -> str:
-    return "–" if entry is None else in_percent(entry["score"], entry["n"])
-
-
-def _outside_line(board: Mapping[str, Any]) -> str | None:
-    return outside_line(board["outside_text"]) or None
-
-
 def outside_line(bits: Mapping[str, Any]) -> str:
     """Return each model's bits per byte on the text from outside the corpus as a sentence; empty without that text."""
     if not bits:
@@ -309,25 +210,6 @@ def outside_line(bits: Mapping[str, Any]) -> str:
 
 def _between(entry: Mapping[str, Any]) -> str:
     return f" ({entry['interval'][0]:.3f} to {entry['interval'][1]:.3f})" if entry["interval"] else ""
-
-
-def _alignment_lines(board: Mapping[str, Any]) -> str | None:
-    alignment = board["alignment"]
-    lines = []
-    for kind in ("true_reward", "learned_reward"):
-        parts = [
-            f"{name} {entry[kind]:+.3f} ± {entry[f'{kind}_interval']:.3f}"
-            for name, entry in alignment.items()
-            if kind in entry
-        ]
-        if parts:
-            lines.append(f"Sampled answers, mean {kind.replace('_', ' ')} (95 % interval): {', '.join(parts)}")
-    for part, cells in reward_parts(alignment).items():
-        lines.append(f"  {part}, percent: {', '.join(f'{name} {cell}' for name, cell in cells.items())}")
-    lengths = [f"{name} {entry['mean_tokens']:.1f}" for name, entry in alignment.items() if "mean_tokens" in entry]
-    if lengths:
-        lines.append(f"Sampled answers, mean length in tokens: {', '.join(lengths)}")
-    return "\n".join(lines) or None
 
 
 def reward_parts(alignment: Mapping[str, Any]) -> dict[str, dict[str, str]]:
@@ -348,42 +230,6 @@ def reward_parts(alignment: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 def _part_cell(part: Mapping[str, Any], *, sign: str) -> str:
     mean, low, high = (f"{100 * value:{sign}.1f}" for value in (part["mean"], *part["interval"]))
     return f"{mean} ({low} to {high})"
-
-
-def _contamination_lines(board: Mapping[str, Any]) -> str | None:
-    report = board["contamination"]
-    if not report:
-        return None
-    found = ", ".join(f"{name} {entry['found']} of {entry['items']}" for name, entry in report["found"].items())
-    lines = [f"Contamination: {report['verdict']}; items found in training data: {found}"]
-    for field, numbers in report["tolerated"].items():
-        lines.append(f"  tolerated by {field}: {', '.join(f'{name} {text}' for name, text in numbers.items())}")
-    unclear = ", ".join(f"{name} {entry['not_cleared']}" for name, entry in report["found"].items())
-    lines.append(f"  items that cannot be cleared, because they are too short or not their own: {unclear}")
-    for finding in report["findings"]:
-        place = finding.get("url") or finding.get("row", "")
-        record = f", {finding['warc_file']} at {finding['warc_offset']}" if "warc_file" in finding else ""
-        lines.append(f"  {finding['benchmark']} {finding['item']} in {finding['where']}: {place}{record}")
-    return "\n".join(lines)
-
-
-def _cost_table(board: Mapping[str, Any]) -> Any:
-    if not board["cost"]:
-        return None
-    priced = total_price(board) is not None
-    table = _table(
-        "Time and cost", "asset", "seconds", "processor s", "peak MB", "MB on disk", *(["price"] if priced else [])
-    )
-    for row in board["cost"]:
-        name = f"{row['asset']} {row['partition'].partition('@')[2]}".rstrip()
-        numbers = (f"{row['seconds']:.1f}", f"{row['cpu_seconds']:.1f}")
-        sizes = (f"{row['peak_memory_bytes'] / 1e6:.0f}", f"{row['bytes'] / 1e6:.1f}")
-        table.add_row(name, *numbers, *sizes, *([money(row["price"])] if priced else []))
-    seconds, cpu_seconds, size = (sum(row[key] for row in board["cost"]) for key in ("seconds", "cpu_seconds", "bytes"))
-    table.add_section()
-    totals = (f"{seconds:.1f}", f"{cpu_seconds:.1f}", "", f"{size / 1e6:.1f}")
-    table.add_row("all", *totals, *([money(total_price(board))] if priced else []))
-    return table
 
 
 def total_price(board: Mapping[str, Any]) -> float | None:

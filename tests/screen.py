@@ -143,6 +143,14 @@ def resize(terminal: int, columns: int) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
 
+def broken_words(printed: Callable[[int], str]) -> set[str]:
+    """The words that are in what is printed at 60 to 120 columns, but not in what is printed at 1000."""
+    whole = set(printed(1000).split())
+    at_widths = [printed(width) for width in range(60, 121)]
+    assert all(len(line) <= width for width, text in enumerate(at_widths, 60) for line in text.splitlines())
+    return {word for text in at_widths for word in text.split() if any(map(str.isalnum, word))} - whole
+
+
 def _strike(process: subprocess.Popen[bytes], terminal: int, number: int) -> None:
     if number == signal.SIGINT:
         os.write(terminal, b"\x03")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import re
@@ -9,11 +10,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from assets.chain import CHAIN, descendants
 from assets.recipe_folders import SHIPPED, load_recipe
+from evaluation.scoreboard import scoreboard
+from evaluation.scoreboard_print import render
 from tests.assets.fabricate import point_to_shared
 from tests.end_to_end.conftest import RECIPES, made, pedigree
+from tests.screen import broken_words
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -37,6 +42,22 @@ def test_the_terminal_shows_what_is_being_made_and_keeps_what_is_finished(first)
     assert any("of 40, loss " in line and "━" in line for line in steps)
     assert any("  time left: " in line and "(asset " in line for frame in first.frames for line in frame)
     assert not [line for line in last if not re.match(r" *[\d.]+ s  \w+ \[|kept$", line)]
+
+
+def test_the_scoreboard_puts_the_verdict_first_and_breaks_no_word_at_any_width(first):
+    folders = [Path(entry["uri"]) for cells in first.answer["assets"].values() for entry in cells.values()]
+    board = scoreboard([(folder, json.loads((folder / "artifact.json").read_text("utf-8"))) for folder in folders])
+
+    def printed(width):
+        output = io.StringIO()
+        render(board, Console(file=output, width=width), {**first.answer["promotion"], "promoted": True})
+        return output.getvalue()
+
+    assert broken_words(printed) == set()
+    text = printed(80)
+    assert text.splitlines()[0].endswith(" % of the exam, clean, promoted as kitchen-small v1")
+    order = ["promoted as", "Accuracy in percent", "Contamination: clean", "Documents", "Time and cost"]
+    assert sorted(order, key=text.index) == order
 
 
 def test_every_record_of_every_stage_is_accounted_for(first):

@@ -14,7 +14,8 @@ import yaml
 from assets.recipe_folders import load_recipe
 from evaluation.card import one_line
 from evaluation.report import looked_at, records_of, render_report
-from evaluation.scoreboard import long_context_lines, render, scoreboard
+from evaluation.scoreboard import long_context_lines, scoreboard
+from evaluation.scoreboard_print import headline, render
 from evaluation.stages import STAGES
 from tests.evaluation.conftest import commit, make_job
 from training.data.documents import DocumentWriter, write_lines
@@ -326,6 +327,22 @@ def test_the_scoreboard_prints_what_there_is(inputs):
         assert part in text
     assert board["funnel"]["s1"][0]["kept"] == 1
     render(scoreboard([]), Console(file=io.StringIO()))
+
+
+def test_the_scoreboard_begins_with_what_came_out(inputs):
+    board = scoreboard(records_of(Path(item.path) for item in inputs))
+    assert headline(scoreboard([])) == "" and headline(board).endswith(
+        "% of the exam, contaminated, refused by gate contamination"
+    )
+    board |= {
+        "pretraining": {"parameters": 2_217_984.0},
+        "scores": {"cloze": {"aligned": {"score": 0.9, "n": 300}}, "chat": {"aligned": {"score": 1.0, "n": 200}}},
+        "contamination": {**board["contamination"], "verdict": "clean"},
+        "refusals": [],
+    }
+    promotion = {"promoted": True, "model_name": "kitchen", "version": "3"}
+    assert headline(board, promotion) == "2.2 M parameters, 94 % of the exam, clean, promoted as kitchen v3"
+    assert headline(board, {**promotion, "promoted": False}).endswith("clean, not promoted")
 
 
 def test_money_is_shown_where_a_profile_named_a_price(inputs):

@@ -1,0 +1,254 @@
+"""Print the scoreboard for a terminal: what came out in one sentence, then scores, data and cost.
+
+No table is broken inside a word: if a table is too wide, its last columns that can be spared are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from evaluation.intervals import in_percent
+from evaluation.scoreboard import MODELS, long_context_lines, money, outside_line, reward_parts, total_price
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+GAP = 2  # spaces between two columns
+
+
+def headline(board: Mapping[str, Any], promotion: Mapping[str, Any] | None = None) -> str:
+    """Return what came out as one line, such as `2.2 M parameters, 94 % of the exam, clean, promoted as kitchen v3`.
+
+    The share of the exam is the aligned model's score, averaged over all items of all suites. `promotion` is what the
+    registry says (`promoted`, `model_name`, `version`); None if it was not asked. What is not known is left out.
+    """
+    parts = []
+    if "parameters" in board["pretraining"]:
+        parts.append(f"{_rounded(board['pretraining']['parameters'])} parameters")
+    exams = [models["aligned"] for models in board["scores"].values() if "aligned" in models]
+    if exams:
+        share = sum(exam["score"] * exam["n"] for exam in exams) / sum(exam["n"] for exam in exams)
+        parts.append(f"{100 * share:.0f} % of the exam")
+    if board["contamination"]:
+        parts.append(board["contamination"]["verdict"])
+    if board["refusals"]:
+        parts.append(f"refused by gate {board['refusals'][0]['gate']}")
+    if promotion is not None:
+        name = f"{promotion['model_name']} v{promotion['version']}" if promotion.get("version") else "no model"
+        parts.append(f"promoted as {name}" if promotion["promoted"] else "not promoted")
+    return ", ".join(parts)
+
+
+def _rounded(number: float) -> str:
+    """A count with two or three digits and a unit: `870`, `63 k`, `2.2 M`, `1.5 B`."""
+    for size, unit in ((1e9, " B"), (1e6, " M"), (1e3, " k")):
+        if number >= size:
+            return f"{number / size:.{0 if number >= 10 * size else 1}f}{unit}"
+    return f"{number:.0f}"
+
+
+def render(board: Mapping[str, Any], console: Console, promotion: Mapping[str, Any] | None = None) -> None:
+    """Print the scoreboard: headline and refusals, scores and contamination, data, cost."""
+    if said := headline(board, promotion):
+        good = not board["refusals"] and (promotion is None or promotion["promoted"])
+        console.print(said, style="bold green" if good else "bold red", highlight=False, markup=False)
+    for refusal in board["refusals"]:
+        console.print(
+            f"refused: {refusal['asset']} [{refusal['partition']}] by gate {refusal['gate']}", style="red", markup=False
+        )
+    for line in _finding_lines(board):
+        console.print(line, markup=False, soft_wrap=True)  # an address is left whole, so that it can be copied
+    for part in (
+        _score_table,
+        _alignment_lines,
+        _outside_line,
+        _contamination_lines,
+        _funnel_table,
+        _truth_table,
+        _corpus_lines,
+        _cost_table,
+    ):
+        shown = part(board, console.width)
+        if isinstance(shown, str):
+            console.print(shown, markup=False)
+        elif shown is not None:
+            console.print(shown)
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, spared: int = 0) -> Any:
+    """Return a table in which no column is narrower than its longest word.
+
+    If it would be wider than `width`, the last columns are left out, `spared` of them at most. The last row is set
+    apart if its first cell is `all`.
+    """
+    from rich import box
+    from rich.table import Table
+
+    least = [max(_longest_word(cell) for cell in cells) for cells in zip(columns, *rows, strict=True)]
+    shown = len(columns)
+    while shown > len(columns) - spared and _width(least[:shown]) > width:
+        shown -= 1
+    widths = least[:shown]
+    wanted = [max(len(row[number]) for row in (columns, *rows)) for number in range(shown)]
+    for _ in range(max(0, min(width, _width(wanted)) - _width(widths))):
+        widths[max(range(shown), key=lambda number: wanted[number] - widths[number])] += 1
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, show_edge=False)
+    table.padding, table.pad_edge = (0, GAP - 1, 0, 0), False  # the box adds one space between columns
+    for number, column in enumerate(columns[:shown]):
+        table.add_column(column, justify="left" if number == 0 else "right", width=widths[number])
+    for row in rows:
+        if row[0] == "all":
+            table.add_section()
+        table.add_row(*row[:shown])
+    return table
+
+
+def _width(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _longest_word(text: str) -> int:
+    return max((len(word) for word in text.split()), default=0)
+
+
+def _in_words(name: str) -> str:
+    """The name of an asset or a reason as words, between which a line can break."""
+    return name.replace("_", " ").replace(":", ": ")
+
+
+def _score_table(board: Mapping[str, Any], width: int) -> Any:
+    if not board["scores"]:
+        return None
+    rows = []
+    for suite, models in board["scores"].items():
+        first = next(iter(models.values()))
+        cells = [_score_cell(models.get(model)) for model in reversed(MODELS)]
+        rows.append(
+            (f"{suite} ({first.get('metric', 'score')})", *cells, str(first["n"]), f"{100 * first['chance']:.0f}")
+        )
+    columns = ("suite", *reversed(MODELS), "items", "chance")
+    return _table("Accuracy in percent (95 % interval)", columns, rows, width, spared=4)
+
+
+def _score_cell(entry: Mapping[str, Any] | None) -> str:
+    return "–" if entry is None else in_percent(entry["score"], entry["n"])
+
+
+def _alignment_lines(board: Mapping[str, Any], width: int) -> str | None:
+    alignment = board["alignment"]
+    lines = []
+    for kind in ("true_reward", "learned_reward"):
+        parts = [
+            f"{name} {entry[kind]:+.3f} ± {entry[f'{kind}_interval']:.3f}"
+            for name, entry in alignment.items()
+            if kind in entry
+        ]
+        if parts:
+            lines.append(f"Sampled answers, mean {kind.replace('_', ' ')} (95 % interval): {', '.join(parts)}")
+    for part, cells in reward_parts(alignment).items():
+        lines.append(f"  {part}, percent: {', '.join(f'{name} {cell}' for name, cell in cells.items())}")
+    lengths = [f"{name} {entry['mean_tokens']:.1f}" for name, entry in alignment.items() if "mean_tokens" in entry]
+    if lengths:
+        lines.append(f"Sampled answers, mean length in tokens: {', '.join(lengths)}")
+    return "\n".join(lines) or None
+
+
+def _outside_line(board: Mapping[str, Any], width: int) -> str | None:
+    return outside_line(board["outside_text"]) or None
+
+
+def _contamination_lines(board: Mapping[str, Any], width: int) -> str | None:
+    report = board["contamination"]
+    if not report:
+        return None
+    found = ", ".join(f"{name} {entry['found']} of {entry['items']}" for name, entry in report["found"].items())
+    lines = [f"Contamination: {report['verdict']}; items found in training data: {found}"]
+    for field, numbers in report["tolerated"].items():
+        lines.append(f"  tolerated by {field}: {', '.join(f'{name} {text}' for name, text in numbers.items())}")
+    unclear = ", ".join(f"{name} {entry['not_cleared']}" for name, entry in report["found"].items())
+    lines.append(f"  items that cannot be cleared, because they are too short or not their own: {unclear}")
+    return "\n".join(lines)
+
+
+def _finding_lines(board: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for finding in board["contamination"].get("findings", ()):
+        place = finding.get("url") or finding.get("row", "")
+        record = f", {finding['warc_file']} at {finding['warc_offset']}" if "warc_file" in finding else ""
+        lines.append(f"  {finding['benchmark']} {finding['item']} in {finding['where']}: {place}{record}")
+    return lines
+
+
+def _funnel_table(board: Mapping[str, Any], width: int) -> Any:
+    if not board["funnel"]:
+        return None
+    rows = []
+    for snapshot, stages in board["funnel"].items():
+        for stage in stages:
+            dropped = sorted(stage["dropped"].items(), key=lambda item: (-item[1], item[0]))
+            reasons = ", ".join(f"{_in_words(reason)} {number:,}" for reason, number in dropped[:2])
+            numbers = (stage["in"], stage["kept"], sum(stage["dropped"].values()), sum(stage["quarantined"].values()))
+            rows.append(
+                (
+                    f"{snapshot} {stage['asset'].removesuffix('_documents')}",
+                    *(f"{number:,}" for number in numbers),
+                    reasons,
+                )
+            )
+    columns = ("documents of", "in", "kept", "dropped", "quarantined", "most often dropped for")
+    return _table("Documents", columns, rows, width, spared=2)
+
+
+def _truth_table(board: Mapping[str, Any], width: int) -> Any:
+    if not board["truth"]:
+        return None
+    rows = [
+        (_in_words(name), f"{scores['precision']:.3f}", f"{scores['recall']:.3f}")
+        for name, scores in board["truth"].items()
+    ]
+    return _table("Against the kitchen's truth", ("stage", "precision", "recall"), rows, width)
+
+
+def _corpus_lines(board: Mapping[str, Any], width: int) -> str | None:
+    lines = []
+    tokenizer, training = board["tokenizer"], board["pretraining"]
+    if tokenizer:
+        lines.append(
+            f"Tokenizer: {tokenizer.get('vocabulary', 0):,.0f} tokens,"
+            f" {tokenizer.get('bytes_per_token', 0):.2f} bytes per token"
+        )
+    if board["tokens"]:
+        lines.append(f"Shards: {sum(board['tokens'].values()):,.0f} tokens")
+    if training:
+        bits = training.get("held_out_bits_per_byte")
+        held_out = f", held out {bits:.3f} bits per byte" if bits is not None else ""
+        lines.append(
+            f"Pretraining: {training.get('parameters', 0):,.0f} parameters, {training.get('steps', 0):,.0f} steps,"
+            f" loss {training.get('loss_start', math.nan):.3f} → {training.get('loss_end', math.nan):.3f}{held_out}"
+        )
+    lines += long_context_lines(board["long_context"])
+    return "\n".join(lines) or None
+
+
+def _cost_table(board: Mapping[str, Any], width: int) -> Any:
+    if not board["cost"]:
+        return None
+    priced = total_price(board) is not None
+    rows = [
+        (
+            _in_words(f"{row['asset']} {row['partition'].partition('@')[2]}".rstrip()),
+            *([money(row["price"])] if priced else []),
+            f"{row['seconds']:.1f}",
+            f"{row['cpu_seconds']:.1f}",
+            f"{row['peak_memory_bytes'] / 1e6:.0f}",
+            f"{row['bytes'] / 1e6:.1f}",
+        )
+        for row in board["cost"]
+    ]
+    seconds, cpu_seconds, size = (sum(row[key] for row in board["cost"]) for key in ("seconds", "cpu_seconds", "bytes"))
+    prices = [money(total_price(board))] if priced else []
+    rows.append(("all", *prices, f"{seconds:.1f}", f"{cpu_seconds:.1f}", "", f"{size / 1e6:.1f}"))
+    columns = ("asset", *(["price"] if priced else []), "seconds", "processor s", "peak MB", "MB on disk")
+    return _table("Time and cost", columns, rows, width, spared=2)
