@@ -143,12 +143,12 @@ def counted(page: Page, text: str) -> tuple[float, float, float]:
 def difference(first: np.ndarray, other: np.ndarray, *, draws: int = 2000) -> tuple[float, float, float]:
     """How much more the other's F1 is, and its 95 % interval over pages drawn anew: both [pages, 3] as counted."""
     drawn = np.random.default_rng(0).integers(0, len(first), (draws, len(first)))
-    found = f1(other[drawn].sum(1)) - f1(first[drawn].sum(1))
+    found = f1_score(other[drawn].sum(1)) - f1_score(first[drawn].sum(1))
     low, high = np.quantile(found, (0.025, 0.975))
-    return float(f1(other.sum(0)) - f1(first.sum(0))), float(low), float(high)
+    return float(f1_score(other.sum(0)) - f1_score(first.sum(0))), float(low), float(high)
 
 
-def f1(counts: np.ndarray) -> np.ndarray:
+def f1_score(counts: np.ndarray) -> np.ndarray:
     """Return F1 of [..., 3] as counted."""
     found, extra, missing = np.moveaxis(counts, -1, 0)
     return 2 * found / (2 * found + extra + missing)
@@ -284,11 +284,14 @@ def tell_scores(
         precision, recall, f1, each = score(members, texts)
         own.setdefault(group, {})[name] = {id: value for value, id in each}
         print(f"{part} {group} ({len(members)}): {name} P {precision:.3f} R {recall:.3f} F1 {f1:.4f}")
+    lost = [page.id for page in chosen if not counted(page, texts[page.id])[0]]
+    names = f": {', '.join(lost)}" if part == "development" and lost else ""
+    print(f"{part} ({len(chosen)}): {name} finds nothing wanted on {len(lost)}{names}")
     for measure, groups in MEASURES.items():
         counts = np.array([counted(page, texts[page.id]) for page in chosen if page.group in groups])
         more, low, high = difference(firsts.setdefault((part, measure), counts), counts)
         print(
-            f"{part} {measure} ({len(counts)}): {name} F1 {f1(counts.sum(0)):.4f},"
+            f"{part} {measure} ({len(counts)}): {name} F1 {f1_score(counts.sum(0)):.4f},"
             f" {more:+.4f} [{low:+.4f}, {high:+.4f}]"
         )
 

@@ -44,7 +44,9 @@ from training.data.extract.markup import (
 from training.data.extract.signs import (
     ATTRIBUTES,
     BODY,
+    BYLINE,
     CAPTION,
+    CODE,
     COMMENTS,
     FOOTER,
     FORM,
@@ -100,6 +102,8 @@ for _bit in range(INVISIBLE + 1):
     _NEGATIVE |= 1 << _bit
 _STRONG = 1 << COMMENTS | 1 << HIDDEN | 1 << INVISIBLE | 1 << RELATED
 """What takes an element out even where its name speaks for it too."""
+_UNSEEN = 1 << HIDDEN | 1 << INVISIBLE | 1 << NOTICE | 1 << FORM
+"""What takes an element out even where nothing else is left."""
 _INLINE_NEGATIVE = 1 << HIDDEN | 1 << INVISIBLE | 1 << SHARING | 1 << NAVIGATION
 """What takes an inline element out; other words are common in links and spans inside a text."""
 _FOR = 1 << BODY | 1 << MAIN
@@ -107,6 +111,7 @@ _BODY = 1 << BODY
 _MAIN = 1 << MAIN
 _LINKED = 1 << LINKED
 _COMMENTS = 1 << COMMENTS
+_CODE, _BYLINE = 1 << CODE, 1 << BYLINE
 _HIDDEN, _SHOWN, _INVISIBLE, _HEADER = 1 << HIDDEN, 1 << SHOWN, 1 << INVISIBLE, 1 << HEADER
 _INFOBOX, _SIDEBAR = 1 << INFOBOX, 1 << SIDEBAR
 _CAPTION, _PROMOTION = 1 << CAPTION, 1 << PROMOTION
@@ -118,6 +123,7 @@ _AROUND_QUOTES = 1 << SHARING | 1 << CAPTION
 """Words for what may hold a quotation or a table, which is text then: a quoted tweet is no button for sharing."""
 
 FEW_CHARACTERS = 100  # with less main text than this, a page is judged again less strictly
+LOST_RATIO = 10  # with this many times as much prose outside the main text as in it, a page is judged again
 # A page is doubtful with less main text than LITTLE_CHARACTERS, or if less than this fraction was kept:
 LITTLE_CHARACTERS = 200
 FOUND_FRACTION = 0.6  # of its prose
@@ -196,7 +202,7 @@ def _inherit(tag, parent, signs, kind, tag_marks, owner, is_link, marks, dropped
         if own & _SHOWN:
             own &= ~_HIDDEN
         up = parent[n]
-        in_code[n] = in_code[up] or tag[n] in (T_PRE, T_LISTING, T_CODE)
+        in_code[n] = in_code[up] or tag[n] in (T_PRE, T_LISTING, T_CODE) or own & _CODE != 0
         if in_code[n]:
             own &= _IN_CODE
         is_block = n == 0 or kind[tag[n]] == BLOCK
@@ -273,10 +279,11 @@ def _text_marked(parent, last, marks, text, mark):
 
 
 @native
-def _judge_nodes(tag, parent, last, marks, text, code, own_out, out, is_relaxed):
+def _judge_nodes(tag, parent, last, marks, text, code, own_out, out, leniency):
     """Fill by node whether its own name says that it is not main text, and whether that holds for it or a parent.
 
-    A word that would drop most of a page's text is ignored: some pages name their body `has-sidebar`.
+    A word that would drop most of a page's text is ignored: some pages name their body `has-sidebar`. With `leniency`
+    1 only the marks of _STRONG count, with 2 those of _UNSEEN.
     """
     total = _text_without_comments(parent, last, marks, text)
     holds_quote, holds_table = np.zeros(tag.size, np.bool_), np.zeros(tag.size, np.bool_)
@@ -304,8 +311,10 @@ def _judge_nodes(tag, parent, last, marks, text, code, own_out, out, is_relaxed)
             own &= ~_CAPTION
         if promotions > 0.5 * total:
             own &= ~_PROMOTION
-        if is_relaxed or code[n] > CODE_FRACTION * text[n]:
-            own &= _STRONG
+        if leniency or code[n] > CODE_FRACTION * text[n]:
+            own &= _UNSEEN if leniency == 2 else _STRONG
+        if holds_table[n]:
+            own &= ~_BYLINE
         if marks[n] & _INFOBOX and tag[n] == T_TABLE:
             own |= _SIDEBAR
         if in_article[n]:
@@ -347,7 +356,7 @@ def _is_listed(t):
 def _cells(tag, parent, holder, chars, linked, blocks):
     """Return by node whether it is in a cell of a data table, where a link is an entry.
 
-    At most half of the cells of a data table are links. A layout table has few cells, and one cell with many links.
+    At most two thirds of a data table's blocks are links. A layout table has few cells, and one cell with many links.
     """
     table, in_cell = np.zeros(tag.size, np.int32), np.zeros(tag.size, np.bool_)
     cells, links = np.zeros(tag.size, np.int64), np.zeros(tag.size, np.int64)
@@ -360,7 +369,7 @@ def _cells(tag, parent, holder, chars, linked, blocks):
         links[table[holder[b]]] += 2 * linked[b] > chars[b]
     for n in range(tag.size):
         number = cells[table[n]]
-        in_cell[n] &= number >= CELLS_OF_TABLE and 2 * links[table[n]] <= number
+        in_cell[n] &= number >= CELLS_OF_TABLE and 3 * links[table[n]] <= 2 * number
     return in_cell
 
 
@@ -377,7 +386,7 @@ def _weigh(holder, chars, linked, stops, tag, out, blocks, in_code, in_cell, wei
         elif _is_heading(tag[n], chars[b], stops[b]):
             weight[n] += 5
         elif stops[b] == 0 and plain < 60:
-            weight[n] += 0.3 * plain if _is_listed(tag[n]) else -5.0
+            weight[n] += 0.3 * plain if _is_listed(tag[n]) or in_cell[n] else -5.0
         elif b and 2 * linked[b - 1] > chars[b - 1] > 25 and plain < 400 and not out[holder[b - 1]]:
             weight[n] += 0.3 * plain  # probably the first lines of another page, below its linked title
         else:
@@ -507,13 +516,13 @@ def _keep(
             continue
         if not begun:  # dates and names often come between the title and the first sentences
             begun = chars[b] >= 60 and stops[b] > 0
-            if not (begun or is_title or _is_listed(t) or tag[parent[n]] == T_DD) and chars[b] < 60:
+            if not (begun or is_title or is_content or _is_listed(t) or tag[parent[n]] == T_DD) and chars[b] < 60:
                 continue
         if chars[b] < 400 and _is_owned(html, start[first[b]], end[first[b]]):
             continue
         if chars[b] < 150 and not in_code[n]:
             phrase = _phrase(html, start, end, first[b], until[b], phrase_steps, phrase_marks)
-            if phrase & 1 or (phrase & 2 and chars[b] < 60 and stops[b] < 2 and t not in (T_TD, T_TH)):
+            if phrase & 1 or (phrase & 2 and chars[b] < 60 and stops[b] < 2 and not (is_content or t in (T_TD, T_TH))):
                 continue
         kept[b] = True
     # Drop headings that are followed by no text.
@@ -546,9 +555,9 @@ def _select(
     _add_up(parent, text)
     _add_up(parent, code)
     in_cell = _cells(tag, parent, holder, chars, linked, blocks)
-    root = 0
-    for is_relaxed in (False, True):  # if the elements' names leave no text, only the unambiguous names count
-        _judge_nodes(tag, parent, last, marks, text, code, own_out, out, is_relaxed)
+    root, num = 0, 0
+    for leniency in (0, 1, 2, 0):  # the last time for a page of which nobody finds most of the prose
+        _judge_nodes(tag, parent, last, marks, text, code, own_out, out, leniency)
         weight = np.zeros(tag.size, np.float64)
         _weigh(holder, chars, linked, stops, tag, out, blocks, in_code, in_cell, weight)
         _add_up(parent, weight)
@@ -559,7 +568,10 @@ def _select(
                 blocks, kept, phrase_steps, phrase_marks, in_code, in_cell, is_strict,
             )  # fmt: skip
             if num >= FEW_CHARACTERS:
-                return root
+                break
+        _, found, missed, commented = _prose(parent, marks, own_out, holder, chars, linked, stops, kept, blocks)
+        if num >= FEW_CHARACTERS and LOST_RATIO * found >= missed + commented:
+            break
     return root
 
 

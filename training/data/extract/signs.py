@@ -12,6 +12,7 @@ from __future__ import annotations
     NAVIGATION, COMMENTS, RELATED, SHARING, PROMOTION, FORM, NOTICE, BYLINE, TAGGED, HIDDEN, FOOTER, SIDEBAR, CAPTION,
     HEADER, INVISIBLE,
 ) = range(15)  # fmt: skip
+CODE = 16  # code that is no `pre` or `code`
 SECTION = 17  # a section of a text
 INFOBOX = 18  # for tables only
 SHOWN = 19  # a name that only looks as if the element were hidden
@@ -64,6 +65,7 @@ WORDS = {
     INVISIBLE: "style|display|none| |display|none| style|visibility|hidden| |visibility|hidden|",
     SECTION: "|section| |sect1 |sect2 |sect3 |sect4 |chapter| |refsect |simplesect |subsection|",
     INFOBOX: "|infobox|",
+    CODE: "|geshi| |source|code| |sourcecode| |codehilite| |highlight|source |syntaxhighlighter",
     SHOWN: "label|hidden| overflow|hidden| |hidden|xs |hidden|sm |hidden|md |hidden|lg print|hidden| hidden|print|"
     " xs|hidden sm|hidden md|hidden lg|hidden xl|hidden not|hidden un|hide",
     BODY: "articlebody |article|body |entry|content |entrycontent |post|content |postcontent |post|body |postbody"
@@ -88,7 +90,7 @@ WANTED = 1 << DATED | 1 << ROBOTS | 1 << LICENCE | 1 << RESERVED
 ATTRIBUTES = {
     **dict.fromkeys(("class", "id", "role"), (1 << DATED) - 1),
     **dict.fromkeys(("name", "property", "rel", "http-equiv"), WANTED),
-    "itemprop": (1 << DATED) - 1 | WANTED,
+    "itemprop": (1 << DATED) - 1 & ~(1 << RELATED) | WANTED,  # `suggestedAnswer` is an answer
     "style": 1 << INVISIBLE,
     "aria-hidden": 1 << HIDDEN,
 }

@@ -123,6 +123,30 @@ def test_a_table_of_functions_keeps_their_names():
     assert "\n".join("\t".join(row) for row in rows) in text
 
 
+def test_declarations_in_lines_of_a_highlighter_and_short_paragraphs_in_cells_are_kept():
+    lines = "<td><div><span class='mw-geshi cpp source-cpp'>iterator begin();</span></div></td><td>(since C++11)</td>"
+    cells = "<td><p>Byte</p></td><td><p>17</p></td>"
+    text = text_of(f"<main>{PROSE}<table><tr>{lines}</tr>{f'<tr>{cells}</tr>' * 3}</table></main>")
+    assert "\niterator begin();\t(since C++11)\nByte\t17\nByte\t17\nByte\t17" in text
+    table = f"<h1>Type</h1><section><table>{f'<tr>{cells}</tr>' * 40}</table></section>"
+    assert text_of(f"{table}<section>{PROSE}</section>").count("Byte\t17") == 40
+
+
+def test_a_table_of_changes_called_metadata_is_text():
+    rows = "<tr><td>v18.7.0<td>is stable" * 4
+    text = text_of(f"<main>{PROSE}<div class=api_metadata><table>{rows}</table></div>{PROSE}</main>")
+    assert text.count("v18.7.0\tis stable") == 4
+
+
+def test_answers_and_comments_are_text_where_they_are_the_page():
+    answers = f"<div itemprop=suggestedAnswer class=answer>{OTHER}</div>" * 2
+    assert text_of(f"<main>{PROSE}{answers}</main>").count("Knead") == 6
+    notice = "<p>" + "This board is run by people who bake. " * 4 + "</p>"
+    posts = "".join(f"<div class=comment id=comment-{n}>{OTHER}{PROSE}</div>" for n in range(8))
+    assert text_of(f"<div class=board>{notice}</div><div class=discussion>{posts}</div>").count("Knead") == 24
+    assert "Knead" not in text_of(f"<div class=text>{PROSE * 2}</div><div id=comments>{OTHER * 5}</div>")
+
+
 def test_links_in_a_table_that_arranges_the_page_are_left_out():
     menu = "".join(f"<div><a href={n}.html>Bread number {n}</a></div>" for n in range(9))
     text = text_of(f"<table><tr><td>Loaves<td>Home<tr><td>{menu}<td>{PROSE}<tr><td>Rolls<td>End</table>")
