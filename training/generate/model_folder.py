@@ -20,6 +20,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
+from training.generate.chat_template import check_template
 from training.job import DataError
 
 transformers_logging.disable_progress_bar()
@@ -32,7 +33,8 @@ PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 def check_folder(folder: Path) -> None:
     """Raise DataError unless the folder holds a complete model in the transformers layout with safetensors weights.
 
-    Pickled weights are refused because opening them runs code, and adapters because they need another model's folder.
+    The chat template must be the one with which the model was trained. Pickled weights are refused because opening them
+    runs code, and adapters because they need another model's folder.
     """
     for name in ("config.json", "tokenizer.json"):
         if not (folder / name).is_file():
@@ -43,6 +45,7 @@ def check_folder(folder: Path) -> None:
         pickled = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
         advice = f"; {pickled[0]} is a pickle, which is never read: save it again as safetensors" if pickled else ""
         raise DataError(f"{folder}: no {WEIGHTS[0]}{advice}")
+    check_template(folder)
 
 
 def device() -> torch.device:

@@ -16,7 +16,6 @@ it is trained.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import re
 import sys
@@ -25,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from training.generate.chat_template import TEMPLATE_FILE, check_template, template_digest
 from training.job import DataError, Gate
 from training.records import RecipeError
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 Message = dict[str, str]
 
-TEMPLATE_FILE = "chat_template.jinja"
 END = "<|end|>"
 END_OF_TEXT = "<|endoftext|>"
 PAD = "<|pad|>"
@@ -80,11 +79,6 @@ def system_prompt_of(template_text: str) -> str:
     return json.loads(first[1])
 
 
-def template_digest(template_text: str) -> str:
-    """Return the sha256 (hex) of the template's text, by which evaluation and serving notice a change."""
-    return hashlib.sha256(template_text.encode("utf-8")).hexdigest()
-
-
 @dataclass(frozen=True, slots=True)
 class Encoded:
     """A conversation in tokens. `trained[i]` is whether token i is the assistant's, the end of its turn included."""
@@ -126,6 +120,7 @@ class Chat:
             path = model_folder / TEMPLATE_FILE
             if not path.is_file():
                 raise DataError(f"{model_folder} has no {TEMPLATE_FILE}: a base model completes text, it does not chat")
+            check_template(model_folder)
             template_text = path.read_text("utf-8")
         return cls((model_folder / "tokenizer.json").read_text("utf-8"), template_text)
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from training.generate import model_folder
+from training.generate.chat_template import DIGEST_FIELD, template_digest
 from training.generate.model_folder import open_model, padded
 from training.posttrain.chat import END, END_OF_TEXT, PAD, Chat
 
@@ -36,6 +37,7 @@ def save_model(model: Any, tokenizer: Any, chat: Chat, folder: Path, *, generate
     """Write `model/` under `folder`, whole or not at all; return the paths of its files relative to `folder`."""
     model.config.eos_token_id = chat.end_id
     model.config.pad_token_id = chat.pad_id
+    setattr(model.config, DIGEST_FIELD, template_digest(chat.template))
     if generates:
         from transformers import GenerationConfig
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
+from evaluation.local_model import LocalModel
 from tests.training.posttrain import tiny
+from training.generate.chat_template import template_digest
 from training.job import DataError
 from training.posttrain import chat as chat_module
-from training.posttrain.chat import CONTROL_TOKENS, Chat, system_prompt_of, template, template_digest, template_gate
+from training.posttrain.chat import CONTROL_TOKENS, Chat, main, system_prompt_of, template, template_gate
 from training.records import RecipeError
 
 
@@ -123,6 +126,25 @@ def test_the_gate_refuses_pad_as_eos_a_foreign_mask_and_a_text_that_made_a_turn(
 def test_the_digest_is_of_the_template_with_its_system_prompt():
     assert template_digest(template()) == template_digest(template("pedigree", ""))
     assert template_digest(template()) != template_digest(template("pedigree", "Be kind."))
+
+
+@pytest.mark.parametrize("reader", ["align", "evaluation", "chat", "reward"])
+def test_another_template_than_that_of_training_is_refused_with_both_digests(chain, tmp_path, capsys, reader):
+    folder = tmp_path / "sft_model" / "model"
+    shutil.copytree(chain / "sft_model" / "model", folder)
+    then = (folder / "chat_template.jinja").read_text()
+    (folder / "chat_template.jinja").write_text(now := then.replace('system_prompt = ""', 'system_prompt = "rude"'))
+    assert system_prompt_of(now) == "rude"  # a template of this project, so nothing else refuses it
+    said = f"{template_digest(now)}, but the model was trained with {template_digest(then)}"
+    if reader == "chat":
+        assert main([str(folder), "--prompt", "?"]) == 2 and said in capsys.readouterr().err
+        return
+    with pytest.raises(DataError, match=said):
+        if reader == "evaluation":
+            LocalModel(folder, batch_size=1)
+        else:
+            inputs = tiny.commit(tmp_path, "sft_model"), tiny.made(chain, "preference_data")
+            tiny.run(reader, tmp_path / reader, {reader: {}}, inputs)
 
 
 def test_templates_that_are_not_ours_are_refused(folder):

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from training.generate.chat_template import template_digest
 from training.job import Job, Outcome, Work
 from training.parts import load_part
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.settings import AlignRecipe
-from training.posttrain.chat import Chat, template_digest
+from training.posttrain.chat import Chat
 from training.posttrain.fit import is_main_process, set_up_torch
 from training.posttrain.models import MODEL_FOLDER, load_tokenizer, save_model
 from training.posttrain.preferences.pairs import read_pairs

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 ALIGN = Stage(
     name="align",
-    version="5",
+    version="6",
     module="training.posttrain.align.align",
     libraries=("torch", "transformers", "trl", "peft"),
     kinds=("trl", "safetensors"),

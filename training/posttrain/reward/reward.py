@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from training.generate.chat_template import template_digest
 from training.job import Gate, Job, Outcome, Work
-from training.posttrain.chat import Chat, Message, template_digest
+from training.posttrain.chat import Chat, Message
 from training.posttrain.fit import (
     Reporter,
     fit,

@@ -7,7 +7,7 @@ from training.stage import Asset, Input, Stage
 
 REWARD = Stage(
     name="reward",
-    version="1",
+    version="2",
     module="training.posttrain.reward.reward",
     libraries=("torch", "transformers", "trl", "peft"),
     kinds=("trl", "safetensors"),

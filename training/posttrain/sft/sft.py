@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from training.generate.chat_template import template_digest
 from training.job import Counts, DataError, Gate, Job, Outcome, Work
-from training.posttrain.chat import Chat, Encoded, Message, template, template_digest, template_gate
+from training.posttrain.chat import Chat, Encoded, Message, template, template_gate
 from training.posttrain.fit import (
     Reporter,
     adapter_config,
