@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from evaluation.samples import (
     DEDUPLICATED,
@@ -135,49 +135,75 @@ def _just_passed(records: Sequence[Record], made: Record, reason: str, number: i
     if not scored or not number:
         return
     recipe = _filter_recipe(record)
-    limits = {
-        name: limit
-        for rule, limits in limits_of(recipe).items()
-        for limit in limits
-        if is_asked(reason, JUST_PASSED, name := f"{rule}:{limit.reason}") and (limit.least or limit.most is not None)
-    }
-    near, measured = _nearest(scored[0], _ids(folder, record), limits, number)
-    rows = rows_with_ids([made], {name for some in near.values() for _, name, _ in some})
-    for name, limit in limits.items():
+    near, measured = _nearest(scored[0], _languages(folder, record), _Limits(recipe, reason), number)
+    rows = rows_with_ids([made], {one.document for some in near.values() for one in some})
+    for name, some in near.items():
         samples = []
-        for _, document, value in near[name]:
-            sample = sample_of(rows[document], KEPT, "", {}, characters)
-            facts = {limit.column: value, "limit": limit.most if limit.least is None else limit.least}
+        for one in some:
+            sample = sample_of(rows[one.document], KEPT, "", {}, characters)
+            limit = one.limit.most if one.limit.least is None else one.limit.least
+            facts = {one.limit.column: one.value, "limit": limit}
             samples.append(dataclasses.replace(sample, facts={**facts, **sample.facts}))
-        if samples:
-            yield Group(FILTERED, record["partition"], JUST_PASSED, name, measured[name], tuple(samples))
+        yield Group(FILTERED, record["partition"], JUST_PASSED, name, measured[name], tuple(samples))
+
+
+@dataclasses.dataclass(frozen=True, order=True, slots=True)
+class _Near:
+    """A kept document near a limit of its language."""
+
+    distance: float
+    document: str
+    value: float
+    limit: Limit = dataclasses.field(compare=False)
+
+
+class _Limits:
+    """The limits that were asked for, by `rule:reason`, for pages of each language."""
+
+    def __init__(self, recipe: FilterRecipe, reason: str) -> None:
+        self._recipe, self._reason = recipe, reason
+        self._known: dict[str, dict[str, Limit]] = {}
+
+    def of(self, language: str) -> dict[str, Limit]:
+        if language not in self._known:
+            self._known[language] = {
+                name: limit
+                for rule, limits in limits_of(self._recipe, language).items()
+                for limit in limits
+                if is_asked(self._reason, JUST_PASSED, name := f"{rule}:{limit.reason}")
+                and (limit.least or limit.most is not None)
+            }
+        return self._known[language]
 
 
 def _nearest(
-    scored: Record, kept: pa.Array, limits: Mapping[str, Limit], number: int
-) -> tuple[dict[str, list[tuple[float, str, float]]], dict[str, int]]:
-    """Return, by limit, (distance, id, value) of the nearest kept documents, and how many documents have a value."""
-    near: dict[str, list[tuple[float, str, float]]] = {name: [] for name in limits}
-    measured = dict.fromkeys(limits, 0)
+    scored: Record, kept: Mapping[str, str], limits: _Limits, number: int
+) -> tuple[dict[str, list[_Near]], Mapping[str, int]]:
+    """Return, by limit, the nearest kept documents, and how many documents have a value.
+
+    `kept` maps the ids of the kept documents to their languages.
+    """
+    near: dict[str, list[_Near]] = {name: [] for name in limits.of("")}
+    measured: Counter[str] = Counter()
     for path in files_of(*scored, "scores"):
         with open_documents(path) as parquet:
-            there = set(parquet.schema_arrow.names)
-        columns = sorted({limit.column for limit in limits.values()} & there)
-        for table in read_tables(path, ["id", *columns]):
-            # pyarrow creates its compute functions at import, unseen by the type checker
-            found = pc.is_in(table["id"], value_set=kept)  # pyrefly: ignore[missing-attribute]
-            table = table.filter(found)
-            for name, limit in limits.items():
-                if limit.column not in there:
-                    continue
-                values = table[limit.column].to_numpy()
-                rows = _lowest(_distances(values, limit), number)
-                found = [
-                    (float(_distances(values[i : i + 1], limit)[0]), table["id"][i].as_py(), values[i]) for i in rows
-                ]
-                near[name] = heapq.nsmallest(number, [*near[name], *((d, one, float(v)) for d, one, v in found)])
-                measured[name] += int(np.count_nonzero(~np.isnan(values)))
-    return near, measured
+            columns = [name for name in parquet.schema_arrow.names if name not in ("stopped", "text", "shown")]
+        for table in read_tables(path, columns):
+            for language, some in _by_language(table, kept):
+                for name, limit in limits.of(language).items():
+                    if limit.column not in columns:
+                        continue
+                    values = some[limit.column].to_numpy()
+                    measured[name] += int(np.count_nonzero(~np.isnan(values)))
+                    near[name] = heapq.nsmallest(number, [*near.get(name, ()), *_lowest(some, values, limit, number)])
+    return {name: some for name, some in near.items() if some}, measured
+
+
+def _by_language(table: pa.Table, languages: Mapping[str, str]) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the scores of the documents in `languages`, which maps an id to a language, for each language."""
+    codes = np.array([languages.get(one) for one in table["id"].to_pylist()], object)
+    for code in sorted({code for code in codes if code is not None}):
+        yield code, table.filter(pa.array(codes == code))
 
 
 def _distances(values: npt.NDArray[np.float64], limit: Limit) -> npt.NDArray[np.float64]:
@@ -187,15 +213,21 @@ def _distances(values: npt.NDArray[np.float64], limit: Limit) -> npt.NDArray[np.
     return values - limit.least
 
 
-def _lowest(values: npt.NDArray[np.float64], number: int) -> list[int]:
-    """Return the positions of the `number` lowest values; NaN is left out."""
-    order = np.argsort(values, kind="stable")[:number]
-    return [int(row) for row in order if not np.isnan(values[row])]
+def _lowest(table: pa.Table, values: npt.NDArray[np.float64], limit: Limit, number: int) -> list[_Near]:
+    """Return the documents of a table whose values are nearest to a limit; NaN is left out."""
+    distances = _distances(values, limit)
+    order = np.argsort(distances, kind="stable")[:number].tolist()
+    return [
+        _Near(float(distances[row]), table["id"][row].as_py(), float(values[row]), limit)
+        for row in order
+        if not np.isnan(distances[row])
+    ]
 
 
-def _ids(folder: Path, record: Mapping[str, Any]) -> pa.Array:
-    parts = [table["id"] for path in files_of(folder, record, KEPT) for table in read_tables(path, ["id"])]
-    return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string()).combine_chunks()
+def _languages(folder: Path, record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the language of each kept document by its id; "" if unknown."""
+    paths = files_of(folder, record, KEPT)
+    return {row["id"]: row["language"] or "" for path in paths for _, row in rows_of(path, ("id", "language"))}
 
 
 def _filter_recipe(record: Mapping[str, Any]) -> FilterRecipe:

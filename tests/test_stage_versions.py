@@ -61,6 +61,7 @@ NOT_IN_FINGERPRINTS = {
         "`filter` reads the addresses alone; pages read none",
         {"filter", "card"},
     ),
+    "training/data/filter/lists/fineweb2_limits.tsv": ("limits change no measurement", {"score"}),
 }
 
 

@@ -96,6 +96,18 @@ def test_for_each_limit_the_kept_pages_nearest_to_it_come_first(records):
     assert [group.reason for group in only] == ["c4:too_few_sentences"]
 
 
+def test_the_limit_is_that_of_the_pages_language(records):
+    def with_own(record):
+        if record["asset"] != "filtered_documents":
+            return record
+        own = {"by_language": {"en": {"gopher_min_words": 21}}}
+        return {**record, "settings": {"filter": {**record["settings"]["filter"], **own}}}
+
+    asked = "just_passed:gopher_quality:too_few_words"
+    (group,) = look_at([(folder, with_own(record)) for folder, record in records], "filtered_documents", reason=asked)
+    assert {sample.facts["limit"] for sample in group.samples} == {21}
+
+
 def test_what_a_rule_cut_out_of_a_kept_page_is_shown_by_rule_and_no_personal_data(records):
     (cut,) = look_at(records, "filtered_documents", reason="cut")
     assert (cut.reason, cut.number, cut.looked_at) == ("c4", 1, 5)

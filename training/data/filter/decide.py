@@ -6,16 +6,39 @@ heavy.
 
 from __future__ import annotations
 
-from training.data.filter.rule import Answer, Limit
+from collections.abc import Mapping
+from functools import cache
+
+from training.data.filter.rule import Answer, Limit, Page
 from training.data.filter.rules import RULES
 from training.data.filter.settings import FilterRecipe
 
 
 def make_decisions(recipe: FilterRecipe) -> dict[str, Answer]:
-    """Return for each rule of the recipe, in order, a function that applies its limits to a measured page."""
-    return {name: RULES[name].decision(recipe) for name in recipe.rules}
+    """Return for each rule of the recipe, in order, a function that applies its limits to a measured page.
+
+    The limits are those of the page's language.
+    """
+
+    @cache
+    def answers(language: str) -> Mapping[str, Answer]:
+        settings = recipe.in_language(language)
+        return {name: RULES[name].decision(settings) for name in recipe.rules}
+
+    def answer_of(name: str) -> Answer:
+        return lambda page: answers(page.language)[name](page)
+
+    return {name: answer_of(name) for name in recipe.rules}
 
 
-def limits_of(recipe: FilterRecipe) -> dict[str, tuple[Limit, ...]]:
-    """Return the limits of each rule of the recipe; rules and limits are in the order in which they are applied."""
-    return {name: RULES[name].limits(recipe) for name in recipe.rules}
+def limits_of(recipe: FilterRecipe, language: str) -> dict[str, tuple[Limit, ...]]:
+    """Return each rule's limits for pages of a language. Rules and limits are in the order in which they apply."""
+    settings = recipe.in_language(language)
+    return {name: RULES[name].limits(settings) for name in recipe.rules}
+
+
+def broken_limit(recipe: FilterRecipe, page: Page, reason: str) -> Limit | None:
+    """Return the limit behind the `rule:reason` for which a page was dropped; None if no limit decided."""
+    rule, _, why = reason.partition(":")
+    limits = RULES[rule].limits(recipe.in_language(page.language))
+    return next((limit for limit in limits if limit.reason == why), None)

@@ -2,8 +2,8 @@
 
 The first rule that a document fails gives the reason. Rules compare the stored scores (`training.data.filter.score`)
 with their limits; no text is measured here. Kept documents are in `documents/`, with the text as edited by the rules.
-Dropped documents are in `dropped/` with the reason, such as `gopher_quality:too_few_words`, and with the extracted
-text, in which personal data is replaced too.
+Dropped documents are in `dropped/` with the reason, such as `gopher_quality:too_few_words`, with the measured value and
+the limit that applied in the page's language, and with the extracted text, in which personal data is replaced too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from training.data.documents import (
     read_documents,
 )
 from training.data.filter import personal_data
-from training.data.filter.decide import make_decisions
+from training.data.filter.decide import broken_limit, make_decisions
 from training.data.filter.rule import KEPT, Answer, Page, page_of
 from training.data.filter.rules import RULES
 from training.data.filter.settings import FilterRecipe
@@ -34,6 +34,7 @@ from training.runner import total_counts
 
 SAMPLES_PER_REASON = 3
 SAMPLE_CHARACTERS = 200
+BROKEN_LIMIT = (pa.field("value", pa.float32()), pa.field("limit", pa.float32()))  # null if no limit decided
 MIN_GROUP_DOCUMENTS = 20  # a language or source with fewer documents is not judged, because its survival says little
 
 
@@ -53,7 +54,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     tally = Tally()
     with (
         DocumentWriter(work.path / files[0], extra=columns) as kept,
-        DocumentWriter(work.path / files[1], extra=(*columns, "reason")) as dropped,
+        DocumentWriter(work.path / files[1], extra=(*columns, "reason", *BROKEN_LIMIT)) as dropped,
     ):
         for row, scored in zip(read_documents(source), scores, strict=True):
             page = _scored(row, scored)
@@ -64,11 +65,21 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
             else:
                 # Show the extracted text, so that people see what was dropped, but with personal data replaced.
                 page.text = row["text"] if scored["shown"] is None else scored["shown"]
-                dropped.write(_as_row(row, page) | {"reason": reason})
+                dropped.write(_as_row(row, page) | {"reason": reason} | _broken(recipe, page, reason))
     counts = Counts(
         records_in=count_documents(source), kept=kept.num_documents, dropped=dict(sorted(dropped.reasons.items()))
     )
     return {"files": files, "counts": counts.as_json(), "tally": tally.as_json()}
+
+
+def _broken(recipe: FilterRecipe, page: Page, reason: str) -> dict[str, float | None]:
+    """Return the measured value and the limit that it breaks; nothing if the page was dropped whatever the limits."""
+    limit = broken_limit(recipe, page, reason)
+    if limit is None:
+        return {}
+    value = page.columns[limit.column]
+    is_low = limit.least is not None and value < limit.least
+    return {"value": value, "limit": limit.least if is_low else limit.most}
 
 
 def _added_columns(recipe: FilterRecipe) -> list[pa.Field]:

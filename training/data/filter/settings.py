@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
+from training.data.filter.language_limits import published_limits
+from training.data.filter.rule import CommonSettings
 from training.data.filter.rules import RULES
-from training.records import RecipeError
+from training.data.words.languages import check_languages
+from training.records import RecipeError, read_record
 
 _OF_RULES = [rule.settings for rule in RULES.values()]
+_COMMON = frozenset(field.name for field in fields(CommonSettings))
+_DEFAULTS = {field.name: field.default for settings in _OF_RULES for field in fields(settings)}
+LIMITS = frozenset(_DEFAULTS) - _COMMON - {name for rule in RULES.values() for name in rule.measured_by}
+"""Fields of the rules that decide without changing what is measured. Only these may differ by language."""
 
 
 # Reversed, so that the fields come in the order of the rules.
@@ -15,9 +23,13 @@ _OF_RULES = [rule.settings for rule in RULES.values()]
 class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance]
     """Settings of the filter. Rules are applied in the order of `rules`; the first failed rule gives the reason.
 
-    The settings of each rule are declared in its file in `training/data/filter/rules/`.
+    The settings of each rule are declared in its file in `training/data/filter/rules/`. A page is judged by the limits
+    of its language: those of `by_language`; else the recipe's own; else, where the recipe has the value of the English
+    papers, the one that `language_limits` gives for the language.
     """
 
+    language_limits: Literal["fineweb-2", "none"] = "fineweb-2"
+    by_language: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)  # limits by language code
     min_kept_fraction: float = 0.0  # gate: lower survival, also of one language or source, stops the chain
     max_kept_fraction: float = 1.0
 
@@ -34,6 +46,25 @@ class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance
                 f"filter: min_kept_fraction={self.min_kept_fraction}, max_kept_fraction={self.max_kept_fraction};"
                 " fractions from 0 to 1, the first not above the second"
             )
+        self._check_by_language()
+
+    def _check_by_language(self) -> None:
+        check_languages("filter.by_language", self.by_language)
+        for code, given in self.by_language.items():
+            where = f"filter.by_language.{code}"
+            if self.languages and code not in self.languages:
+                raise RecipeError(f"{where}: without effect; add {code!r} to filter.languages")
+            if wrong := sorted(given.keys() - LIMITS):
+                raise RecipeError(f"{where}.{wrong[0]}: not a limit of a rule; limits are {', '.join(sorted(LIMITS))}")
+            self.in_language(code)
+
+    def in_language(self, code: str) -> FilterRecipe:
+        """Return the settings by which pages of a language are judged; those of the section for an unknown language."""
+        published = published_limits().get(code, {}) if self.language_limits == "fineweb-2" else {}
+        unchanged = {name: value for name, value in published.items() if getattr(self, name) == _DEFAULTS[name]}
+        given = self.by_language.get(code, {})
+        read = read_record(FilterRecipe, {**given, "rules": self.rules}, where=f"filter.by_language.{code}")
+        return replace(self, by_language={}, **{**unchanged, **{name: getattr(read, name) for name in given}})
 
     def measured(self) -> FilterRecipe:
         """Return the settings that decide the scores: the rules that measure, and the fields that they measure by.

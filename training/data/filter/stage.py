@@ -23,9 +23,9 @@ SCORE = Stage(
 )
 FILTER = Stage(
     name="filter",
-    version="2",
+    version="3",
     module="training.data.filter.filter",
-    data_files=("data/filter/lists/toxic.urls.txt",),
+    data_files=("data/filter/lists/toxic.urls.txt", "data/filter/lists/fineweb2_limits.tsv"),
     kinds=("parquet",),
     gates=("counts_balance", "kept_fraction", "kept_fraction_by_group"),
     in_ranks=True,

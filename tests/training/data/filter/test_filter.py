@@ -133,6 +133,25 @@ def test_selecting_by_scores_decides_as_measuring_page_by_page_does(tmp_path):
         }
 
 
+def test_a_dropped_page_has_the_limit_of_its_language_that_it_broke(tmp_path):
+    recipe = FilterRecipe(
+        rules=("language", "gopher_quality"), languages=("en", "de"), by_language={"de": {"gopher_min_words": 9}}
+    )
+    short = "\n".join(GOOD.split("\n")[:2])
+    long = (
+        "Versicherungsgesellschaften veröffentlichen Geschäftsberichte über Wirtschaftsentwicklungen und"
+        " Verbraucherschutzbestimmungen der Bundesrepublik"
+    )
+    texts = [short, long, f"{long} und die"]  # 34 words; words of 15.1 and of 12.9 letters
+    rows = [chain.document("s1", "f.warc.gz", place, text, language=None) for place, text in enumerate(texts)]
+    made = filtered(tmp_path, recipe, documents=chain.documents_of(tmp_path, "s1", [rows], asset="extracted_documents"))
+    dropped = [(row["reason"], row["value"], row["limit"]) for row in chain.rows(made, "dropped")]
+    assert dropped == [
+        ("gopher_quality:too_few_words", 34, 50),
+        ("gopher_quality:words_too_long", pytest.approx(15.11, abs=0.01), 15),
+    ]
+
+
 def test_scores_of_other_documents_are_refused(tmp_path):
     recipe = FilterRecipe(rules=("language",))
     documents = pages(tmp_path)

@@ -1,7 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from tests.training.data.filter.pages import ALL
-from training.data.filter.settings import FilterRecipe
+from training.data.filter.language_limits import published_limits
+from training.data.filter.settings import LIMITS, FilterRecipe
+from training.data.words.languages import LANGUAGES
 from training.records import RecipeError
 
 
@@ -18,6 +22,45 @@ from training.records import RecipeError
 def test_a_recipe_that_cannot_be_meant_is_refused(fields, message):
     with pytest.raises(RecipeError, match=message):
         FilterRecipe(**fields)
+
+
+def test_a_limit_by_language_that_has_no_effect_is_refused():
+    for by_language, message in (
+        ({"de": {"gopher_min_word": 5}}, "filter.by_language.de.gopher_min_word: not a limit of a rule; limits are"),
+        ({"de": {"c4_strip_lines": False}}, "filter.by_language.de.c4_strip_lines: not a limit"),
+        ({"de": {"gopher_min_words": "few"}}, "filter.by_language.de.gopher_min_words: expected int, got 'few'"),
+        ({"fr": {"gopher_min_words": 5}}, "filter.by_language.fr: without effect; add 'fr' to filter.languages"),
+        ({"jp": {"gopher_min_words": 5}}, "filter.by_language: 'jp' is not one of the 176"),
+    ):
+        with pytest.raises(RecipeError, match=message):
+            FilterRecipe(rules=ALL, languages=("en", "de"), by_language=by_language)
+
+
+def test_a_language_has_its_own_limits_then_the_recipes_then_the_published_ones():
+    recipe = FilterRecipe(
+        rules=ALL,
+        languages=(),
+        fineweb_max_newline_ratio=0.6,
+        gopher_max_top_ngrams=(0.3,),
+        by_language={"de": {"gopher_max_top_ngrams": [0.4]}},
+    )
+    german, french, english = (recipe.in_language(code) for code in ("de", "fr", "en"))
+    assert english == replace(recipe, by_language={})
+    assert [one.gopher_max_top_ngrams for one in (german, french)] == [(0.4,), (0.3,)]
+    assert [one.fineweb_max_newline_ratio for one in (german, french)] == [0.6, 0.6]
+    assert [one.gopher_max_mean_word_length for one in (german, french, english)] == [15, 11, 10]
+    without = replace(recipe, language_limits="none")
+    assert without.in_language("fr") == replace(without, by_language={})
+    assert recipe.measured() == FilterRecipe(rules=ALL, languages=()).measured()
+
+
+def test_every_published_limit_is_one_that_a_recipe_can_have():
+    published = published_limits()
+    assert len(published) == 30 and published.keys() <= LANGUAGES
+    for code in published:
+        assert published[code].keys() <= LIMITS
+        blocks = {code: {name: value for name, value in published[code].items() if not name.endswith("_length")}}
+        FilterRecipe(rules=ALL, languages=(code,), by_language=blocks)
 
 
 def test_a_changed_limit_measures_nothing_again_and_a_changed_text_does():
