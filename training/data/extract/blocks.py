@@ -129,6 +129,7 @@ LITTLE_CHARACTERS = 200
 FOUND_FRACTION = 0.6  # of its prose
 FOUND_BESIDE_COMMENTS = 0.25  # of its prose and comments together
 CELLS_OF_TABLE = 6  # a table with fewer cells may be navigation
+KIND_FRACTION = 0.4  # a page with more of its text than this in code, cells or items is of that kind
 CODE_FRACTION = 0.9  # an element with more of its text than this in code is judged as code
 T_H1, T_H6 = TAGS["h1"], TAGS["h6"]
 T_LISTING, T_CODE = TAGS["listing"], TAGS["code"]
@@ -613,6 +614,27 @@ def _up_to(tag, parent, n, wanted_a, wanted_b):
 
 
 @native
+def _kinds(tag, parent, in_code, holder, chars, kept, blocks):
+    """Return four numbers of characters of kept blocks: all, and those in code, cells of tables and items of lists.
+
+    Each block counts for one kind at most, in this order.
+    """
+    total, code, cells, items = 0, 0, 0, 0
+    for b in range(blocks):
+        if not kept[b]:
+            continue
+        n = holder[b]
+        total += chars[b]
+        if in_code[n]:
+            code += chars[b]
+        elif _up_to(tag, parent, n, T_TD, T_TH) != 0:
+            cells += chars[b]
+        elif _up_to(tag, parent, n, T_LI, T_LI) != 0:
+            items += chars[b]
+    return total, code, cells, items
+
+
+@native
 def _put(out, at, byte):
     out[at] = byte
     return at + 1
@@ -699,6 +721,14 @@ class Analysis:
     num_prose_kept: int
     num_prose_missed: int
     num_prose_commented: int
+    num_in: tuple[int, int, int, int]  # characters kept: all, in code, in cells of tables, in items of lists
+
+    @property
+    def kind(self) -> str:
+        """`code`, `table` or `list`, if that holds more than KIND_FRACTION of the text; otherwise `prose`."""
+        total, *parts = self.num_in
+        most, kind = max(zip(parts, ("code", "table", "list"), strict=True), key=lambda part: part[0])
+        return kind if most > KIND_FRACTION * total else "prose"
 
     @property
     def is_doubtful(self) -> bool:
@@ -733,8 +763,10 @@ def analyse(markup: Markup) -> Analysis:
         chars, linked, stops, blocks, own_out, out, kept, _phrases().steps, _phrases().marks, in_code,
     )  # fmt: skip
     sums = _prose(markup.parent, marks, own_out, holder, chars, linked, stops, kept, blocks)
+    kinds = _kinds(markup.tag, markup.parent, in_code, holder, chars, kept, blocks)
     return Analysis(
-        first, until, holder, chars, linked, stops, kept, blocks, marks, own_out, out, dropped_inline, root, *sums
+        first, until, holder, chars, linked, stops, kept, blocks, marks, own_out, out, dropped_inline, root, *sums,
+        kinds,
     )  # fmt: skip
 
 

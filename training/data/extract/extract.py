@@ -43,6 +43,7 @@ from training.runner import total_counts
 DOCUMENT_TYPES = frozenset({"response", "resource", "conversion"})
 OTHER_TYPES = frozenset({"warcinfo", "request", "metadata", "revisit", "continuation"})  # the standard's other types
 TERMS = ("robots", "tdm_reservation", "licence")
+ADDED = (*TERMS, pa.field("kind", pa.string()))  # columns of documents beyond those of every document
 METRICS = ("other_records", "text_characters", "replaced_characters", "doubtful_pages", "second_extractor_pages")
 MAX_WAITING_RECORDS = 4096  # most records, pages or not, in a batch
 MAX_HTTP_HEADER_BYTES = 1 << 20  # room for the headers of a page of the largest allowed size, so that it is not cut
@@ -102,7 +103,7 @@ class ArchiveFile:
             "title": "",
             "language": "",
             "source": self.label,
-            **dict.fromkeys(TERMS, ""),
+            **dict.fromkeys((*TERMS, "kind"), ""),
             **fields,
         }
 
@@ -167,8 +168,8 @@ def _write(fates: Iterator[Fate], items: Counted[Any], file: ArchiveFile, work: 
     quarantined: Counter[str] = Counter()
     metrics: Counter[str] = Counter()
     with ExitStack() as stack:
-        kept = stack.enter_context(DocumentWriter(work.path / files[0], extra=TERMS))
-        dropped = stack.enter_context(DocumentWriter(work.path / files[1], extra=(*TERMS, "reason")))
+        kept = stack.enter_context(DocumentWriter(work.path / files[0], extra=ADDED))
+        dropped = stack.enter_context(DocumentWriter(work.path / files[1], extra=(*ADDED, "reason")))
         quarantine = stack.enter_context(LineWriter(work.path / files[2]))
         for fate in fates:
             if isinstance(fate, Quarantined):
@@ -378,7 +379,7 @@ def _text_document(row: dict[str, Any], body: bytes) -> Kept:
 
 
 def _described(row: dict[str, Any], page: Extracted, headers: Mapping[str, str]) -> dict[str, Any]:
-    """Return the row with the page's text, title, date, language and terms.
+    """Return the row with the page's text, title, date, language, kind and terms.
 
     The date is the page's own, else Last-Modified, else when it was crawled. The language is the page's own, else the
     server's.
@@ -386,7 +387,8 @@ def _described(row: dict[str, Any], page: Extracted, headers: Mapping[str, str])
     date = page.date or day_of(headers.get("last-modified", "")) or row["date"]
     language = page.language or headers.get("content-language", "")[:2].lower()
     terms = {name: getattr(page.terms, name) for name in TERMS}
-    return row | {"text": page.text, "title": page.title, "date": date, "language": language} | terms
+    found = {"text": page.text, "title": page.title, "date": date, "language": language, "kind": page.kind}
+    return row | found | terms
 
 
 def _url(record: Record) -> str:

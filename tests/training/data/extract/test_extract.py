@@ -171,6 +171,7 @@ def test_a_document_says_what_it_is_and_where_it_came_from(everything: InputArti
         "robots": "",
         "tdm_reservation": "",
         "licence": "",
+        "kind": "",
     }
     assert rows["http://a.test/gzip"]["text"] == TEXT
     assert rows["http://a.test/wet"]["text"] == WORDS.strip()
