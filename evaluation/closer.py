@@ -135,7 +135,7 @@ def _just_passed(records: Sequence[Record], made: Record, reason: str, number: i
     if not scored or not number:
         return
     recipe = _filter_recipe(record)
-    near, measured = _nearest(scored[0], _languages(folder, record), _Limits(recipe, reason), number)
+    near, measured = _nearest(scored[0], _pages(folder, record), _Limits(recipe, reason), number)
     rows = rows_with_ids([made], {one.document for some in near.values() for one in some})
     for name, some in near.items():
         samples = []
@@ -149,7 +149,7 @@ def _just_passed(records: Sequence[Record], made: Record, reason: str, number: i
 
 @dataclasses.dataclass(frozen=True, order=True, slots=True)
 class _Near:
-    """A kept document near a limit of its language."""
+    """A kept document near a limit of its language and kind."""
 
     distance: float
     document: str
@@ -157,40 +157,43 @@ class _Near:
     limit: Limit = dataclasses.field(compare=False)
 
 
+_Pages = tuple[str, str]  # language and kind; either may be empty
+
+
 class _Limits:
-    """The limits that were asked for, by `rule:reason`, for pages of each language."""
+    """The limits that were asked for, by `rule:reason`, for pages of each language and kind."""
 
     def __init__(self, recipe: FilterRecipe, reason: str) -> None:
         self._recipe, self._reason = recipe, reason
-        self._known: dict[str, dict[str, Limit]] = {}
+        self._known: dict[_Pages, dict[str, Limit]] = {}
 
-    def of(self, language: str) -> dict[str, Limit]:
-        if language not in self._known:
-            self._known[language] = {
+    def of(self, pages: _Pages) -> dict[str, Limit]:
+        if pages not in self._known:
+            self._known[pages] = {
                 name: limit
-                for rule, limits in limits_of(self._recipe, language).items()
+                for rule, limits in limits_of(self._recipe, *pages).items()
                 for limit in limits
                 if is_asked(self._reason, JUST_PASSED, name := f"{rule}:{limit.reason}")
                 and (limit.least or limit.most is not None)
             }
-        return self._known[language]
+        return self._known[pages]
 
 
 def _nearest(
-    scored: Record, kept: Mapping[str, str], limits: _Limits, number: int
+    scored: Record, kept: Mapping[str, _Pages], limits: _Limits, number: int
 ) -> tuple[dict[str, list[_Near]], Mapping[str, int]]:
     """Return, by limit, the nearest kept documents, and how many documents have a value.
 
-    `kept` maps the ids of the kept documents to their languages.
+    `kept` maps the ids of the kept documents to their languages and kinds.
     """
-    near: dict[str, list[_Near]] = {name: [] for name in limits.of("")}
+    near: dict[str, list[_Near]] = {name: [] for name in limits.of(("", ""))}
     measured: Counter[str] = Counter()
     for path in files_of(*scored, "scores"):
         with open_documents(path) as parquet:
             columns = [name for name in parquet.schema_arrow.names if name not in ("stopped", "text", "shown")]
         for table in read_tables(path, columns):
-            for language, some in _by_language(table, kept):
-                for name, limit in limits.of(language).items():
+            for pages, some in _by_pages(table, kept):
+                for name, limit in limits.of(pages).items():
                     if limit.column not in columns:
                         continue
                     values = some[limit.column].to_numpy()
@@ -199,11 +202,11 @@ def _nearest(
     return {name: some for name, some in near.items() if some}, measured
 
 
-def _by_language(table: pa.Table, languages: Mapping[str, str]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the scores of the documents in `languages`, which maps an id to a language, for each language."""
-    codes = np.array([languages.get(one) for one in table["id"].to_pylist()], object)
-    for code in sorted({code for code in codes if code is not None}):
-        yield code, table.filter(pa.array(codes == code))
+def _by_pages(table: pa.Table, kept: Mapping[str, _Pages]) -> Iterator[tuple[_Pages, pa.Table]]:
+    """Yield, for each language and kind, the scores of the documents that `kept` maps to them by id."""
+    found = [kept.get(one) for one in table["id"].to_pylist()]
+    for pages in sorted({one for one in found if one is not None}):
+        yield pages, table.filter(pa.array([one == pages for one in found]))
 
 
 def _distances(values: npt.NDArray[np.float64], limit: Limit) -> npt.NDArray[np.float64]:
@@ -224,10 +227,10 @@ def _lowest(table: pa.Table, values: npt.NDArray[np.float64], limit: Limit, numb
     ]
 
 
-def _languages(folder: Path, record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the language of each kept document by its id; "" if unknown."""
-    paths = files_of(folder, record, KEPT)
-    return {row["id"]: row["language"] or "" for path in paths for _, row in rows_of(path, ("id", "language"))}
+def _pages(folder: Path, record: Mapping[str, Any]) -> dict[str, _Pages]:
+    """Return the language and the kind of each kept document by its id; "" if unknown."""
+    rows = (row for path in files_of(folder, record, KEPT) for _, row in rows_of(path, ("id", "language", "kind")))
+    return {row["id"]: (row["language"] or "", row.get("kind") or "") for row in rows}
 
 
 def _filter_recipe(record: Mapping[str, Any]) -> FilterRecipe:

@@ -13,7 +13,7 @@ from training.automation_settings import AutomationRecipe
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.dedup.settings import DedupRecipe
 from training.data.exams.decontaminate_settings import DecontaminateRecipe
-from training.data.extract.settings import ExtractRecipe
+from training.data.extract.settings import BLOCK_EXTRACTORS, ExtractRecipe
 from training.data.filter.settings import FilterRecipe
 from training.data.kitchen.settings import KitchenWorld
 from training.data.quality.settings import QualityRecipe
@@ -87,6 +87,11 @@ class Recipe:
             raise RecipeError(
                 f"pretrain.sequence_length={self.pretrain.sequence_length} is longer than "
                 f"model.max_length={self.model.max_length}"
+            )
+        if self.filter.by_kind and self.extract.extractor not in BLOCK_EXTRACTORS:
+            raise RecipeError(
+                f"filter.by_kind: without effect, because extract.extractor {self.extract.extractor!r} tells no kind of"
+                f" a page; take {' or '.join(BLOCK_EXTRACTORS)}"
             )
         self._check_budget()
         missing = set(self.pretrain.objective.special_tokens()) - set(self.tokenizer.special_tokens)

@@ -17,7 +17,7 @@ from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
 from resiliparse.parse.html import HTMLTree
 
-from training.data.extract.settings import ExtractRecipe
+from training.data.extract.settings import BLOCK_EXTRACTORS, ExtractRecipe
 from training.data.extract.terms import Terms, terms_of
 from training.data.words.language import identify
 
@@ -56,7 +56,6 @@ ATTRIBUTE = re.compile(r"""([^\s"'>/=]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>]+))
 NOT_TEXT = re.compile(
     r"<(script|style|noscript)\b.*?(?:</\1|\Z)|<!--.*?(?:-->|\Z)|<[^>]*(?:>|\Z)", re.DOTALL | re.IGNORECASE
 )
-BLOCK_EXTRACTORS = ("blocks", "blocks_or_trafilatura")
 CLEARLY_MORE = 1.5  # trafilatura's text of a doubtful page is used if it has more than this times the prose
 LANGUAGE_CHARACTERS = 20_000  # of HTML source, which has a few hundred words on nearly every page
 SENTENCE_SIGN = re.compile(r"[.,;!?](?:\s|$)|[。、！，]")

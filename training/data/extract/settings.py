@@ -8,6 +8,9 @@ from typing import Literal
 from training.data.words.languages import check_languages
 from training.records import RecipeError, Uri
 
+BLOCK_EXTRACTORS = ("blocks", "blocks_or_trafilatura")
+"""Extractors that tell the kind of a page."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExtractRecipe:

@@ -17,28 +17,28 @@ from training.data.filter.settings import FilterRecipe
 def make_decisions(recipe: FilterRecipe) -> dict[str, Answer]:
     """Return for each rule of the recipe, in order, a function that applies its limits to a measured page.
 
-    The limits are those of the page's language.
+    The limits are those of the page's language and kind.
     """
 
     @cache
-    def answers(language: str) -> Mapping[str, Answer]:
-        settings = recipe.in_language(language)
+    def answers(language: str, kind: str) -> Mapping[str, Answer]:
+        settings = recipe.for_pages(language, kind)
         return {name: RULES[name].decision(settings) for name in recipe.rules}
 
     def answer_of(name: str) -> Answer:
-        return lambda page: answers(page.language)[name](page)
+        return lambda page: answers(page.language, page.kind)[name](page)
 
     return {name: answer_of(name) for name in recipe.rules}
 
 
-def limits_of(recipe: FilterRecipe, language: str) -> dict[str, tuple[Limit, ...]]:
-    """Return each rule's limits for pages of a language. Rules and limits are in the order in which they apply."""
-    settings = recipe.in_language(language)
+def limits_of(recipe: FilterRecipe, language: str, kind: str) -> dict[str, tuple[Limit, ...]]:
+    """Return each rule's limits for pages of a language and kind, in the order in which rules and limits apply."""
+    settings = recipe.for_pages(language, kind)
     return {name: RULES[name].limits(settings) for name in recipe.rules}
 
 
 def broken_limit(recipe: FilterRecipe, page: Page, reason: str) -> Limit | None:
     """Return the limit behind the `rule:reason` for which a page was dropped; None if no limit decided."""
     rule, _, why = reason.partition(":")
-    limits = RULES[rule].limits(recipe.in_language(page.language))
+    limits = RULES[rule].limits(recipe.for_pages(page.language, page.kind))
     return next((limit for limit in limits if limit.reason == why), None)

@@ -3,7 +3,8 @@
 The first rule that a document fails gives the reason. Rules compare the stored scores (`training.data.filter.score`)
 with their limits; no text is measured here. Kept documents are in `documents/`, with the text as edited by the rules.
 Dropped documents are in `dropped/` with the reason, such as `gopher_quality:too_few_words`, with the measured value and
-the limit that applied in the page's language, and with the extracted text, in which personal data is replaced too.
+the limit that applied (which may depend on the page's language and kind), and with the extracted text, in which
+personal data is replaced too.
 """
 
 from __future__ import annotations

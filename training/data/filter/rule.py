@@ -35,11 +35,20 @@ class Page:
         """Language code; "" if unknown."""
         return self.columns.get("language") or ""
 
+    @property
+    def kind(self) -> str:
+        """Kind of page, such as `code`, as extraction tells it; "" if unknown."""
+        return self.columns.get("kind") or ""
+
 
 def page_of(row: Mapping[str, Any]) -> Page:
     """Return an extracted document as a page for the rules."""
-    hints = {name: row[name] for name in ("language", "language_score")}
-    return Page(text=row["text"], url=row["url"] or "", columns=hints)
+    hints = (
+        "language",
+        "language_score",
+        *(["kind"] if "kind" in row else []),
+    )  # texts not from `extract` have no kind
+    return Page(text=row["text"], url=row["url"] or "", columns={name: row[name] for name in hints})
 
 
 Answer = Callable[[Page], str]

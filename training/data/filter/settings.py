@@ -15,7 +15,9 @@ _OF_RULES = [rule.settings for rule in RULES.values()]
 _COMMON = frozenset(field.name for field in fields(CommonSettings))
 _DEFAULTS = {field.name: field.default for settings in _OF_RULES for field in fields(settings)}
 LIMITS = frozenset(_DEFAULTS) - _COMMON - {name for rule in RULES.values() for name in rule.measured_by}
-"""Fields of the rules that decide without changing what is measured. Only these may differ by language."""
+"""Fields of the rules that decide without changing what is measured. Only these may differ by language or kind."""
+KINDS = ("prose", "code", "table", "list")
+"""The kinds of pages that extraction tells (column `kind` of documents)."""
 
 
 # Reversed, so that the fields come in the order of the rules.
@@ -24,12 +26,13 @@ class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance
     """Settings of the filter. Rules are applied in the order of `rules`; the first failed rule gives the reason.
 
     The settings of each rule are declared in its file in `training/data/filter/rules/`. A page is judged by the limits
-    of its language: those of `by_language`; else the recipe's own; else, where the recipe has the value of the English
-    papers, the one that `language_limits` gives for the language.
+    of its kind and language: those of `by_kind`; else those of `by_language`; else the recipe's own; else, where the
+    recipe has the value of the English papers, the one that `language_limits` gives for the language.
     """
 
     language_limits: Literal["fineweb-2", "none"] = "fineweb-2"
     by_language: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)  # limits by language code
+    by_kind: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)  # limits by kind of page: KINDS
     min_kept_fraction: float = 0.0  # gate: lower survival, also of one language or source, stops the chain
     max_kept_fraction: float = 1.0
 
@@ -46,25 +49,35 @@ class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance
                 f"filter: min_kept_fraction={self.min_kept_fraction}, max_kept_fraction={self.max_kept_fraction};"
                 " fractions from 0 to 1, the first not above the second"
             )
-        self._check_by_language()
+        self._check_overrides()
 
-    def _check_by_language(self) -> None:
+    def _check_overrides(self) -> None:
+        """Raise RecipeError for limits of a language or kind that are no limits, or that no page can have."""
         check_languages("filter.by_language", self.by_language)
-        for code, given in self.by_language.items():
-            where = f"filter.by_language.{code}"
+        for code in self.by_language:
             if self.languages and code not in self.languages:
-                raise RecipeError(f"{where}: without effect; add {code!r} to filter.languages")
-            if wrong := sorted(given.keys() - LIMITS):
-                raise RecipeError(f"{where}.{wrong[0]}: not a limit of a rule; limits are {', '.join(sorted(LIMITS))}")
-            self.in_language(code)
+                raise RecipeError(f"filter.by_language.{code}: without effect; add {code!r} to filter.languages")
+        for kind in self.by_kind:
+            if kind not in KINDS:
+                raise RecipeError(f"filter.by_kind: {kind!r} is not one of {', '.join(KINDS)}")
+        for name in ("by_language", "by_kind"):
+            for key in getattr(self, name):
+                self._overrides(name, key)
 
-    def in_language(self, code: str) -> FilterRecipe:
-        """Return the settings by which pages of a language are judged; those of the section for an unknown language."""
-        published = published_limits().get(code, {}) if self.language_limits == "fineweb-2" else {}
+    def _overrides(self, name: str, key: str) -> dict[str, Any]:
+        """Return the limits that the field `by_language` or `by_kind` gives for a language or kind; often none."""
+        given, where = getattr(self, name).get(key, {}), f"filter.{name}.{key}"
+        if wrong := sorted(given.keys() - LIMITS):
+            raise RecipeError(f"{where}.{wrong[0]}: not a limit of a rule; limits are {', '.join(sorted(LIMITS))}")
+        read = read_record(FilterRecipe, {**given, "rules": self.rules}, where=where)
+        return {limit: getattr(read, limit) for limit in given}
+
+    def for_pages(self, language: str, kind: str = "") -> FilterRecipe:
+        """Return the settings by which pages of a language and a kind are judged; either may be "" for unknown."""
+        published = published_limits().get(language, {}) if self.language_limits == "fineweb-2" else {}
         unchanged = {name: value for name, value in published.items() if getattr(self, name) == _DEFAULTS[name]}
-        given = self.by_language.get(code, {})
-        read = read_record(FilterRecipe, {**given, "rules": self.rules}, where=f"filter.by_language.{code}")
-        return replace(self, by_language={}, **{**unchanged, **{name: getattr(read, name) for name in given}})
+        given = {**self._overrides("by_language", language), **self._overrides("by_kind", kind)}
+        return replace(self, by_language={}, by_kind={}, **{**unchanged, **given})
 
     def measured(self) -> FilterRecipe:
         """Return the settings that decide the scores: the rules that measure, and the fields that they measure by.

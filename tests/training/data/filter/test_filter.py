@@ -1,5 +1,6 @@
 import json
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -149,6 +150,20 @@ def test_a_dropped_page_has_the_limit_of_its_language_that_it_broke(tmp_path):
     assert dropped == [
         ("gopher_quality:too_few_words", 34, 50),
         ("gopher_quality:words_too_long", pytest.approx(15.11, abs=0.01), 15),
+    ]
+
+
+def test_a_page_is_judged_by_the_limits_of_its_kind(tmp_path):
+    recipe = FilterRecipe(rules=("gopher_quality",), by_kind={"list": {"gopher_max_bullet_fraction": 0.0}})
+    text = "\n".join(f"• {line}" for line in GOOD.split("\n"))
+    kinds = ("list", "prose")
+    rows = [chain.document("s1", "f.warc.gz", place, text, kind=kind) for place, kind in enumerate(kinds)]
+    column = pa.field("kind", pa.string())
+    documents = chain.documents_of(tmp_path, "s1", [rows], asset="extracted_documents", extra=[column])
+    made = filtered(tmp_path, recipe, documents=documents)
+    assert [row["kind"] for row in chain.rows(made)] == ["list"]
+    assert [(row["kind"], row["reason"]) for row in chain.rows(made, "dropped")] == [
+        ("prose", "gopher_quality:too_many_bullets")
     ]
 
 

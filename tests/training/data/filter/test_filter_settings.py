@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from assets.recipe_folders import load_recipe
 from tests.training.data.filter.pages import ALL
 from training.data.filter.language_limits import published_limits
 from training.data.filter.settings import LIMITS, FilterRecipe
@@ -44,14 +45,37 @@ def test_a_language_has_its_own_limits_then_the_recipes_then_the_published_ones(
         gopher_max_top_ngrams=(0.3,),
         by_language={"de": {"gopher_max_top_ngrams": [0.4]}},
     )
-    german, french, english = (recipe.in_language(code) for code in ("de", "fr", "en"))
+    german, french, english = (recipe.for_pages(code) for code in ("de", "fr", "en"))
     assert english == replace(recipe, by_language={})
     assert [one.gopher_max_top_ngrams for one in (german, french)] == [(0.4,), (0.3,)]
     assert [one.fineweb_max_newline_ratio for one in (german, french)] == [0.6, 0.6]
     assert [one.gopher_max_mean_word_length for one in (german, french, english)] == [15, 11, 10]
     without = replace(recipe, language_limits="none")
-    assert without.in_language("fr") == replace(without, by_language={})
+    assert without.for_pages("fr") == replace(without, by_language={})
     assert recipe.measured() == FilterRecipe(rules=ALL, languages=()).measured()
+
+
+def test_a_limit_by_kind_goes_before_that_of_the_language_and_must_have_an_effect():
+    recipe = FilterRecipe(
+        rules=ALL,
+        languages=("en", "de"),
+        by_language={"de": {"gopher_min_words": 9, "gopher_max_bullet_fraction": 0.5}},
+        by_kind={"list": {"gopher_max_bullet_fraction": 0.0}},
+    )
+    found = [recipe.for_pages(*pages) for pages in (("de", "list"), ("de", "code"), ("en", "list"), ("en", ""))]
+    assert [one.gopher_min_words for one in found] == [9, 9, 50, 50]
+    assert [one.gopher_max_bullet_fraction for one in found] == [0.0, 0.5, 0.0, 0.9]
+    assert recipe.measured() == FilterRecipe(rules=ALL, languages=("en", "de")).measured()
+    for by_kind, message in (
+        ({"menu": {}}, "filter.by_kind: 'menu' is not one of prose, code, table, list"),
+        ({"code": {"c4_strip_lines": False}}, "filter.by_kind.code.c4_strip_lines: not a limit"),
+        ({"code": {"gopher_min_words": "few"}}, "filter.by_kind.code.gopher_min_words: expected int, got 'few'"),
+    ):
+        with pytest.raises(RecipeError, match=message):
+            FilterRecipe(rules=ALL, by_kind=by_kind)
+    shipped = load_recipe("webdocs")
+    with pytest.raises(RecipeError, match=r"filter\.by_kind: without effect"):
+        replace(shipped, extract=replace(shipped.extract, extractor="resiliparse"))
 
 
 def test_every_published_limit_is_one_that_a_recipe_can_have():
