@@ -119,7 +119,7 @@ def _clusters(records: Sequence[Record], made: Record, reason: str, number: int,
 
 
 def _root(name: str, repeats: Mapping[str, str]) -> str:
-    """Return the end of a chain of duplicates. The chain is finite, because each document repeats an earlier one."""
+    """Return the end of a chain of duplicates. The chain ends at a kept document."""
     while repeats.get(name):
         name = repeats[name]
     return name

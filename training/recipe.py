@@ -101,6 +101,8 @@ class Recipe:
                 f" {', '.join(sorted(missing))}"
             )
         self._check_buckets()
+        if self.dedup.survivor == "best_score" and "classifier" not in self.filter.rules:
+            raise RecipeError("dedup.survivor: best_score needs 'classifier' in filter.rules, which scores pages")
         self._check_later_stages()
         self._check_scores()
         self._check_long_context()

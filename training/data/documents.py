@@ -52,6 +52,7 @@ EXTRA_COLUMNS: dict[str, pa.DataType] = {
     "reason": pa.string(),  # why the document was dropped
     "duplicate_of": pa.string(),  # id of the document that this one repeats
     "similarity": pa.float32(),  # Jaccard similarity to that document, in [0, 1]
+    "survivor": pa.string(),  # why that document stays and this one does not
     "benchmark": pa.string(),
     "item": pa.string(),  # id of the benchmark's item
     "part": pa.string(),  # the item's part that was found: question, answer, passage, or several joined by +

@@ -7,6 +7,8 @@ only if an earlier document
 - is a verified near-duplicate: the Jaccard similarity of the two sets of word n-grams is at least `min_similarity`,
 - or, with `urls`, has the same URL.
 
+The first document of a cluster stays, or the one that `survivor` asks for (training.data.dedup.survivors).
+
 It does not matter whether that earlier document was itself removed, so the result of a snapshot depends only on itself
 and on older snapshots. Candidates are documents that share a MinHash key (training.data.dedup.sign). Every candidate
 pair is verified on the n-grams of its texts, and only the texts of candidates are opened
@@ -23,6 +25,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,7 @@ from training.data.dedup import sign as signatures
 from training.data.dedup.duplicates import EXACT, NEAR, REASONS, URL, Corpus, Flags, Orders, Verdicts, find_duplicates
 from training.data.dedup.edits import Edits, find_edits
 from training.data.dedup.settings import DedupRecipe
+from training.data.dedup.survivors import choose_survivors
 from training.data.documents import (
     EXTRA_COLUMNS,
     DocumentWriter,
@@ -55,9 +59,11 @@ def run(job: Job, work: Work) -> Outcome:
     recipe = job.settings_as(DedupRecipe, "dedup")
     corpus = corpus_of(job)
     verdicts = find_duplicates(corpus, recipe, work) if recipe.enabled else Verdicts.keep_all(corpus.num_own)
+    chooses = recipe.enabled and recipe.survivor != "first"
+    why = choose_survivors(corpus, verdicts, recipe.survivor) if chooses else None
     ids = Ids(corpus, verdicts)
     edits = find_edits(corpus, verdicts, recipe) if recipe.enabled else None
-    files, tally, counts = _write(corpus, verdicts, edits, ids, work)
+    files, tally, counts = _write(corpus, verdicts, edits, ids, why, work)
     return Outcome(
         files=files,
         counts=counts,
@@ -127,9 +133,13 @@ class _Tally:
 
 
 def _write(
-    corpus: Corpus, verdicts: Verdicts, edits: Edits | None, ids: Ids, work: Work
+    corpus: Corpus, verdicts: Verdicts, edits: Edits | None, ids: Ids, why: Sequence[str | None] | None, work: Work
 ) -> tuple[tuple[str, ...], _Tally, Counts]:
-    """Write the own snapshot's documents into files of kept and of dropped documents, input file by input file."""
+    """Write the own snapshot's documents into files of kept and of dropped documents, input file by input file.
+
+    `why` is the dropped documents' column `survivor`, by own document; None: there is no such column.
+    """
+    added = ("reason", "duplicate_of", "similarity") + (("survivor",) if why is not None else ())
     tally = _Tally(kept=Counter(), total=Counter(), reasons=Counter())
     names: list[str] = []
     counts: list[dict[str, Any]] = []
@@ -142,14 +152,14 @@ def _write(
         with (
             open_documents(path) as parquet,
             DocumentWriter(work.path / pair[0], extra) as kept,
-            DocumentWriter(work.path / pair[1], (*extra, "reason", "duplicate_of", "similarity")) as dropped,
+            DocumentWriter(work.path / pair[1], (*extra, *added)) as dropped,
         ):
             for group in range(parquet.num_row_groups):
                 table = parquet.read_row_group(group, use_threads=False)
                 last = _checked_order(last, table, path)
                 rows = np.arange(row, row + len(table))
                 row += len(table)
-                staying, going = _judged(table, rows, verdicts, edits, ids)
+                staying, going = _judged(table, rows, verdicts, edits, ids, why)
                 tally.add(table, staying, going)
                 kept.write_table(staying)
                 dropped.write_table(going)
@@ -160,7 +170,7 @@ def _write(
 
 
 def _judged(
-    table: pa.Table, rows: Orders, verdicts: Verdicts, edits: Edits | None, ids: Ids
+    table: pa.Table, rows: Orders, verdicts: Verdicts, edits: Edits | None, ids: Ids, why: Sequence[str | None] | None
 ) -> tuple[pa.Table, pa.Table]:
     """Return the kept documents of a table, and the removed ones with columns that give the reason."""
     reasons = np.array([None, *REASONS[1:]])[verdicts.reason[rows]]
@@ -179,6 +189,9 @@ def _judged(
         ("similarity", pa.array(similarity, EXTRA_COLUMNS["similarity"], mask=~known)),
     ):
         going = going.append_column(name, values)
+    if why is not None:
+        reasons_to_stay = pa.array([why[row] for row in rows[gone].tolist()], EXTRA_COLUMNS["survivor"])
+        going = going.append_column("survivor", reasons_to_stay)
     return table.filter(pa.array(~gone)), going
 
 

@@ -119,8 +119,8 @@ class Verdicts:
             reason=np.zeros(number, np.uint8), of=np.full(number, -1, np.int64), similarity=np.zeros(number, np.float32)
         )
 
-    def remove(self, rows: Orders, reason: int, of: Orders, similarity: Any = 1.0) -> None:
-        """Mark the own documents `rows` as removed for one reason."""
+    def remove(self, rows: Orders, reason: Any, of: Orders, similarity: Any = 1.0) -> None:
+        """Mark the own documents `rows` as removed; `reason` is one for all of them, or one for each."""
         self.reason[rows], self.of[rows], self.similarity[rows] = reason, of, similarity
 
 

@@ -22,6 +22,8 @@ class DedupRecipe:
     hashes_per_bucket: int = 8
     min_similarity: float = 0.7  # Jaccard of the n-gram sets, in [0, 1]
     min_kept_fraction: float = 0.0  # gate, per source and language
+    # Which of the duplicates in one snapshot stays; a document of an earlier snapshot always does:
+    survivor: Literal["first", "newest", "longest", "best_score", "own_language"] = "first"
     urls: bool = False  # also remove a document whose normalized URL an earlier one has
     # Cuts in the documents that stay, counted in groups of this many documents (Llama 3's line rule: 6 in 30 million):
     group_documents: int = 30_000_000

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from training.data.sections import sections
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from training.data.sections import sections, with_data
 from training.stage import Asset, Input, Stage
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
 
 SIGN = Stage(
     name="sign",
@@ -26,6 +32,13 @@ DEDUP = Stage(
     reads_last=True,
 )
 
+
+def _sign_settings(recipe: Recipe, part: str) -> dict[str, Any]:
+    """Return the section without the choice of survivors, which signatures do not depend on."""
+    del part
+    return with_data(recipe, {"dedup": replace(recipe.dedup, survivor="first")})
+
+
 ASSETS = (
     Asset(
         name="document_signatures",
@@ -35,7 +48,7 @@ ASSETS = (
         ),
         group="corpus",
         scope="snapshot",
-        settings=sections("dedup"),
+        settings=_sign_settings,
         inputs=(Input(asset="filtered_documents"),),
     ),
     Asset(

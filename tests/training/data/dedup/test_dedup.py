@@ -13,8 +13,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from assets.recipe_folders import load_recipe
 from tests.training.data import chain
 from training.data.crawl.crawl import source_files
 from training.data.crawl.settings import SnapshotRecipe
@@ -28,6 +30,7 @@ from training.data.extract.responses import payload
 from training.data.extract.settings import ExtractRecipe
 from training.data.words.ngrams import jaccard, ngram_set, words
 from training.job import DataError, InputArtifact
+from training.records import RecipeError
 
 # Eleven words once the hyphen separates two; seven 5-grams each, six shared: similarity 6/8.
 LEFT = "Bake the well-risen loaf until its crust sounds hollow below"
@@ -127,6 +130,56 @@ def test_a_snapshot_does_not_change_when_a_newer_one_comes(tmp_path):
     before = [item.digest for item in deduplicated(tmp_path / "a", first_two, DedupRecipe())]
     after = [item.digest for item in deduplicated(tmp_path / "b", snapshots, DedupRecipe())]
     assert before == after[:2]
+
+
+def test_the_recipe_chooses_which_duplicate_of_a_snapshot_stays(tmp_path):
+    """Of three near-duplicates in one snapshot the policy's one stays; newer copies in the next one change nothing."""
+    columns = [  # date, quality_score, language_score, text
+        ("2020-01-01", 0.2, 0.5, LEFT),
+        ("2022-01-01", 0.8, 0.6, RIGHT),
+        ("2021-01-01", 0.1, 0.9, f"{LEFT} the"),
+    ]
+    rows = [
+        chain.document("one", "file.warc.gz", 100 * place, text)
+        | {"date": date, "quality_score": quality, "language_score": language}
+        for place, (date, quality, language, text) in enumerate(columns)
+    ]
+    later = [row | {"id": f"two-{row['id']}", "snapshot": "two", "date": "2030-01-01"} for row in rows]
+    stays = {
+        "newest": (1, "2022-01-01, not 2020-01-01"),
+        "longest": (2, "64, not 60"),
+        "best_score": (1, "0.8, not 0.2"),
+        "own_language": (2, "0.9, not 0.5"),
+        "first": (0, ""),
+    }
+    for policy, (wanted, why) in stays.items():
+        settings, root = {"dedup": DedupRecipe(survivor=policy, min_similarity=0.5)}, tmp_path / policy
+        filtered, signed, made = [], [], []
+        for name, documents in (("one", rows), ("two", later)):
+            extra = (pa.field("quality_score", pa.float32()),)
+            filtered.append(chain.documents_of(root, name, [documents], extra=extra))
+            signed.append(chain.run(root, "sign", "document_signatures", f"tiny@{name}", settings, filtered[-1:]))
+            inputs = [*filtered, *signed]
+            made.append(chain.run(root, "dedup", "deduplicated_documents", f"tiny@{name}", settings, inputs))
+        assert [row["id"] for item in made for row in chain.rows(item, "documents")] == [rows[wanted]["id"]]
+        gone = list(chain.rows(made[0], "dropped"))
+        if policy == "first":
+            assert "survivor" not in gone[0]  # the same columns as before there was a choice
+            continue
+        assert gone[0]["survivor"] == f"{policy}: {why}"
+        assert gone[0]["duplicate_of"] == rows[wanted]["id"] and gone[0]["similarity"] > 0.5
+        assert {row["survivor"] for row in chain.rows(made[1], "dropped")} == {"an earlier snapshot"}
+
+
+def test_a_survivor_by_a_score_that_documents_lack_is_refused_by_name(tmp_path):
+    with pytest.raises(DataError, match=r"survivor='best_score' needs the column quality_score"):
+        deduplicated(tmp_path, {"one": [[LEFT, LEFT]]}, DedupRecipe(survivor="best_score"))
+    with pytest.raises(RecipeError, match="best_score needs 'classifier' in filter"):
+        kitchen = load_recipe("kitchen")
+        rules = tuple(rule for rule in kitchen.filter.rules if rule != "classifier")
+        shards = replace(kitchen.shards, buckets="none")
+        dedup = replace(kitchen.dedup, survivor="best_score")
+        replace(kitchen, filter=replace(kitchen.filter, rules=rules), shards=shards, dedup=dedup)
 
 
 @pytest.mark.parametrize("late", ["one", "two"])
