@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import uuid
 from collections.abc import Sequence
@@ -10,12 +11,16 @@ from typing import Any
 
 import torch
 
+from training.artifact import write_json, write_text
 from training.generate import model_folder
 from training.generate.chat_template import DIGEST_FIELD, template_digest
 from training.generate.model_folder import open_model, padded
 from training.posttrain.chat import END, END_OF_TEXT, PAD, Chat
+from training.tokenizer_files import write_tokenizer
 
 MODEL_FOLDER = "model"
+TEMPLATE_FILE = "chat_template.jinja"
+VERSION_FIELD = "transformers_version"  # left out, because the model does not depend on it
 
 
 def load_model(folder: Path, *, reward: bool = False) -> Any:
@@ -34,7 +39,12 @@ def load_tokenizer(folder: Path, chat: Chat) -> Any:
 
 
 def save_model(model: Any, tokenizer: Any, chat: Chat, folder: Path, *, generates: bool = True) -> list[str]:
-    """Write `model/` under `folder`, whole or not at all; return the paths of its files relative to `folder`."""
+    """Write `model/` under `folder`, whole or not at all; return the paths of its files relative to `folder`.
+
+    The tokenizer's files and the fields of `config.json` that transformers 5 no longer writes are those of the model
+    with which the training began, so that older versions read the folder alike.
+    """
+    begun_with = Path(tokenizer.name_or_path)
     model.config.eos_token_id = chat.end_id
     model.config.pad_token_id = chat.pad_id
     setattr(model.config, DIGEST_FIELD, template_digest(chat.template))
@@ -46,11 +56,19 @@ def save_model(model: Any, tokenizer: Any, chat: Chat, folder: Path, *, generate
         )
     temporary = folder / f".{MODEL_FOLDER}.{uuid.uuid4().hex[:8]}.tmp"
     model.save_pretrained(temporary)
-    tokenizer.save_pretrained(temporary)
+    config = _json(begun_with / "config.json") | _json(temporary / "config.json") | {"use_cache": True}
+    write_json(temporary / "config.json", {name: value for name, value in config.items() if name != VERSION_FIELD})
+    max_length = int(model.config.max_position_embeddings)
+    write_tokenizer(begun_with, temporary, max_length=max_length, eos_token=END, pad_token=PAD)
+    write_text(temporary / TEMPLATE_FILE, chat.template)
     target = folder / MODEL_FOLDER
     shutil.rmtree(target, ignore_errors=True)
     temporary.rename(target)
     return sorted(str(path.relative_to(folder)) for path in target.rglob("*") if path.is_file())
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text("utf-8"))
 
 
 def right_padded(rows: Sequence[Sequence[int]], pad_id: int, on: torch.device) -> dict[str, torch.Tensor]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PRETRAIN = Stage(
     name="pretrain",
-    version="2",
+    version="3",
     module="training.pretrain.pretrain",
     libraries=("torch", "numpy", "safetensors"),
     kinds=("pytorch", "safetensors"),
@@ -35,7 +35,7 @@ DOREMI = Stage(
 )
 EXTEND = Stage(
     name="extend",
-    version="2",
+    version="3",
     module="training.pretrain.long_context",
     libraries=("tokenizers", "torch", "numpy", "safetensors"),
     kinds=("pytorch", "safetensors"),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 ALIGN = Stage(
     name="align",
-    version="6",
+    version="7",
     module="training.posttrain.align.align",
     libraries=("torch", "transformers", "trl", "peft"),
     kinds=("trl", "safetensors"),

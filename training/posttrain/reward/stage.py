@@ -7,7 +7,7 @@ from training.stage import Asset, Input, Stage
 
 REWARD = Stage(
     name="reward",
-    version="2",
+    version="3",
     module="training.posttrain.reward.reward",
     libraries=("torch", "transformers", "trl", "peft"),
     kinds=("trl", "safetensors"),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 SFT = Stage(
     name="sft",
-    version="2",
+    version="3",
     module="training.posttrain.sft.sft",
     libraries=("torch", "transformers", "trl", "peft"),
     kinds=("trl", "safetensors"),

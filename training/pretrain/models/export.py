@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,13 +27,13 @@ from training.pretrain.models.families import FAMILIES, family_of, inexpressible
 from training.pretrain.models.rotary import ntk_theta
 from training.pretrain.models.shape import ModelConfig, RotaryScaling
 from training.records import RecipeError, read_record, write_record
+from training.tokenizer_files import write_tokenizer
 
 OWN_TYPE = "pedigree_decoder"  # the model_type of a model that no class of transformers can run
 OWN_NAMES = {"tied_embeddings": "tied", "norm_epsilon": "norm_eps"}  # fields with another name in such a config.json
 WEIGHTS = "model.safetensors"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 TOLERANCE = 1e-4  # largest difference of fp32 logits
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
 
 def hugging_face_config(
@@ -189,9 +188,7 @@ def write_model(
     `config.json` has its own form, which `read_model` reads and transformers refuses.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    copied = [name for name in TOKENIZER_FILES if (tokenizer / name).exists()]
-    for name in copied:
-        shutil.copyfile(tokenizer / name, folder / name)
+    copied = write_tokenizer(tokenizer, folder, max_length=model.config.max_length)
     bos_id, pad_id = _special_id(tokenizer, "bos_token"), _special_id(tokenizer, "pad_token")
     if own_layout:
         views = own_views(model)

@@ -99,6 +99,11 @@ def test_the_model_folder_holds_no_pickle_and_says_how_it_ends(chain):
     assert str(chain) not in json.dumps(config)
     tokenizer = json.loads((chain / "sft_model" / "model" / "tokenizer_config.json").read_text())
     assert tokenizer["eos_token"] == "<|end|>"
+    # What transformers 4 and other software read: a class that they know, the context, and a cache for generation.
+    assert tokenizer["tokenizer_class"] == "PreTrainedTokenizerFast" and tokenizer["model_max_length"] == 256
+    assert config["use_cache"] is True and "transformers_version" not in config
+    base, model = (chain / asset / "model" / "tokenizer.json" for asset in ("base_model", "sft_model"))
+    assert model.read_bytes() == base.read_bytes()
 
 
 def test_numbers_stream_while_it_trains(chain):
