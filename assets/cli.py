@@ -470,6 +470,23 @@ def _made(recipe: str, root: Path, asset: str) -> Artifact:
     return cell.artifact
 
 
+@app.command()
+def export(
+    recipe: RecipeArgument,
+    folder: Annotated[Path, typer.Argument(help="empty or new folder")],
+    asset: Annotated[
+        str, typer.Option(help="aligned_model, sft_model, long_context_model, base_model or decontaminated_documents")
+    ] = "aligned_model",
+    root: RootOption = DEFAULT_ROOT,
+    json_: JsonOption = False,
+) -> None:
+    """Lay out a model or the corpus for upload to a model hub, with card, origin and licences."""
+    from assets.export import export
+
+    names = export(compare(read(recipe, root), root.resolve()), asset, folder)
+    print(json.dumps({"folder": str(folder), "files": names}) if json_ else "\n".join(names))
+
+
 SuitesHelp = "a recipe, or a YAML file with the section `evaluation` of one"
 
 

@@ -13,12 +13,16 @@ import pytest
 from rich.console import Console
 
 from assets.chain import CHAIN, descendants
+from assets.export import export
 from assets.recipe_folders import SHIPPED, load_recipe
+from assets.status import compare
+from evaluation.hub import FINEWEB_SCHEMA
 from evaluation.scoreboard import scoreboard
 from evaluation.scoreboard_print import render
 from tests.assets.fabricate import point_to_shared
 from tests.end_to_end.conftest import RECIPES, made, pedigree
 from tests.screen import broken_words
+from training.job import DataError
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -174,6 +178,35 @@ def test_inspect_shows_what_a_rule_dropped_and_names_where_there_is_something_to
     assert ran.code == 0 and {"text", "removed", "added"} <= kinds
     wrong = pedigree("inspect", "tokenizer", "kitchen-small", root=root)
     assert wrong.code == 2 and "extracted_documents, filtered_documents" in wrong.answer["error"]
+
+
+def test_model_and_corpus_are_laid_out_for_a_hub(first, root, tmp_path):
+    import datasets
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    made_here = compare(load_recipe("kitchen-small", (RECIPES, SHIPPED)), root)
+    names = export(made_here, "aligned_model", tmp_path / "model")
+    assert {"README.md", "LICENCES.md", "pedigree.json", "model.safetensors", "chat_template.jinja"} <= set(names)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert model.config.use_cache and tokenizer.model_max_length == model.config.max_position_embeddings
+    asked = tokenizer.apply_chat_template([{"role": "user", "content": "How hot?"}], return_tensors="pt")
+    asked = getattr(asked, "input_ids", asked)
+    assert model.generate(asked, max_new_tokens=2).shape[1] > asked.shape[1]
+    origin = json.loads((tmp_path / "model" / "pedigree.json").read_text())
+    assert origin["digest"] == first.answer["assets"]["aligned_model"]["kitchen-small"]["digest"]
+
+    export(made_here, "decontaminated_documents", tmp_path / "corpus")
+    rows = datasets.load_dataset(str(tmp_path / "corpus"), split="train", cache_dir=str(tmp_path / "cache"))
+    one = datasets.load_dataset(str(tmp_path / "corpus"), "kitchen-1", split="train", cache_dir=str(tmp_path / "cache"))
+    assert rows.column_names == FINEWEB_SCHEMA.names and set(one["dump"]) == {"kitchen-1"}
+    shards = first.answer["assets"]["token_shards"].values()
+    assert sum(rows["token_count"]) == sum(entry["metrics"]["tokens"] for entry in shards)
+    assert len(rows) == sum(entry["counts"]["kept"] for entry in shards)
+    with pytest.raises(DataError, match="exists and is not an empty folder"):
+        export(made_here, "aligned_model", tmp_path / "corpus")
+    with pytest.raises(DataError, match="--asset tokenizer: cannot be exported; there are aligned_model"):
+        export(made_here, "tokenizer", tmp_path / "tokenizer")
 
 
 def test_chat_answers(first, root):

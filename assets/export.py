@@ -1,0 +1,55 @@
+"""`pedigree export`: lay out a recipe's model or corpus as a repository of a model hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from assets.chain import partition_key
+from assets.status import Comparison
+from evaluation.hub import Snapshot, export_corpus, export_model
+from training.artifact import Artifact
+from training.job import DataError, InputArtifact
+
+CORPUS = "decontaminated_documents"
+MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model")
+
+
+def export(comparison: Comparison, asset: str, target: Path) -> list[str]:
+    """Write an asset of a recipe to `target`, and return the names of the files.
+
+    Raise DataError if the asset is no model and no corpus, if it is not made, or if `target` is not empty.
+    """
+    recipe = comparison.recipe
+    if asset == CORPUS:
+        return export_corpus(_snapshots(comparison), recipe.name, target)
+    if asset not in MODELS:
+        raise DataError(f"--asset {asset}: cannot be exported; there are {', '.join((*MODELS, CORPUS))}")
+    sources = [one.uri for one in (*recipe.sft.data, *recipe.preferences.data)]
+    model, card = (_made(comparison, name, recipe.name) for name in (asset, "model_card"))
+    return export_model(model, card, _snapshots(comparison), sources, target)
+
+
+def _snapshots(comparison: Comparison) -> list[Snapshot]:
+    found = []
+    for snapshot in comparison.recipe.snapshots:
+        key = partition_key(comparison.recipe, snapshot.name)
+        documents, shards = (_input(comparison, asset, key) for asset in (CORPUS, "token_shards"))
+        found.append(Snapshot(name=snapshot.name, documents=documents, shards=shards))
+    return found
+
+
+def _input(comparison: Comparison, asset: str, partition: str) -> InputArtifact:
+    made = _made(comparison, asset, partition)
+    return InputArtifact(
+        asset=asset, partition=partition, fingerprint=made.fingerprint, digest=made.digest, path=str(made.path)
+    )
+
+
+def _made(comparison: Comparison, asset: str, partition: str) -> Artifact:
+    cell = comparison.cells.get((asset, partition))
+    if cell is None or cell.artifact is None or cell.is_damaged:
+        raise DataError(
+            f"{asset} [{partition}] is {cell.state if cell else 'not part of the recipe'}; `pedigree run"
+            f" {comparison.recipe.name} --until {asset}` makes it"
+        )
+    return cell.artifact

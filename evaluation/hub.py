@@ -1,0 +1,201 @@
+"""Lay out a model or a corpus as a repository of a model hub: files that transformers and datasets load, and a card."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from evaluation.card import one_line
+from training.artifact import Artifact, sha256_of, write_json, write_text
+from training.data.documents import ROWS_PER_GROUP, ZSTD_LEVEL, document_files, read_tables
+from training.job import DataError, InputArtifact
+
+MODEL_FOLDER = "model"
+RESULTS_FOLDER = ".eval_results"
+ORIGIN_FILE = "pedigree.json"
+LICENCES_FILE = "LICENCES.md"
+
+FINEWEB_SCHEMA = pa.schema(
+    [
+        ("text", pa.string()),
+        ("id", pa.string()),
+        ("dump", pa.string()),
+        ("url", pa.string()),
+        ("date", pa.string()),
+        ("file_path", pa.string()),
+        ("language", pa.string()),
+        ("language_score", pa.float64()),
+        ("token_count", pa.int64()),
+    ]
+)
+"""FineWeb's columns. `dump` is the snapshot, `file_path` the archive file; the id ends in the offset in this file."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """One snapshot of a corpus: its documents and the token shards made of them."""
+
+    name: str
+    documents: InputArtifact
+    shards: InputArtifact
+
+
+def new_folder(target: Path) -> Path:
+    """Return `target`, made if necessary. Raise DataError if it holds anything: nothing is overwritten."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise DataError(f"{target}: exists and is not an empty folder; choose another")
+    target.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def export_model(
+    model: Artifact, card: Artifact, snapshots: Sequence[Snapshot], sources: Iterable[str], target: Path
+) -> list[str]:
+    """Write a model with tokenizer and chat template, its card, its origin and the licences of its data to `target`.
+
+    `sources` are the URIs of instructions and preferences. Return the names of the files, relative to `target`.
+    """
+    new_folder(target)
+    for entry in model.record["files"]:
+        folder, _, name = entry["path"].partition("/")
+        if folder == MODEL_FOLDER:
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(model.path / entry["path"], target / name)
+            _check(target / name, entry)
+    shutil.copyfile(card.path / "README.md", target / "README.md")
+    if (card.path / RESULTS_FOLDER).is_dir():
+        shutil.copytree(card.path / RESULTS_FOLDER, target / RESULTS_FOLDER)
+    record = model.record
+    write_json(
+        target / ORIGIN_FILE,
+        {name: record[name] for name in ("recipe", "asset", "fingerprint", "digest", "code_revision")}
+        | {"record_digest": model.record_digest, "card": card.digest},
+    )
+    write_text(target / LICENCES_FILE, _licences_page(snapshots, sources))
+    return _names(target)
+
+
+def export_corpus(snapshots: Sequence[Snapshot], recipe: str, target: Path) -> list[str]:
+    """Write the documents of some snapshots with FineWeb's columns to `target`, and a card; return the files' names.
+
+    Each snapshot is a folder `data/<snapshot>` and a configuration of its own. Documents without tokens in the shards
+    raise DataError.
+    """
+    new_folder(target)
+    rows = {one.name: _write_snapshot(one, target / "data" / one.name) for one in snapshots}
+    write_text(target / LICENCES_FILE, _licences_page(snapshots, ()))
+    write_text(target / "README.md", _data_card(recipe, rows, snapshots))
+    return _names(target)
+
+
+def _check(path: Path, entry: Mapping[str, Any]) -> None:
+    """Raise DataError if a file is not the one that its artifact's record lists."""
+    if sha256_of(path) != entry["sha256"]:
+        raise DataError(f"{entry['path']}: its checksum is not that of the record; `pedigree verify RECIPE` says more")
+
+
+def _names(target: Path) -> list[str]:
+    return sorted(str(path.relative_to(target)) for path in target.rglob("*") if path.is_file())
+
+
+# A corpus
+
+
+def _write_snapshot(snapshot: Snapshot, folder: Path) -> dict[str, int]:
+    """Write one parquet file for each document file, row group by row group; return the numbers of rows and tokens."""
+    folder.mkdir(parents=True)
+    counts = _token_counts(snapshot.shards)
+    total = {"documents": 0, "tokens": 0}
+    files = document_files(snapshot.documents)
+    entries = {entry["path"]: entry for entry in snapshot.documents.record()["files"]}
+    for number, file in enumerate(files):
+        _check(file, entries[str(file.relative_to(snapshot.documents.path))])
+        name = folder / f"{number:05d}-of-{len(files):05d}.parquet"
+        with pq.ParquetWriter(name, FINEWEB_SCHEMA, compression="zstd", compression_level=ZSTD_LEVEL) as writer:
+            for table in read_tables(file):
+                made = _fineweb_table(table, counts)
+                writer.write_table(made, row_group_size=ROWS_PER_GROUP)
+                total["documents"] += len(made)
+                total["tokens"] += sum(made["token_count"].to_pylist())
+    return total
+
+
+def _fineweb_table(table: pa.Table, counts: Mapping[str, int]) -> pa.Table:
+    ids = table["id"].to_pylist()
+    if missing := [id_ for id_ in ids if id_ not in counts]:
+        raise DataError(f"{missing[0]}: has no tokens in the shards of its snapshot; materialize token_shards again")
+    columns = {
+        **{name: table[name] for name in ("text", "id", "url", "date", "language", "language_score")},
+        "dump": table["snapshot"],
+        "file_path": table["warc_file"],
+        "token_count": pa.array([counts[id_] for id_ in ids], pa.int64()),
+    }
+    return pa.table([columns[name] for name in FINEWEB_SCHEMA.names], names=FINEWEB_SCHEMA.names).cast(FINEWEB_SCHEMA)
+
+
+def _token_counts(shards: InputArtifact) -> dict[str, int]:
+    """Return the number of tokens of each document of a snapshot, by id, with its end-of-text token."""
+    counts: dict[str, int] = {}
+    for entry in shards.record()["files"]:
+        if entry["path"].endswith(".documents.parquet"):
+            table = pq.read_table(shards.file(entry["path"]), columns=["id", "tokens"])
+            counts.update(zip(table["id"].to_pylist(), table["tokens"].to_pylist(), strict=True))
+    return counts
+
+
+def _data_card(recipe: str, rows: Mapping[str, Mapping[str, int]], snapshots: Sequence[Snapshot]) -> str:
+    """Return the card of a data set: the configurations in the form that `datasets` reads, and what the columns are."""
+    import yaml
+
+    languages = sorted({code for one in snapshots for code in _column(one, "language") if code})
+    everything = {"config_name": "default", "data_files": [{"split": "train", "path": "data/*/*.parquet"}]}
+    each = [
+        {"config_name": name, "data_files": [{"split": "train", "path": f"data/{name}/*.parquet"}]} for name in rows
+    ]
+    front = {
+        "license": "unknown",
+        "language": languages,
+        "task_categories": ["text-generation"],
+        "configs": [everything, *each],
+    }
+    table = "\n".join(f"| {name} | {n['documents']:,} | {n['tokens']:,} |" for name, n in rows.items())
+    return (
+        f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {one_line(recipe)}\n\nDocuments that are left after"
+        " extraction, filtering, deduplication and decontamination, with the columns of FineWeb. `dump` is the"
+        " snapshot, `file_path` the archive file, and an id ends in the offset of the record in this file."
+        " `token_count` is by the recipe's own tokenizer, with the end-of-text token.\n\n"
+        f"| snapshot | documents | tokens |\n|---|---|---|\n{table}\n\nThe texts belong to their authors;"
+        f" [{LICENCES_FILE}]({LICENCES_FILE}) counts the licences that pages state.\n"
+    )
+
+
+# Licences
+
+
+def _licences_page(snapshots: Sequence[Snapshot], sources: Iterable[str]) -> str:
+    """Return how many documents of each snapshot state which licence, and the other data that were trained on."""
+    lines = ["# Licences of the data", ""]
+    lines += ["Licences that the pages state themselves; most pages state none.", ""]
+    lines += ["| snapshot | licence | documents |", "|---|---|---|"]
+    for one in snapshots:
+        counts = Counter(stated or "none stated" for stated in _column(one, "licence"))
+        lines += [f"| {one.name} | {one_line(name)} | {number:,} |" for name, number in counts.most_common()]
+    if others := sorted(set(sources)):
+        lines += ["", "Instructions and preferences, whose licences are those of their publishers:", ""]
+        lines += [f"- {one_line(uri)}" for uri in others]
+    return "\n".join(lines) + "\n"
+
+
+def _column(snapshot: Snapshot, name: str) -> Iterator[str]:
+    """Yield the values of a text column of all documents; nothing if documents of an earlier edition lack it."""
+    for file in document_files(snapshot.documents):
+        if name in pq.read_schema(file).names:
+            for table in read_tables(file, [name]):
+                yield from (value or "" for value in table[name].to_pylist())
