@@ -63,6 +63,11 @@ class RecipeFiles:
         Raise RecipeError if it is wrong; the message gives the file, the field, the value and what would be right.
         """
         path = self.find(name_or_path)
+        if path.parent.name == BASES:
+            raise RecipeError(
+                f"{path.stem} is a base and no recipe, for it names no snapshots; write `extends: {path.stem}`, a name"
+                " and snapshots into a file, or let `pedigree init FOLDER` do it"
+            )
         data = self.resolved(path)
         try:
             return recipe_of(data)
@@ -119,9 +124,7 @@ def recipe_of(data: Mapping[str, Any]) -> Recipe:
 
 def _with_all_snapshots(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe's mapping with `snapshots: all` of a section replaced by the names of the recipe's snapshots."""
-    if "snapshots" not in data:
-        raise RecipeError("snapshots: missing; name at least one, such as {name: web, source: warc, paths: [FOLDER]}")
-    found = data["snapshots"]
+    found = data.get("snapshots")
     names = [one["name"] for one in found if isinstance(one, dict) and "name" in one] if isinstance(found, list) else []
     return {
         name: {**section, "snapshots": names}
