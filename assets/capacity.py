@@ -32,6 +32,7 @@ from training.pretrain.memory import (
 from training.pretrain.models.shape import ModelConfig
 from training.recipe import Recipe
 from training.records import RecipeError
+from training.scopes import has_assets
 
 
 def check_fit(recipe: Recipe, profile: str) -> None:
@@ -63,9 +64,11 @@ def checks(recipe: Recipe) -> Iterator[tuple[str, Callable[[Size], None]]]:
     # Sampling needs the reward model beside the policy; full fine-tuning with `beta` also the initial policy.
     samples = method_of(align.method).learns_from == "samples"
     beside = judge + (policy if align.beta and align.lora.rank is None else 0) if samples else 0
-    yield "sft_model", partial(_check_tuning, recipe.sft, policy)
-    yield "reward_model", partial(_check_tuning, recipe.reward, judge)
-    yield "aligned_model", partial(_check_tuning, align, policy, beside=beside)
+    if has_assets(recipe, "sft"):
+        yield "sft_model", partial(_check_tuning, recipe.sft, policy)
+    if has_assets(recipe, "align"):
+        yield "reward_model", partial(_check_tuning, recipe.reward, judge)
+        yield "aligned_model", partial(_check_tuning, align, policy, beside=beside)
 
 
 def pretrained(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:

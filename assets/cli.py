@@ -335,14 +335,14 @@ def _registered(comparison: Comparison, root: Path, profile: str) -> dict[str, A
 
     Empty if the aligned model is not made, or if the registry does not answer; then a warning is printed.
     """
-    from assets.lineage import MODEL
+    from assets.lineage import model_of
     from assets.promotion.standing import standing
     from resources.profile import load_profile
     from resources.tracking.errors import TrackingError
     from resources.tracking.registry import Registry, explained
     from resources.tracking.reports import Tracking
 
-    if comparison.cells[MODEL, comparison.recipe.name].artifact is None:
+    if model_of(comparison).artifact is None:
         return {}
     tracking = Tracking(load_profile(profile).tracking_uri, root)
     try:
@@ -474,9 +474,7 @@ def _made(recipe: str, root: Path, asset: str) -> Artifact:
 def export(
     recipe: RecipeArgument,
     folder: Annotated[Path, typer.Argument(help="empty or new folder")],
-    asset: Annotated[
-        str, typer.Option(help="aligned_model, sft_model, long_context_model, base_model or decontaminated_documents")
-    ] = "aligned_model",
+    asset: Annotated[str, typer.Option(help="a model or decontaminated_documents; empty: the last model")] = "",
     root: RootOption = DEFAULT_ROOT,
     json_: JsonOption = False,
 ) -> None:

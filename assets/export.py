@@ -9,17 +9,19 @@ from assets.status import Comparison
 from evaluation.hub import Snapshot, export_corpus, export_model
 from training.artifact import Artifact
 from training.job import DataError, InputArtifact
+from training.scopes import last_model
 
 CORPUS = "decontaminated_documents"
 MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model")
 
 
 def export(comparison: Comparison, asset: str, target: Path) -> list[str]:
-    """Write an asset of a recipe to `target`, and return the names of the files.
+    """Write an asset of a recipe (by default its last model) to `target`, and return the names of the files.
 
     Raise DataError if the asset is no model and no corpus, if it is not made, or if `target` is not empty.
     """
     recipe = comparison.recipe
+    asset = asset or last_model(recipe)
     if asset == CORPUS:
         return export_corpus(_snapshots(comparison), recipe.name, target)
     if asset not in MODELS:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from assets.status import Cell, Comparison
+from training.scopes import last_model
 
-DECISION, MODEL, SCORES, REPORT = "promoted_model", "aligned_model", "model_scores", "contamination_report"
+DECISION, SCORES, REPORT = "promoted_model", "model_scores", "contamination_report"
+
+
+def model_of(comparison: Comparison) -> Cell:
+    """The cell of the model with which the recipe's chain ends, and which is registered and promoted."""
+    return comparison.cells[last_model(comparison.recipe), comparison.recipe.name]
 
 
 def lineage_of(comparison: Comparison) -> list[Cell]:

@@ -78,14 +78,14 @@ def _lines(place: str, name: str, file: str, found: Look, snapshots: list[str], 
             _line("pretrain: {compute_budget: 1.0e+14}", "FLOPs, which limit tokens: auto"),
         ]
     return [
-        f"# {place}, written by `pedigree init`. Run it: pedigree run {file} --until base_model",
+        f"# {place}, written by `pedigree init`. Run it: pedigree run {file}",
         _line("extends: base", f"FineWeb's filters; `pedigree show {file}` prints every field"),
         f"name: {name}",
         _line("snapshots:", f"{said}; a later crawl is one more line"),
         *(f"  - {snapshot}" for snapshot in snapshots),
         _line(f"filter: {{languages: [{languages}]}}", seen),
         *sizes,
-        "# For a chat model name conversations in sft.data, pairs in preferences.data and exams in evaluation.suites.",
+        "# The base model is promoted. Exams: evaluation.suites. A chat model: sft.data, then preferences.data.",
         *(f"# {note}." for note in found.notes),
     ]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.chain import CHAIN
-from assets.lineage import DECISION, MODEL
+from assets.lineage import DECISION, model_of
 from assets.promotion.standing import Standing, standing
 from assets.running.events import Listener, heard_by
 from assets.running.watchers import tidy
@@ -322,7 +322,7 @@ def ask_registry(comparison: Comparison, profile: str) -> Standing | None:
     from resources.tracking.reports import Tracking
 
     recipe = comparison.recipe
-    if comparison.cells[MODEL, recipe.name].artifact is None:
+    if model_of(comparison).artifact is None:
         return None
     tracking = Tracking(load_profile(profile).tracking_uri, comparison.root)
     try:

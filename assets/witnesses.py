@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from assets.lineage import DECISION, MODEL, lineage_of
+from assets.lineage import DECISION, lineage_of, model_of
 from assets.status import Cell, Comparison
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import Registry, explained
@@ -128,7 +128,7 @@ def told_version(comparison: Comparison, tracking: Tracking) -> list[Said]:
 
     The tags describe the latest decision, so they are compared only if that decision is the one under this root.
     """
-    decision, model = (comparison.cells[asset, comparison.recipe.name] for asset in (DECISION, MODEL))
+    decision, model = comparison.cells[DECISION, comparison.recipe.name], model_of(comparison)
     if decision.artifact is None or model.artifact is None:
         return []
     with explained(tracking):

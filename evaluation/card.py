@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from evaluation.answers import MODELS
 from evaluation.pages import environment
 from evaluation.report import records_of, render_report
 from evaluation.scoreboard import long_context_lines, numerics_lines, outside_line, scoreboard
@@ -19,6 +20,7 @@ from training.artifact import CLOCK, write_json, write_text
 from training.job import Job, Outcome, Work
 from training.recipe import Recipe
 from training.records import read_record
+from training.scopes import last_model
 
 CARD_TEMPLATE = "README.md.j2"
 METRICS = ("tokenizer", "pretraining")  # parts of the scoreboard that hold the metrics of one stage
@@ -70,16 +72,17 @@ def front_matter(recipe: Recipe, board: Mapping[str, Any]) -> str:
     """Return the YAML that model hubs read: language, licence, data, tags and the aligned model's results."""
     from huggingface_hub import EvalResult, ModelCardData
 
+    judged = next(name for name, asset in MODELS.items() if asset == last_model(recipe))
     results = [
         EvalResult(
             task_type="text-generation",
             dataset_type=_uris(recipe).get(suite, suite),
             dataset_name=suite,
-            metric_type=models["aligned"]["metric"],
-            metric_value=round(models["aligned"]["score"], 4),
+            metric_type=models[judged]["metric"],
+            metric_value=round(models[judged]["score"], 4),
         )
         for suite, models in board["scores"].items()
-        if "aligned" in models
+        if judged in models
     ]
     data = ModelCardData(
         language=list(recipe.filter.languages),

@@ -308,7 +308,7 @@ def scores_by_state(
 ) -> dict[str, dict[str, Any]]:
     """Return each model's score on the clean, the found and the uncleared items of a suite, from the kept samples."""
     result = {}
-    for model in MODELS:
+    for model in (model for model in MODELS if scores.file(sample_file(model, suite)).exists()):
         correct: dict[str, list[float]] = defaultdict(list)
         for sample in read_lines(scores.file(sample_file(model, suite))):
             item = sample["item"]

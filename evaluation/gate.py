@@ -1,4 +1,4 @@
-"""Stage `promote`: decide whether the aligned model may become champion, and write `decision.json`.
+"""Stage `promote`: decide whether the recipe's last model may become champion, and write `decision.json`.
 
 The decision depends on the model's scores, its contamination report, and a comparison with the present champion. The
 scores, the report and the model card must come from the model with the same digest. This stage only decides; other code
@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from evaluation.answers import MODELS
 from evaluation.intervals import share_interval
 from evaluation.paired import Answers, paired, read_answers
 from training.artifact import check_input, write_json
 from training.job import Gate, InputArtifact, Job, Outcome, RefusedInput, Work
 from training.promote_settings import PromoteRecipe
 
-JUDGED_MODEL = "aligned"
 WAY_OUT = (
     "bring the champion's artifacts back under this root or give both the same exam, and run again; or move the alias"
     " by hand: `pedigree promote RECIPE --reason TEXT`, `pedigree rollback MODEL`"
@@ -33,7 +33,7 @@ WAY_OUT = (
 class Champion:
     """The model version that holds the champion alias; `version` is None if there is no champion yet.
 
-    `digest` is the digest of its aligned model. `problem` is the reason why its answers cannot be read, if they cannot.
+    `digest` is the digest of its model. `problem` is the reason why its answers cannot be read, if they cannot.
     Then no other model is promoted.
     """
 
@@ -56,14 +56,15 @@ class Check:
 class Evidence:
     """The data that decide a promotion, all of them read from artifacts."""
 
-    aligned_digest: str
-    scored_digest: str | None  # of the aligned model that was scored
+    asset: str  # of the model: with which the recipe's chain ends
+    model_digest: str
+    scored_digest: str | None  # of the model that was scored
     scores_digest: str
     contamination_scores_digest: str | None  # of the scores that the contamination report was made from
-    card_aligned_digest: str | None
-    scores: Mapping[str, Mapping[str, Any]]  # {suite: {"score", "n", …}} of the aligned model
+    card_model_digest: str | None
+    scores: Mapping[str, Mapping[str, Any]]  # {suite: {"score", "n", …}} of the model
     contamination: Mapping[str, Any]  # the report's gate: {"passed", "evidence"}
-    answers: Mapping[str, Answers] = field(default_factory=dict)  # {suite: which items the aligned model got right}
+    answers: Mapping[str, Answers] = field(default_factory=dict)  # {suite: which items the model got right}
 
 
 def run(job: Job, work: Work) -> Outcome:
@@ -71,7 +72,7 @@ def run(job: Job, work: Work) -> Outcome:
     recipe = job.settings_as(PromoteRecipe, "promote")
     asked = job.settings.get("champion") or {}
     champion = read_champion(asked, root_of(job))
-    model = job.input_of("aligned_model")
+    model = job.input_of(*MODELS.values())
     checks = decide(recipe, gather(job), champion)
     promoted = all(check.passed for check in checks)
     decision = {
@@ -82,7 +83,7 @@ def run(job: Job, work: Work) -> Outcome:
             "version": champion.version,
             **{name: asked[name] for name in ("digest", "scores") if name in asked},
         },
-        "scores": {suite: entry["score"] for suite, entry in _aligned_scores(job).items()},
+        "scores": {suite: entry["score"] for suite, entry in _model_scores(job).items()},
         "checks": [{"name": check.name, "passed": check.passed, "detail": check.detail} for check in checks],
     }
     write_json(work.path / "decision.json", decision)
@@ -123,34 +124,42 @@ def read_champion(asked: Mapping[str, Any], root: Path) -> Champion:
     try:
         if check_input(item).record_digest != item.record_digest and item.record_digest:
             raise RefusedInput(f"{item.path}: its record is not the one that the champion's version names")
-        if _input_digest(item, "aligned_model") != digest:
+        name = next((name for name, asset in MODELS.items() if _input_digest(item, asset) == digest), None)
+        if name is None:
             raise RefusedInput(f"{item.path}: these are scores of another model")
-        return Champion(version=version, digest=digest, answers=read_answers(Path(item.path), JUDGED_MODEL))
+        return Champion(version=version, digest=digest, answers=read_answers(Path(item.path), name))
     except RefusedInput as error:
         return Champion(version=version, digest=digest, problem=str(error))
 
 
 def gather(job: Job) -> Evidence:
     """Return the evidence that the job's inputs hold."""
+    model = job.input_of(*MODELS.values())
     scores, report = job.input_of("model_scores"), job.input_of("contamination_report")
     gates = {gate["name"]: gate for gate in report.record()["gates"]}
     return Evidence(
-        aligned_digest=job.input_of("aligned_model").digest,
-        scored_digest=_input_digest(scores, "aligned_model"),
+        asset=model.asset,
+        model_digest=model.digest,
+        scored_digest=_input_digest(scores, model.asset),
         scores_digest=scores.digest,
         contamination_scores_digest=_input_digest(report, "model_scores"),
-        card_aligned_digest=_input_digest(job.input_of("model_card"), "aligned_model"),
-        scores=_aligned_scores(job),
+        card_model_digest=_input_digest(job.input_of("model_card"), model.asset),
+        scores=_model_scores(job),
         contamination=gates.get(
             "contamination", {"passed": False, "evidence": {"reason": "the report holds no verdict"}}
         ),
-        answers=read_answers(Path(scores.path), JUDGED_MODEL),
+        answers=read_answers(Path(scores.path), _judged(model.asset)),
     )
 
 
-def _aligned_scores(job: Job) -> dict[str, dict[str, Any]]:
+def _judged(asset: str) -> str:
+    """Return the name under which the scores have a model."""
+    return next(name for name, one in MODELS.items() if one == asset)
+
+
+def _model_scores(job: Job) -> dict[str, dict[str, Any]]:
     scores = json.loads(job.input_of("model_scores").file("scores.json").read_text("utf-8"))
-    return scores[JUDGED_MODEL]
+    return scores[_judged(job.input_of(*MODELS.values()).asset)]
 
 
 def _input_digest(item: InputArtifact, asset: str) -> str | None:
@@ -172,14 +181,12 @@ def decide(recipe: PromoteRecipe, evidence: Evidence, champion: Champion) -> lis
 def _same_model(evidence: Evidence) -> Check:
     """Check that scores, contamination report and card were made from this model, by digest and not by name."""
     expected = {
-        "model_scores.aligned_model": (evidence.scored_digest, evidence.aligned_digest),
+        f"model_scores.{evidence.asset}": (evidence.scored_digest, evidence.model_digest),
         "contamination_report.model_scores": (evidence.contamination_scores_digest, evidence.scores_digest),
-        "model_card.aligned_model": (evidence.card_aligned_digest, evidence.aligned_digest),
+        f"model_card.{evidence.asset}": (evidence.card_model_digest, evidence.model_digest),
     }
     differing = {name: {"made_from": made, "present": now} for name, (made, now) in expected.items() if made != now}
-    return Check(
-        name="same_digests", passed=not differing, detail=differing or {"aligned_model": evidence.aligned_digest}
-    )
+    return Check(name="same_digests", passed=not differing, detail=differing or {evidence.asset: evidence.model_digest})
 
 
 def _contamination(evidence: Evidence) -> Check:
@@ -212,7 +219,7 @@ def _against(champion: Champion, most: float, evidence: Evidence) -> Iterator[Ch
     if champion.version is None:
         return
     detail = {"version": champion.version, "digest": champion.digest}
-    if champion.digest == evidence.aligned_digest:
+    if champion.digest == evidence.model_digest:
         yield Check(name="champion", passed=True, detail={**detail, "reason": "this model is the champion"})
         return
     problem = champion.problem or ("" if champion.answers else "its scores kept no answers")

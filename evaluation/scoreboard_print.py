@@ -21,13 +21,14 @@ GAP = 2  # spaces between two columns
 def headline(board: Mapping[str, Any], promotion: Mapping[str, Any] | None = None) -> str:
     """Return what came out as one line, such as `2.2 M parameters, 94 % of the exam, clean, promoted as kitchen v3`.
 
-    The share of the exam is the aligned model's score, averaged over all items of all suites. `promotion` is what the
-    registry says (`promoted`, `model_name`, `version`); None if it was not asked. What is not known is left out.
+    The share of the exam is the score of the last model that is scored, averaged over all items of all suites.
+    `promotion` is what the registry says (`promoted`, `model_name`, `version`); None if it was not asked. What is not
+    known is left out.
     """
     parts = []
     if "parameters" in board["pretraining"]:
         parts.append(f"{_rounded(board['pretraining']['parameters'])} parameters")
-    exams = [models["aligned"] for models in board["scores"].values() if "aligned" in models]
+    exams = [[*models.values()][-1] for models in board["scores"].values() if models]
     if exams:
         share = sum(exam["score"] * exam["n"] for exam in exams) / sum(exam["n"] for exam in exams)
         parts.append(f"{100 * share:.0f} % of the exam")

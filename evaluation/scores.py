@@ -11,7 +11,7 @@ The files of the artifact:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,18 +46,18 @@ def run(job: Job, work: Work) -> Outcome:
     exams = [(benchmark, read[benchmark.name].items) for benchmark in recipe.suites]
     texts = read_texts(recipe, job.settings)
     candidates = []
-    for step, (name, asset) in enumerate(MODELS.items(), start=1):
-        item = job.input_of(asset)
+    models = {name: item for name, asset in MODELS.items() for item in job.inputs_of(asset)}
+    for step, (name, item) in enumerate(models.items(), start=1):
         identity = {"asset": item.asset, "fingerprint": item.fingerprint, "digest": item.digest}
         folder = item.file(MODEL_FOLDER)
         candidate = sit(name, folder, identity, exams, recipe, job.settings, texts=texts)
-        work.progress.log(step=step, models=len(MODELS), **{f"{name}_{r.suite}": r.score for r in candidate.results})
+        work.progress.log(step=step, models=len(models), **{f"{name}_{r.suite}": r.score for r in candidate.results})
         candidates.append(candidate)
     scores = {candidate.name: {r.suite: r.as_json() for r in candidate.results} for candidate in candidates}
     return Outcome(
         files=tuple(write_scores(work.path, candidates, scores)),
         metrics={**metrics_of(scores), **_bits_of(candidates)},
-        gates=(completeness(scores, {benchmark.name: len(items) for benchmark, items in exams}),),
+        gates=(completeness(scores, {benchmark.name: len(items) for benchmark, items in exams}, models),),
         notes={
             "models": {candidate.name: candidate.identity for candidate in candidates},
             "refused_items": {name: exam.refused for name, exam in read.items() if exam.refused},
@@ -66,10 +66,10 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def check_names(suites: Sequence[BenchmarkRecipe]) -> None:
-    """Raise RecipeError if there is no suite or if two share a name, because a name becomes a file and a metric."""
+    """Raise RecipeError if two suites share a name, because a name becomes a file and a metric."""
     names = [suite.name for suite in suites]
-    if not names or len(set(names)) != len(names):
-        raise RecipeError(f"evaluation.suites: at least one is needed and names must differ, got {names}")
+    if len(set(names)) != len(names):
+        raise RecipeError(f"evaluation.suites: names must differ, got {names}")
 
 
 class Candidate:
@@ -111,10 +111,12 @@ def sit(
     return candidate
 
 
-def completeness(scores: Mapping[str, Mapping[str, Mapping[str, Any]]], items: Mapping[str, int]) -> Gate:
-    """Return the gate that every model has a finite score between 0 and 1 on every suite, over all of its items."""
+def completeness(
+    scores: Mapping[str, Mapping[str, Mapping[str, Any]]], items: Mapping[str, int], models: Iterable[str] = MODELS
+) -> Gate:
+    """Return the gate that each of `models` has a finite score from 0 to 1 on every suite, over all of its items."""
     problems = []
-    for model in MODELS:
+    for model in models:
         for suite, expected in items.items():
             entry = scores.get(model, {}).get(suite)
             if entry is None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from evaluation.answers import MODELS
 from evaluation.trained_on import data_of
 from training.automation_settings import AutomationRecipe
 from training.data.sections import sections, with_data
@@ -16,6 +18,7 @@ from training.evaluation_settings import (
     TrainedOn,
 )
 from training.ladder_settings import LadderRecipe
+from training.scopes import last_model
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
@@ -76,6 +79,10 @@ PROMOTE = Stage(
     gates=("promotion",),
     context=("champion",),  # a decision against another champion is stale, not outdated
 )
+
+
+def _ends_with(recipe: Recipe, *, model: str) -> bool:
+    return last_model(recipe) == model
 
 
 def _scores(recipe: Recipe, part: str) -> dict[str, Any]:
@@ -162,7 +169,7 @@ ASSETS = (
             "Learned and true rewards of the SFT and aligned models' answers, and how far alignment moved the model."
         ),
         group="reports",
-        scope="recipe",
+        scope="align",
         settings=_judge,
         inputs=(
             Input(asset="sft_model"),
@@ -241,7 +248,7 @@ ASSETS = (
             Input(asset="model_scores"),
             Input(asset="contamination_report"),
             Input(asset="model_card"),
-            Input(asset="aligned_model"),
+            *(Input(asset=name, when=partial(_ends_with, model=name)) for name in MODELS.values()),
         ),
     ),
 )

@@ -1,8 +1,8 @@
 """Which assets hold the text that a recipe's models are trained on, found in the declarations of the stages.
 
-The search begins with the training stages behind the aligned model and goes up their inputs. It ends at the assets that
-the scan for contamination reads. It also ends at an asset that brings in text of its own, because it has no inputs or
-its settings name files. Such an asset has no scan.
+The search begins with the training stages behind the recipe's last model and goes up their inputs. It ends at the
+assets that the scan for contamination reads. It also ends at an asset that brings in text of its own, because it has no
+inputs or its settings name files. Such an asset has no scan.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from training.records import uris_in
-from training.scopes import has_assets, reads
+from training.scopes import has_assets, last_model, reads
 from training.stage import Asset
 from training.stages import ASSETS
 
 if TYPE_CHECKING:
     from training.recipe import Recipe
 
-MODEL = "aligned_model"
 # The assets whose text the scan reads (evaluation.contamination).
 SCANNED = ("decontaminated_documents", "instruction_data", "preference_data", "prompt_data")
 DECLARED: dict[str, Asset] = {asset.name: asset for asset in ASSETS}
@@ -35,8 +34,9 @@ def data_of(recipe: Recipe) -> dict[str, tuple[str, ...]]:
 
 
 def _trainings(recipe: Recipe) -> list[str]:
-    """Return MODEL and the trained models that it is made from, directly or indirectly."""
-    seen, waiting = {MODEL}, [MODEL]
+    """Return the recipe's last model and the trained models that it is made from, directly or indirectly."""
+    model = last_model(recipe)
+    seen, waiting = {model}, [model]
     while waiting:
         new = set(_inputs(recipe, waiting.pop())) - seen
         seen |= new

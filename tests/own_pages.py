@@ -1,4 +1,4 @@
-"""Pages about made-up harbours, as a crawl of one's own: a WARC file, and rows of facts to ask about."""
+"""Pages about made-up harbours, as a crawl of one's own: a WARC file, and an exam."""
 
 from __future__ import annotations
 
@@ -64,17 +64,11 @@ def write_warc(path: Path, *, pages: int = 60) -> None:
 NUMBERS = "zero one two three four five six seven eight nine ten".split()
 
 
-def write_rows(folder: Path) -> None:
-    """Write conversations and preference pairs about the harbours, and an exam of sums, which no page mentions."""
-    rng = random.Random("rows")
-    asked = [(f"Tell me about {place}.", f"{place} is a harbour. {sentence(rng)}") for place in PLACES]
-    turns = [{"prompt": question, "answer": answer} for question, answer in asked] * 6
-    pairs = [{"prompt": q, "chosen": answer, "rejected": sentence(rng)} for q, answer in asked for _ in range(4)]
-    exam = [
+def write_exam(path: Path) -> None:
+    """Write an exam of sums, which no page mentions."""
+    rows = [
         {"question": f"How much are {NUMBERS[a]} and {NUMBERS[b]} together?", "choices": NUMBERS, "gold": a + b}
         for a in range(2, 6)
-        for b in range(a, 6)
-        if a + b <= 10
+        for b in range(a, 11 - a)
     ]
-    for name, rows in (("conversations", turns), ("pairs", pairs), ("exam", exam)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")

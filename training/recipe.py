@@ -94,6 +94,7 @@ class Recipe:
                 f" a page; take {' or '.join(BLOCK_EXTRACTORS)}"
             )
         self._check_budget()
+        self._check_end()
         missing = set(self.pretrain.objective.special_tokens()) - set(self.tokenizer.special_tokens)
         if missing:
             raise RecipeError(
@@ -115,6 +116,20 @@ class Recipe:
         if self.pretrain.objective.kind != "causal":
             raise RecipeError(f"doremi: compares next tokens; pretrain.objective is {self.pretrain.objective.kind}")
         self.as_reference()  # checks itself
+
+    def _check_end(self) -> None:
+        """Raise RecipeError if a part of the recipe needs a model or data that the recipe does not make."""
+        given = {"sft.data": self.sft.data, "preferences.data": self.preferences.data}
+        needed_by = {
+            "preferences.data": (self.preferences.data, "sft.data"),
+            "long_context.tokens": (self.long_context.tokens, "sft.data"),
+            "align.prompts": (self.align.prompts, "preferences.data"),
+            "synthesis.generator: sft_model": (self.synthesis.generator == "sft_model", "sft.data"),
+            "synthesis.generator: aligned_model": (self.synthesis.generator == "aligned_model", "preferences.data"),
+        }
+        for name, (part, wanted) in needed_by.items():
+            if part and not given[wanted]:
+                raise RecipeError(f"{wanted}: empty, and the chain ends before it; {name} needs it")
 
     def _check_budget(self) -> None:
         """Raise RecipeError for parts of a recipe that need a number of tokens before the corpus is known."""

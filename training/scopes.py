@@ -1,4 +1,4 @@
-"""Which optional assets a recipe asks for. Standard library only."""
+"""Which optional assets a recipe asks for, and with which model its chain ends. Standard library only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,16 @@ _OPTIONAL: dict[Scope, Callable[[Recipe], bool]] = {
     "prompts": lambda recipe: bool(recipe.align.prompts),
     "synthesis": lambda recipe: bool(recipe.synthesis.prompts),
     "doremi": lambda recipe: bool(recipe.doremi.tokens),
+    "sft": lambda recipe: bool(recipe.sft.data),
+    "align": lambda recipe: bool(recipe.preferences.data),
 }
+
+
+def last_model(recipe: Recipe) -> str:
+    """Return the asset of the model with which a recipe's chain ends, and which is registered."""
+    if has_assets(recipe, "align"):
+        return "aligned_model"
+    return "sft_model" if has_assets(recipe, "sft") else "base_model"
 
 
 def has_assets(recipe: Recipe, scope: Scope) -> bool:

@@ -21,7 +21,9 @@ from training.generated_sources import SOURCES
 if TYPE_CHECKING:
     from training.recipe import Recipe
 
-Scope = Literal["snapshot", "recipe", "rung", "ladder", "doremi", "long_context", "prompts", "synthesis"]
+Scope = Literal[
+    "snapshot", "recipe", "rung", "ladder", "doremi", "long_context", "sft", "align", "prompts", "synthesis"
+]
 Which = Literal["same", "earlier", "every", "quality", "tokenizer"]
 Settings = Callable[["Recipe", str], dict[str, Any]]
 """A function of a recipe and a partition's snapshot or rung ("" for an asset of the whole recipe). It returns the

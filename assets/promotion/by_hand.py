@@ -8,18 +8,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from assets.lineage import DECISION, MODEL, lineage_of
+from assets.lineage import DECISION, lineage_of, model_of
 from assets.promotion.champion import with_digest
 from assets.promotion.standing import REPAIR, damage
 from assets.promotion.versions import registered, tags_of
 from assets.status import compare
 from assets.witnesses import contradictions
+from evaluation.answers import MODELS
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import CHAMPION, PREVIOUS, Action, Move, Registry, Version, explained, now, somebody
 from resources.tracking.reports import Tracking
 from training.artifact import damaged_files
 from training.job import DataError
 from training.recipe import Recipe
+from training.scopes import last_model
 
 NO_REASON = "rolled back without a reason"
 
@@ -33,8 +35,10 @@ def promote_by_hand(recipe: Recipe, tracking: Tracking, reason: str) -> dict[str
     if not reason.strip():
         raise DataError("--reason: empty; it stays in the registry for whoever asks why the champion changed")
     comparison = compare(recipe, tracking.root)
-    if comparison.cells[MODEL, recipe.name].artifact is None:
-        raise DataError(f"{MODEL} of recipe {recipe.name} is not made under {tracking.root}; `pedigree run` makes it")
+    if model_of(comparison).artifact is None:
+        raise DataError(
+            f"{last_model(recipe)} of recipe {recipe.name} is not made under {tracking.root}; `pedigree run` makes it"
+        )
     decided = comparison.cells[DECISION, recipe.name]
     problems = damage(comparison, before_promotion=True)
     problems += [said for _, said in contradictions(comparison, [*lineage_of(comparison), decided], tracking)]
@@ -73,10 +77,11 @@ def _checked(version: Version, root: Path) -> bool:
 
     Raises TrackingError if the record is another one or a file is damaged.
     """
-    made = with_digest(root, MODEL, version.digest, version.tags.get("record_digest", ""))
+    told = version.tags.get("record_digest", "")
+    found = (with_digest(root, asset, version.digest, told) for asset in MODELS.values())
+    made = next((one for one in found if one is not None), None)
     if made is None:
         return False
-    told = version.tags.get("record_digest", "")
     problems = [f"{made.path}: its record is not the one that version {version.version} names"]
     problems = problems if told and told != made.record_digest else damaged_files(made)
     if problems:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assets.lineage import DECISION, MODEL, SCORES
+from assets.lineage import DECISION, SCORES, model_of
 from assets.status import Comparison
 from resources.tracking.registry import Version, champion_in_file
 from resources.tracking.reports import Tracking
@@ -99,7 +99,7 @@ def with_stale_noted(comparison: Comparison, tracking: Tracking) -> Comparison:
     Only a tracking store in a local SQLite file is read, because that needs no import of MLflow.
     """
     cell = comparison.cells[DECISION, comparison.recipe.name]
-    model = comparison.cells[MODEL, comparison.recipe.name].artifact
+    model = model_of(comparison).artifact
     if cell.artifact is None or model is None or tracking.store is None or not tracking.store.exists():
         return comparison
     try:

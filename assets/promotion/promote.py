@@ -14,7 +14,7 @@ from typing import Any
 import dagster as dg
 
 from assets.chain import CHAIN
-from assets.lineage import MODEL, lineage_of
+from assets.lineage import lineage_of, model_of
 from assets.promotion.champion import champion_asked, is_stale
 from assets.promotion.standing import REPAIR, superseded, unfit
 from assets.promotion.versions import registered, tags_of
@@ -86,7 +86,7 @@ def decide(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch,
     The champion is a setting in the decision's record, but no part of its fingerprint.
     """
     asked = champion_asked(champion, comparison.root)
-    model = comparison.cells[MODEL, comparison.recipe.name].artifact
+    model = model_of(comparison).artifact
     for _ in range(TRIES):
         cell = unless_rewritten(cell, watch)
         if cell.artifact is not None and model is not None and is_stale(cell.artifact, asked, model, comparison.root):

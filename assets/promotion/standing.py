@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from assets.chain import CHAIN
-from assets.lineage import DECISION, MODEL, lineage_of
+from assets.lineage import DECISION, lineage_of, model_of
 from assets.promotion.champion import champion_asked, is_stale, named
 from assets.status import Comparison
 from resources.tracking.registry import CHAMPION, Registry, Version
 from training import artifact
+from training.scopes import last_model
 
 REPAIR = "`pedigree verify RECIPE --mend` sets aside what has a damaged file, and a run puts right what is damaged"
 BY_HAND = ("override", "rollback")
@@ -81,7 +82,7 @@ class Standing:
 
 def standing(comparison: Comparison, registry: Registry) -> Standing:
     """The present standing of the recipe's model, from the registry and the files."""
-    decision, model = (comparison.cells[asset, comparison.recipe.name].artifact for asset in (DECISION, MODEL))
+    decision, model = comparison.cells[DECISION, comparison.recipe.name].artifact, model_of(comparison).artifact
     champion = registry.holder(CHAMPION)
     version = registry.version_of(model.digest) if model is not None else None
     known = Standing(
@@ -90,7 +91,7 @@ def standing(comparison: Comparison, registry: Registry) -> Standing:
         champion=champion.version if champion else None,
     )
     if model is None:
-        return replace(known, sentence="aligned_model is not made as the recipe asks for it")
+        return replace(known, sentence=f"{last_model(comparison.recipe)} is not made as the recipe asks for it")
     lines = damage(comparison)
     if lines:
         return replace(known, is_damaged=True, sentence=f"{lines[0]}; {REPAIR}")

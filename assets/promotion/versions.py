@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 
-from assets.lineage import MODEL, REPORT, SCORES, lineage_of
+from assets.lineage import REPORT, SCORES, lineage_of, model_of
 from assets.status import Comparison
+from evaluation.answers import MODELS
 from resources.tracking.registry import CANDIDATE, Registry, Version
 from resources.tracking.reports import artifact_key
 from training.artifact import Artifact
+from training.scopes import last_model
 
 
 def tags_of(comparison: Comparison, decision: Artifact | None) -> dict[str, str]:
     """The tags of a model version: its latest decision, its scores, and both digests of everything it is made from."""
     recipe = comparison.recipe
-    cells = {asset: comparison.cells[asset, recipe.name].artifact for asset in (MODEL, SCORES, REPORT)}
-    model, scores, report = cells.values()
+    scores, report = (comparison.cells[asset, recipe.name].artifact for asset in (SCORES, REPORT))
+    model = model_of(comparison).artifact
     assert model is not None
     tags = {
         "recipe": recipe.name,
@@ -34,7 +36,8 @@ def tags_of(comparison: Comparison, decision: Artifact | None) -> dict[str, str]
             tags[f"digest.{cell.place}"] = cell.artifact.digest
             tags[f"record_digest.{cell.place}"] = cell.artifact.record_digest
     if scores is not None:
-        said = json.loads((scores.path / "scores.json").read_text("utf-8"))["aligned"]
+        judged = next(name for name, asset in MODELS.items() if asset == last_model(recipe))
+        said = json.loads((scores.path / "scores.json").read_text("utf-8"))[judged]
         tags |= {f"eval.{suite}": str(entry["score"]) for suite, entry in said.items()}
     return tags
 
@@ -52,11 +55,11 @@ def registered(comparison: Comparison, registry: Registry, champion: Version | N
 
     The alias `candidate` moves to this version if it is the newest.
     """
-    model = comparison.cells[MODEL, comparison.recipe.name].artifact
+    model = model_of(comparison).artifact
     assert model is not None
     found = registry.version_of(model.digest)
     if found is None:
-        run_key = artifact_key(MODEL, model.fingerprint)
+        run_key = artifact_key(last_model(comparison.recipe), model.fingerprint)
         number = registry.register(str(model.path / "model"), run_key=run_key, tags=tags)
     else:
         number = found.version

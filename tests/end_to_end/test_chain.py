@@ -21,6 +21,7 @@ from evaluation.scoreboard import scoreboard
 from evaluation.scoreboard_print import render
 from tests.assets.fabricate import point_to_shared
 from tests.end_to_end.conftest import RECIPES, made, pedigree
+from tests.own_pages import write_exam, write_warc
 from tests.screen import broken_words
 from training.job import DataError
 
@@ -31,7 +32,7 @@ def test_the_chain_ends_in_a_promoted_model(first):
     assert first.code == 0, first.errors
     assert first.answer["ok"] and first.answer["promoted"] and first.answer["refusals"] == []
     assert set(first.answer["assets"]) == {
-        name for name, declared in CHAIN.items() if declared.scope in ("snapshot", "recipe")
+        name for name, declared in CHAIN.items() if declared.scope in ("snapshot", "recipe", "sft", "align")
     }
 
 
@@ -178,6 +179,26 @@ def test_inspect_shows_what_a_rule_dropped_and_names_where_there_is_something_to
     assert ran.code == 0 and {"text", "removed", "added"} <= kinds
     wrong = pedigree("inspect", "tokenizer", "kitchen-small", root=root)
     assert wrong.code == 2 and "extracted_documents, filtered_documents" in wrong.answer["error"]
+
+
+def test_a_folder_of_archives_becomes_a_promoted_model_without_the_kitchen(first, root, tmp_path):
+    (tmp_path / "own" / "crawl").mkdir(parents=True)
+    write_warc(tmp_path / "own" / "crawl" / "harbours.warc.gz")
+    write_exam(tmp_path / "own" / "exam.jsonl")
+    ran = pedigree("run", "own-folder", root=root, PEDIGREE_DATA=str(tmp_path))
+    assert ran.code == 0 and ran.answer["promoted"], ran.errors
+    assert ran.answer["promotion"]["model_name"] == "own-folder" and "warning" not in ran.errors
+    assets = ran.answer["assets"]
+    assert {"instruction_data", "sft_model", "aligned_model"} & set(assets) == set() and "base_model" in made(ran)
+    assert assets["extracted_documents"]["own-folder@own-1"]["counts"] == {
+        "in": 60, "kept": 60, "dropped": {}, "quarantined": {}
+    }  # fmt: skip
+    plan = assets["training_plan"]["own-folder"]
+    assert plan["metrics"]["tokens"] <= 2 * plan["metrics"]["available_tokens"] < plan["metrics"]["tokens"] + 2 * 2048
+    decision = json.loads(Path(assets["promoted_model"]["own-folder"]["uri"], "decision.json").read_text())
+    assert decision["model"]["asset"] == "base_model" and set(decision["scores"]) == {"own"}
+    status = pedigree("status", "own-folder", root=root, PEDIGREE_DATA=str(tmp_path))
+    assert status.answer["assets"]["training_plan"]["own-folder"]["remark"].startswith("pretrain.tokens: auto is ")
 
 
 def test_model_and_corpus_are_laid_out_for_a_hub(first, root, tmp_path):

@@ -31,11 +31,12 @@ def answers(correct: str, *, items: str = "", metric: str = "acc") -> Answers:
 
 
 GOOD = Evidence(
-    aligned_digest="a",
+    asset="aligned_model",
+    model_digest="a",
     scored_digest="a",
     scores_digest="s",
     contamination_scores_digest="s",
-    card_aligned_digest="a",
+    card_model_digest="a",
     scores={"cloze": {"score": 0.7, "stderr": 0.03, "n": 200}, "chat": {"score": 0.5, "stderr": 0.03, "n": 200}},
     contamination={"passed": True, "evidence": {}},
     answers={"cloze": answers("+" * 70 + "-" * 30), "chat": answers("+-" * 50)},
@@ -70,7 +71,7 @@ LEAK = {"passed": False, "evidence": {"findings": [{"benchmark": "cloze", "item"
         (RECIPE, replace(GOOD, contamination=LEAK), Champion(), ["contamination"]),
         (RECIPE, replace(GOOD, scored_digest="older"), Champion(), ["same_digests"]),
         (RECIPE, replace(GOOD, contamination_scores_digest=None), Champion(), ["same_digests"]),
-        (RECIPE, replace(GOOD, card_aligned_digest="older"), Champion(), ["same_digests"]),
+        (RECIPE, replace(GOOD, card_model_digest="older"), Champion(), ["same_digests"]),
     ],
 )
 def test_the_champion_moves_only_when_every_condition_holds(recipe, evidence, champion, failed):

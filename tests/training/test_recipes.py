@@ -133,10 +133,12 @@ def test_a_recipe_that_reads_the_kitchen_without_being_one_is_warned(tmp_path):
         ("pretrain: {tokens: 81920}", r"pretrain.compute_budget=1e\+14 limits tokens: auto.*compute_budget: null is"),
         ("pretrain: {compute_budget: 0}", "pretrain.compute_budget=0 limits tokens: auto, by FLOPs above 0"),
         ("pretrain: {batch_warmup: [{tokens: 8192, sequence_length: 512, global_batch_tokens: 512}]}", "batch_warmup"),
+        ("preferences: {data: [{uri: a.jsonl}]}", "sft.data: empty, and the chain ends before it; preferences.data"),
+        ("align: {prompts: a.jsonl}", "preferences.data: empty, and the chain ends before it; align.prompts needs it"),
         ("mixture: {phases: [{start: 0.5, weights: {web: 1.0}}]}", "pretrain.tokens: auto; mixture.phases needs a"),
     ],
 )
-def test_what_needs_a_number_of_tokens_is_refused_with_auto(tmp_path, lines, said):
+def test_what_needs_a_number_of_tokens_or_an_earlier_model_is_refused_without(tmp_path, lines, said):
     written(tmp_path, mine=OWN + lines)
     with pytest.raises(RecipeError, match=said):
         load_recipe("mine", folders=(tmp_path, SHIPPED))

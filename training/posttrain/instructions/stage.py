@@ -31,7 +31,7 @@ ASSETS = (
         stage=INSTRUCTIONS,
         description="Conversations for supervised fine-tuning, each with its source and generator.",
         group="models",
-        scope="recipe",
+        scope="sft",
         settings=_settings,
     ),
 )

@@ -19,7 +19,7 @@ ASSETS = (
         stage=PREFERENCES,
         description="Prompts with a chosen and a rejected answer, each with its source.",
         group="models",
-        scope="recipe",
+        scope="align",
         settings=sections("preferences"),
     ),
 )

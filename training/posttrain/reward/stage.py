@@ -23,7 +23,7 @@ ASSETS = (
         stage=REWARD,
         description="A reward model (Bradley-Terry) trained on the preferences, with its accuracy on held-out pairs.",
         group="models",
-        scope="recipe",
+        scope="align",
         settings=sections("reward"),
         inputs=(Input(asset="sft_model"), Input(asset="preference_data")),
     ),

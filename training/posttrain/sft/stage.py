@@ -34,7 +34,7 @@ ASSETS = (
         stage=SFT,
         description="The base model fine-tuned on conversations; only the assistant's tokens count in the loss.",
         group="models",
-        scope="recipe",
+        scope="sft",
         settings=sections("sft"),
         inputs=(
             Input(asset="base_model", when=_stays_short),
