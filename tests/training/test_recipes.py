@@ -134,7 +134,10 @@ def test_a_recipe_that_reads_the_kitchen_without_being_one_is_warned(tmp_path):
         ("pretrain: {compute_budget: 0}", "pretrain.compute_budget=0 limits tokens: auto, by FLOPs above 0"),
         ("pretrain: {batch_warmup: [{tokens: 8192, sequence_length: 512, global_batch_tokens: 512}]}", "batch_warmup"),
         ("preferences: {data: [{uri: a.jsonl}]}", "sft.data: empty, and the chain ends before it; preferences.data"),
-        ("align: {prompts: a.jsonl}", "preferences.data: empty, and the chain ends before it; align.prompts needs it"),
+        (
+            "align: {method: grpo, prompts: a.jsonl}",
+            "preferences.data: empty, and the chain ends before it; align.prompts needs it",
+        ),
         ("mixture: {phases: [{start: 0.5, weights: {web: 1.0}}]}", "pretrain.tokens: auto; mixture.phases needs a"),
     ],
 )
