@@ -101,13 +101,25 @@ def _after(match: re.Match[str], characters: int) -> str:
     return match.string[end : end + characters]
 
 
+# Letters and digits of scripts that put spaces between words: Latin, Greek, Cyrillic, Hebrew, Arabic. A number or an
+# address may directly follow a letter of any other script, as in 電話03-1234-5678.
+_LETTERS = r"A-Za-z0-9\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0370-\u052f\u0590-\u06ff"
+
 # E-mail
 
 # Read backwards and forwards from each @, which is rare; a pattern that begins with the name would be tried at every
 # letter.
-_NAME = re.compile(r"(?<![A-Za-z0-9])[A-Za-z0-9_](?:[A-Za-z0-9._%+\-]{0,62}[A-Za-z0-9_\-+])?\Z")
+_NAME = re.compile(rf"(?<![{_LETTERS}])[{_LETTERS}_](?:[{_LETTERS}._%+\-]{{0,62}}[{_LETTERS}_\-+])?\Z")
 _USER_OF_URL = re.compile(r"://(?:[^\s/@:]{1,64}:)?\Z")  # the text before user@host in a URL
-_HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,62})\.)+[A-Za-z]{2,24}(?![A-Za-z0-9@])")
+# Top-level domains in other letters (IANA root zone), the most used ones; as `xn--` they are recognized by that.
+_WIDE_TOP = (
+    "рф рус москва дети онлайн сайт орг ком укр бел бг срб мкд қаз мон ευ ελ հայ გე ישראל السعودية امارات مصر ایران"
+    " الاردن المغرب 中国 中國 公司 网络 网址 在线 商城 香港 台湾 台灣 新加坡 コム みんな 한국 닷컴 닷넷 भारत ไทย ලංකා"
+).split()
+_HOST = re.compile(
+    rf"(?:[^\W_](?:[^\W_]|-){{0,62}}\.)+(?:[Xx][Nn]--[A-Za-z0-9-]{{1,59}}|[A-Za-z]{{2,24}}|{'|'.join(_WIDE_TOP)})"
+    rf"(?![{_LETTERS}@])"
+)
 _AT, _DOT = r" ?[\[({<] ?(?:at|AT|@) ?[\])}>] ?", r"(?: ?[\[({<] ?(?:dot|DOT|\.) ?[\])}>] ?|\.)"
 _BRACKETED_AT = re.compile(r"[\[({<] ?(?:at|AT|@) ?[\])}>]")
 _WRITTEN_OUT = re.compile(
@@ -148,9 +160,14 @@ def _find_written_out_emails(text: str) -> Iterator[Span]:
 
 _SEPARATOR = r"[ .\-\u00a0\u2010\u2011/]"
 _INTERNATIONAL = re.compile(
-    rf"(?<![\w+.\-/=])(?P<it>(?:\+|00(?={_SEPARATOR}?[1-9]{_SEPARATOR}?\d))(?!0){_SEPARATOR}?\d{{1,3}}"
+    rf"(?<![_{_LETTERS}+.\-/=])(?P<it>(?:\+|00(?={_SEPARATOR}?[1-9]{_SEPARATOR}?\d))(?!0){_SEPARATOR}?\d{{1,3}}"
     rf"(?:{_SEPARATOR}{{0,2}}\(?\d{{1,5}}\)?){{2,6}})"
-    rf"(?![\w%]|{_SEPARATOR}?\d)"
+    rf"(?![_{_LETTERS}%]|{_SEPARATOR}?\d)"
+)
+# Russia and Kazakhstan from inside the country: 8, area code and number, grouped from the end in twos.
+_RUSSIAN = re.compile(
+    r"(?<![\w.\-/+=:#])(?P<it>8[ \u00a0\-]?(?:\(\d{3,5}\)[ \u00a0]?|\d{3}-)\d{1,3}(?:[ \u00a0\-]\d{2}){2})"
+    r"(?![\w\-/]|\.\d)"
 )
 _NORTH_AMERICAN = re.compile(
     r"(?<![\w.\-/+=:#])(?P<it>(?:1[ .\-])?(?:\([2-9]\d{2}\)[ \u00a0]?|[2-9]\d{2}[ .\-\u00a0])"
@@ -158,12 +175,16 @@ _NORTH_AMERICAN = re.compile(
 )
 # In other countries national numbers look like any number, so a word for telephone must come before.
 _ANY_NUMBER = re.compile(
-    rf"(?<![\w+.\-/])(?P<it>\(?\+?\d{{1,5}}\)?(?:{_SEPARATOR}{{0,3}}\(?\d{{1,6}}\)?){{1,6}})(?![\w%]|{_SEPARATOR}?\d)"
+    rf"(?<![_{_LETTERS}+.\-/])(?P<it>\(?\+?\d{{1,5}}\)?(?:{_SEPARATOR}{{0,3}}\(?\d{{1,6}}\)?){{1,6}})"
+    rf"(?![_{_LETTERS}%]|{_SEPARATOR}?\d|\d*[年月日号號])"
 )
 _TELEPHONE = re.compile(
     r"(?i:\b(?:tel|tél|telephone|téléphone|telefon|teléfono|telefono|telefone|phone|mobile|mobil|cell|handy|fax|whatsapp"
-    r"|call|ring|hotline|sms)(?:[ -]?(?:no|nr|number|nummer|us|me|at|on|him|her|them|now|today))*\b\.?|[☎✆📞📱])"
-    r"[ \t\u00a0]*(?:[:#=\-–]|is|at|on)?[ \t\u00a0]*\Z"
+    r"|call|ring|hotline|sms)(?:[ -]?(?:no|nr|number|nummer|us|me|at|on|him|her|them|now|today))*\b\.?|[☎✆📞📱]"
+    r"|\b(?:тел|телефон|моб|мобильный|факс|звоните|τηλ|τηλέφωνο|κινητό|φαξ|هاتف|جوال|تلفن|موبایل|טלפון|טל|נייד)\b\.?"
+    r"|電話(?:番号)?|携帯(?:電話|番号)?|ファックス|手机(?:号码?)?|手機(?:號碼)?|电话(?:号码)?|電話號碼|热线|传真|傳真"
+    r"|전화(?:번호)?|휴대(?:폰|전화)|핸드폰|팩스|โทร(?:ศัพท์)?\.?|फ़ोन|फोन|मोबाइल)"
+    r"[ \t\u00a0\u3000]*(?:[:：#=\-–]|is|at|on|は)?[ \t\u00a0\u3000]*\Z"
 )
 _DATE = re.compile(
     r"\A(?:(?:19|20)\d{2}[ .\-/](?:0?[1-9]|1[0-2])[ .\-/](?:0?[1-9]|[12]\d|3[01])"
@@ -211,6 +232,10 @@ _NUMBERED = re.compile(
     r"(?i)(?:\bv(?:er(?:sion)?s?)?\.?|\brel(?:ease)?|\bbuild|\bkernel|\blinux|\bpatch|\bfirmware|\bdriver|\bpackage|\bsections?|\bchapter"
     r"|\bclause|\btable|\bfigure|\bappendix|\boid|\bupgrad\w+ to|\bupdat\w+ to|§|[A-Za-z_]/|[<>=~^]=?)[ \t\u00a0]*\Z"
 )
+# Where an address is assigned, an equals sign is no sign of a version.
+_ASSIGNED_TO_ADDRESS = re.compile(
+    r"(?i)(?<![a-z])(?:ip|ipv4|addr|address|host|server|dns|gateway)[\"']?[ \t]*=[ \t]*[\"']?\Z"
+)
 _ADDRESSED = re.compile(r"(?i)(?:\bip|\bipv4|\baddress(?:es)?|\bhost|\bserver|\bfrom|\bping|\bssh|://)\W{0,3}\Z")
 
 
@@ -229,6 +254,8 @@ def _is_public_ipv4(match: re.Match[str]) -> bool:
     if not address.is_global or address.is_multicast:
         return False  # private, local, documentation and multicast addresses belong to nobody
     before = _before(match, 30)
+    if _ASSIGNED_TO_ADDRESS.search(before):
+        return True
     if _NUMBERED.search(before):
         return False
     parts = [int(part) for part in match["it"].split(".")]
@@ -288,6 +315,10 @@ _IBAN = re.compile(
     r"(?P<it>[A-Z](?<![A-Za-z0-9].)[A-Z]\d{2}(?P<s>[ \-\u00a0]?)[A-Z0-9]{4}(?:(?P=s)[A-Z0-9]{4}){1,6}"
     r"(?:(?P=s)[A-Z0-9]{1,4})?)(?![A-Za-z0-9])"
 )
+_LOWER_IBAN = re.compile(
+    r"(?P<it>[a-z](?<![A-Za-z0-9].)[a-z]\d{2}(?P<s>[ \-\u00a0]?)[a-z0-9]{4}(?:(?P=s)[a-z0-9]{4}){1,6}"
+    r"(?:(?P=s)[a-z0-9]{1,4})?)(?![A-Za-z0-9])"
+)
 # Length by country, SWIFT IBAN registry.
 _IBAN_LENGTHS = {
     code: length
@@ -309,7 +340,7 @@ def iban_holds(text: str) -> bool:
 
 
 def _is_iban(match: re.Match[str]) -> bool:
-    return iban_holds(re.sub(r"[^A-Z0-9]", "", match["it"]))
+    return iban_holds(re.sub(r"[^A-Z0-9]", "", match["it"].upper()))
 
 
 # National identity numbers
@@ -529,12 +560,14 @@ _FINDERS: tuple[tuple[str, Callable[[str], Iterator[Span]]], ...] = (
     ("email", _find_emails),
     ("email", _find_written_out_emails),
     ("iban", _finding(_IBAN, _is_iban)),
+    ("iban", _finding_numbers(_LOWER_IBAN, _is_iban)),
     ("card", _finding_numbers(_CARD, _is_card)),
     ("national_id", _finding(_NATIONAL, _is_national)),
     ("national_id", _finding_numbers(_NAMED_NATIONAL, _is_named_national)),
     ("ip", _finding_numbers(_IPV4, _is_public_ipv4)),
     ("ip", _finding(_IPV6, _is_public_ipv6)),
     ("phone", _finding_numbers(_INTERNATIONAL, _is_international_phone)),
+    ("phone", _finding_numbers(_RUSSIAN, lambda match: len(_digits(match["it"])) == 11)),
     ("phone", _finding_numbers(_NORTH_AMERICAN, _is_north_american_phone)),
     ("phone", _finding_numbers(_ANY_NUMBER, _is_named_phone)),
 )

