@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from html import unescape
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -641,9 +642,15 @@ def _put(out, at, byte):
 
 
 @native
-def _emit(html, start, end, node, first, until, holder, chars, tag, parent, dropped_inline, kept, blocks, out):
-    """Write the kept blocks as UTF-8 text, with entities unchanged; return the number of bytes written."""
+def _emit(
+    html, start, end, node, first, until, holder, chars, tag, parent, dropped_inline, in_code, kept, blocks, out, code
+):
+    """Write the kept blocks as UTF-8 text, with entities unchanged; return the number of bytes written.
+
+    `code` is filled with where code begins and ends in these bytes, in turn; return the number of these places too.
+    """
     at = 0
+    places = 0
     before = -1
     last_item = last_row = last_cell = last_list = 0
     for b in range(blocks):
@@ -685,6 +692,9 @@ def _emit(html, start, end, node, first, until, holder, chars, tag, parent, drop
                 if at > begin:
                     at = _put(out, at, 10)
                 continue
+            if in_code[node[r]] and (places == 0 or code[places - 1] != at):
+                code[places], code[places + 1] = at, at
+                places += 2
             for i in range(start[r], end[r]):
                 byte = html[i]
                 if is_pre:
@@ -695,9 +705,13 @@ def _emit(html, start, end, node, first, until, holder, chars, tag, parent, drop
                         at = _put(out, at, 32)
                 else:
                     at = _put(out, at, byte)
+            if in_code[node[r]]:
+                code[places - 1] = at
         while at > begin and (out[at - 1] == 32 or out[at - 1] == 10):
             at -= 1
-    return at
+        if places and code[places - 1] > at:
+            code[places - 1] = at
+    return at, places
 
 
 @dataclass(frozen=True, slots=True)
@@ -716,6 +730,7 @@ class Analysis:
     own_out: np.ndarray
     out: np.ndarray
     dropped_inline: np.ndarray
+    in_code: np.ndarray
     root: int
     num_kept: int
     num_prose_kept: int
@@ -765,17 +780,31 @@ def analyse(markup: Markup) -> Analysis:
     sums = _prose(markup.parent, marks, own_out, holder, chars, linked, stops, kept, blocks)
     kinds = _kinds(markup.tag, markup.parent, in_code, holder, chars, kept, blocks)
     return Analysis(
-        first, until, holder, chars, linked, stops, kept, blocks, marks, own_out, out, dropped_inline, root, *sums,
-        kinds,
+        first, until, holder, chars, linked, stops, kept, blocks, marks, own_out, out, dropped_inline, in_code, root,
+        *sums, kinds,
     )  # fmt: skip
 
 
-def main_text(markup: Markup, found: Analysis) -> str:
-    """Return the main text of a scanned page, given its analysis."""
+def main_text(markup: Markup, found: Analysis) -> tuple[str, tuple[int, ...]]:
+    """Return the main text of a scanned page, given its analysis, and where code begins and ends in it, in turn.
+
+    Code is the text of `pre`, `listing` and `code`. The places are in characters.
+    """
     buffer = np.empty(markup.html.size + 8 * found.blocks + 16, np.uint8)
-    used = _emit(
+    code = np.empty(2 * markup.start.size, np.int64)
+    used, num_places = _emit(
         markup.html, markup.start, markup.end, markup.node, found.first, found.until, found.holder, found.chars,
-        markup.tag, markup.parent, found.dropped_inline, found.kept, found.blocks, buffer,
+        markup.tag, markup.parent, found.dropped_inline, found.in_code, found.kept, found.blocks, buffer, code,
     )  # fmt: skip
-    text = buffer[:used].tobytes().decode("utf-8", errors="replace")
+    written = buffer[:used].tobytes()
+    places = code[:num_places].tolist()
+    pieces = [_text(written[start:end]) for start, end in pairwise([0, *places, used])]
+    whole = _text(written)
+    if "".join(pieces) != whole:  # an entity or a damaged character is partly in code
+        return whole, ()
+    return whole, tuple(accumulate(map(len, pieces[:-1])))
+
+
+def _text(written: bytes) -> str:
+    text = written.decode("utf-8", errors="replace")
     return unescape(text) if "&" in text else text

@@ -42,8 +42,9 @@ from training.runner import total_counts
 
 DOCUMENT_TYPES = frozenset({"response", "resource", "conversion"})
 OTHER_TYPES = frozenset({"warcinfo", "request", "metadata", "revisit", "continuation"})  # the standard's other types
+CODE = pa.field("code", pa.list_(pa.int32()))  # where code begins and ends in the text, in turn; null if not known
 TERMS = ("robots", "tdm_reservation", "licence")
-ADDED = (*TERMS, pa.field("kind", pa.string()))  # columns of documents beyond those of every document
+ADDED = (*TERMS, pa.field("kind", pa.string()), CODE)  # columns of documents beyond those of every document
 METRICS = ("other_records", "text_characters", "replaced_characters", "doubtful_pages", "second_extractor_pages")
 MAX_WAITING_RECORDS = 4096  # most records, pages or not, in a batch
 MAX_HTTP_HEADER_BYTES = 1 << 20  # room for the headers of a page of the largest allowed size, so that it is not cut
@@ -388,7 +389,7 @@ def _described(row: dict[str, Any], page: Extracted, headers: Mapping[str, str])
     language = page.language or headers.get("content-language", "")[:2].lower()
     terms = {name: getattr(page.terms, name) for name in TERMS}
     found = {"text": page.text, "title": page.title, "date": date, "language": language, "kind": page.kind}
-    return row | found | terms
+    return row | found | terms | {"code": page.code or None}
 
 
 def _url(record: Record) -> str:

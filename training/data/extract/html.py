@@ -69,6 +69,7 @@ class Extracted:
     """The result for one page. `reason` is empty if it is kept, otherwise why it is dropped; then `text` may be empty.
 
     `language` is what the page states (a lower-case primary subtag) and `date` is YYYY-MM-DD; both may be empty.
+    `code` has the places where code begins and ends in the text, in turn; only the block extractor gives them.
     `num_replaced` counts the characters that could not be decoded and became U+FFFD. `is_doubtful` says that the block
     extractor may have lost much, `is_second` that trafilatura's text was used instead. `kind` is what most of the text
     is, `prose`, `code`, `table` or `list`; empty with an extractor that does not tell.
@@ -78,6 +79,7 @@ class Extracted:
     title: str = ""
     date: str = ""
     language: str = ""
+    code: tuple[int, ...] = ()
     charset: str = ""
     num_replaced: int = 0
     terms: Terms = field(default_factory=Terms)
@@ -135,6 +137,7 @@ def extract_html(
         title=" ".join(clean(page.title).split()),
         date=_date(page.statements),
         language=page.language,
+        code=_moved(page.code, page.text, text),
         charset=decoded.charset,
         num_replaced=decoded.num_replaced,
         terms=terms,
@@ -153,6 +156,7 @@ class _Page:
     title: str
     language: str
     statements: list[dict[str, str]]
+    code: tuple[int, ...] = ()
     is_doubtful: bool = False
     is_second: bool = False
     kind: str = ""
@@ -189,7 +193,7 @@ def _read_blocks(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _Pag
         if not again.is_too_deep and (other := blocks.analyse(again)).num_prose_kept > blocks.LITTLE_CHARACTERS:
             source, markup, found = shown, again, other
     statements = [_attributes(bytes(source[start:end])) for start, end in markup.spans.tolist()]
-    text = blocks.main_text(markup, found)
+    text, code_places = blocks.main_text(markup, found)
     is_asked = found.is_doubtful and settings.extractor == "blocks_or_trafilatura"
     second = _trafilatura_text(decoded.text, is_precise=False) if is_asked else ""
     is_second = prose_characters(second) > max(CLEARLY_MORE * found.num_prose_kept, blocks.LITTLE_CHARACTERS)
@@ -198,6 +202,7 @@ def _read_blocks(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _Pag
         title=unescape(source[markup.title[0] : markup.title[1]].decode("utf-8", "replace")),
         language=next((code for one in statements if (code := _primary(one.get("lang") or one.get("xml:lang")))), ""),
         statements=statements,
+        code=() if is_second else code_places,
         is_doubtful=found.is_doubtful,
         is_second=is_second,
         kind=found.kind,
@@ -282,6 +287,14 @@ def clean(text: str) -> str:
     except UnicodeEncodeError:
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text.strip()
+
+
+def _moved(places: tuple[int, ...], text: str, cleaned: str) -> tuple[int, ...]:
+    """Return places in a text as places in the cleaned text; none if more than outer white space was removed."""
+    start = text.find(cleaned)
+    if start < 0 or not places:
+        return ()
+    return tuple(min(max(place - start, 0), len(cleaned)) for place in places)
 
 
 # Size

@@ -35,6 +35,7 @@ from training.runner import total_counts
 
 SAMPLES_PER_REASON = 3
 SAMPLE_CHARACTERS = 200
+CODE = "code"  # a column of extracted documents that is not passed on, because rules edit the text
 BROKEN_LIMIT = (pa.field("value", pa.float32()), pa.field("limit", pa.float32()))  # null if no limit decided
 MIN_GROUP_DOCUMENTS = 20  # a language or source with fewer documents is not judged, because its survival says little
 
@@ -51,7 +52,8 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     source = document_files(job.input_of("extracted_documents"))[rank]
     scores = read_documents(document_files(job.input_of("document_scores"), "scores")[rank])
     files = [f"documents/{rank:05d}.parquet", f"dropped/{rank:05d}.parquet"]
-    columns = tuple(dict.fromkeys([*extra_columns(source), *_added_columns(recipe)]))
+    passed_on = [column for column in extra_columns(source) if getattr(column, "name", column) != CODE]
+    columns = tuple(dict.fromkeys([*passed_on, *_added_columns(recipe)]))
     tally = Tally()
     with (
         DocumentWriter(work.path / files[0], extra=columns) as kept,
@@ -121,7 +123,8 @@ def decided(page: Page, stopped: str | None, decisions: Mapping[str, Answer]) ->
 
 def _as_row(row: Mapping[str, Any], page: Page) -> dict[str, Any]:
     """Return the document with the page's text and those of its columns that documents have."""
-    return {**row, **{name: value for name, value in page.columns.items() if "." not in name}, "text": page.text}
+    passed_on = {name: value for name, value in row.items() if name != CODE}
+    return {**passed_on, **{name: value for name, value in page.columns.items() if "." not in name}, "text": page.text}
 
 
 # Counts

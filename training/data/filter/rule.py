@@ -26,6 +26,8 @@ class Page:
     text: str
     url: str
     columns: dict[str, Any]
+    extracted: str = ""  # the text before any rule edited it
+    code: tuple[int, ...] = ()  # where code begins and ends in `extracted`, in turn
     redactions: dict[str, int] = field(default_factory=dict)
     redacted: tuple[str, str] = ("", "")  # the text before and after personal data was replaced
     words: Words | None = None  # words of the page's current or of an earlier text
@@ -40,15 +42,21 @@ class Page:
         """Kind of page, such as `code`, as extraction tells it; "" if unknown."""
         return self.columns.get("kind") or ""
 
+    @property
+    def prose(self) -> str:
+        """The text without its code; the whole text if a rule has edited it."""
+        if not self.code or self.text is not self.extracted:
+            return self.text
+        places = (0, *self.code, len(self.text))
+        return " ".join(self.text[start:end] for start, end in zip(places[::2], places[1::2], strict=True))
+
 
 def page_of(row: Mapping[str, Any]) -> Page:
     """Return an extracted document as a page for the rules."""
-    hints = (
-        "language",
-        "language_score",
-        *(["kind"] if "kind" in row else []),
-    )  # texts not from `extract` have no kind
-    return Page(text=row["text"], url=row["url"] or "", columns={name: row[name] for name in hints})
+    # texts not from `extract` have no kind
+    hints = {name: row[name] for name in ("language", "language_score", *(["kind"] if "kind" in row else []))}
+    text, code = row["text"], tuple(row.get("code") or ())
+    return Page(text=text, url=row["url"] or "", columns=hints, extracted=text, code=code)
 
 
 Answer = Callable[[Page], str]

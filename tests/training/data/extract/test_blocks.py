@@ -321,6 +321,16 @@ def found(html: bytes) -> tuple[list[Any], str]:
     )
 
 
+def test_the_places_of_code_in_the_text_are_known():
+    body = (
+        f"<h1>A &amp; B</h1>{PROSE}<pre><b>for x</b> in y:\n  print(x) &lt; 1\n</pre>{PROSE}"
+        f"<p>Call <code>é &amp; c</code>, or <code>d</code>.</p><p><code>whole</code></p>{PROSE}"
+    )
+    for extractor, code in (("blocks", ["for x in y:\n  print(x) < 1", "é & c", "d", "whole"]), ("resiliparse", [])):
+        made = extract_html(page(body), settings=ExtractRecipe(extractor=extractor))
+        assert [made.text[start:end] for start, end in zip(made.code[::2], made.code[1::2], strict=True)] == code
+
+
 HOSTILE = [
     page(f"<h1>Bread</h1>{PROSE}<ul><li>a<li>b</ul><table><tr><td>1<td>2<tr><td>3</table><pre> x\n y</pre>{PROSE}"),
     page(f"<div class=text>{PROSE}</div><div class=upnext>{PROSE}</div><footer>{PROSE}</footer><p> &copy; 1999. x"),

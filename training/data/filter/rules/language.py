@@ -1,6 +1,7 @@
 """Drops pages in languages that the recipe does not want, and pages whose language is uncertain.
 
-Languages are those of fastText's lid.176 (arXiv 1607.01759); 0.65 is FineWeb's limit.
+Languages are those of fastText's lid.176 (arXiv 1607.01759); 0.65 is FineWeb's limit. Code is no language, so a page is
+identified by its text outside of code, where extraction says what is code and enough other text is left.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 
 from training.data.filter.rule import KEPT, Answer, Column, CommonSettings, Limit, Page, Rule, Tools
 from training.data.words.languages import check_languages
+
+MIN_PROSE_CHARACTERS = 200  # with less text outside of code the whole text is identified
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +34,9 @@ def measure(settings: Settings, tools: Tools) -> Answer:
     wanted = frozenset(settings.languages)
 
     def measured(page: Page) -> str:
-        code, score = tools.identify(page.text)
+        prose = page.prose
+        text = prose if len(prose) >= MIN_PROSE_CHARACTERS else page.text
+        code, score = tools.identify(text)
         page.columns["language"], page.columns["language_score"] = code, score
         return "other_language" if wanted and code not in wanted else KEPT
 

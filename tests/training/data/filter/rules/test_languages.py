@@ -1,6 +1,6 @@
-from tests.training.data.filter.pages import GERMAN, reason_of, row
+from tests.training.data.filter.pages import GERMAN, GOOD, reason_of, row
 from training.data.filter.judge import judge, make_rules
-from training.data.filter.rule import KEPT
+from training.data.filter.rule import KEPT, page_of
 from training.data.filter.score import score
 from training.data.filter.settings import FilterRecipe
 
@@ -25,6 +25,22 @@ def test_a_recipe_for_all_languages_measures_each_of_them():
         assert (measured["language"], measured["stopped"]) == (code, None)
         found[code] = (measured["gopher_quality.words"], measured["c4.sentences"])
     assert found == {"ja": (33, 2), "th": (37, 1), "ko": (13, 2)}
+
+
+def test_a_page_is_identified_by_its_text_outside_of_code():
+    rules = make_rules(FilterRecipe(rules=("language",), languages=()), None)
+    prose, code = GOOD[:210], GERMAN * 3
+    for text, spans, language in (
+        (f"{prose}\n\n{code}", None, "de"),
+        (f"{prose}\n\n{code}", [212, 212 + len(code)], "en"),
+        (f"{code}\n{prose}", [0, len(code)], "en"),
+        (f"{prose[:150]}\n\n{code}", [152, 152 + len(code)], "de"),  # too little text is left
+    ):
+        page, _ = judge({**row(text), "code": spans}, rules)
+        assert (page.columns["language"], page.text) == (language, text)
+    page = page_of({**row(f"{prose}\n\n{code}"), "code": [212, 212 + len(code)]})
+    page.text = code  # edited by a rule, so the places of code are those of another text
+    assert page.prose == code
 
 
 def test_another_language_is_judged_with_its_own_stop_words():
