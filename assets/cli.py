@@ -6,6 +6,7 @@ refused an artifact, and its evidence is printed; 1 any other failure.
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -25,7 +26,7 @@ from training.artifact import Artifact
 from training.job import DataError
 from training.recipe import Recipe, recipe_as_data
 from training.recipes import reads_of_the_kitchen
-from training.records import RecipeError
+from training.records import RecipeError, did_you_mean
 from training.secrets import masked_output
 
 if TYPE_CHECKING:
@@ -68,6 +69,21 @@ def main() -> None:
                 traceback.print_exc()
             code = _say(sentence or f"{type(error).__name__}: {error}", FAILED)
     sys.exit(code)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"pedigree {importlib.metadata.version('pedigree')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="print the version", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
 
 
 def _say(sentence: str, code: int) -> int:
@@ -123,7 +139,7 @@ def _run(
     if warning := reads_of_the_kitchen(recipe):
         print(f"warning: {warning}", file=sys.stderr)
     if until and until not in CHAIN:
-        raise RecipeError(f"--until {until!r}: no such asset; there are {', '.join(CHAIN)}")
+        raise RecipeError(f"--until {until!r}: no such asset;{did_you_mean(until, CHAIN)} there are {', '.join(CHAIN)}")
     chosen = tuple(part for part in snapshots.split(",") if part)
     for one in chosen:
         recipe.snapshot(one)
@@ -209,11 +225,31 @@ def show(recipe: RecipeArgument, root: RootOption = DEFAULT_ROOT, json_: JsonOpt
     print(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), end="")
 
 
+@app.command("list")
+def list_(
+    what: Annotated[str, typer.Argument(help="recipes, profiles or assets")],
+    root: RootOption = DEFAULT_ROOT,
+    json_: JsonOption = False,
+) -> None:
+    """List the recipes or profiles that can be named, or the assets in the order in which they are made."""
+    from assets.listing import listed
+    from assets.terminal import show_list
+
+    rows = listed(what, root.resolve())
+    if json_:
+        print(json.dumps({what: rows}, ensure_ascii=False))
+    else:
+        show_list(rows)
+
+
 @app.command()
 def status(
     recipe: RecipeArgument,
     root: RootOption = DEFAULT_ROOT,
     profile: ProfileOption = "local",
+    all_: Annotated[
+        bool, typer.Option("--all", help="every cell with all its reasons, on as many lines as it takes")
+    ] = False,
     json_: JsonOption = False,
 ) -> None:
     """Show what is made, missing or outdated, and which field of the recipe makes it outdated."""
@@ -231,9 +267,9 @@ def status(
             )
         )
         return
-    from assets.terminal import show_status
+    from assets.terminal import show_cells, show_status
 
-    show_status(comparison)
+    (show_cells if all_ else show_status)(comparison)
 
 
 def _status_data(cells: Any) -> dict[str, Any]:

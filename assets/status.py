@@ -27,6 +27,8 @@ from training.stage import Asset, modules_of
 START_ANEW = "pedigree/start-anew"  # the tag of a run that may begin a training again at step 0
 BEGINS_ANEW = f"with --start-anew (in the UI: the tag {START_ANEW}: true)"
 
+INPUT_IS_ANOTHER = " is another one"  # ends the reason of a cell that is outdated because an input is
+
 State = Literal["made", "missing", "outdated", "damaged", "unavailable"]
 
 
@@ -388,7 +390,7 @@ def _reasons(
     now = [(asset, key.partition("@")[2], cells[asset, key].fingerprint) for asset, key in inputs]
     for asset, snapshot, wanted in now:
         if (asset, snapshot, wanted) not in before:
-            lines.append(f"input {asset}{f' of {snapshot}' if snapshot else ''} is another one")
+            lines.append(f"input {asset}{f' of {snapshot}' if snapshot else ''}{INPUT_IS_ANOTHER}")
     for asset, snapshot, _ in before:
         if (asset, snapshot) not in {(name, of) for name, of, _ in now}:
             lines.append(f"input {asset}{f' of {snapshot}' if snapshot else ''} is no longer read")

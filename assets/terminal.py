@@ -3,31 +3,123 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from assets.chain import CHAIN
 from assets.run import Report
-from assets.status import Comparison
+from assets.status import INPUT_IS_ANOTHER, Cell, Comparison
 from evaluation.samples import Group
 
-STATE_STYLES = {"made": "green", "missing": "", "outdated": "yellow", "damaged": "bold red", "unavailable": "red"}
+# The states of cells, those that need attention most urgently first.
+STATE_STYLES = {
+    "damaged": "bold red",
+    "refused": "red",
+    "unavailable": "red",
+    "outdated": "yellow",
+    "missing": "",
+    "made for another recipe": "",
+    "made": "green",
+}
+
+
+LINES_BELOW = 2  # of a terminal, for the prompt
 
 
 def show_status(comparison: Comparison) -> None:
+    """Print a line for each group of assets, and the cells that need attention, on one screen."""
+    console = Console(highlight=False)
+    for line in status_lines(comparison, console.height - LINES_BELOW):
+        console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
+
+
+def status_lines(comparison: Comparison, height: int) -> list[Text]:
+    """The status on at most `height` lines: groups with their counts, then cells that need attention, worst first.
+
+    A cell needs attention if it is neither made nor missing, if a gate refused it, or if there is a remark on it. Cells
+    that are outdated through their inputs alone are only counted.
+    """
+    cells = list(comparison.cells.values())
+    lines = [Text(f"{comparison.recipe.name} under {comparison.root}: {_counted(cells)}", style="bold")]
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(CHAIN[cell.asset].group, []).append(cell)
+    width = max(map(len, groups))
+    lines += [Text(f"  {group:{width}}  {_counted(members)}") for group, members in groups.items()]
+    found = [line for cell in sorted(cells, key=_urgency) for line in _attention(cell)]
+    if follow := sum(map(_only_by_inputs, cells)):
+        found.append(Text(f"{follow} more are outdated because an input of theirs is"))
+    room = height - len(lines) - 2  # for the two lines below
+    if len(found) > room:
+        found = [*found[: room - 1], Text(f"  and {len(found) - room + 1} more lines", style="dim")]
+    lines += found
+    if to_do := comparison.to_do():
+        lines.append(Text(f"`pedigree run {comparison.recipe.name}` makes or records {len(to_do)} of {len(cells)}"))
+    return [*lines, Text(f"`pedigree status {comparison.recipe.name} --all` shows every asset and reason", style="dim")]
+
+
+def _counted(cells: Sequence[Cell]) -> str:
+    """How many cells are made, and how many are in each other state."""
+    counts = Counter(_state(cell) for cell in cells)
+    made = counts.pop("made", 0)
+    others = [f"{number} {state}" for state, number in sorted(counts.items(), key=lambda item: item[0])]
+    return ", ".join([f"{made} of {len(cells)} made", *others])
+
+
+def _state(cell: Cell) -> str:
+    if cell.artifact is not None and cell.artifact.failed_gates:
+        return "refused"
+    return cell.state if cell.is_recorded or cell.state != "made" else "made for another recipe"
+
+
+def _urgency(cell: Cell) -> int:
+    return list(STATE_STYLES).index(_state(cell))
+
+
+def _reasons(cell: Cell) -> list[str]:
+    refused = [f"gate {gate['name']} refused it" for gate in cell.artifact.failed_gates] if cell.artifact else []
+    return [line for line in (*refused, *cell.reasons, cell.way_out, cell.remark) if line]
+
+
+def _attention(cell: Cell) -> list[Text]:
+    """A line about a cell that needs attention, and one for each reason; empty for any other cell."""
+    state, reasons = _state(cell), _reasons(cell)
+    if state == "missing" or not reasons or _only_by_inputs(cell):
+        return []
+    title = Text.assemble(f"{cell.asset} [{cell.partition}]: ", (state, STATE_STYLES[state]))
+    return [title, *(Text(f"  {line}") for reason in reasons for line in reason.splitlines())]
+
+
+def _only_by_inputs(cell: Cell) -> bool:
+    return cell.state == "outdated" and all(
+        reason.startswith("input ") and reason.endswith(INPUT_IS_ANOTHER) for reason in cell.reasons
+    )
+
+
+def show_cells(comparison: Comparison) -> None:
     """Print a table of all cells: asset, partition, state, and why the cell is outdated, damaged or refused."""
     table = Table(title=f"{comparison.recipe.name} under {comparison.root}")
     for column in ("asset", "partition", "state", "why"):
         table.add_column(column, overflow="fold")
     for cell in comparison.cells.values():
-        state = cell.state if cell.is_recorded or cell.state != "made" else "made for another recipe"
-        refused = [f"gate {gate['name']} refused it" for gate in cell.artifact.failed_gates] if cell.artifact else []
-        why = Text("\n".join(line for line in (*refused, *cell.reasons, cell.way_out, cell.remark) if line))
-        table.add_row(cell.asset, cell.partition, Text(state, style=STATE_STYLES[cell.state]), why)
+        state = _state(cell)
+        table.add_row(cell.asset, cell.partition, Text(state, STATE_STYLES[state]), Text("\n".join(_reasons(cell))))
     Console().print(table)
+
+
+def show_list(rows: Sequence[Mapping[str, str]]) -> None:
+    """Print the name and the description of each row; a description goes on below its beginning."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column()
+    for row in rows:
+        table.add_row(Text(row["name"]), Text(row["description"]))
+    Console(highlight=False).print(table)
 
 
 def show_scoreboard(comparison: Comparison, report: Report) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,9 @@ def _first_problem(error: ValidationError, *, within: tuple[str, ...] = ()) -> s
     place = (*within, *(str(part) for part in problem["loc"]))
     where = ".".join(place)
     if problem["type"] == "extra_forbidden":
-        return f"{where}: unknown field; there are {', '.join(_fields_beside(place))}"
+        known = _fields_beside(place)
+        meant = "".join(f" did you mean `{name}`?" for name in get_close_matches(place[-1], known, n=1))
+        return f"{where}: unknown field;{meant} there are {', '.join(known)}"
     if problem["type"] == "value_error":
         return f"{where}: {problem['msg'].removeprefix('Value error, ')}"
     return masked(f"{where}: {problem['msg']}, got {problem.get('input')!r}")

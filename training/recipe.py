@@ -34,7 +34,7 @@ from training.pretrain.models.families import inexpressible
 from training.pretrain.models.shape import ExpertLayers, ModelRecipe
 from training.pretrain.settings import DistillRecipe, PretrainRecipe
 from training.promote_settings import PromoteRecipe
-from training.records import RecipeError, varied, write_record
+from training.records import RecipeError, all_of, varied, write_record
 
 # Sections for further models and texts that are made from the recipe's own model. A recipe that is derived for a rung,
 # a reference or a long-context model has them empty.
@@ -72,45 +72,64 @@ class Recipe:
     automation: AutomationRecipe = field(default_factory=AutomationRecipe)
 
     def __post_init__(self) -> None:
-        check_name(self.name, "name")
+        all_of(
+            lambda: check_name(self.name, "name"),
+            self._check_snapshots,
+            self._check_lengths,
+            self._check_kinds,
+            self._check_budget,
+            self._check_end,
+            self._check_special_tokens,
+            self._check_buckets,
+            self._check_survivor,
+            self._check_later_stages,
+            self._check_scores,
+            self._check_long_context,
+        )
+        for rung in self.ladder.rungs:
+            self.on_rung(rung.name)  # checks itself
+        if self.doremi.tokens:
+            self._check_doremi()
+
+    def _check_snapshots(self) -> None:
         names = [snapshot.name for snapshot in self.snapshots]
         if not names or len(set(names)) != len(names):
             raise RecipeError(f"snapshots: names must be present and different, got {names}")
-        for where, wanted in (
-            ("tokenizer.snapshots", self.tokenizer.snapshots),
-            ("quality.snapshots", self.quality.snapshots),
-        ):
-            for name in wanted:
-                if name not in names:
-                    raise RecipeError(f"{where}: {name!r} is not a snapshot of this recipe; it has {', '.join(names)}")
+        wanted = {"tokenizer.snapshots": self.tokenizer.snapshots, "quality.snapshots": self.quality.snapshots}
+        unknown = [(where, name) for where, given in wanted.items() for name in given if name not in names]
+        if unknown:
+            raise RecipeError(
+                *(
+                    f"{where}: {name!r} is not a snapshot of this recipe; it has {', '.join(names)}"
+                    for where, name in unknown
+                )
+            )
+
+    def _check_lengths(self) -> None:
         if self.pretrain.sequence_length > self.model.max_length:
             raise RecipeError(
                 f"pretrain.sequence_length={self.pretrain.sequence_length} is longer than "
                 f"model.max_length={self.model.max_length}"
             )
+
+    def _check_kinds(self) -> None:
         if self.filter.by_kind and self.extract.extractor not in BLOCK_EXTRACTORS:
             raise RecipeError(
                 f"filter.by_kind: without effect, because extract.extractor {self.extract.extractor!r} tells no kind of"
                 f" a page; take {' or '.join(BLOCK_EXTRACTORS)}"
             )
-        self._check_budget()
-        self._check_end()
+
+    def _check_special_tokens(self) -> None:
         missing = set(self.pretrain.objective.special_tokens()) - set(self.tokenizer.special_tokens)
         if missing:
             raise RecipeError(
                 f"tokenizer.special_tokens: pretrain.objective {self.pretrain.objective.kind} needs"
                 f" {', '.join(sorted(missing))}"
             )
-        self._check_buckets()
+
+    def _check_survivor(self) -> None:
         if self.dedup.survivor == "best_score" and "classifier" not in self.filter.rules:
             raise RecipeError("dedup.survivor: best_score needs 'classifier' in filter.rules, which scores pages")
-        self._check_later_stages()
-        self._check_scores()
-        self._check_long_context()
-        for rung in self.ladder.rungs:
-            self.on_rung(rung.name)  # checks itself
-        if self.doremi.tokens:
-            self._check_doremi()
 
     def _check_doremi(self) -> None:
         if self.pretrain.objective.kind != "causal":

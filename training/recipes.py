@@ -21,7 +21,7 @@ from training.posttrain.align.method import method_of
 from training.posttrain.passed_through import check_passed_through
 from training.pretrain.models.presets import PRESETS
 from training.recipe import Recipe
-from training.records import RecipeError, read_record, uris_in
+from training.records import RecipeError, all_of, did_you_mean, read_record, uris_in
 from training.secrets import masked, secret_in, yaml_problem
 
 BASES = "bases"
@@ -51,7 +51,8 @@ class RecipeFiles:
                 if candidate.is_file():
                     return candidate
         names = sorted({path.stem for path in self.paths()})
-        raise RecipeError(f"no recipe is called {name_or_path!r}; there are: {', '.join(names)}")
+        meant = did_you_mean(name_or_path, names)
+        raise RecipeError(f"no recipe is called {name_or_path!r};{meant} there are: {', '.join(names)}")
 
     def paths(self) -> list[Path]:
         """Return every recipe file, folder by folder, sorted by name within a folder."""
@@ -72,7 +73,7 @@ class RecipeFiles:
         try:
             return recipe_of(data)
         except RecipeError as error:
-            raise RecipeError(f"{path.name}: {error}") from None
+            raise error.in_file(path.name) from None
 
     def resolved(self, path: Path) -> dict[str, Any]:
         """Return the mapping in a recipe file merged over the mappings of its bases.
@@ -114,11 +115,15 @@ class RecipeFiles:
 def recipe_of(data: Mapping[str, Any]) -> Recipe:
     """Check the mapping that a resolved recipe file holds, and return it as a Recipe."""
     refuse_secrets(data)
-    if isinstance(data.get("name"), str):  # before the names that are made of it
+    if not isinstance(data.get("name", ""), str):
+        raise RecipeError(f"name: expected str, got {data['name']!r}")
+    if "name" in data:  # before the names that are made of it
         check_name(data["name"], "name")
     recipe = read_record(Recipe, _with_all_snapshots(data))
-    check_passed_through("SFTConfig", recipe.sft.trl, where="sft")
-    check_passed_through(method_of(recipe.align.method).config, recipe.align.trl, where="align")
+    all_of(
+        lambda: check_passed_through("SFTConfig", recipe.sft.trl, where="sft"),
+        lambda: check_passed_through(method_of(recipe.align.method).config, recipe.align.trl, where="align"),
+    )
     return recipe
 
 

@@ -6,9 +6,11 @@ Standard library only, so that a bare GPU node can read a job.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
@@ -18,7 +20,17 @@ Uri = Annotated[str, "URI"]  # type of a field that names a file or a generated 
 
 
 class RecipeError(ValueError):
-    """A value in a recipe, profile or job cannot be used; the message gives its place and what would be right."""
+    """Values in a recipe, profile or job cannot be used; each of `problems` gives a place and what would be right."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+    def in_file(self, name: str) -> RecipeError:
+        """This error with the file's name before it: on the same line, or above a list of several problems."""
+        if len(self.problems) == 1:
+            return RecipeError(f"{name}: {self}")
+        return RecipeError(f"{name}: {len(self.problems)} mistakes", *(f"  {problem}" for problem in self.problems))
 
 
 def formerly(value: Any, *, default: Any = None) -> Any:
@@ -36,22 +48,62 @@ def read_record(cls: type[T], data: Any, *, where: str = "") -> T:
     Unknown keys, missing keys and values of the wrong type raise RecipeError with the dotted path of the field. `where`
     is the path of the record itself.
     """
+    problems: list[str] = []
+    with _collected(problems):
+        record = _read_record(cls, data, where, problems)
+        if not problems:
+            return record
+    raise RecipeError(*dict.fromkeys(problems))
+
+
+def all_of(*checks: Callable[[], object]) -> None:
+    """Call every check. Raise one RecipeError with the problems of all those that raise one."""
+    problems: list[str] = []
+    for check in checks:
+        with _collected(problems):
+            check()
+    if problems:
+        raise RecipeError(*dict.fromkeys(problems))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ` did you mean X?` for the known name that is most like an unknown one; empty if none is like it."""
+    return "".join(f" did you mean `{alike}`?" for alike in difflib.get_close_matches(name, list(known), n=1))
+
+
+@contextmanager
+def _collected(problems: list[str]) -> Iterator[None]:
+    """Add the problems of a RecipeError in the block to `problems` instead of raising it."""
+    try:
+        yield
+    except RecipeError as error:
+        problems.extend(error.problems)
+
+
+def _read_record(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
+    """Return the record and add what is wrong to `problems`. Raise RecipeError if there can be no record."""
     if not isinstance(data, dict):
         raise RecipeError(f"{where or cls.__name__}: expected a mapping, got {data!r}")
     fields = {field.name: field for field in dataclasses.fields(cls)}  # pyrefly: ignore[bad-argument-type]  # a dataclass
-    unknown = sorted(set(data) - set(fields))
-    if unknown:
-        raise RecipeError(f"{_join(where, unknown[0])}: unknown field; known fields here: {', '.join(sorted(fields))}")
-    hints = typing.get_type_hints(cls)
-    values = {name: _read_field(fields[name], hints[name], value, _join(where, name)) for name, value in data.items()}
-    missing = [name for name, field in fields.items() if name not in values and _is_required(field)]
-    if missing:
-        raise RecipeError(f"{_join(where, missing[0])}: missing; it has no default")
+    hints, values = typing.get_type_hints(cls), {}
+    for name, value in data.items():
+        if name not in fields:
+            meant, known = did_you_mean(str(name), fields), ", ".join(sorted(fields))
+            problems.append(f"{_join(where, str(name))}: unknown field;{meant} known fields here: {known}")
+            continue
+        with _collected(problems):
+            values[name] = _read_field(fields[name], hints[name], value, _join(where, name), problems)
+    absent = [name for name, field in fields.items() if name not in data and _is_required(field)]
+    problems.extend(f"{_join(where, name)}: missing; it has no default" for name in absent)
+    if absent or len(values) < len(data.keys() & fields.keys()):
+        raise RecipeError()  # what is wrong is among the problems
     try:
         return cls(**values)
     except RecipeError as error:
-        prefix = f"{where}: " if where and not str(error).startswith(where) else ""
-        raise RecipeError(f"{prefix}{error}") from None
+        prefix = f"{where}: " if where else ""
+        raise RecipeError(
+            *(one if where and one.startswith(where) else f"{prefix}{one}" for one in error.problems)
+        ) from None
 
 
 def varied(record: T, changes: Mapping[str, Any]) -> T:
@@ -157,15 +209,16 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default_factory()
 
 
-def _read_field(field: dataclasses.Field[Any], hint: Any, value: Any, where: str) -> Any:
-    read = _convert(hint, value, where)
+def _read_field(field: dataclasses.Field[Any], hint: Any, value: Any, where: str, problems: list[str]) -> Any:
+    read = _convert(hint, value, where, problems)
     return None if "formerly" in field.metadata and read == field.metadata["formerly"] else read
 
 
-def _convert(hint: Any, value: Any, where: str) -> Any:
+def _convert(hint: Any, value: Any, where: str, problems: list[str]) -> Any:
+    """Return the value as the type `hint`; problems beside which there is a value are added to `problems`."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return _convert_union(arguments, value, where)
+        return _convert_union(arguments, value, where, problems)
     if origin is Literal:
         if value not in arguments:
             raise RecipeError(f"{where}: {value!r} is not one of {', '.join(map(repr, arguments))}")
@@ -173,17 +226,26 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
             raise RecipeError(f"{where}: expected a list, got {value!r}")
-        return tuple(_convert(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+        named = [(f"{where}[{number}]", item) for number, item in enumerate(value)]
+        return tuple(_convert_all(arguments[0], named, problems))
     if origin is dict:
         if not isinstance(value, dict):
             raise RecipeError(f"{where}: expected a mapping, got {value!r}")
-        return {str(key): _convert(arguments[1], item, _join(where, str(key))) for key, item in value.items()}
+        named = [(_join(where, str(key)), item) for key, item in value.items()]
+        return dict(zip(map(str, value), _convert_all(arguments[1], named, problems), strict=True))
     if dataclasses.is_dataclass(hint):
-        return value if isinstance(value, hint) else read_record(hint, value, where=where)
+        return value if isinstance(value, hint) else _read_record(hint, value, where, problems)
     return _convert_scalar(hint, value, where)
 
 
-def _convert_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
+def _convert_all(hint: Any, named: list[tuple[str, Any]], problems: list[str]) -> list[Any]:
+    """Return the values of a list of (place, value). Raise RecipeError with the problems of all that have none."""
+    converted: list[Any] = []
+    all_of(*(lambda at=at: converted.append(_convert(hint, at[1], at[0], problems)) for at in named))
+    return converted
+
+
+def _convert_union(arguments: tuple[Any, ...], value: Any, where: str, problems: list[str]) -> Any:
     if value is None and type(None) in arguments:
         return None
     chosen = [argument for argument in arguments if argument is not type(None)]
@@ -193,7 +255,7 @@ def _convert_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
     (other,) = (argument for argument in chosen if get_origin(argument) is not Literal)
     if words and isinstance(value, str):
         raise RecipeError(f"{where}: expected {other.__name__} or {' or '.join(map(repr, words))}, got {value!r}")
-    return _convert(other, value, where)
+    return _convert(other, value, where, problems)
 
 
 def _convert_scalar(hint: Any, value: Any, where: str) -> Any:

@@ -15,6 +15,7 @@ import pytest
 from assets.cli import main
 from assets.recipe_folders import load_recipe
 from tests.assets.fabricate import make_all
+from training.records import RecipeError
 
 KITCHEN = "extends: kitchen\nname: mine\n"
 WARC = KITCHEN + "snapshots: [{{name: kitchen-1, source: warc, paths: ['{}']}}]\n"
@@ -22,12 +23,15 @@ ONE_SNAPSHOT = "quality: {snapshots: [kitchen-1]}\ntokenizer: {snapshots: [kitch
 
 # What the recipe file holds, and what is said of it.
 RECIPES = {
-    "misspelt field": (KITCHEN + "pretrain: {optimiser: muon}\n", "pretrain.optimiser: unknown field; known"),
-    "misspelt section": (KITCHEN + "filtre: {}\n", "filtre: unknown field; known fields here: .*filter"),
-    "text for a number": (
-        KITCHEN + "pretrain: {tokens: many}\n",
-        "pretrain.tokens: expected int or 'auto', got 'many'",
+    "misspelt field": (
+        KITCHEN + "pretrain: {optimiser: muon}\n",
+        "pretrain.optimiser: unknown field; did you mean `optimizer`\\? known",
     ),
+    "misspelt section": (
+        KITCHEN + "filtre: {}\n",
+        "filtre: unknown field; did you mean `filter`\\? known fields here: .*filter",
+    ),
+    "text for a number": (KITCHEN + "pretrain: {tokens: many}\n", "tokens: expected int or 'auto', got 'many'"),
     "list for a section": (KITCHEN + "pretrain: [1]\n", r"pretrain: expected a mapping, got \[1\]"),
     "nothing for a section": (KITCHEN + "pretrain:\n", "pretrain: expected a mapping, got None"),
     "unknown extractor": (KITCHEN + "extract: {extractor: lynx}\n", "'lynx' is not one of 'resiliparse'"),
@@ -36,7 +40,7 @@ RECIPES = {
     "unknown preset": (KITCHEN + "model: {preset: gpt9}\n", "model.preset: 'gpt9' is not one of 1m"),
     "heads that do not divide": (KITCHEN + "model: {heads: 7}\n", "width=192 must be a multiple of heads=7"),
     "less than a batch": (KITCHEN + "pretrain: {tokens: 10}\n", "tokens=10 leaves less than one batch of 2048"),
-    "missing base": ("extends: kitchn\nname: mine\n", "no recipe is called 'kitchn'; there are: kitchen"),
+    "missing base": ("extends: kitchn\nname: mine\n", "no recipe is called 'kitchn'; did you mean `kitchen`\\? there"),
     "base that is itself": ("extends: mine\nname: mine\n", "no recipe is called 'mine'; there are"),
     "base that comes back": ("extends: other\nname: mine\n", "mine extends other extends mine; a recipe cannot be"),
     "broken YAML": ("a: [1\nb: }", "not readable as YAML: .*line 2, column 2"),
@@ -77,7 +81,10 @@ RECIPES = {
 PROFILES = {
     "broken YAML": ("a: [1\n", "not readable as YAML"),
     "empty": ("", "expected a mapping of fields, got NoneType"),
-    "unknown field": ("name: p\ndefault: {wokers: 1}\n", "default.wokers: unknown field; there are .*workers"),
+    "unknown field": (
+        "name: p\ndefault: {wokers: 1}\n",
+        "default.wokers: unknown field; did you mean `workers`\\? there are .*workers",
+    ),
     "unknown asset": ("name: p\nstages: {base_modle: {threads: 1}}\n", "stages.base_modle: no such asset; there are"),
     "batch that does not divide": (
         "name: p\ndefault: {micro_batch_tokens: 768}\n",
@@ -91,14 +98,14 @@ PROFILES = {
 }
 
 COMMANDS = {
-    "unknown recipe": ("run kichen", "no recipe is called 'kichen'; there are: kitchen"),
+    "unknown recipe": ("run kichen", "no recipe is called 'kichen'; did you mean `kitchen`\\? there are"),
     "missing file": ("run {folder}/no.yaml", "recipe file .*no.yaml does not exist"),
     "folder named as a file": ("run {folder}/folder.yaml", "recipe file .*folder.yaml does not exist"),
     "folder": ("run {folder}", "no recipe is called"),
     "recipe that is not UTF-8": ("run {folder}/latin.yaml", "latin.yaml: not UTF-8 from byte 29 on"),
     "profile that is not UTF-8": ("run kitchen --profile {folder}/latin.yaml", "latin.yaml: not UTF-8 from byte 29"),
     "unknown snapshot": ("run kitchen --snapshots kitchen-9", "no snapshot 'kitchen-9'; it has kitchen-1, kitchen-2"),
-    "unknown --until": ("run kitchen --until tokeniser", "--until 'tokeniser': no such asset; there are .*tokenizer"),
+    "unknown --until": ("run kitchen --until tokeniser", "no such asset; did you mean `tokenizer`\\? there are"),
     "unknown profile": ("run kitchen --profile lokal", "no profile is called 'lokal'; there are: local, slurm"),
     "no PEDIGREE_DATA": ("run webdocs", "data://crawl/.*PEDIGREE_DATA is not set"),
     "status": ("status kichen", "no recipe is called 'kichen'"),
@@ -138,6 +145,27 @@ def answer(monkeypatch, capsys, folder):
         return ended.value.code, sentence
 
     return ask
+
+
+def test_all_mistakes_of_a_recipe_are_said_in_one_run(folder):
+    path = folder / "own.yaml"
+    path.write_text(
+        KITCHEN + "promote: {min_scores: {hellaswag: 0.5}}\nshards: {buckets: quality}\npretrain: {token: 3}\n"
+        "filter: {rules: [language]}\n"
+        "tokenizer: {snapshots: [kitchen-8, kitchen-9]}\n"
+    )
+    with pytest.raises(RecipeError) as error:
+        load_recipe(str(path))
+    title, *lines = str(error.value).splitlines()
+    assert title == "own.yaml: 5 mistakes"
+    for begin in (
+        "pretrain.token: unknown field; did you mean `tokens`?",
+        "tokenizer.snapshots: 'kitchen-8' is not a snapshot",
+        "tokenizer.snapshots: 'kitchen-9' is not a snapshot",
+        "shards.buckets: quality needs 'classifier'",
+        "promote.min_scores: 'hellaswag' is not among evaluation.suites",
+    ):
+        assert sum(line.startswith(f"  {begin}") for line in lines) == 1, lines
 
 
 @pytest.mark.parametrize(("text", "said"), RECIPES.values(), ids=RECIPES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from assets import dev
+from assets.chain import CHAIN
 from assets.cli import main
 from assets.recipe_folders import load_recipe
 from assets.running import make as making
@@ -18,6 +20,7 @@ from assets.running.jobs import job_of
 from assets.running.make import make
 from assets.running.pipeline import Pipeline
 from assets.status import compare
+from assets.terminal import status_lines
 from resources.profile import Size
 from tests.assets.fabricate import make_all
 from training.artifact import checkpoint_step
@@ -79,6 +82,47 @@ def test_status_of_a_fresh_root_says_missing(monkeypatch, capsys, tmp_path):
     code, answer, _ = said(monkeypatch, capsys, "status", "kitchen", "--root", str(tmp_path), "--json")
     states = {cell["state"] for cells in json.loads(answer)["assets"].values() for cell in cells.values()}
     assert code == 0 and states == {"missing"}
+
+
+def test_status_fits_the_screen_and_shows_first_what_needs_a_person(tmp_path):
+    root, path = tmp_path / "r", tmp_path / "own.yaml"
+    path.write_text("extends: kitchen\nname: own\n")
+    for cell in make_all(load_recipe(str(path)), root, failing={"model_scores": "any"}).cells.values():
+        if cell.asset == "tokenizer":
+            (cell.artifact.path / "artifact.json").write_text("{}")
+    path.write_text("extends: kitchen\nname: own\nfilter: {gopher_min_words: 60, gopher_max_words: 9000}\n")
+    comparison = compare(load_recipe(str(path)), root)
+    lines = [line.plain for line in status_lines(comparison, 22)]
+    groups = list(dict.fromkeys(CHAIN[cell.asset].group for cell in comparison.cells.values()))
+    assert [line.split()[0] for line in lines[1 : 1 + len(groups)]] == groups and len(lines) <= 22
+    assert re.search(r": \d+ of \d+ made, .*\d+ outdated", lines[0])
+    first = lines[1 + len(groups) :]
+    assert first[0].startswith("filtered_documents [own@kitchen-1]: outdated")
+    assert any("filter.gopher_min_words: " in line for line in first)
+    assert "filtered_documents [own@kitchen-2]: outdated" in first
+    assert any(re.match(r"\d+ more are outdated because an input of theirs is", line) for line in first)
+    assert not any(line.startswith("deduplicated_documents") for line in lines)
+    short = [line.plain for line in status_lines(comparison, 12)]
+    assert len(short) == 12 and "more lines" in short[-3] and "--all" in short[-1]
+
+
+def test_recipes_profiles_and_assets_are_listed_and_a_near_name_is_offered(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("PEDIGREE_RECIPES", str(tmp_path))
+    (tmp_path / "kitchen.yaml").write_text("extends: kitchen-rl\nname: kitchen\nsft: 3\n")
+    answers = {}
+    for what in ("recipes", "profiles", "assets"):
+        code, answer, _ = said(monkeypatch, capsys, "list", what, "--root", str(tmp_path), "--json")
+        answers[what] = json.loads(answer)[what]
+        assert code == 0 and said(monkeypatch, capsys, "list", what)[0] == 0
+    recipes = {row["name"]: row for row in answers["recipes"]}
+    assert recipes["kitchen"]["file"] == str(tmp_path / "kitchen.yaml") and "sft: expected" in str(recipes["kitchen"])
+    assert recipes["kitchen-leak"]["description"].startswith("The kitchen without decontamination")
+    assert [row["name"] for row in answers["assets"]] == list(CHAIN)
+    assert {row["name"] for row in answers["profiles"]} == {"local", "slurm"}
+    code, _, errors = said(monkeypatch, capsys, "list", "asset")
+    assert code == 2 and "did you mean `assets`?" in errors
+    code, answer, _ = said(monkeypatch, capsys, "--version")
+    assert code == 0 and re.match(r"pedigree \d+\.\d+", answer)
 
 
 def begun(recipe, root, *, step):

@@ -47,7 +47,10 @@ def test_what_is_written_reads_back_equal():
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ({"name": "x", "nmae": 1}, "nmae: unknown field; known fields here: inner, kind, name, parts, weights"),
+        (
+            {"name": "x", "nmae": 1},
+            "nmae: unknown field; did you mean `name`? known fields here: inner, kind, name, parts, weights",
+        ),
         ({"name": "x", "inner": {"word": 1}}, "inner.word: unknown field"),
         ({"name": "x", "parts": [{"words": "many"}]}, "parts[0].words: expected int, got 'many'"),
         ({"name": "x", "kind": "c"}, "kind: 'c' is not one of 'a', 'b'"),
@@ -59,6 +62,34 @@ def test_a_mistake_is_said_with_its_place_and_what_would_be_right(data, said):
     with pytest.raises(RecipeError) as error:
         read_record(Outer, data)
     assert said in str(error.value)
+
+
+def test_every_mistake_is_said_at_once_each_with_its_place():
+    data = {
+        "kind": "c",
+        "inner": {"word": 1, "share": "much"},
+        "parts": [{"words": "many"}, {}, {"shares": 1}],
+        "weights": {"web": "a", "books": 1, "code": "b"},
+        "colour": 1,
+    }
+    with pytest.raises(RecipeError) as error:
+        read_record(Outer, data)
+    known = "known fields here: share, words"
+    assert sorted(error.value.problems) == [
+        "colour: unknown field; known fields here: inner, kind, name, parts, weights",
+        "inner.share: expected float, got 'much'",
+        f"inner.word: unknown field; did you mean `words`? {known}",
+        "kind: 'c' is not one of 'a', 'b'",
+        "name: missing; it has no default",
+        "parts[0].words: expected int, got 'many'",
+        f"parts[2].shares: unknown field; did you mean `share`? {known}",
+        "weights.code: expected float, got 'b'",
+        "weights.web: expected float, got 'a'",
+    ]
+    assert str(error.value.in_file("own.yaml")).splitlines()[:2] == [
+        "own.yaml: 9 mistakes",
+        "  kind: 'c' is not one of 'a', 'b'",
+    ]
 
 
 def test_a_number_that_yaml_reads_as_text_is_a_number():

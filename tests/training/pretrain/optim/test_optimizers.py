@@ -198,7 +198,11 @@ def test_ademamix_equals_its_paper(shape, warmup):
     [
         ({"beta3": 1.0}, r"pretrain\.optimizer_settings: beta3=1\.0"),
         ({"warmup_steps": 0}, r"warmup_steps=0; at least 1"),
-        ({"alhpa": 3}, r"pretrain\.optimizer_settings\.alhpa: unknown field; known fields here: alpha, beta3, warmup"),
+        (
+            {"alhpa": 3},
+            r"pretrain\.optimizer_settings\.alhpa: unknown field; did you mean `alpha`\? known fields"
+            r" here: alpha, beta3, warmup",
+        ),
     ],
 )
 def test_settings_of_ademamix_that_cannot_be_are_refused(settings, why):
