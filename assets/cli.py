@@ -1,7 +1,7 @@
 """The command line `pedigree`. Scripts rely on it; the contract is in docs/command-line.md.
 
 Exit codes: 0 success (a `run` to the end: the model is promoted); 2 bad input, and nothing was started; 3 a gate
-refused an artifact, and its evidence is printed; 1 any other failure.
+refused an artifact, and its evidence is printed; 130 and 143 ended by Ctrl-C and SIGTERM; 1 any other failure.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import signal
 import subprocess
 import sys
 import traceback
@@ -18,9 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from assets.interrupt import by_signal, exit_code_of, signals_noted
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.run import BAD_INPUT, FAILED, OK, REFUSED, Report, keep_recipe, run_recipe
-from assets.sentences import INTERRUPTED, check_root, make_writable, sentence_of
+from assets.sentences import GO_ON, INTERRUPTED, check_root, make_writable, sentence_of
 from assets.status import Comparison, compare, last_made
 from training.artifact import Artifact
 from training.job import DataError
@@ -46,7 +48,6 @@ RootOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON object last on standard output")]
 ProfileOption = Annotated[str, typer.Option("--profile", help="name of a profile, or path of a YAML file")]
 DEFAULT_ROOT = Path("runs")
-BY_INTERRUPT = 130  # typer's exit code for an uncaught Ctrl-C
 
 
 def main() -> None:
@@ -60,7 +61,8 @@ def main() -> None:
         try:
             app()
         except SystemExit as ended:
-            code = _say(INTERRUPTED, FAILED) if ended.code == BY_INTERRUPT else ended.code
+            uncaught = isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt)
+            code = _say(INTERRUPTED, exit_code_of(signal.SIGINT)) if uncaught else ended.code
         except (RecipeError, DataError, ProfileError) as error:
             code = _say(str(error), BAD_INPUT)
         except Exception as error:
@@ -144,27 +146,31 @@ def _run(
     for one in chosen:
         recipe.snapshot(one)
     make_writable(root)
-    try:
-        if name.endswith((".yaml", ".yml")):
-            keep_recipe(recipe, root)
-        with Display(recipe, root) as display:
-            return run_recipe(
-                recipe,
-                root,
-                profile=profile,
-                until=until or None,
-                snapshots=chosen,
-                announce=display.announce,
-                starts_anew=starts_anew,
-                exact=exact,
-            )
-    except (RecipeError, DataError, ProfileError):
-        raise
-    except (Exception, KeyboardInterrupt) as error:
-        sentence = sentence_of(error, root)
-        if not sentence:
+    with signals_noted() as received:
+        try:
+            if name.endswith((".yaml", ".yml")):
+                keep_recipe(recipe, root)
+            with Display(recipe, root) as display:
+                report = run_recipe(
+                    recipe,
+                    root,
+                    profile=profile,
+                    until=until or None,
+                    snapshots=chosen,
+                    announce=display.announce,
+                    starts_anew=starts_anew,
+                    exact=exact,
+                )
+        except (RecipeError, DataError, ProfileError):
             raise
-        return Report(recipe=recipe.name, exit_code=FAILED, error=sentence)
+        except (Exception, KeyboardInterrupt) as error:
+            sentence = sentence_of(error, root)
+            if not sentence:
+                raise
+            report = Report(recipe=recipe.name, exit_code=FAILED, error=sentence)
+        if report.exit_code != OK and (number := received()):
+            report.error, report.exit_code = f"{by_signal(number)}; {GO_ON}", exit_code_of(number)
+        return report
 
 
 def _finish(report: Report, json_: bool) -> None:

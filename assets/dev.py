@@ -7,6 +7,7 @@ If a recipe changes, it reloads the code location, because partitions are derive
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import socket
@@ -15,9 +16,11 @@ import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
+from assets.interrupt import SIGNALS, by_signal, exit_code_of
 from assets.recipe_folders import recipe_folders
 from assets.run import FAILED, OK
 from assets.sentences import make_writable
@@ -27,6 +30,7 @@ from resources.tracking.store import default_uri, server_command
 from training.recipes import RecipeFiles
 
 LOOPBACK = "127.0.0.1"
+RELOAD_AGAIN_SECONDS = 5.0  # after a reload that the web server did not answer
 GUARD = Path(__file__).with_name("guard.py")
 RELOAD = """mutation { reloadWorkspace { __typename ... on PythonError { message } } }"""
 
@@ -118,16 +122,16 @@ def _pass_on(output: IO[bytes] | None) -> None:
 
 
 def _watch(processes: list[subprocess.Popen[bytes]], root: Path, port: int) -> int:
-    stopping = False
+    stopped_by = 0
 
-    def stop(*_: object) -> None:
-        nonlocal stopping
-        stopping = True
+    def stop(number: int, _: object) -> None:
+        nonlocal stopped_by
+        stopped_by = stopped_by or number
 
-    for sign in (signal.SIGTERM, signal.SIGINT):
+    for sign in SIGNALS:
         signal.signal(sign, stop)
-    seen, code = recipes_state(root), OK
-    while not stopping:
+    reloading, code = Reloading(root, port), OK
+    while not stopped_by:
         time.sleep(0.5)
         ended = [process for process in processes if process.poll() is not None]
         if ended:
@@ -137,11 +141,29 @@ def _watch(processes: list[subprocess.Popen[bytes]], root: Path, port: int) -> i
             print(said, file=sys.stderr)
             code = FAILED
             break
-        if (now := recipes_state(root)) != seen:
-            seen = now
-            reload_definitions(port)
+        reloading.look()
     _end(processes)
+    if stopped_by:
+        print(f"{by_signal(stopped_by)}; Dagster and MLflow are ended too", file=sys.stderr, flush=True)
+        return exit_code_of(stopped_by)
     return code
+
+
+class Reloading:
+    """Has the code location reloaded when a recipe changed, and again until the web server answers."""
+
+    def __init__(self, root: Path, port: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._root, self._port, self._clock = root, port, clock
+        self._seen = recipes_state(root)
+        self._due_at = math.inf
+
+    def look(self, *, timeout_seconds: float = 60.0) -> None:
+        """Look for changed recipes, and ask the web server if it is time to."""
+        if (now := recipes_state(self._root)) != self._seen:
+            self._seen, self._due_at = now, self._clock()
+        if self._clock() >= self._due_at:
+            has_answered = reload_definitions(self._port, timeout_seconds=timeout_seconds)
+            self._due_at = math.inf if has_answered else self._clock() + RELOAD_AGAIN_SECONDS
 
 
 def recipes_state(root: Path) -> tuple[tuple[str, int], ...]:
@@ -150,8 +172,8 @@ def recipes_state(root: Path) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((str(file), file.stat().st_mtime_ns) for file in files))
 
 
-def reload_definitions(port: int) -> None:
-    """Ask the web server to reload the code location; the daemon then reloads it too."""
+def reload_definitions(port: int, *, timeout_seconds: float) -> bool:
+    """Ask the web server to reload the code location; the daemon then reloads it too. Return whether it answered."""
     request = urllib.request.Request(
         f"http://{LOOPBACK}:{port}/graphql",
         data=json.dumps({"query": RELOAD}).encode(),
@@ -159,10 +181,14 @@ def reload_definitions(port: int) -> None:
     )
     try:
         # Without the environment's proxies, which cannot reach this machine's loopback ports.
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as response:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=timeout_seconds) as response:
             print(f"recipes changed; definitions loaded again ({response.status})", flush=True)
+            return True
     except OSError as error:
-        print(f"recipes changed, but the web server did not answer: {error}", file=sys.stderr)
+        again = f"it is asked again in {RELOAD_AGAIN_SECONDS:.0f} s"
+        print(f"recipes changed, but the web server did not answer ({error}); {again}", file=sys.stderr, flush=True)
+        return False
 
 
 def _end(processes: list[subprocess.Popen[bytes]]) -> None:

@@ -9,7 +9,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -20,12 +21,14 @@ from rich.table import Table
 from rich.text import Text
 
 from assets.status import Cell
+from assets.stores import dagster_home
 from assets.time_left import Running, TimeLeft, in_words
 from training.recipe import Recipe
 from training.secrets import Masked
 
 PLAIN_SECONDS = 30.0  # between two lines about what runs now, without a terminal
 REFRESHES_PER_SECOND = 2.0
+STDERR_LOG = "stderr.log"
 
 
 class Display:
@@ -45,6 +48,8 @@ class Display:
         self._waiting: tuple[str, float] | None = None  # what a cell waits for, and since when
         self._ended = threading.Event()
         self._ticking = threading.Thread(target=self._tick_until_ended, daemon=True)
+        self._root = root
+        self._stack = ExitStack()
         self._live: Live | None = None
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             self._live = Live(
@@ -58,6 +63,7 @@ class Display:
 
     def __enter__(self) -> Display:
         if self._live is not None:
+            self._stack.enter_context(_elsewhere(self._root))
             self._live.start()
         else:
             self._ticking.start()
@@ -69,6 +75,7 @@ class Display:
             self._live.stop()
         else:
             self._ticking.join()
+        self._stack.close()
         if self._file is not sys.stderr:
             self._file.close()
 
@@ -162,6 +169,28 @@ def _duplicate_of_stderr() -> Masked | IO[str]:
     except (OSError, ValueError):
         return sys.stderr
     return Masked(open(descriptor, "w", encoding="utf-8", errors="replace"))
+
+
+@contextmanager
+def _elsewhere(root: Path) -> Iterator[None]:
+    """Send standard error to `dagster/stderr.log` under the root, so that no other text disturbs the display.
+
+    That is text of libraries, and of the processes by which Dagster copies the output of its steps. If the file cannot
+    be written, the display is disturbed.
+    """
+    try:
+        descriptor = sys.stderr.fileno()
+        log = open(dagster_home(root) / STDERR_LOG, "ab")  # noqa: SIM115 - closed below
+    except (OSError, ValueError):
+        yield
+        return
+    with log, os.fdopen(os.dup(descriptor), "wb") as before:
+        os.dup2(log.fileno(), descriptor)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(before.fileno(), descriptor)
 
 
 def _name(cell: Cell) -> str:

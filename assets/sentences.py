@@ -11,7 +11,8 @@ from assets.run import full_disk
 from training.job import DataError
 from training.secrets import masked
 
-INTERRUPTED = "interrupted; what is finished is used when you run again"
+GO_ON = "what is finished is used when you run again"
+INTERRUPTED = f"interrupted by Ctrl-C; {GO_ON}"
 
 # Messages of database drivers about a root's databases, and what to do. Any library may pass them on.
 DATABASE_FAULTS = {

@@ -104,7 +104,9 @@ def services(root: Path, *options: str, **environment: str) -> Iterator[Services
             yield running
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(60)
+            if process.wait(60) != -signal.SIGKILL:  # by a test
+                said = (root / "dev.log").read_text().rstrip()
+                assert process.returncode == 143 and said.endswith("ended by SIGTERM; Dagster and MLflow are ended too")
 
 
 def _answers(url: str) -> bool:

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import re
 import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -338,4 +340,7 @@ def _typed_lines(*, silent: bool) -> Iterable[str]:
 
 
 if __name__ == "__main__":
+    # A person who talks to a model can do nothing about what libraries warn of while they are imported.
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
     sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,48 @@
+"""Ctrl-C and SIGTERM: what a command says and with which exit code it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def signals_noted() -> Iterator[Callable[[], int]]:
+    """Make SIGTERM raise KeyboardInterrupt as Ctrl-C does; yield a function that returns the first signal, or 0.
+
+    Dagster replaces the handlers of both signals while it runs. So the numbers come from the pipe into which Python
+    writes every signal that any handler of its gets.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def first() -> int:
+        with suppress(BlockingIOError):
+            received.extend(os.read(reading, 1024))
+        return next((number for number in received if number in SIGNALS), 0)
+
+    received: list[int] = []
+    try:
+        yield first
+    finally:
+        signal.set_wakeup_fd(before)
+        signal.signal(signal.SIGTERM, handler)
+        os.close(reading)
+        os.close(writing)
+
+
+def exit_code_of(number: int) -> int:
+    """The exit code of a command that a signal ended, as shells have it: 130 for Ctrl-C, 143 for SIGTERM."""
+    return 128 + number
+
+
+def by_signal(number: int) -> str:
+    """How a command was ended, in words."""
+    return "interrupted by Ctrl-C" if number == signal.SIGINT else "ended by SIGTERM"
