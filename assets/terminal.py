@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -130,13 +131,13 @@ def show_scoreboard(comparison: Comparison, report: Report) -> None:
     console = Console(highlight=False)
     made = {cell.asset: cell.artifact for cell in comparison.cells.values() if cell.artifact is not None}
     records = [(cell.artifact.path, cell.artifact.record) for cell in comparison.cells.values() if cell.artifact]
-    promotion = {**report.promotion, "promoted": report.promoted} if report.promotion else None
     if records:
-        render(scoreboard(records), console, promotion)
+        render(scoreboard(records), console, {**report.promotion, "promoted": report.promoted})
     name, root = comparison.recipe.name, comparison.root
+    pedigree = "pedigree" if shutil.which("pedigree") else ".venv/bin/pedigree"
     lines = {
-        f"This run took {report.seconds:.0f} s. Talk to the model:": f"pedigree chat {name} --root {root}",
-        "See it in Dagster (http://127.0.0.1:3000) and MLflow (http://127.0.0.1:5000):": f"pedigree dev --root {root}",
+        f"This run took {report.seconds:.0f} s. Talk to the model:": f"{pedigree} chat {name} --root {root}",
+        "Dagster (http://127.0.0.1:3000) and MLflow (http://127.0.0.1:5000):": f"{pedigree} dev --root {root}",
     }
     if card := made.get("model_card"):
         lines["The report:"] = str(card.path / "report.html")

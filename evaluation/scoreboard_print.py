@@ -36,9 +36,10 @@ def headline(board: Mapping[str, Any], promotion: Mapping[str, Any] | None = Non
         parts.append(board["contamination"]["verdict"])
     if board["refusals"]:
         parts.append(f"refused by gate {board['refusals'][0]['gate']}")
-    if promotion is not None:
-        name = f"{promotion['model_name']} v{promotion['version']}" if promotion.get("version") else "no model"
-        parts.append(f"promoted as {name}" if promotion["promoted"] else "not promoted")
+    if promotion is not None and promotion["promoted"]:
+        parts.append(f"promoted as {promotion['model_name']} v{promotion['version']}")
+    elif promotion is not None:
+        parts.append("not promoted")
     return ", ".join(parts)
 
 

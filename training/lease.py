@@ -40,11 +40,18 @@ class Lease:
     """A context manager that holds the right to write in a folder.
 
     `goes_on` returns whether the work has recently shown a sign of life. While it returns False the lease is not
-    renewed, so another process may take it over. Entering raises LeaseHeld if a live process holds the lease.
+    renewed, so another process may take it over. Entering raises LeaseHeld if a live process holds the lease; if it is
+    not known whether the holder lives, `say_waiting` gets the holder's name, and entering waits for a sign of life.
     """
 
-    def __init__(self, folder: Path, goes_on: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        goes_on: Callable[[], bool] = lambda: True,
+        say_waiting: Callable[[str], None] = lambda owner: None,
+    ) -> None:
         self.goes_on = goes_on
+        self._say_waiting = say_waiting
         self._path = folder / LEASE_FILE
         self._guard = folder / GUARD_FILE
         self._lease = {
@@ -103,6 +110,7 @@ class Lease:
                 raise LeaseHeld(f"{self._path.parent} is being made by {current['owner']}")
             if seen is None:
                 seen, since = current, time.monotonic()
+                self._say_waiting(current["owner"])
             time.sleep(RENEW_SECONDS / 10)
 
     @contextmanager

@@ -18,6 +18,7 @@ PIPES_VERSION = "0.1"
 METRICS_FILE = "metrics.jsonl"
 MESSAGES_FILE = "messages.jsonl"
 SAVED = "saved"  # key of the custom message that `Progress.saved` writes
+WAITS = "waits"  # key of the custom message that `Progress.waits` writes
 
 
 class Progress:
@@ -55,15 +56,16 @@ class Progress:
         """
         self._pipes("report_custom_message", {"payload": {SAVED: text}})
 
+    def waits(self, what: str) -> None:
+        """Report what the job waits for before it starts its work; `opened` ends the waiting."""
+        self._pipes("report_custom_message", {"payload": {WAITS: what}})
+
     def opened(self) -> None:
         """Report to a Pipes reader that the job has started."""
         self._pipes("opened", {"extras": {}})
 
     def closed(self, error: BaseException | None = None) -> None:
-        """Report to a Pipes reader that the job has ended, with the exception if it failed, and close both files.
-
-        Later reports are not written.
-        """
+        """Report to a Pipes reader that the job has ended, with the exception if it failed, and close both files."""
         params: dict[str, Any] = {}
         if error is not None:
             params["exception"] = {
@@ -74,6 +76,10 @@ class Progress:
                 "context": None,
             }
         self._pipes("closed", params)
+        self.close()
+
+    def close(self) -> None:
+        """Close both files. Later reports are not written."""
         for stream in (self._metrics, self._messages):
             if stream is not None:
                 stream.close()

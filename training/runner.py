@@ -167,10 +167,16 @@ def run_job(job: Job, stages: Mapping[str, Stage], *, ranks: str = "", missing_s
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if processes > 1 and not stage.distributed:
         log.warning("stage %s runs in one process; the other %d have nothing to do", stage.name, processes - 1)
-    with Lease(folder) as lease:
+    with Lease(folder, say_waiting=partial(_say_waiting, folder)) as lease:
         if artifact.find(folder) is None:  # another process may have finished between the look above and the lease
             _run_and_commit(job, stage, folder, lease, missing_share)
     return 0
+
+
+def _say_waiting(folder: Path, owner: str) -> None:
+    progress = Progress(folder)
+    progress.waits(f"a sign of life of {owner}, which holds the lease of {folder.name}")
+    progress.close()
 
 
 def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: Lease, missing_share: float) -> None:

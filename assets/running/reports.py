@@ -12,7 +12,7 @@ from assets.running.watch import Watch
 from assets.status import Cell
 from resources.compute.base import read_json
 from training.leftovers import RANKS_FOLDER
-from training.progress import SAVED
+from training.progress import SAVED, WAITS
 from training.runner import TOTAL_FILE, num_finished
 
 SAMPLE_CHARACTERS = 2000  # longest text sample in a tag of an MLflow run
@@ -52,7 +52,10 @@ def forward(metrics: Tail, messages: Tail, run: Any, watch: Watch, cell: Cell) -
     for message in messages.new_rows():
         if message.get("method") == "log":
             watch.say(message["params"]["message"])
-        is_saved |= message.get("method") == "report_custom_message" and SAVED in message["params"]["payload"]
+        payload = message["params"]["payload"] if message.get("method") == "report_custom_message" else {}
+        is_saved |= SAVED in payload
+        if WAITS in payload or message.get("method") == "opened":
+            announce("waits", cell, {"for": payload.get(WAITS, "")})
     return rows, is_saved
 
 

@@ -106,10 +106,15 @@ def model_scores(root: Path) -> InputArtifact:
     (folder / "scores.json").write_text(json.dumps({model: {"chat": entry} for model in ("base", "sft", "aligned")}))
     bits = {"bits_per_byte": 1.5, "interval": [1.25, 1.75], "texts": 2, "bytes": 2000}
     (folder / "bits_per_byte.json").write_text(json.dumps({"aligned": {**bits, "interval": None}, "sft": bits}))
+    return commit(folder, "model_scores", settings={"evaluation": {"suites": [suite]}})
+
+
+def alignment_rewards(root: Path) -> InputArtifact:
     part = {"right": {"mean": 0.75, "interval": [0.5, 0.875], "n": 4}}
     reward = {"true_reward": 1.5, "true_reward_interval": 0.25, "parts": part}
-    (folder / "alignment.json").write_text(json.dumps({"sft": reward, "gain": reward}))
-    return commit(folder, "model_scores", settings={"evaluation": {"suites": [suite]}})
+    (root / "rewards").mkdir(parents=True)
+    (root / "rewards" / "alignment.json").write_text(json.dumps({"sft": reward, "gain": reward}))
+    return commit(root / "rewards", "alignment_rewards")
 
 
 def contamination_report(root: Path) -> InputArtifact:
@@ -150,7 +155,8 @@ def contamination_report(root: Path) -> InputArtifact:
 
 @pytest.fixture
 def inputs(tmp_path) -> tuple[InputArtifact, ...]:
-    return tuple(make(tmp_path) for make in (filtered, deduplicated, base_model, model_scores, contamination_report))
+    makes = (filtered, deduplicated, base_model, model_scores, alignment_rewards, contamination_report)
+    return tuple(make(tmp_path) for make in makes)
 
 
 class _Page(HTMLParser):
@@ -342,7 +348,7 @@ def test_the_scoreboard_begins_with_what_came_out(inputs):
     }
     promotion = {"promoted": True, "model_name": "kitchen", "version": "3"}
     assert headline(board, promotion) == "2.2 M parameters, 94 % of the exam, clean, promoted as kitchen v3"
-    assert headline(board, {**promotion, "promoted": False}).endswith("clean, not promoted")
+    assert headline(board, {"promoted": False}).endswith("clean, not promoted")
 
 
 def test_money_is_shown_where_a_profile_named_a_price(inputs):

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from assets.running.events import heard_by
+from assets.running.reports import Tail, forward
 from training import artifact
 from training.job import InputArtifact, Job, RefusedInput, RunSettings, write_job
 from training.lease import Lease
 from training.leftovers import remove_state
-from training.progress import read_metrics
+from training.progress import MESSAGES_FILE, METRICS_FILE, read_metrics
 from training.runner import main, run_job
 from training.stage import Stage
 from training.workers import each_result
@@ -257,6 +261,13 @@ def test_a_second_process_says_that_the_work_is_being_done(tmp_path, stages, cap
         assert main([str(tmp_path / "job.json")], stages) == BUSY_EXIT_CODE
     assert "is being made by" in capsys.readouterr().err
     assert main([str(tmp_path / "job.json")], stages) == 0
+    # The terminal of the run that watches the second process says meanwhile what it waits for.
+    heard: list[str | None] = []
+    run = SimpleNamespace(log_metrics=lambda rows: None)
+    tails = (Tail(tmp_path / "out" / "f" / name) for name in (METRICS_FILE, MESSAGES_FILE))
+    with heard_by(lambda kind, cell, values: heard.append(values.get("for"))):
+        forward(*tails, run, SimpleNamespace(say=lambda line: None), None)
+    assert re.match(r"a sign of life of .+, which holds the lease of f\Z", heard[1]) and heard[2:] == [""]
 
 
 @pytest.mark.parametrize("place", ["", "parts/"])
