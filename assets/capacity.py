@@ -101,7 +101,8 @@ def _check_pretraining(recipe: Recipe, size: Size) -> None:
         phases=phases,
         optimizer=recipe.pretrain.optimizer,
         processes=processes,
-        audited_tokens=size.micro_batch_tokens if size.audit else None,
+        is_audited=size.audit,
+        micro_batch_tokens=size.micro_batch_tokens,
     )
     if recipe.pretrain.precision == "fp8":
         check_fp8(
@@ -144,7 +145,7 @@ def _check_tuning(
 
 def _check_node(what: str, needed: Needed, size: Size, *, together: int) -> None:
     """Check that the training fits into a node's memory, if that memory is known."""
-    if size.gpus_per_node or (size.backend != "local" and not size.memory_gb):
+    if size.gpus_per_node or (size.backend != "local" and size.memory_gb is None):
         return
-    total, where = machine_memory() if size.backend == "local" else (round(size.memory_gb * 2**30), "memory_gb")
+    total, where = machine_memory() if size.backend == "local" else (round((size.memory_gb or 0) * 2**30), "memory_gb")
     check_memory(what, needed, together=together, total=total, where=where)

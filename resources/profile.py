@@ -95,7 +95,7 @@ class Profile(Record):
         return with_variables(uri)
 
     def size_for(self, asset: str) -> Size:
-        """The size of the stage that makes `asset`; 0 workers are replaced by the number of available cores."""
+        """The size of the stage that makes `asset`; `workers` None becomes the number of available cores."""
         size = Size(**{**self.default.model_dump(), **self.stages.get(asset, {})})
         return size.model_copy(update={"workers": size.workers or available_cores()})
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from training.files import Unsealed, read_sealed, write_sealed
 from training.progress import Progress
-from training.records import RecipeError, read_record, write_record
+from training.records import RecipeError, formerly, read_record, write_record
 
 T = TypeVar("T")
 
@@ -57,11 +57,11 @@ class RunSettings:
     """
 
     workers: int = 1
-    threads: int = 0  # 0: torch's default, one for each core
+    threads: int | None = formerly(0)  # None: torch's default, one for each core
     processes: int = 1
     nodes: int = 1
     gpus_per_node: int = 0
-    micro_batch_tokens: int = 0  # 0: the whole global batch at once
+    micro_batch_tokens: int | None = formerly(0)  # None: the share of a process in the global batch, at once
     checkpoint_seconds: float = 60.0
     # Parallel degrees (training/pretrain/degrees.py):
     shard: int = 1  # number of processes that share each weight (FSDP)
@@ -74,10 +74,10 @@ class RunSettings:
     hang_seconds: float = 1800.0  # time without progress after which a job of several processes is ended
     compile: Literal[False, True, "blocks"] = False  # True: the whole model; "blocks": each block
     recompute: Literal["none", "selective", "full"] = "none"  # activations recomputed in the backward pass
-    memory_gb: float = 0.0  # 0: no limit is requested
-    sample_steps: int = 0  # pretraining: steps between two texts that the model writes; 0: four texts in a run
-    evaluation_steps: int = 0  # steps between two evaluations on held-out text; 0: four evaluations in a run
-    price_per_hour: float = 0.0  # price of one node, in any currency; 0: no price is computed
+    memory_gb: float | None = formerly(0.0)  # None: no limit is requested
+    sample_steps: int | None = formerly(0)  # pretraining: steps between texts that the model writes; None: four texts
+    evaluation_steps: int | None = formerly(0)  # steps between evaluations on held-out text; None: four in a run
+    price_per_hour: float | None = formerly(0.0)  # price of one node, in any currency; None: no price is computed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -44,12 +44,12 @@ class Patience:
             self._said, self._said_at = status.reason, time.monotonic()
         return due
 
-    def given_up(self, status: Status, max_pending_hours: float) -> Status | None:
+    def given_up(self, status: Status, max_pending_hours: float | None) -> Status | None:
         """The final status of a job that was pending for longer than `max_pending_hours`; None while it may wait.
 
-        0 hours means no limit.
+        None means no limit.
         """
-        if status.state != "pending" or not max_pending_hours or status.pending_seconds < max_pending_hours * 3600:
+        if status.state != "pending" or max_pending_hours is None or status.pending_seconds < max_pending_hours * 3600:
             return None
         waited = f"waited {status.pending_seconds / 3600:.3g} hours in the queue"
         allowed = f"the profile's `max_pending_hours` is {max_pending_hours:g}"

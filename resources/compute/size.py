@@ -6,6 +6,17 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+# Profiles of earlier editions write 0 in these fields where this one leaves them out; 0 is read as null.
+ONCE_ZERO = (
+    "workers",
+    "threads",
+    "memory_gb",
+    "max_pending_hours",
+    "micro_batch_tokens",
+    "sample_steps",
+    "evaluation_steps",
+    "price_per_hour",
+)
 PLANNED_BACKENDS = ("kubernetes", "ray")  # these get an error message of their own
 
 
@@ -19,17 +30,19 @@ class Size(Record):
     """Where one stage runs and with which resources: backend, nodes, processes, memory, time and parallelism."""
 
     backend: Literal["local", "slurm"] = "local"
-    workers: int = Field(default=0, ge=0, description="processes of a data stage; 0: one per core")
-    threads: int = Field(default=0, ge=0, description="threads of a training process; 0: one per core")
+    workers: int | None = Field(default=None, ge=1, description="processes of a data stage; null: one per core")
+    threads: int | None = Field(default=None, ge=1, description="threads of a training process; null: one per core")
     processes: int = Field(default=1, ge=1, description="training processes per node (torchrun)")
     nodes: int = Field(default=1, ge=1)
     gpus_per_node: int = Field(default=0, ge=0)
-    memory_gb: float = Field(default=0.0, ge=0, description="memory per node in GiB; 0: no limit is requested")
+    memory_gb: float | None = Field(default=None, gt=0, description="memory per node in GiB; null: none is requested")
     hours: float = Field(default=24.0, gt=0, description="time limit of the job in the scheduler")
-    max_pending_hours: float = Field(
-        default=0.0, ge=0, description="hours in the scheduler's queue after which the stage fails; 0: no limit"
+    max_pending_hours: float | None = Field(
+        default=None, gt=0, description="hours in the scheduler's queue after which the stage fails; null: no limit"
     )
-    micro_batch_tokens: int = Field(default=0, ge=0, description="tokens per micro-batch; 0: the whole global batch")
+    micro_batch_tokens: int | None = Field(
+        default=None, ge=1, description="tokens per micro-batch; null: the share of a process in the global batch"
+    )
     checkpoint_seconds: float = Field(default=60.0, gt=0)
     shard: int = Field(default=1, ge=1, description="processes that share each weight and its optimizer state (FSDP)")
     tensor: int = Field(default=1, ge=1, description="processes that share the heads and the MLP of each layer")
@@ -50,9 +63,18 @@ class Size(Record):
     missing_ranks_share: float = Field(
         default=0.0, ge=0, le=1, description="share of missing ranks up to which the finishing job makes them itself"
     )
-    sample_steps: int = Field(default=0, ge=0, description="steps between two text samples; 0: four per run")
-    evaluation_steps: int = Field(default=0, ge=0, description="steps between held-out evaluations; 0: four per run")
-    price_per_hour: float = Field(default=0.0, ge=0, description="price of one node, in any currency")
+    sample_steps: int | None = Field(default=None, ge=1, description="steps between text samples; null: four per run")
+    evaluation_steps: int | None = Field(
+        default=None, ge=1, description="steps between held-out evaluations; null: four per run"
+    )
+    price_per_hour: float | None = Field(
+        default=None, gt=0, description="price of one node, in any currency; null: no price is computed"
+    )
+
+    @field_validator(*ONCE_ZERO, mode="before")
+    @classmethod
+    def _zero_is_none(cls, value: object) -> object:
+        return None if value == 0 and not isinstance(value, bool) else value
 
     @field_validator("backend", mode="before")
     @classmethod

@@ -225,7 +225,7 @@ def _python(settings: SlurmSettings) -> str:
 
 
 def _cpus(task: Task) -> int:
-    return max(task.size.workers, task.size.threads * task.size.processes, 1)
+    return max(task.size.workers or 1, (task.size.threads or 0) * task.size.processes)
 
 
 def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distributed: bool) -> list[str]:

@@ -9,6 +9,7 @@ import yaml
 
 from resources.compute.base import Task
 from resources.compute.local import LocalBackend
+from resources.compute.size import ONCE_ZERO
 from resources.compute.slurm import SlurmBackend
 from resources.profile import SHIPPED, Notify, ProfileError, Size, SlurmSettings, load_profile
 
@@ -41,6 +42,13 @@ def written(tmp_path, **content):
 def test_a_wrong_field_is_named_with_what_is_right(tmp_path, content, said):
     with pytest.raises(ProfileError, match=said):
         load_profile(written(tmp_path, **content))
+
+
+def test_a_zero_of_an_earlier_edition_is_read_as_null(tmp_path):
+    earlier = load_profile(written(tmp_path, default=dict.fromkeys(ONCE_ZERO, 0)))
+    assert earlier.default == Size() and set(dict(Size()).items()) >= {(name, None) for name in ONCE_ZERO}
+    with pytest.raises(ProfileError, match=r"default.threads: .* greater than or equal to 1, got -1"):
+        load_profile(written(tmp_path, default={"threads": -1}))
 
 
 def test_an_unknown_profile_names_those_that_there_are():

@@ -84,7 +84,8 @@ def rows_per_pass(job: Job, *, batch_size: int, row_tokens: int, where: str) -> 
     if batch_size % processes:
         raise RecipeError(f"{where}.batch_size={batch_size} is not a multiple of the {processes} processes of this job")
     share = batch_size // processes
-    fitting = max(1, job.run.micro_batch_tokens // row_tokens) if job.run.micro_batch_tokens else share
+    micro_batch = job.run.micro_batch_tokens
+    fitting = share if micro_batch is None else max(1, micro_batch // row_tokens)
     rows = max(n for n in range(1, share + 1) if share % n == 0 and n <= fitting)
     return rows, share // rows
 

@@ -65,11 +65,11 @@ class Degrees:
 
 
 def micro_batches_in(
-    *, global_batch_tokens: int, sequence_length: int, micro_batch_tokens: int, data_parallel: int
+    *, global_batch_tokens: int, sequence_length: int, micro_batch_tokens: int | None, data_parallel: int
 ) -> int:
     """Return the number of micro-batches in a global batch.
 
-    `micro_batch_tokens` 0 means one micro-batch for each of the `data_parallel` processes. The global batch and the
+    `micro_batch_tokens` None means one micro-batch for each of the `data_parallel` processes. The global batch and the
     length come from the recipe and affect the result; the other two come from the profile and only decide how the batch
     is spread over the machine. Processes may take unequal numbers of micro-batches.
 
@@ -78,12 +78,12 @@ def micro_batches_in(
     """
     if data_parallel < 1:
         raise RecipeError(f"{data_parallel} processes take rows; it must be at least 1")
-    if not micro_batch_tokens and global_batch_tokens % data_parallel:
+    if micro_batch_tokens is None and global_batch_tokens % data_parallel:
         raise RecipeError(
             f"global_batch_tokens={global_batch_tokens} is not a multiple of data_parallel={data_parallel}, and"
-            " micro_batch_tokens=0 wants one micro-batch a process; name its tokens"
+            " without micro_batch_tokens each process takes one micro-batch; set micro_batch_tokens"
         )
-    wanted = micro_batch_tokens or global_batch_tokens // data_parallel
+    wanted = global_batch_tokens // data_parallel if micro_batch_tokens is None else micro_batch_tokens
     if wanted % sequence_length or not wanted:
         raise RecipeError(f"micro_batch_tokens={wanted} is not a multiple of sequence_length={sequence_length}")
     count, remainder = divmod(global_batch_tokens, wanted)

@@ -25,15 +25,16 @@ def check_degrees(
     phases: Iterable[_Phase],
     optimizer: str,
     processes: int,
-    audited_tokens: int | None = None,
+    is_audited: bool = False,
+    micro_batch_tokens: int | None = None,
 ) -> None:
     """Raise RecipeError, with the arithmetic, if the degrees cannot divide the model, its rows or its optimizer.
 
-    `audited_tokens` is the size of a micro-batch in audit mode; None means that audit mode is off.
+    In audit mode (`is_audited`), the size of a micro-batch must be given.
     """
     degrees.sizes(processes)
-    if audited_tokens is not None:
-        _check_audit(degrees, processes=processes, micro_batch_tokens=audited_tokens)
+    if is_audited:
+        _check_audit(degrees, processes=processes, micro_batch_tokens=micro_batch_tokens)
     if degrees.pipeline_chunks > 1 and degrees.pipeline == 1:
         raise RecipeError(f"pipeline_chunks={degrees.pipeline_chunks} with pipeline=1: 1 is right")
     parts = degrees.pipeline * degrees.pipeline_chunks
@@ -56,7 +57,7 @@ def check_degrees(
         )
 
 
-def _check_audit(degrees: Degrees, *, processes: int, micro_batch_tokens: int) -> None:
+def _check_audit(degrees: Degrees, *, processes: int, micro_batch_tokens: int | None) -> None:
     """Raise RecipeError unless the run would give the same bits for every number of processes."""
     split = [f"{axis}={getattr(degrees, axis)}" for axis in CHOSEN if getattr(degrees, axis) > 1]
     if split:
@@ -65,10 +66,10 @@ def _check_audit(degrees: Degrees, *, processes: int, micro_batch_tokens: int) -
         raise RecipeError(
             f"audit=true with processes * nodes = {processes}: gradients are added in pairs; a power of two is right"
         )
-    if not micro_batch_tokens:
+    if micro_batch_tokens is None:
         raise RecipeError(
-            "audit=true with micro_batch_tokens=0: the bits are those of one micro-batch, whatever the number of"
-            " processes; name its tokens"
+            "audit=true without micro_batch_tokens: the bits are those of one micro-batch, whatever the number of"
+            " processes; set micro_batch_tokens"
         )
 
 

@@ -69,7 +69,7 @@ def run(job: Job, work: Work) -> Outcome:
         pretrain,
         plan,
         shards,
-        rows_at_once=job.run.micro_batch_tokens // plan.record.sequence_length,
+        rows_at_once=(job.run.micro_batch_tokens or 0) // plan.record.sequence_length,
     )
     weights = SourceWeights([source.name for source in plan.record.sources if source.samples], recipe)
     identity = _identity(job, plan, recipe, pretrain)

@@ -120,7 +120,7 @@ def check_fp8(
     phases: Iterable[_Phase],
     degrees: Degrees,
     processes: int,
-    micro_batch_tokens: int,
+    micro_batch_tokens: int | None,
     compiled: bool,
     gpus_per_node: int,
     device: str = "",
@@ -155,7 +155,7 @@ def check_fp8(
         raise RecipeError(f"{LABEL} does not pay: {best.said()}; bf16 is right, or {ways}")
 
 
-def _tokens_in_a_pass(phase: _Phase, degrees: Degrees, processes: int, micro_batch_tokens: int) -> int:
+def _tokens_in_a_pass(phase: _Phase, degrees: Degrees, processes: int, micro_batch_tokens: int | None) -> int:
     return (micro_batch_tokens or phase.global_batch_tokens // degrees.row_sets(processes)) // degrees.context
 
 

@@ -112,7 +112,7 @@ def needed_beside_reference(
     config: ModelConfig, recipe: PretrainRecipe, phase: BatchPhase, size: Any, *, probabilities: bool
 ) -> Needed:
     """Return the bytes that DoReMi's proxy needs, by purpose, beside a reference of the same shape."""
-    rows = min(phase.rows, size.micro_batch_tokens // phase.sequence_length or phase.rows)
+    rows = min(phase.rows, (size.micro_batch_tokens or 0) // phase.sequence_length or phase.rows)
     needed = least_bytes(
         config,
         optimizer=recipe.optimizer,

@@ -183,11 +183,11 @@ def micro_batches(
     rows: int,
     *,
     sequence_length: int,
-    micro_batch_tokens: int,
+    micro_batch_tokens: int | None,
     world: World,
     chosen: Callable[[int], Iterable[int]] | None = None,
 ) -> list[range]:
-    """Return the rows of the global batch that this process takes in each pass; `micro_batch_tokens` 0 means one pass.
+    """Return the rows of the global batch that this process takes in each pass; one pass without `micro_batch_tokens`.
 
     `chosen` returns the numbers of this process's micro-batches, given how many there are; None deals them out in turn.
     Some processes have one pass more than others if the micro-batches do not divide evenly. Raise RecipeError if rows

@@ -85,7 +85,8 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
             phases=plan.phases,
             optimizer=recipe.optimizer,
             processes=world.size,
-            audited_tokens=job.run.micro_batch_tokens if job.run.audit else None,
+            is_audited=job.run.audit,
+            micro_batch_tokens=job.run.micro_batch_tokens,
         )
         if recipe.precision == "fp8":
             require_fp8(shape, plan, job.run, world)

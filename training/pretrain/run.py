@@ -37,8 +37,8 @@ class Watch:
     bundle: Path  # folder that is written when the run stops itself; see `bundle.py`
     describe: bundle.Describe
     sample: Callable[[Decoder], str] | None = None  # returns a text that the model writes
-    sample_steps: int = 0  # steps between two texts; 0: TEXT_SAMPLES in a run
-    evaluation_steps: int = 0  # steps between two evaluations on held-out text; 0: EVALUATIONS in a run
+    sample_steps: int | None = None  # steps between two texts; None: TEXT_SAMPLES in a run
+    evaluation_steps: int | None = None  # steps between two evaluations on held-out text; None: EVALUATIONS in a run
 
 
 def train(trainer: Trainer, watch: Watch) -> None:
@@ -151,8 +151,8 @@ def _utilization(trainer: Trainer, teraflops: float) -> dict[str, float]:
     return {} if peak is None else {"model_flops_utilization": teraflops / (peak * trainer.world.size)}
 
 
-def _is_one_of(step: int, steps: int, wanted: int, *, every: int = 0) -> bool:
-    """Whether `step` is a multiple of `every` or, if that is 0, one of about `wanted` evenly spaced steps.
+def _is_one_of(step: int, steps: int, wanted: int, *, every: int | None = None) -> bool:
+    """Whether `step` is a multiple of `every` or, if that is None, one of about `wanted` evenly spaced steps.
 
     For the last step the result is always true.
     """

@@ -67,7 +67,7 @@ class Trainer:
         shards: Shards,
         world: World,
         *,
-        micro_batch_tokens: int = 0,
+        micro_batch_tokens: int | None = None,
         objective: Objective | None = None,
         is_audited: bool = False,
         alive: Callable[[], None] = lambda: None,
@@ -160,6 +160,7 @@ class Trainer:
         Return the sum of `_backward` over all micro-batches.
         """
         phase = self.plan.phase_at(self.state.position.step)
+        assert self.micro_batch_tokens is not None, "check_degrees refuses audit mode without it"
         count = phase.global_batch_tokens // self.micro_batch_tokens
         own, config = audit.leaves(count, self.world), self.model.config
         return audit.sum_gradients(

@@ -90,7 +90,7 @@ def test_a_phase_reads_on_where_the_one_before_it_ended(warmed):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize("micro_batch_tokens", [0, 32])
+@pytest.mark.parametrize("micro_batch_tokens", [None, 32])
 def test_every_step_has_the_same_samples_for_any_number_of_processes_and_micro_batch(warmed, size, micro_batch_tokens):
     plan = warmed.plan
     for step in range(plan.record.steps):
@@ -137,7 +137,7 @@ def test_without_a_warmup_the_plan_is_written_as_ever(chain):
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
-@pytest.mark.parametrize("micro_batch_tokens", [0, 32])
+@pytest.mark.parametrize("micro_batch_tokens", [None, 32])
 def test_processes_and_micro_batches_share_out_every_row_once(size, micro_batch_tokens):
     rows = [
         row

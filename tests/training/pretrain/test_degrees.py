@@ -10,7 +10,7 @@ from training.records import RecipeError
 def test_the_same_recipe_spreads_over_any_machine(data_parallel):
     sizes = {"global_batch_tokens": 2**22, "sequence_length": 1024, "micro_batch_tokens": 4096}
     assert micro_batches_in(**sizes, data_parallel=data_parallel) * 4096 == 2**22
-    assert micro_batches_in(**{**sizes, "micro_batch_tokens": 0}, data_parallel=data_parallel) == data_parallel
+    assert micro_batches_in(**{**sizes, "micro_batch_tokens": None}, data_parallel=data_parallel) == data_parallel
 
 
 @pytest.mark.parametrize(("micro", "data_parallel"), [(4096, 1025), (3000, 1), (2**23, 1), (4096, 0), (0, 3)])

@@ -135,8 +135,8 @@ def test_what_pays_on_some_gpu_is_not_refused_before_the_gpu_is_known():
 def test_the_phase_with_the_most_tokens_decides():
     short = BatchPhase(tokens=2**14, sequence_length=64, global_batch_tokens=2**10)
     rest = BatchPhase(tokens=2**24, sequence_length=4096, global_batch_tokens=2**20)
-    assert refused(phases=[short, rest], micro_batch_tokens=0) == ""
-    assert "in passes of 128 tokens" in refused(phases=[short], micro_batch_tokens=0)
+    assert refused(phases=[short, rest], micro_batch_tokens=None) == ""
+    assert "in passes of 128 tokens" in refused(phases=[short], micro_batch_tokens=None)
 
 
 def test_a_device_without_fp8_and_a_missing_torchao_are_named(monkeypatch):

@@ -44,6 +44,7 @@ MESHES = {
     "four": (4, Degrees(shard=2, tensor=2)),
     "stages": (4, Degrees(pipeline=2, shard=2)),
 }
+AUDITED = {"is_audited": True, "micro_batch_tokens": 32}
 SKIPPING = (Degrees(), Degrees(shard=2))  # two processes each
 
 
@@ -263,9 +264,9 @@ def taken(action, place, stages, chunks, channels):
         ("dense", {"pipeline": 3}, 3, {}, r"pipeline \* pipeline_chunks=3: model.layers=4 is not a multiple"),
         ("dense", {"pipeline_chunks": 2}, 1, {}, r"pipeline_chunks=2 with pipeline=1: 1 is right"),
         ("dense", {"shard": 2}, 2, {"optimizer": "adafactor"}, r"shard=2: pretrain.optimizer=adafactor"),
-        ("dense", {"shard": 2}, 2, {"audited_tokens": 32}, r"audit=true with shard=2: .* data parallel only"),
-        ("dense", {}, 3, {"audited_tokens": 32}, r"audit=true with processes \* nodes = 3: .* a power of two"),
-        ("dense", {}, 2, {"audited_tokens": 0}, r"audit=true with micro_batch_tokens=0"),
+        ("dense", {"shard": 2}, 2, AUDITED, r"audit=true with shard=2: .* data parallel only"),
+        ("dense", {}, 3, AUDITED, r"audit=true with processes \* nodes = 3: .* a power of two"),
+        ("dense", {}, 2, {"is_audited": True}, r"audit=true without micro_batch_tokens"),
     ],
 )
 def test_what_cannot_be_divided_is_refused_with_the_arithmetic(model, degrees, processes, changes, message):

@@ -52,7 +52,7 @@ def chain(tmp_path_factory):
     return tiny.TinyChain(tmp_path_factory.mktemp("chain"))
 
 
-def trainer_of(chain, *, micro_batch_tokens=0, model=tiny.MODEL, **changes):
+def trainer_of(chain, *, micro_batch_tokens=None, model=tiny.MODEL, **changes):
     recipe = dataclasses.replace(chain.pretrain, **changes)
     built = stage.build_model(stage.model_shape(model, Path(chain.tokenizer.path)), recipe)
     return Trainer(built, recipe, chain.plan, chain.open_shards(), ALONE, micro_batch_tokens=micro_batch_tokens)
@@ -86,7 +86,7 @@ def assert_same_bits(one, other):
 
 @pytest.mark.parametrize(
     ("optimizer", "micro_batch_tokens", "average"),
-    [*((name, 0, "none") for name in OPTIMIZERS), ("adamw", 64, "ema"), ("muon", 64, "uniform")],
+    [*((name, None, "none") for name in OPTIMIZERS), ("adamw", 64, "ema"), ("muon", 64, "uniform")],
 )
 def test_a_resumed_run_ends_with_the_same_bits(chain, tmp_path, optimizer, micro_batch_tokens, average):
     settings = {"optimizer": optimizer, "micro_batch_tokens": micro_batch_tokens}
@@ -131,7 +131,7 @@ def test_a_resumed_run_keeps_the_routers_biases(chain, tmp_path):
 def test_micro_batches_change_only_the_rounding_of_experts_and_their_balance(chain):
     auxiliary = dataclasses.replace(EXPERTS.experts, balancing="auxiliary", balance_weight=1.0)
     runs = []
-    for micro_batch_tokens in (0, 64):
+    for micro_batch_tokens in (None, 64):
         model = dataclasses.replace(EXPERTS, experts=auxiliary)
         trainer = trainer_of(chain, model=model, precision="fp32", micro_batch_tokens=micro_batch_tokens, z_loss=1e-3)
         losses = run_steps(trainer, 3)
@@ -150,7 +150,7 @@ def test_short_rows_and_small_batches_lead_to_the_rest_and_resume_to_the_bit(tmp
         tiny.BatchPhase(tokens=4 * 128, sequence_length=32, global_batch_tokens=128),
     )
     chain = tiny.TinyChain(tmp_path / "chain", pretrain=dataclasses.replace(tiny.PRETRAIN, batch_warmup=warmup))
-    trainers = [trainer_of(chain, micro_batch_tokens=micro) for micro in (0, 32, 32)]
+    trainers = [trainer_of(chain, micro_batch_tokens=micro) for micro in (None, 32, 32)]
     runs = [run_steps(trainers[0], 16), run_steps(trainers[1], 6)]
     save(trainers[1], tmp_path / "checkpoints")
     runs[1] += run_steps(trainers[1], 10)
