@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from training.pretrain.optim.gradient import gradient_of
 from training.pretrain.parallel import World
 
 
@@ -37,7 +38,7 @@ def sum_gradients(
         for tensor in tensors:
             tensor.grad = None
         sums = backward(number)
-        return torch.cat([sums, *(tensor.grad.reshape(-1) for tensor in tensors)])
+        return torch.cat([sums, *(gradient_of(tensor).reshape(-1) for tensor in tensors)])
 
     share = _width(count) // world.size
     total = subtree(leaf, world.rank * share, (world.rank + 1) * share, count=count) if own else None

@@ -172,7 +172,7 @@ class Store:
         """
         assert not self.is_pending, "a checkpoint is being written"
         share = share_of(tensors, self.world, places or {})
-        self._copy(share | own)
+        self._copy({**share, **own})
         self._places = {name: place for name, place in (places or {}).items() if name in share}
         self._begun = _Begun(step=step, needed_step=needed_step)
         own_state = {"format": FORMAT, "step": step, **state} if self.world.is_first else None

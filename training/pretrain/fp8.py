@@ -198,7 +198,7 @@ def fp8_product(*, emulated: bool) -> Product:
     config = replace(Float8LinearConfig.from_recipe_name("tensorwise"), emulate=emulated)
     # torchao converts an `nn.Linear` inside a module; this one has no data, and its product is called with all weights.
     holder = nn.Sequential(nn.Linear(MULTIPLE, MULTIPLE, bias=False, device="meta"))
-    layer = convert_to_float8_training(holder, config=config)[0]
+    layer = next(convert_to_float8_training(holder, config=config).children())
 
     def product(x: torch.Tensor, weight: torch.Tensor, gain: torch.Tensor | None = None) -> torch.Tensor:
         if not torch.is_grad_enabled():

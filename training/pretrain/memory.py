@@ -11,14 +11,27 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from training.order.batch_settings import BatchPhase
 from training.pretrain.degrees import Degrees, micro_batches_in
 from training.pretrain.models.account import FP32, least_bytes
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.settings import PretrainRecipe
 from training.records import RecipeError
+
+
+class _Phase(Protocol):
+    """Steps with the same row length and batch size."""
+
+    @property
+    def sequence_length(self) -> int: ...
+
+    @property
+    def global_batch_tokens(self) -> int: ...
+
+    @property
+    def rows(self) -> int: ...
+
 
 Needed = dict[str, int]  # bytes that a process needs, by purpose
 
@@ -56,7 +69,7 @@ _ADVICE = {
 def needed_to_train(
     config: ModelConfig,
     recipe: PretrainRecipe,
-    phases: Iterable[BatchPhase],
+    phases: Iterable[_Phase],
     size: Any,
     *,
     processes: int,
@@ -76,7 +89,7 @@ def needed_to_train(
 def _in_phase(
     config: ModelConfig,
     recipe: PretrainRecipe,
-    phase: BatchPhase,
+    phase: _Phase,
     size: Any,
     degrees: Degrees,
     processes: int,
@@ -109,7 +122,7 @@ def _in_phase(
 
 
 def needed_beside_reference(
-    config: ModelConfig, recipe: PretrainRecipe, phase: BatchPhase, size: Any, *, probabilities: bool
+    config: ModelConfig, recipe: PretrainRecipe, phase: _Phase, size: Any, *, probabilities: bool
 ) -> Needed:
     """Return the bytes that DoReMi's proxy needs, by purpose, beside a reference of the same shape."""
     rows = min(phase.rows, (size.micro_batch_tokens or 0) // phase.sequence_length or phase.rows)

@@ -18,21 +18,23 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
 
 from training.pretrain.lanes import join
 from training.pretrain.models.decoder import MLP, Attention, Block, Decoder
 from training.pretrain.models.experts import Experts
 from training.pretrain.optim.clipping import gradient_norm
+from training.pretrain.optim.gradient import gradient_of
 from training.pretrain.parallel import OF_A_TENSOR, OF_AN_EXPERT, WHOLE, World
 from training.pretrain.pipeline import Pipeline
 
 # The axis of each weight along which a kind of parallelism cuts it. Rows of the fused projection are grouped by
 # key-value head, so cutting its rows separates heads.
-TENSOR_CUTS = {
+TENSOR_CUTS: dict[type[nn.Module], dict[str, int]] = {
     Attention: {"query_key_value": 0, "output": 1},
     MLP: {"gate": 0, "up": 0, "down": 1},
 }
-EXPERT_CUTS = {Experts: {"gate": 0, "up": 0, "down": 0}}
+EXPERT_CUTS: dict[type[nn.Module], dict[str, int]] = {Experts: {"gate": 0, "up": 0, "down": 0}}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -100,7 +102,7 @@ class Pieces:
         """
         for piece in self:
             if piece.own is not piece.held:
-                piece.own.grad = piece.held.grad.to_local()
+                piece.own.grad = _local(gradient_of(piece.held))
         if self.world.size == 1:
             return extras
         groups: dict[tuple[str, ...], list[Tensor]] = {}
@@ -111,12 +113,12 @@ class Pieces:
             extras = self.world.sum(extras)
         for sums, tensors in groups.items():
             ahead = extras if sums == everywhere else extras[:0]
-            flat = torch.cat([ahead, *(tensor.grad.reshape(-1) for tensor in tensors)])
+            flat = torch.cat([ahead, *(gradient_of(tensor).reshape(-1) for tensor in tensors)])
             _copy_back(self.world.sum(flat, *sums)[len(ahead) :], tensors)
             extras = flat[: len(ahead)] if sums == everywhere else extras
         for piece in self:
             if piece.at_both_ends:
-                dist.all_reduce(piece.own.grad, group=self.world.ends)
+                dist.all_reduce(gradient_of(piece.own), group=self.world.ends)
         return extras
 
     def gradient_norm(self) -> Tensor:
@@ -126,14 +128,14 @@ class Pieces:
         """
         if not self.world.is_split:
             return gradient_norm(self.tensors)
-        squares = [torch.linalg.vector_norm(piece.own.grad).square() / self._holders(piece) for piece in self]
+        squares = [torch.linalg.vector_norm(gradient_of(piece.own)).square() / self._holders(piece) for piece in self]
         return self.world.sum(torch.stack(squares).sum()).sqrt()
 
     def norms(self) -> dict[str, tuple[float, float]]:
         """Return the norms of each weight of the model and of its gradient, by name."""
         squares = {name: torch.zeros(2, device=self.world.device) for name in self.shapes}
         for piece in self:
-            norms = [torch.linalg.vector_norm(part.detach()) for part in (piece.own, piece.own.grad)]
+            norms = [torch.linalg.vector_norm(part.detach()) for part in (piece.own, gradient_of(piece.own))]
             squares[piece.name] = torch.stack(norms).square() / (self._holders(piece) if self.world.is_split else 1)
         summed = torch.stack(list(squares.values()))
         norms = (self.world.sum(summed) if self.world.is_split else summed).sqrt().tolist()
@@ -165,7 +167,7 @@ class Pieces:
         if piece.cut is None or piece.cut[0] == "expert":
             return part
         axis, dim = piece.cut
-        return join(part, dim, self.world.group(axis))
+        return join(part, dim, self._group(axis))
 
     def part(self, piece: Piece, matrix: Tensor) -> Tensor:
         """Return this process's part of what `matrix` returned."""
@@ -182,14 +184,26 @@ class Pieces:
         matrix = self.matrix(piece, part.detach())
         if piece.cut is None or piece.cut[0] != "expert":
             return matrix
-        return join(matrix, 0, self.world.group("expert"))
+        return join(matrix, 0, self._group("expert"))
+
+    def _group(self, axis: str) -> dist.ProcessGroup:
+        """Return the group along an axis that cuts a weight, which always has other processes."""
+        group = self.world.group(axis)
+        assert group is not None, f"no other process along {axis}"
+        return group
+
+
+def _local(tensor: Tensor) -> Tensor:
+    """Return this process's part of a tensor that FSDP divides; both have the same memory."""
+    assert isinstance(tensor, DTensor), "FSDP divides every weight of a spread model"
+    return tensor.to_local()
 
 
 def _copy_back(flat: Tensor, tensors: Sequence[Tensor]) -> None:
     """Copy the numbers of `flat` into the gradients of the tensors, one after the other."""
     at = 0
     for tensor in tensors:
-        tensor.grad.copy_(flat[at : at + tensor.numel()].view_as(tensor))
+        gradient_of(tensor).copy_(flat[at : at + tensor.numel()].view_as(tensor))
         at += tensor.numel()
 
 
@@ -203,10 +217,10 @@ def spread(model: Decoder, world: World) -> Pieces:
         model.to(world.device)
     else:  # FSDP moves one module at a time, so no device ever holds the whole model
         for module in (*(module for module in model.modules() if isinstance(module, Block)), model):
-            fully_shard(module, mesh=world.mesh["shard"])
+            sharded = fully_shard(module, mesh=world.mesh["shard"])
             # Gradients are already divided by the tokens of the whole batch, so they are summed, not averaged.
-            module.set_gradient_divide_factor(1.0)
-            module.set_force_sum_reduction_for_comms(True)
+            sharded.set_gradient_divide_factor(1.0)
+            sharded.set_force_sum_reduction_for_comms(True)
     has_both_ends = world.length("pipeline") > 1 and model.config.tied_embeddings
     made = [
         _piece(name, held, shapes[name], cuts, world, at_both_ends=has_both_ends and name == "embedding")
@@ -251,11 +265,11 @@ def _drop_other_stages(model: Decoder, world: World) -> None:
             model.blocks[layer] = nn.Module()
     has_start, has_end = pipeline.is_first(0), pipeline.is_last(pipeline.chunks - 1)
     if not has_start and not (has_end and model.config.tied_embeddings):
-        model.embedding = None
+        model.register_parameter("embedding", None)
     if not has_end:
-        model.norm = None
+        model.register_parameter("norm", None)
         if not model.config.tied_embeddings:
-            model.head = None
+            model.register_parameter("head", None)
 
 
 def _piece(
@@ -273,7 +287,7 @@ def _piece(
     sums = WHOLE if cut is None else OF_A_TENSOR if cut[0] == "tensor" else OF_AN_EXPERT
     own = held
     if world.mesh is not None:
-        own = nn.Parameter(held.to_local().detach())  # the same memory
+        own = nn.Parameter(_local(held).detach())  # the same memory
         start[0] += min(held.shape[0], world.place("shard") * -(-held.shape[0] // world.length("shard")))
     return Piece(
         name=name,

@@ -32,6 +32,17 @@ class Batch(NamedTuple):
     documents: np.ndarray
     prefix: np.ndarray | None = None
 
+    def at(self, place: int | slice) -> Batch:
+        """Return a row of the batch, or a stretch of a row; the arrays share memory with this batch's."""
+        prefix = None if self.prefix is None else self.prefix[place]
+        return Batch(self.tokens[place], self.targets[place], self.documents[place], prefix)
+
+    @property
+    def seen_by_all(self) -> np.ndarray:
+        """The `prefix` of a batch whose objective has one."""
+        assert self.prefix is not None, "a causal objective has no prefix"
+        return self.prefix
+
     @property
     def trained_tokens(self) -> int:
         """Number of positions with a target."""
@@ -95,9 +106,9 @@ class Objective:
         made = Batch(tokens, targets, documents, prefix)
         for place, number in enumerate(numbers):
             draws = Draws(self.seed, step, number, "objective")
-            row = Batch(*(None if array is None else array[place] for array in made))
+            row = made.at(place)
             for start, stop in runs(documents[place]):
-                self._rewrite(Batch(*(None if array is None else array[start:stop] for array in row)), draws)
+                self._rewrite(row.at(slice(start, stop)), draws)
         return made
 
     def _rewrite(self, part: Batch, draws: Draws) -> None:
@@ -138,7 +149,7 @@ class Objective:
 
         Of the chosen positions, 80 % are masked, 10 % get another token, and 10 % are unchanged.
         """
-        content, part.prefix[:] = self._content(part.tokens), True
+        content, part.seen_by_all[:] = self._content(part.tokens), True
         chosen, fate, other = draws.uniform(content), draws.uniform(content), draws.uniform(content)
         is_chosen = np.zeros(len(part.tokens), dtype=bool)
         is_chosen[:content] = chosen < self.recipe.noise_fraction
@@ -155,7 +166,7 @@ class Objective:
         Its length is drawn uniformly.
         """
         known = 1 + draws.below(max(1, len(part.tokens) - 1))
-        part.prefix[:known] = True
+        part.seen_by_all[:known] = True
         part.targets[: known - 1] = IGNORED
 
     def _corrupt(self, part: Batch, draws: Draws) -> None:
@@ -173,7 +184,7 @@ class Objective:
             given, wanted = corrupted(part.tokens[:size].tolist(), mask, self.sentinels)
             whole = given + wanted + [self.eos_id] * ends
             part.tokens[: len(whole)] = whole
-            part.prefix[: len(given)] = True
+            part.seen_by_all[: len(given)] = True
             part.targets[len(given) - 1 : len(whole) - 1] = whole[len(given) :]
             part.documents[len(whole) :], part.tokens[len(whole) :] = NO_DOCUMENT, 0
         else:

@@ -140,7 +140,8 @@ def make_world(degrees: Degrees, *, rank: int, size: int, device: torch.device) 
     mesh = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=AXES) if degrees.shard > 1 else None
     wanted = [(axis,) for axis in AXES] + [POSITIONS, PARTS_OF_A_ROW, ROWS, WHOLE, OF_A_TENSOR, OF_AN_EXPERT]
     present = dict.fromkeys(tuple(axis for axis in axes if sizes[axis] > 1) for axes in wanted)
-    groups = {axes: _group(axes, sizes, size) for axes in present if axes}
+    made = {axes: _group(axes, sizes, size) for axes in present if axes}
+    groups = {axes: group for axes, group in made.items() if group is not None}
     has_stages = degrees.pipeline > 1
     return World(
         rank=rank,
@@ -156,8 +157,10 @@ def make_world(degrees: Degrees, *, rank: int, size: int, device: torch.device) 
 
 def _group(
     axes: tuple[str, ...], sizes: dict[str, int], size: int, *, among: Container[int] | None = None
-) -> ProcessGroup:
-    """Return this process's group along `axes`. All processes must call this, because every group is created by all.
+) -> ProcessGroup | None:
+    """Return this process's group along `axes`; None if it is in none.
+
+    All processes must call this, because every group is created by all.
 
     `among` limits the group to some places on a single axis; None means all places.
     """
@@ -168,7 +171,7 @@ def _group(
             continue
         members.setdefault(tuple(places[axis] for axis in AXES if axis not in axes), []).append(rank)
     own, _ = dist.new_subgroups_by_enumeration(list(members.values()))
-    return own
+    return own if isinstance(own, dist.ProcessGroup) else None
 
 
 def _places(rank: int, sizes: dict[str, int]) -> dict[str, int]:

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from training.pretrain.optim.gradient import gradient_of
 from training.pretrain.parallel import World
 
 
@@ -63,7 +64,7 @@ class Pipeline:
         self.layers = [
             layers_of(chunk * self.stages + self.stage, layers=layers, parts=parts) for chunk in range(self.chunks)
         ]
-        self._sent: list[tuple[dist.Work, Tensor]] = []
+        self._sent: list[tuple[dist.Work | None, Tensor]] = []
 
     def padded(self, count: int) -> int:
         """Return the number of micro-batches, at least `count`, that the schedule needs."""
@@ -103,7 +104,7 @@ class Pipeline:
             minimized = [(made, gradient), *([(more, None)] if more is not None else [])]
             torch.autograd.backward([one for one, _ in minimized], [gradient for _, gradient in minimized])
             if given is not None:
-                self._send(given.grad, forward=False)
+                self._send(gradient_of(given), forward=False)
         self._settle()
 
     def evaluate(self, forward: Callable[[int, Tensor | None], Tensor], like: Tensor) -> Iterator[Tensor]:
@@ -139,5 +140,6 @@ class Pipeline:
 
     def _settle(self) -> None:
         for work, _ in self._sent:
-            work.wait()
+            if work is not None:
+                work.wait()
         self._sent.clear()

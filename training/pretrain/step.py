@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -198,7 +199,7 @@ class Trainer:
     def _passes(self, batches: list[Batch], *, scale: float) -> Tensor:
         """Add the gradients of all passes; return their share of the loss, followed by the experts' loads."""
         if self.pipeline is None:
-            return sum(self._backward(batch, scale=scale) for batch in batches)
+            return reduce(torch.add, (self._backward(batch, scale=scale) for batch in batches))
         return self._through_stages(self.pipeline, batches, scale=scale)
 
     def _backward(self, batch: Batch, *, scale: float) -> Tensor:
@@ -283,10 +284,12 @@ class Trainer:
 
     def _tensors(self, batch: Batch) -> tuple[Tensor, Tensor, DocumentMask]:
         """Return tokens, targets and mask on the device, for this process's positions of the rows."""
-        tokens, targets, documents, prefix = (
-            None if array is None else torch.from_numpy(array).to(self.world.device, non_blocking=True)
-            for array in batch
-        )
+
+        def on_device(array: np.ndarray) -> Tensor:
+            return torch.from_numpy(array).to(self.world.device, non_blocking=True)
+
+        tokens, targets, documents = (on_device(array) for array in (batch.tokens, batch.targets, batch.documents))
+        prefix = None if batch.prefix is None else on_device(batch.prefix)
         world, length = self.world, tokens.shape[1]
         mask = document_mask(
             documents,

@@ -10,7 +10,7 @@ pass.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -141,6 +141,8 @@ class Hidden(NamedTuple):
 class Decoder(nn.Module):
     """A model from tokens to hidden states; `head_weight` turns hidden states into logits."""
 
+    pieces: Any = None  # this process's part of each weight, once the model is spread (mesh.py)
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
@@ -230,8 +232,9 @@ class Decoder(nn.Module):
         """Move each router's bias against its `loads` `[expert layers, experts]`, those of the whole global batch."""
         layers = [layer for layer in range(self.config.layers) if self.config.has_experts(layer)]
         for layer, load in zip(layers, loads, strict=True):
-            if isinstance(self.blocks[layer], Block):  # other processes have the other layers
-                self.blocks[layer].mlp.rebalance(load)
+            block = self.blocks[layer]
+            if isinstance(block, Block) and isinstance(block.mlp, Experts):  # other processes have the other layers
+                block.mlp.rebalance(load)
 
 
 EMBEDDING_DEVIATION = 0.02

@@ -21,7 +21,7 @@ from training.artifact import write_json
 from training.job import DataError
 from training.pretrain.checkpoint import save_tensors
 from training.pretrain.models.attention import one_document
-from training.pretrain.models.decoder import MLP, Attention, Decoder
+from training.pretrain.models.decoder import MLP, Attention, Block, Decoder
 from training.pretrain.models.experts import Experts
 from training.pretrain.models.families import FAMILIES, family_of, inexpressible
 from training.pretrain.models.rotary import ntk_theta
@@ -146,6 +146,7 @@ def hugging_face_views(model: Decoder) -> Iterator[tuple[str, Tensor]]:
     """Yield transformers' name of every weight, with a view of the part of this model's parameters that holds it."""
     yield "model.embed_tokens.weight", model.embedding
     for number, block in enumerate(model.blocks):
+        assert isinstance(block, Block), "a model that is exported has all its layers"
         for name, view in (*_attention_views(block.attention), *_mlp_views(block.mlp)):
             yield f"model.layers.{number}.{name}", view
     yield "model.norm.weight", model.norm

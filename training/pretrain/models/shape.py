@@ -6,7 +6,7 @@ Standard library only: reading a recipe needs it, and counting a 70B model needs
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Any, Literal
 
 from training.records import RecipeError, formerly
 
@@ -106,9 +106,9 @@ class ModelRecipe:
 
     def shape(self, *, vocab_size: int) -> ModelConfig:
         """Return the decoder's shape with a vocabulary size. Raise RecipeError if its fields do not fit together."""
-        given = {one.name: getattr(self, one.name) for one in fields(ModelRecipe)}
-        absent = {name: number for name, number in _ABSENT.items() if given[name] is None}
-        return ModelConfig(**given | absent, vocab_size=vocab_size)
+        given: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(ModelRecipe)}
+        given |= {name: number for name, number in _ABSENT.items() if given[name] is None}
+        return ModelConfig(**given, vocab_size=vocab_size)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import exp, log
 from typing import TYPE_CHECKING, Any
 
+from training.pretrain.optim.gradient import gradient_of
 from training.pretrain.optim.optimizer import Optimizer, for_each_number
 from training.pretrain.optim.settings import UpdateRecipe
 from training.records import RecipeError
@@ -60,9 +61,10 @@ def update(weights: list[Tensor], states: States, group: dict[str, Any]) -> None
         fast, slow, square = state["fast"], state["slow"], state["square"]
         step = int(state["step"].add_(1))
         alpha, beta3 = slow_mean(step, beta1=beta1, settings=group["slow"])
-        fast.lerp_(weight.grad, 1 - beta1)
-        slow.lerp_(weight.grad, 1 - beta3)
-        square.mul_(beta2).addcmul_(weight.grad, weight.grad, value=1 - beta2)
+        gradient = gradient_of(weight)
+        fast.lerp_(gradient, 1 - beta1)
+        slow.lerp_(gradient, 1 - beta3)
+        square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         means = (fast / (1 - beta1**step)).add_(slow, alpha=alpha)
         size = (square / (1 - beta2**step)).sqrt_().add_(EPSILON)
         weight.mul_(1 - group["lr"] * group["weight_decay"]).addcdiv_(means, size, value=-group["lr"])

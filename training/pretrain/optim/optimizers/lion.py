@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from training.pretrain.optim.gradient import gradient_of
 from training.pretrain.optim.optimizer import Optimizer, for_each_number
 from training.pretrain.optim.settings import NoSettings, UpdateRecipe
 
@@ -31,9 +32,10 @@ def update(weights: list[Tensor], states: States, group: dict[str, Any]) -> None
         if not state:
             state["momentum_buffer"] = weight.new_zeros(weight.shape)
         buffer = state["momentum_buffer"]
-        direction = buffer.lerp(weight.grad, 1 - beta1).sign_()
+        gradient = gradient_of(weight)
+        direction = buffer.lerp(gradient, 1 - beta1).sign_()
         weight.mul_(1 - group["lr"] * group["weight_decay"]).add_(direction, alpha=-group["lr"])
-        buffer.lerp_(weight.grad, 1 - beta2)
+        buffer.lerp_(gradient, 1 - beta2)
 
 
 OPTIMIZER = Optimizer(make=make, numbers=for_each_number(1))

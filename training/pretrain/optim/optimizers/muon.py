@@ -12,6 +12,7 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from training.pretrain.optim.gradient import gradient_of
 from training.pretrain.optim.optimizer import Optimizer
 from training.pretrain.optim.optimizers import adamw
 from training.pretrain.optim.settings import NoSettings, UpdateRecipe
@@ -85,8 +86,9 @@ def nesterov(weight: Tensor, state: dict[str, Tensor]) -> Tensor:
     if not state:
         state["momentum_buffer"] = weight.new_zeros(weight.shape)
     buffer = state["momentum_buffer"]
-    buffer.lerp_(weight.grad, 1 - MOMENTUM)
-    return weight.grad.lerp(buffer, MOMENTUM)
+    gradient = gradient_of(weight)
+    buffer.lerp_(gradient, 1 - MOMENTUM)
+    return gradient.lerp(buffer, MOMENTUM)
 
 
 def orthogonalize_in_place(parts: list[Tensor]) -> None:
