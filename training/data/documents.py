@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, TextIO
+from typing import IO, Any, BinaryIO, TextIO, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -263,14 +263,14 @@ class LineWriter:
 
 
 @contextmanager
-def _compressing(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
+def _compressing(stream: IO[bytes], name: str) -> Iterator[IO[bytes]]:
     if name.endswith(".zst"):
         with zstandard.ZstdCompressor(level=ZSTD_LEVEL).stream_writer(stream, closefd=False) as compressed:
             yield compressed
     elif name.endswith(".gz"):
         # Without a file name and time in the header, equal lines give equal bytes.
         with gzip.GzipFile(filename="", fileobj=stream, mode="wb", compresslevel=6, mtime=0) as compressed:
-            yield compressed
+            yield cast(IO[bytes], compressed)
     else:
         yield stream
 
@@ -359,7 +359,7 @@ def decompressed(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
     """
     if name.endswith(".gz"):
         with gzip.open(stream, "rb") as raw:
-            yield raw
+            yield cast(BinaryIO, raw)
     elif name.endswith(".zst"):
         with io.BufferedReader(_Frames(stream)) as raw:
             yield raw

@@ -85,7 +85,8 @@ def open_uri(uri: str) -> Iterator[BinaryIO]:
 
     check_store(location)
     try:
-        stream = fsspec.open(location, "rb").open()
+        system, place = fsspec.core.url_to_fs(location)
+        stream = system.open(place, "rb")
     except FileNotFoundError:
         raise DataError(f"{uri}: nothing is there") from None
     with stream:

@@ -138,7 +138,7 @@ def public_addresses(name: str, port: int) -> list[str]:
 
     Raise DataError if one of them is neither public nor allowed.
     """
-    found = [entry[4][0] for entry in socket.getaddrinfo(name.strip("[]"), port, type=socket.SOCK_STREAM)]
+    found = [str(entry[4][0]) for entry in socket.getaddrinfo(name.strip("[]"), port, type=socket.SOCK_STREAM)]
     allowed = _allowed()
     if name.lower().rstrip(".") not in allowed:
         for text in found:
@@ -175,11 +175,8 @@ def _allowed() -> list[str]:
     return [part.strip().lower() for part in os.environ.get(ALLOW_VARIABLE, "").split(",") if part.strip()]
 
 
-class _Checked:
+class _HTTP(HTTPConnection):
     """A connection made only to public or allowed addresses. Certificates are still checked for the host name."""
-
-    _dns_host: str
-    port: int
 
     def _new_conn(self) -> socket.socket:
         name = self._dns_host
@@ -199,20 +196,16 @@ class _Checked:
         raise AssertionError("a name that was found has an address")
 
 
-class _HTTP(_Checked, HTTPConnection):
-    pass
-
-
-class _HTTPS(_Checked, HTTPSConnection):
+class _HTTPS(_HTTP, HTTPSConnection):
     pass
 
 
 class _HTTPPool(urllib3.HTTPConnectionPool):
-    ConnectionCls = _HTTP
+    ConnectionCls = _HTTP  # pyrefly: ignore[bad-assignment]  # urllib3 assigns its own class in the same way
 
 
 class _HTTPSPool(urllib3.HTTPSConnectionPool):
-    ConnectionCls = _HTTPS
+    ConnectionCls = _HTTPS  # pyrefly: ignore[bad-assignment]
 
 
 class _Adapter(HTTPAdapter):

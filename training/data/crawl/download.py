@@ -87,6 +87,7 @@ def fetch(url: str, path: Path, scratch: Path, manners: Manners) -> None:
     if path.exists():
         return
     partial = scratch / f"{path.name}.part"
+    problem = ""
     for attempt in range(manners.attempts):
         try:
             _fetch_rest(url, partial, manners)

@@ -328,7 +328,7 @@ class _Stream:
                 if chunk:
                     self.buffer += chunk
                     return True
-                if event == END:
+                if offset is None or event == END:
                     return False
                 self.member, self.member_position = offset, self.position + len(self.buffer)
         except _Damaged as error:

@@ -247,7 +247,7 @@ def _enter_near(verdicts: Verdicts, corpus: Corpus, recipe: DedupRecipe, askers:
     """
     runs = [_candidates(corpus, bucket, askers) for bucket in range(recipe.buckets)]
     runs = _only_first_of_equal_sets(corpus, runs)
-    opened = np.unique(np.concatenate([np.empty(0, np.int64), *(members for members, _ in runs)]))
+    opened = np.unique(np.concatenate([members for members, _ in runs], dtype=np.int64))
     with NgramStore(work.scratch / "ngrams.bin", corpus, opened, recipe.ngram_words) as store:
         best, similarity, tried = _compare(corpus, runs, opened, store, recipe.min_similarity, work)
     rows = np.flatnonzero(best != np.arange(len(opened)))
@@ -255,7 +255,7 @@ def _enter_near(verdicts: Verdicts, corpus: Corpus, recipe: DedupRecipe, askers:
     log.info("%d texts opened, %d pairs verified, %d near-duplicates", len(opened), tried, len(rows))
 
 
-Runs = tuple[npt.NDArray[np.unsignedinteger[Any]], Flags]
+Runs = tuple[npt.NDArray[np.integer[Any]], Flags]
 
 
 def _candidates(corpus: Corpus, bucket: int, askers: Orders) -> Runs:
@@ -263,7 +263,7 @@ def _candidates(corpus: Corpus, bucket: int, askers: Orders) -> Runs:
     keys, orders = join(corpus.own("bands", bucket)[askers], askers + corpus.own_start, corpus.earlier("bands", bucket))
     members, begins = shared(keys, orders)
     # Most corpora have fewer than 2^32 documents, so that 4 bytes per order number suffice: half the memory.
-    return members.astype(np.min_scalar_type(max(len(corpus), 1 << 31))), begins
+    return members.astype(np.uint32 if len(corpus) < 1 << 32 else np.int64), begins
 
 
 def _only_first_of_equal_sets(corpus: Corpus, runs: list[Runs]) -> list[Runs]:
@@ -273,7 +273,7 @@ def _only_first_of_equal_sets(corpus: Corpus, runs: list[Runs]) -> list[Runs]:
     one document are dropped.
     """
     own_start = corpus.own_start
-    earlier = np.unique(np.concatenate([np.empty(0, np.int64), *(members[members < own_start] for members, _ in runs)]))
+    earlier = np.unique(np.concatenate([members[members < own_start] for members, _ in runs], dtype=np.int64))
     if not len(earlier):
         return runs
     pairs = _rows_at(corpus, earlier, np.empty((0, 2), np.uint64), "ngrams")
@@ -370,7 +370,7 @@ class NgramStore:
         with open(path, "wb") as stream:
             for texts in corpus.rows(opened, "text"):
                 values, starts = (_sets_compiled if self.compiled else _sets_plainly)(texts, ngram_words)
-                stream.write(values)
+                stream.write(values.data)
                 sizes.append(np.diff(starts))
         self.starts = np.cumsum(np.concatenate(sizes))
         self._map: mmap.mmap | None = None

@@ -49,7 +49,8 @@ class Edits:
 
         The reason is None for a document that stays. A document is dropped when a cut leaves no text.
         """
-        edited, reasons = texts, [None] * len(texts)
+        edited = texts
+        reasons: list[str | None] = [None] * len(texts)
         for reason, cut in ((LINES, self._without_lines), (SUBSTRINGS, self._without_spans)):
             before, edited = edited, cut(edited, rows)
             reasons = [
@@ -114,6 +115,7 @@ def _grouped(rows: Orders, recipe: DedupRecipe) -> Iterator[tuple[int, Orders]]:
 
 
 def _frequent_lines(corpus: Corpus, rows: Orders, recipe: DedupRecipe) -> Hashes:
+    assert recipe.max_line_copies is not None, "without a limit no line is too frequent"
     keys = [np.empty(0, np.uint64)]
     for texts in corpus.rows(rows + corpus.own_start, "text"):
         keys.append(lines_of(*utf8_of(texts), recipe.line_unit)[1])
@@ -130,6 +132,7 @@ def _repeated_spans(corpus: Corpus, rows: Orders, edits: Edits) -> Orders:
         parts.append(edited.cast(pa.large_string()))
         first += len(texts)
     data, offsets = utf8_of(pa.chunked_array(parts).combine_chunks())
+    assert edits.recipe.min_substring_bytes is not None, "without a length no substring is cut"
     covered = _repeats(data, offsets, edits.recipe.min_substring_bytes)
     starts, ends = runs_of(whole_characters(data, covered))
     # A run may continue from one text into the next; cut it at the boundary.

@@ -122,7 +122,7 @@ def num_text_bytes(parquet: Any) -> int:
 def sign(texts: pa.StringArray, recipe: DedupRecipe, *, compiled: bool) -> Signatures:
     """Return the signatures of the texts, in order. The result does not depend on `compiled`."""
     data, offsets = utf8_of(texts)
-    view = memoryview(data)
+    view = data.data
     bounds = offsets.tolist()
     exact = b"".join(xxhash.xxh3_128_digest(view[start:end]) for start, end in itertools.pairwise(bounds))
     ngrams, count, bands = _sign_compiled(data, offsets, recipe) if compiled else _sign_plainly(texts, recipe)

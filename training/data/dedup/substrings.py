@@ -37,7 +37,7 @@ def repeats(data: Bytes, offsets: Offsets, length: int, *, first_too: bool = Fal
     most = int(np.maximum(np.diff(offsets) - length + 1, 0).sum())
     if not most:
         return covered
-    hashes, firsts, lasts = (np.empty(most, kind) for kind in (np.uint64, np.int64, np.int64))
+    hashes, firsts, lasts = np.empty(most, np.uint64), np.empty(most, np.int64), np.empty(most, np.int64)
     number = _anchors(data, offsets, length, short, hashes, firsts, lasts)
     hashes, firsts, lasts = hashes[:number], firsts[:number], lasts[:number]
     again = _occurs_twice(hashes)

@@ -451,8 +451,11 @@ def row_fates(items: Iterable[Numbered | Quarantined], file: ArchiveFile, settin
             yield item
         else:
             number, row = item
-            judge = _line_fate if isinstance(row, bytes) else _row_fate
-            yield judge(row, number, file, settings)
+            yield (
+                _line_fate(row, number, file, settings)
+                if isinstance(row, bytes)
+                else _row_fate(row, number, file, settings)
+            )
 
 
 def _line_fate(line: bytes, number: int, file: ArchiveFile, settings: ExtractRecipe) -> Fate:

@@ -15,7 +15,7 @@ from html import unescape
 
 from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
-from resiliparse.parse.html import HTMLTree
+from resiliparse.parse.html import DOMNode, HTMLTree
 
 from training.data.extract.settings import BLOCK_EXTRACTORS, ExtractRecipe
 from training.data.extract.terms import Terms, terms_of
@@ -250,13 +250,17 @@ def decode(body: bytes, content_type: str) -> Decoded:
             if declared in ("", "utf-8") or not body.isascii():
                 return Decoded(text=text, charset="utf-8")
     if not declared:
-        return _decoded(body, detect_encoding(body))
+        return _decoded(body, _detected(body))
     result = _decoded(body, declared)
     if result.num_replaced:
-        other = _decoded(body, detect_encoding(body))
+        other = _decoded(body, _detected(body))
         if other.num_replaced * 2 < result.num_replaced:
             return other
     return result
+
+
+def _detected(body: bytes) -> str:
+    return detect_encoding(body) or "utf-8"
 
 
 def _declared(body: bytes, content_type: str) -> str:
@@ -469,15 +473,22 @@ def _deepen_lists(tree: HTMLTree) -> None:
     On the labelled pages of article-extraction-benchmark this change leaves precision and recall as they are.
     """
     for item in tree.document.query_selector_all(LISTS_NEAR_BODY) if tree.document else ():
-        if len(item.text) < MENU_CHARACTERS_PER_LINK * len(item.query_selector_all("a")):
+        parent = item.parent
+        if parent is None or len(item.text or "") < MENU_CHARACTERS_PER_LINK * len(item.query_selector_all("a")):
             continue
-        outer = tree.create_element("div")
-        item.parent.replace_child(outer, item)
+        outer = _division(tree)
+        parent.replace_child(outer, item)
         for _ in range(2):
-            inner = tree.create_element("div")
+            inner = _division(tree)
             outer.append_child(inner)
             outer = inner
         outer.append_child(item)
+
+
+def _division(tree: HTMLTree) -> DOMNode:
+    made = tree.create_element("div")
+    assert made is not None, "a tree makes elements of its own"
+    return made
 
 
 def _trafilatura_text(html: str, *, is_precise: bool = True) -> str:

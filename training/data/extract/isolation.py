@@ -92,9 +92,10 @@ class Isolation:
     def close(self) -> None:
         """End the child, if it is running."""
         if self._child is not None:
+            questions, answers = _pipes(self._child)
             with contextlib.suppress(BrokenPipeError):
-                self._child.stdin.close()
-            self._child.stdout.close()
+                questions.close()
+            answers.close()
             self._child.wait()
             self._child = None
 
@@ -102,26 +103,29 @@ class Isolation:
         if self._child is None:
             self._child = _start(self.settings, self._limits)
         sizes = [{"headers": dict(page.headers), "bytes": len(page.body)} for page in pages]
+        questions, _ = _pipes(self._child)
         with contextlib.suppress(BrokenPipeError):  # the child died; `_receive` notices it
-            self._child.stdin.write(json.dumps(sizes).encode() + b"\n")
+            questions.write(json.dumps(sizes).encode() + b"\n")
             for page in pages:
-                self._child.stdin.write(page.body)
-            self._child.stdin.flush()
+                questions.write(page.body)
+            questions.flush()
 
     def _receive(self, number: int) -> list[Extracted | Failure]:
         """Return the answers for `number` pages, or fewer if the child dies."""
-        answers = []
+        assert self._child is not None, "`submit` starts the child"
+        answers: list[Extracted | Failure] = []
+        _, stream = _pipes(self._child)
         while len(answers) < number:
-            line = self._child.stdout.readline()
+            line = stream.readline()
             if not line.endswith(b"\n"):
                 self.num_deaths += 1
-                self._died()
+                self._died(self._child)
                 break
             answers.append(_answer(json.loads(line)))
         return answers
 
-    def _died(self) -> None:
-        code = self._child.poll() if self._child.poll() is not None else self._child.wait()
+    def _died(self, child: subprocess.Popen[bytes]) -> None:
+        code = child.wait()
         self._last_ending = f"signal {-code}" if code < 0 else f"exit code {code}"
         self.close()
 
@@ -152,16 +156,23 @@ def _start(settings: ExtractRecipe, limits: Mapping[str, int]) -> subprocess.Pop
     child = subprocess.Popen(
         [sys.executable, "-m", "training.data.extract.isolation"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    for stream in (child.stdin, child.stdout):
+    questions, answers = _pipes(child)
+    for stream in (questions, answers):
         _widen(stream)
     start = {"settings": write_record(settings), **limits}
-    child.stdin.write(json.dumps(start).encode() + b"\n")
-    child.stdin.flush()
-    if child.stdout.readline() != READY:
-        child.stdin.close()
-        child.stdout.close()
+    questions.write(json.dumps(start).encode() + b"\n")
+    questions.flush()
+    if answers.readline() != READY:
+        questions.close()
+        answers.close()
         raise RuntimeError(f"the extractor's process ended at its start with exit code {child.wait()}")
     return child
+
+
+def _pipes(child: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
+    """Return the pipe to the child and the pipe from it."""
+    assert child.stdin is not None and child.stdout is not None, "`_start` opens both"
+    return child.stdin, child.stdout
 
 
 def _widen(stream: IO[bytes]) -> None:

@@ -7,10 +7,12 @@ The options are values of the same attribute, all equally frequent in the world,
 
 from __future__ import annotations
 
+from typing import Any
+
 from training.data.kitchen.settings import KitchenWorld
 from training.data.kitchen.world import ATTRIBUTE_BY_NAME, Fact, distractors, exam_facts, generator
 
-Item = dict[str, object]
+Item = dict[str, Any]
 
 # The exam uses only words that the pages use, because it tests facts, not vocabulary.
 CLOZE: dict[str, tuple[str, ...]] = {

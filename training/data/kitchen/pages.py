@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from training.data.kitchen import articles, hostile, sites
 from training.data.kitchen.articles import Article, Block, paragraph
@@ -231,7 +231,7 @@ def _html(world: KitchenWorld, planned: Plan, article: Article) -> str:
     return sites.render(planned.site, article, date=planned.date, rng=rng, related=related)
 
 
-def _page(world: KitchenWorld, planned: Plan, article: Article, fate: Fate, reason: str = "", **truth: object) -> Page:
+def _page(world: KitchenWorld, planned: Plan, article: Article, fate: Fate, reason: str = "", **truth: Any) -> Page:
     body = _html(world, planned, article).encode()
     headers: tuple[tuple[str, str], ...] = (("Content-Type", "text/html; charset=utf-8"),)
     if generator(world, "coding", planned.origin).random() < 0.15:

@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import IO
 
 import numpy as np
 
@@ -27,7 +27,7 @@ _FIELD = re.compile(r"[ \t]+")  # not white space of any kind: a no-break space 
 _ABSENT = -100.0  # KenLM's log probability (base 10) of an unknown word in a file without <unk>
 
 
-def write_arpa(model: NgramModel, stream: TextIO) -> None:
+def write_arpa(model: NgramModel, stream: IO[str]) -> None:
     """Write the model as an ARPA file. Raise DataError for a word that the format cannot represent."""
     sizes = [len(values) for values in model.log_probability]
     stream.write("\\data\\\n" + "".join(f"ngram {k}={size}\n" for k, size in enumerate(sizes, 1)))

@@ -138,7 +138,7 @@ def train(texts: Iterable[str], *, order: int) -> NgramModel:
     ids = _sentences(formed, np.array([vocabulary[word] for word in forms.words]))
     keys, nodes = _ngrams(ids, order)
     sizes = [len(vocabulary), *map(len, keys[1:])]
-    suffixes = [_suffixes(*nodes[k - 1 : k + 1], sizes[k]) for k in range(1, order)]
+    suffixes = [_suffixes(nodes[k - 1], nodes[k], sizes[k]) for k in range(1, order)]
     counts = [_adjusted_counts(ids, *one) for one in zip(nodes, sizes, [*suffixes, None], strict=True)]
     return _estimate(vocabulary, keys, suffixes, counts)
 

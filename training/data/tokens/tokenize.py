@@ -298,11 +298,13 @@ class _Shape:
     @staticmethod
     def of(job: Job, tokenizer: Tokenizer) -> _Shape:
         end = read_config(job.input_of("tokenizer").file(CONFIG_FILE))["eos_token"]
+        end_id = tokenizer.token_to_id(end)
+        assert end_id is not None, "the tokenizer's round-trip gate finds its special tokens"
         recipe = job.settings_as(ShardsRecipe, "shards")
         return _Shape(
             max_tokens=recipe.max_shard_tokens,
             vocabulary=tokenizer.get_vocab_size(),
-            end_id=tokenizer.token_to_id(end),
+            end_id=end_id,
         )
 
 
@@ -399,7 +401,7 @@ class _Batch:
         tokens[is_text] = found.ids
         tokens[ends] = shape.end_id
         data, offsets = bytes_of(table["text"].combine_chunks())
-        view = memoryview(data)
+        view = data.data
         counted = {
             "tokens": np.diff(starts),
             "bytes": np.diff(offsets),

@@ -107,7 +107,7 @@ def byte_values() -> dict[str, int]:
 def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
     """Return the bytes of text that each token id of a byte-level vocabulary represents."""
     latin = str.maketrans({sign: chr(value) for sign, value in byte_values().items()})
-    tokens = (tokenizer.id_to_token(number) for number in range(tokenizer.get_vocab_size()))
+    tokens = (tokenizer.id_to_token(number) or "" for number in range(tokenizer.get_vocab_size()))
     return [token.translate(latin).encode("latin-1") for token in tokens]
 
 
@@ -127,7 +127,7 @@ def _train_merges(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:
     """
     is_bpe = recipe.model == "bpe"
     tokenizer = Tokenizer(models.BPE() if is_bpe else models.WordPiece(unk_token=recipe.special_tokens[0]))
-    cuts = [
+    cuts: list[pre_tokenizers.PreTokenizer] = [
         pre_tokenizers.Split(Regex(PATTERN), "isolated"),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
     ]
@@ -406,7 +406,8 @@ def _round_trip_gate(tokenizer: Tokenizer, held_out: Sequence[str], recipe: Toke
     texts = [*held_out, *HARD_STRINGS, *look_alikes(recipe.special_tokens), every_byte()]
     encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
     decoded = tokenizer.decode_batch([encoding.ids for encoding in encoded], skip_special_tokens=False)
-    special = {tokenizer.token_to_id(token) for token in recipe.special_tokens}
+    numbers = (tokenizer.token_to_id(token) for token in recipe.special_tokens)
+    special = {number for number in numbers if number is not None}
     changed = [text for text, back in zip(texts, decoded, strict=True) if text != back]
     controlled = [text for text, encoding in zip(texts, encoded, strict=True) if special & set(encoding.ids)]
     expected = list(range(len(recipe.special_tokens)))

@@ -150,7 +150,7 @@ class _Substrings:
         values = text.astype(np.int64)
         return _Substrings(
             length=1,
-            counts=np.bincount(values, counts, minlength=BYTES),
+            counts=np.bincount(values, counts, minlength=BYTES).astype(np.float64),
             first=np.zeros(BYTES, np.int64),
             at=np.arange(len(text)),
             numbers=values,
@@ -164,7 +164,7 @@ class _Substrings:
         at = self.at[fits]
         keys = self.numbers[fits] * BYTES + text[at + self.length]
         _, first, numbers = np.unique(keys, return_index=True, return_inverse=True)
-        total = np.bincount(numbers, counts[at], minlength=len(first))
+        total = np.bincount(numbers, counts[at], minlength=len(first)).astype(np.float64)
         often = total >= min_count
         stays = often[numbers]
         return _Substrings(

@@ -22,6 +22,7 @@ precedence (`Cut`).
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.metadata
 import json
 import os
@@ -350,7 +351,8 @@ def _last_codes(nodes: Any) -> set[int] | None:
             return _last_codes(value[3])
         if kind == "BRANCH":
             found = [_last_codes(branch) for branch in value[1]]
-            return None if None in found else set().union(*found)
+            known = [codes for codes in found if codes is not None]
+            return set[int]().union(*known) if len(known) == len(found) else None
         if kind == "MAX_REPEAT" and value[0] > 0:
             return _last_codes(value[2])
         if kind not in ("AT", "ASSERT", "ASSERT_NOT"):
@@ -374,7 +376,7 @@ def _codes_in(members: Any) -> set[int] | None:
 def _tree(pattern: re.Pattern[str]) -> Any:
     """The parse tree of a pattern; None if it is not available or if flags change how letters are compared."""
     try:
-        from re import _parser as parser
+        parser = importlib.import_module("re._parser")
     except ImportError:
         return None
     if pattern.flags & (re.IGNORECASE | re.LOCALE | re.DEBUG):
@@ -519,6 +521,7 @@ def _pipeline(code: str) -> Any:
         pipeline = tokenizer.tokenizer
     except (ValueError, ImportError):  # datatrove names no tokenizer, or spaCy's needs another library
         return None
+    assert pipeline is not None, "`load_word_tokenizer` gives a tokenizer with its pipeline"
     rules = pipeline.tokenizer
     searches = [getattr(rules, name) for name in _SEARCHES]
     is_data = all(search is None or isinstance(getattr(search, "__self__", None), re.Pattern) for search in searches)

@@ -70,6 +70,7 @@ class Words:
         """Result of `training.data.words.repetition.repeated` for the words."""
         if self._chunks is None:
             return repeated_words(self._plain)
+        assert self._codes is not None, "chunks and codes are given together"
         return self._table.repeated(self._chunks, self._codes)
 
     @property
