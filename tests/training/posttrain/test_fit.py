@@ -62,7 +62,7 @@ def test_the_fields_that_are_read_from_the_library_are_those_it_has(name):
     assert set(fields_of(name)) == {field.name for field in dataclasses.fields(getattr(trl, name)) if field.init}
 
 
-@pytest.mark.parametrize(("micro", "expected"), [(0, (32, 1)), (2048, (8, 4)), (2500, (8, 4)), (3, (1, 32))])
+@pytest.mark.parametrize(("micro", "expected"), [(None, (32, 1)), (2048, (8, 4)), (2500, (8, 4)), (3, (1, 32))])
 def test_the_micro_batch_divides_the_batch(tmp_path, micro, expected):
     job = tiny.job("sft", tmp_path / "x", {}, micro_batch_tokens=micro)
     assert rows_per_pass(job, batch_size=32, row_tokens=256, where="sft") == expected
