@@ -62,7 +62,9 @@ def _is_temporary(path: Path) -> bool:
 
 
 def _is_watched(path: Path) -> bool:
-    return path.name.split(".")[2:3] == ["json"]
+    """Whether a watcher of the job may be writing this temporary file; the record is written by the job alone."""
+    name, kind = [*path.name.split("."), "", ""][1:3]
+    return kind == "json" and name != ARTIFACT_FILE.partition(".")[0]
 
 
 def _remove(path: Path) -> None:

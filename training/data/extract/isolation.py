@@ -112,11 +112,10 @@ class Isolation:
 
     def _receive(self, number: int) -> list[Extracted | Failure]:
         """Return the answers for `number` pages, or fewer if the child dies."""
-        assert self._child is not None, "`submit` starts the child"
         answers: list[Extracted | Failure] = []
-        _, stream = _pipes(self._child)
         while len(answers) < number:
-            line = stream.readline()
+            assert self._child is not None, "`_send` starts the child"
+            line = _pipes(self._child)[1].readline()
             if not line.endswith(b"\n"):
                 self.num_deaths += 1
                 self._died(self._child)
