@@ -277,7 +277,7 @@ def test_what_killed_writers_left_is_gone_at_the_commit(tmp_path, stages, place)
     folder = Path(job.output)
     died = subprocess.run([sys.executable, "-c", MAIN, str(job_file)], check=False)
     assert died.returncode == -signal.SIGKILL and list(folder.rglob("*.tmp"))
-    (folder / ".artifact.json.5342c7a3.tmp").write_text("half of a record, as a writer leaves it that dies at the commit")
+    (folder / ".artifact.json.5342c7a3.tmp").write_text("half of a record, whose writer died at the commit")
     (tmp_path / "mended").touch()
     assert run_job(job, stages) == 0
     named = {entry["path"] for entry in artifact.find(folder).record["files"]}
