@@ -781,7 +781,7 @@ def analyse(markup: Markup) -> Analysis:
     kinds = _kinds(markup.tag, markup.parent, in_code, holder, chars, kept, blocks)
     return Analysis(
         first, until, holder, chars, linked, stops, kept, blocks, marks, own_out, out, dropped_inline, in_code, root,
-        *sums, kinds,
+        *sums, num_in=kinds,
     )  # fmt: skip
 
 
