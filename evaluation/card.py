@@ -89,7 +89,7 @@ def front_matter(recipe: Recipe, board: Mapping[str, Any]) -> str:
         license=LICENSE,
         library_name="transformers",
         pipeline_tag="text-generation",
-        tags=["pedigree", recipe.align.method, "text-generation"],
+        tags=["pedigree", *([recipe.align.method] if judged == "aligned" else []), "text-generation"],
         datasets=[*(snapshot.name for snapshot in recipe.snapshots), *(source.uri for source in recipe.sft.data)],
         model_name=recipe.promote.model_name,
         eval_results=results or None,

@@ -79,7 +79,7 @@ def render_report(records: Sequence[Record], registered: Mapping[str, Any] | Non
             reproducibility=reproducibility(records),
             figures={name: figure for name, figure in figures.items() if figure},
             plotly=Markup(plotly_script()) if any(figures.values()) else "",
-            models=list(MODELS),
+            models=[model for model in MODELS if any(model in scored for scored in board["scores"].values())],
             total_price=total_price(board),
             registered=registered or {},
         )
@@ -226,7 +226,8 @@ def answers_side_by_side(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def _rows(folder: Path, suite: str) -> list[dict[str, Any]]:
-    samples = {model: _first(folder / sample_file(model, suite)) for model in MODELS}
+    files = {model: folder / sample_file(model, suite) for model in MODELS}
+    samples = {model: _first(file) for model, file in files.items() if file.exists()}
     return [
         {
             "item": row["item"],
@@ -234,7 +235,7 @@ def _rows(folder: Path, suite: str) -> list[dict[str, Any]]:
             "target": row["target"],
             "answers": {
                 model: {"text": samples[model][i]["response"], "correct": samples[model][i]["correct"]}
-                for model in MODELS
+                for model in samples
             },
         }
         for i, row in enumerate(samples["base"])

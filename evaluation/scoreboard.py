@@ -103,7 +103,9 @@ def scores_by_suite(records: Sequence[Record]) -> dict[str, dict[str, dict[str, 
         return {}
     settings = of_asset(records, "model_scores")[-1][1]["settings"]
     suites = [suite["name"] for suite in settings["evaluation"]["suites"]]
-    return {suite: {model: scores[model][suite] for model in MODELS if suite in scores[model]} for suite in suites}
+    return {
+        suite: {model: scores[model][suite] for model in MODELS if suite in scores.get(model, {})} for suite in suites
+    }
 
 
 def contamination(records: Sequence[Record]) -> dict[str, Any]:
