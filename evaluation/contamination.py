@@ -36,11 +36,13 @@ from training.artifact import canonical_json, write_json
 from training.data.documents import document_files, read_documents, read_lines, write_lines
 from training.data.exams import item_rule
 from training.data.exams.benchmarks import BenchmarkItem, item_text, not_cleared, read_items
-from training.data.exams.grams import column_of
 from training.data.exams.item_rule import Finder, Found, build_items
+from training.data.exams.row_search import searched
 from training.data.exams.settings import BenchmarkRecipe
 from training.evaluation_settings import EvaluationRecipe, TrainedOn
 from training.job import Gate, InputArtifact, Job, Outcome, Work
+from training.posttrain.formats import prompt_text, spoken
+from training.posttrain.sorting import INSTRUCTIONS_FILE, PROMPTS_FILE, TRAIN_FILE
 from training.records import read_record
 
 PRETRAINING, INSTRUCTIONS, PREFERENCES, PROMPTS = "pretraining", "instructions", "preferences", "prompts"
@@ -53,7 +55,6 @@ KEPT_FINDINGS_PER_ITEM = 20  # by each rank; all findings are counted
 CONTEXT_CHARACTERS = 160  # kept on each side of the matched text
 SHOWN_CHARACTERS = 400
 SHOWN_FINDINGS = 5  # in the gate's evidence
-BATCH_CHARACTERS = 4_000_000  # scanned in one batch
 
 
 Text = tuple[dict[str, Any], str]
@@ -132,8 +133,8 @@ def _documents(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def _instructions(item: InputArtifact) -> Iterator[tuple[dict[str, Any], str]]:
-    for row in read_lines(item.file("instructions.jsonl")):
-        yield _row_source(row), _spoken(row["messages"])
+    for row in read_lines(item.file(INSTRUCTIONS_FILE)):
+        yield _row_source(row), spoken(row["messages"])
 
 
 def _preferences(item: InputArtifact) -> Iterator[tuple[dict[str, Any], str]]:
@@ -141,9 +142,9 @@ def _preferences(item: InputArtifact) -> Iterator[tuple[dict[str, Any], str]]:
 
     Held-out pairs are not read, because they are not trained on.
     """
-    for row in read_lines(item.file("train.jsonl")):
+    for row in read_lines(item.file(TRAIN_FILE)):
         for side in ("chosen", "rejected"):
-            yield _row_source(row) | {"side": side}, _spoken([*row["prompt"], *row[side]])
+            yield _row_source(row) | {"side": side}, spoken([*row["prompt"], *row[side]])
 
 
 def _trained_on(job: Job) -> TrainedOn:
@@ -152,8 +153,8 @@ def _trained_on(job: Job) -> TrainedOn:
 
 def _prompts(item: InputArtifact) -> Iterator[Text]:
     """Yield each prompt for reinforcement learning with the answer that is rewarded and the wrong ones."""
-    for row in read_lines(item.file("prompts.jsonl")):
-        yield _row_source(row), "\n".join((_spoken(row["prompt"]), row["answer"], *row["rivals"]))
+    for row in read_lines(item.file(PROMPTS_FILE)):
+        yield _row_source(row), prompt_text(row)
 
 
 def _system_prompt(job: Job) -> Iterator[Text]:
@@ -164,10 +165,6 @@ def _system_prompt(job: Job) -> Iterator[Text]:
 
 def _row_source(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"row": row["id"], "source": row.get("source", ""), "generator": row.get("generator", "")}
-
-
-def _spoken(messages: Iterable[Mapping[str, str]]) -> str:
-    return "\n".join(message["content"] for message in messages)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -217,17 +214,15 @@ def scan(texts: Iterable[Text], where: str, exams: Exams) -> dict[str, Any]:
     counts: Counter[int] = Counter()
     kinds: dict[str, set[int]] = {"item": set(), "question": set()}
     num_texts = 0
-    for batch in _batches(texts):
-        num_texts += len(batch)
-        for place, held in exams.finder.find(column_of([text for _, text in batch])):
-            source, text = batch[place]
-            for found in held:
-                counts[found.item] += 1
-                kinds[found.kind].add(found.item)
-                if counts[found.item] <= KEPT_FINDINGS_PER_ITEM:
-                    benchmark, item = exams.names[found.item]
-                    finding = {"benchmark": benchmark, "item": item, "where": where, **source}
-                    findings.append(finding | _found(found, text))
+    for source, held in searched(((source, (text,)) for source, text in texts), exams.finder):
+        num_texts += 1
+        for text, found in held:
+            counts[found.item] += 1
+            kinds[found.kind].add(found.item)
+            if counts[found.item] <= KEPT_FINDINGS_PER_ITEM:
+                benchmark, item = exams.names[found.item]
+                finding = {"benchmark": benchmark, "item": item, "where": where, **source}
+                findings.append(finding | _found(found, text))
     return {
         "where": where,
         "texts": num_texts,
@@ -236,19 +231,6 @@ def scan(texts: Iterable[Text], where: str, exams: Exams) -> dict[str, Any]:
         "questions_seen": sorted(kinds["question"]),
         "findings": findings,
     }
-
-
-def _batches(texts: Iterable[tuple[dict[str, Any], str]]) -> Iterator[list[tuple[dict[str, Any], str]]]:
-    batch: list[tuple[dict[str, Any], str]] = []
-    size = 0
-    for source, text in texts:
-        batch.append((source, text))
-        size += len(text)
-        if size >= BATCH_CHARACTERS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _found(found: Found, text: str) -> dict[str, Any]:

@@ -21,6 +21,14 @@ from typing import Any
 from evaluation.truth import Record, of_asset
 from training.data.documents import SCHEMA, open_documents, read_lines
 from training.data.filter.personal_data import PLACEHOLDERS
+from training.posttrain.sorting import (
+    DROPPED_FILE,
+    HELD_OUT_FILE,
+    INSTRUCTIONS_FILE,
+    PROMPTS_FILE,
+    QUARANTINE_FILE,
+    TRAIN_FILE,
+)
 
 KEPT, DROPPED, QUARANTINED, REDACTED = "kept", "dropped", "quarantined", "redacted"
 COMPARED_WORDS = 3000  # of each of two near-duplicates; the time grows with the product of their lengths
@@ -138,8 +146,8 @@ def _outcome(path: str) -> str:
     folder, _, name = path.rpartition("/")
     if folder:
         return {"documents": KEPT, "dropped": DROPPED, "quarantine": QUARANTINED}.get(folder, "")
-    names = {"dropped.jsonl": DROPPED, "quarantine.jsonl": QUARANTINED}
-    return names.get(name, KEPT if name in ("instructions.jsonl", "train.jsonl", "held_out.jsonl") else "")
+    kept = dict.fromkeys((INSTRUCTIONS_FILE, TRAIN_FILE, HELD_OUT_FILE, PROMPTS_FILE), KEPT)
+    return {**kept, DROPPED_FILE: DROPPED, QUARANTINE_FILE: QUARANTINED}.get(name, "")
 
 
 def files_of(folder: Path, record: Mapping[str, Any], what: str) -> list[Path]:

@@ -197,18 +197,15 @@ BESIDE = {
     "extend": ("the phases that the plan was made of", {"order.batch_settings"}),
     "reward": (
         "rows and adapters, read as the other methods read them",
-        {"posttrain.lora_settings", "posttrain.preferences.settings", "posttrain.source_settings"},
+        {"posttrain.lora_settings", "posttrain.source_settings"},
     ),
     "align": (
         "the reward model and the rows",
-        {
-            "posttrain.reward.settings",
-            "posttrain.preferences.settings",
-            "posttrain.prompts.settings",
-            "posttrain.source_settings",
-        },
+        {"posttrain.reward.settings", "posttrain.source_settings"},
     ),
-    "prompts": ("the reader of a source", {"posttrain.source_settings"}),
+    "instructions": ("the form of an item that is searched for", {"data.exams.settings"}),
+    "preferences": ("the form of an item that is searched for", {"data.exams.settings"}),
+    "prompts": ("the reader of a source, and items", {"posttrain.source_settings", "data.exams.settings"}),
     "evaluate": ("the scan for items", {"data.exams.decontaminate_settings"}),
     "judge": (
         "the scan for items, the reward model and the rows",
@@ -219,7 +216,10 @@ BESIDE = {
             "posttrain.source_settings",
         },
     ),
-    "contamination": ("the scan for items", {"data.exams.decontaminate_settings"}),
+    "contamination": (
+        "the scan for items, and the text of a row",
+        {"data.exams.decontaminate_settings", "posttrain.source_settings"},
+    ),
     "promote": (
         "scores and exams of the champion",
         {"data.exams.decontaminate_settings", "data.exams.settings", "evaluation_settings"},

@@ -79,8 +79,9 @@ def test_a_source_that_writes_something_else_marks_what_reads_it_and_nothing_mor
         file.write_text(name)
     prompted = replace(crawl, evaluation=replace(crawl.evaluation, alignment_prompts="kitchen://alignment"))
     before = [compare(recipe, tmp_path).cells for recipe in (crawl, prompted, kitchen)]
-    make_one(compare(prompted, tmp_path), before[1]["preference_data", "webdocs"])
-    make_one(compare(kitchen, tmp_path), before[2]["instruction_data", "kitchen"])
+    for recipe, cells, asset in ((prompted, before[1], "preference_data"), (kitchen, before[2], "instruction_data")):
+        for name in ("benchmark_index", asset):
+            make_one(compare(recipe, tmp_path), cells[name, recipe.name])
     monkeypatch.setitem(SOURCES, "kitchen", replace(SOURCES["kitchen"], version="2"))
     after = [compare(recipe, tmp_path).cells for recipe in (crawl, prompted, kitchen)]
     marked = [
@@ -90,7 +91,8 @@ def test_a_source_that_writes_something_else_marks_what_reads_it_and_nothing_mor
     judged = {"alignment_rewards", "model_card", "promoted_model"}
     assert marked == [set(), judged, {asset for asset, _ in before[2]}]
     assert after[1]["preference_data", "webdocs"].state == "made"
-    assert after[2]["instruction_data", "kitchen"].reasons == ("sources: (not set) → {'kitchen': '2'}",)
+    reasons = ("sources: (not set) → {'kitchen': '2'}", "input benchmark_index is another one")
+    assert after[2]["instruction_data", "kitchen"].reasons == reasons
 
 
 def test_what_is_outdated_can_still_be_looked_at(kitchen, made, tmp_path):
@@ -144,7 +146,8 @@ def test_kitchen_rl_shares_every_artifact_up_to_the_reward_model(kitchen, made):
 def test_kitchen_leak_shares_everything_up_to_decontamination(made):
     comparison = compare(load_recipe("kitchen-leak"), made)
     differs = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
-    assert differs == {"decontaminated_documents"} | descendants("decontaminated_documents") - OPTIONAL
+    decontaminated = {"decontaminated_documents", "instruction_data", "preference_data"}
+    assert differs == decontaminated.union(*map(descendants, decontaminated)) - OPTIONAL
 
 
 def test_a_ladder_shares_the_corpus_and_each_rung_has_its_own_plan(made):

@@ -17,30 +17,31 @@ from training.stages import STAGES as TRAINING_STAGES
 STAGES = {**TRAINING_STAGES, **EVALUATION_STAGES}
 
 POSTTRAINED = "instructions sft preferences prompts reward align"
+SEARCHED = "benchmarks decontaminate instructions preferences prompts evaluate judge contamination"
 
 # The stages whose code reads a section. `card` prints the whole recipe, and so is not repeated in each row.
 READERS = {
     "training.automation_settings": "",
     "training.data.crawl.settings": "crawl extract",
-    "training.data.exams.decontaminate_settings": "benchmarks decontaminate evaluate contamination",
+    "training.data.exams.decontaminate_settings": SEARCHED,
     "training.data.dedup.settings": "sign dedup",
-    "training.data.exams.settings": "benchmarks decontaminate evaluate contamination",
+    "training.data.exams.settings": SEARCHED,
     "training.data.extract.settings": "extract",
     "training.data.filter.settings": "score filter",
     "training.order.settings": "plan",
     "training.data.quality.settings": "quality score",
     "training.data.tokens.tokenize_settings": "tokenize",
     "training.data.tokens.tokenizer_settings": "tokenizer tokenize",
-    "training.evaluation_settings": "evaluate contamination",
+    "training.evaluation_settings": "evaluate contamination judge",
     "training.generate.settings": "synthesize",
     "training.ladder_settings": "scaling",
-    "training.posttrain.align.settings": "align",
-    "training.posttrain.prompts.settings": "prompts align",
-    "training.posttrain.lora_settings": "sft reward align",
-    "training.posttrain.preferences.settings": "preferences reward align",
-    "training.posttrain.reward.settings": "reward align",
+    "training.posttrain.align.settings": "align judge",
+    "training.posttrain.prompts.settings": "prompts",
+    "training.posttrain.lora_settings": "sft reward align judge",
+    "training.posttrain.preferences.settings": "preferences",
+    "training.posttrain.reward.settings": "reward align judge",
     "training.posttrain.sft.settings": "sft",
-    "training.posttrain.source_settings": POSTTRAINED,
+    "training.posttrain.source_settings": f"{POSTTRAINED} judge contamination",
     "training.order.batch_settings": "plan pretrain doremi extend",
     "training.pretrain.doremi_settings": "doremi",
     "training.pretrain.long_context_settings": "extend",

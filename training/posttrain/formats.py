@@ -19,10 +19,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from training.data.exams.grading import says_something
 from training.data.generated import is_generated
 from training.data.sources import check_unchanged, read_rows
 from training.job import DataError, Job
@@ -61,13 +62,17 @@ class Damaged(Unusable):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """One row of a source with what was `made` from it, or with the reason why it was dropped or quarantined."""
+    """One row of a source with what was `made` from it, or with the reason why it was dropped or quarantined.
+
+    `marks` are fields that the written row gets, such as the exam item that it holds.
+    """
 
     id: str
     row: Row
     made: Any = None
     reason: str = ""
     is_damaged: bool = False
+    marks: Mapping[str, Any] = field(default_factory=dict)
 
 
 def records(
@@ -147,6 +152,11 @@ def without_end_marker(text: str) -> str:
 def said(role: str, text: str) -> Message:
     """Return a message with this role and text."""
     return {"role": role, "content": text}
+
+
+def spoken(messages: Iterable[Mapping[str, str]]) -> str:
+    """Return the text of all messages, one after another. Exam items are searched for in this text."""
+    return "\n".join(message["content"] for message in messages)
 
 
 def messages_of(values: Any) -> list[Message]:
@@ -289,6 +299,11 @@ class Pair:
     chosen: list[Message]
     rejected: list[Message]
 
+    @property
+    def texts(self) -> tuple[str, str]:
+        """The text of the prompt with each of the answers."""
+        return spoken([*self.prompt, *self.chosen]), spoken([*self.prompt, *self.rejected])
+
 
 def checked(pair: Pair) -> Pair:
     """Return the pair if it can be used.
@@ -371,6 +386,33 @@ def read_ranked_tree(row: Row, source: TextSourceRecipe) -> Pair:
     return checked(
         Pair(prompt=[_tree_message(root)], chosen=[_tree_message(ranked[0])], rejected=[_tree_message(ranked[-1])])
     )
+
+
+# Prompts
+
+
+def read_prompt(row: Mapping[str, Any]) -> Row:
+    """Return {"prompt": messages, "answer", "rivals"} of a row with `prompt` (text or messages) or `messages`.
+
+    Answers at the end of the messages are left out. Raise Unusable if no message is a user's, and Damaged if a field
+    has the wrong form.
+    """
+    value = row.get("prompt", row.get("messages"))
+    messages = [said("user", value)] if isinstance(value, str) else messages_of(value)
+    while messages and messages[-1]["role"] == "assistant":
+        messages = messages[:-1]
+    if not any(message["role"] == "user" for message in messages):
+        raise Unusable("no_question")
+    answer, rivals = row.get("answer"), row.get("rivals") or []
+    if not isinstance(rivals, list) or not all(isinstance(rival, str) for rival in rivals):
+        raise Damaged("rivals_are_not_a_list_of_texts")
+    known = isinstance(answer, str) and says_something(answer)
+    return {"prompt": messages, "answer": answer if known else "", "rivals": rivals}
+
+
+def prompt_text(row: Mapping[str, Any]) -> str:
+    """Return the text of a prompt with the answer that is rewarded and the wrong ones."""
+    return "\n".join((spoken(row["prompt"]), row["answer"], *row["rivals"]))
 
 
 CONVERSATION_READERS: dict[str, Callable[[Row, TextSourceRecipe], list[Message]]] = {

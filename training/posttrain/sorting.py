@@ -12,6 +12,10 @@ from training.artifact import written
 from training.job import Counts
 from training.posttrain.formats import Record
 
+# Files of kept rows, by the stage that writes them.
+INSTRUCTIONS_FILE = "instructions.jsonl"
+TRAIN_FILE, HELD_OUT_FILE = "train.jsonl", "held_out.jsonl"  # preference pairs
+PROMPTS_FILE = "prompts.jsonl"
 DROPPED_FILE = "dropped.jsonl"
 QUARANTINE_FILE = "quarantine.jsonl"
 
@@ -61,7 +65,7 @@ class Sorter:
     def refuse(self, record: Record) -> None:
         """Write a row that is not kept to the dropped or quarantine file, with its reason."""
         bucket, name = (self.quarantined, QUARANTINE_FILE) if record.is_damaged else (self.dropped, DROPPED_FILE)
-        self._write(name, {"id": record.id, "reason": record.reason, "row": record.row})
+        self._write(name, {"id": record.id, "reason": record.reason, **record.marks, "row": record.row})
         bucket[record.reason] += 1
 
     def _write(self, name: str, row: dict[str, Any]) -> None:

@@ -132,6 +132,56 @@ def test_a_split_with_an_empty_side_is_an_error(tmp_path):
         tiny.run("preferences", tmp_path / "out", settings)
 
 
+EXAM = {"question": "In which month does the market of Bremholt sell the first pears of the year?", "answer": "July"}
+LEAK = f"{EXAM['question']} It is {EXAM['answer']}."
+
+
+def leaky(tmp_path, stage, source, rows, **decontaminate):
+    """Run a stage that reads rows, with an exam of one item; the record, and the files that the stage wrote."""
+    exam = tiny.write_rows(tmp_path / "exam.jsonl", [{"id": "pears", **EXAM}])
+    index = tiny.benchmark_index(tmp_path, {"name": "market", "uri": exam, "kind": "generate"})
+    section, field = source
+    data = tiny.write_rows(tmp_path / stage / "rows.jsonl", rows)
+    asked = data if field == "prompts" else [{"uri": data, "format": field}]
+    settings = {section: {"prompts" if field == "prompts" else "data": asked}, "decontaminate": decontaminate}
+    action = decontaminate.get("action", "remove") + decontaminate.get("question_seen", "")
+    record = tiny.run(stage, tmp_path / stage / action, settings, (index,))
+    names = [entry["path"] for entry in record["files"]]
+    return record, {name.partition(".")[0]: read_jsonl(tmp_path / stage / action / name) for name in names}
+
+
+def test_rows_that_hold_an_exam_item_are_dropped_flagged_or_kept_as_the_recipe_says(tmp_path):
+    pairs = tiny.preference_rows(20)
+    asked = {"role": "user", "content": EXAM["question"]}
+    stages = {
+        "instructions": (("sft", "messages"), [{"messages": [asked, {"role": "assistant", "content": "July"}]}], 4),
+        "preferences": (("preferences", "chosen_rejected"), [{"prompt": "So?", "chosen": "No.", "rejected": LEAK}], 20),
+        "prompts": (("align", "prompts"), [{"prompt": EXAM["question"], "answer": "July"}], 20),
+    }
+    for stage, (source, leak, number) in stages.items():
+        clean = tiny.conversations()[:4] if stage == "instructions" else pairs
+        record, files = leaky(tmp_path, stage, source, [*clean, *leak])
+        assert record["counts"] == {"in": number + 1, "kept": number, "dropped": {"contaminated": 1}, "quarantined": {}}
+        assert tiny.gate(record, "counts_balance")["passed"] and record["metrics"]["items_found_market"] == 1
+        (row,), (hit,) = files["dropped"], files["hits"]
+        assert (row["id"], row["benchmark"], row["item"]) == (hit["id"], "market", "pears")
+        assert row["matched"] == hit["matched"] and "first pears" in hit["matched"] and row["row"] == leak[0]
+        for action, flags in (("flag", ["contaminated"]), ("off", None)):
+            record, files = leaky(tmp_path, stage, source, [*clean, *leak], action=action)
+            rows = {row["id"]: row for name, some in files.items() if name not in ("dropped", "hits") for row in some}
+            assert record["counts"]["kept"] == number + 1 and record["metrics"]["contaminated_found"] == 1
+            assert rows[hit["id"]].get("flags") == flags and files["hits"] == [hit]
+
+
+def test_a_question_in_a_row_without_its_answer_is_what_the_recipe_says(tmp_path):
+    rows = [*tiny.preference_rows(4), {"prompt": EXAM["question"]}]
+    dropped = {
+        meaning: leaky(tmp_path, "prompts", ("align", "prompts"), rows, question_seen=meaning)[0]["counts"]["dropped"]
+        for meaning in ("contaminated", "reported")
+    }
+    assert dropped == {"contaminated": {"contaminated": 1}, "reported": {}}
+
+
 def test_prompts_keep_their_answers_and_lose_the_ones_that_were_given(tmp_path):
     rows = [
         {"prompt": "Which?", "answer": "this", "rivals": ["that"], "chosen": "not read"},

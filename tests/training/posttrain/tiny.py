@@ -139,9 +139,18 @@ def job(stage: str, output: Path, settings: dict[str, Any], inputs: tuple[InputA
 def run(
     stage: str, output: Path, settings: dict[str, Any], inputs: tuple[InputArtifact, ...] = (), **options: Any
 ) -> dict[str, Any]:
-    """Run a stage to its artifact; the artifact's record."""
+    """Run a stage to its artifact; the artifact's record. Stages that read rows get an empty index of benchmarks."""
+    if stage in ("instructions", "preferences", "prompts") and not inputs:
+        settings, inputs = {"decontaminate": {}, **settings}, (benchmark_index(output.parent),)
     run_job(job(stage, output, settings, inputs, **options), STAGES)
     return json.loads((output / "artifact.json").read_text("utf-8"))
+
+
+def benchmark_index(root: Path, *benchmarks: dict[str, Any]) -> InputArtifact:
+    """The index of these benchmarks, made once in each folder."""
+    settings = {"decontaminate": {"benchmarks": list(benchmarks)}}
+    run_job(job("benchmarks", root / "benchmark_index", settings), STAGES)
+    return made(root, "benchmark_index")
 
 
 def gate(record: dict[str, Any], name: str) -> dict[str, Any]:

@@ -25,15 +25,14 @@ import pyarrow.parquet as pq
 from training.artifact import SCRATCH_FOLDER, written
 from training.data.documents import DocumentWriter, count_documents, document_files, extra_columns, read_tables
 from training.data.exams.benchmarks import load_index
-from training.data.exams.decontaminate_settings import DecontaminateRecipe
-from training.data.exams.item_rule import Finder, Found
+from training.data.exams.decontaminate_settings import CONTAMINATED, DecontaminateRecipe
+from training.data.exams.item_rule import Finder, Found, strongest_first
 from training.job import Counts, Job, Outcome, Work
 from training.runner import total_counts
 
 log = logging.getLogger(__name__)
 
 HITS_FILE: Final = "hits.parquet"
-CONTAMINATED: Final = "contaminated"
 SAMPLE_HITS: Final = 20
 MARKS: Final = ("benchmark", "item", "part", "span")
 
@@ -72,11 +71,11 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     for table in read_tables(path, [*_DOCUMENT, "text"]):
         for place, found in finder.find(table["text"].combine_chunks()):
             document = table.slice(place, 1).to_pylist()[0]
-            hits[row + place] = [_hit(one, document, names) for one in sorted(found, key=_strength)]
+            hits[row + place] = [_hit(one, document, names) for one in sorted(found, key=strongest_first)]
         row += len(table)
     hits_file = f"{SCRATCH_FOLDER}/hits-{rank:05d}.parquet"
     _write_hits([hit for some in hits.values() for hit in some], work.path / hits_file)
-    marked = {row: some for row, some in hits.items() if _is_marked(some[0], recipe)}
+    marked = {row: some for row, some in hits.items() if recipe.marks(some[0]["kind"])}
     result = _place(path, marked, recipe, work.path, rank)
     return {**result, "files": [*result["files"], hits_file], "marked": len(marked)}
 
@@ -104,10 +103,6 @@ def _finder(folder: str) -> tuple[Finder, list[tuple[str, str]]]:
     return Finder(index), names
 
 
-def _strength(found: Found) -> tuple[bool, int, int]:
-    return found.kind == "question", -found.words, found.item
-
-
 def _hit(found: Found, document: Mapping[str, Any], names: Sequence[tuple[str, str]]) -> dict[str, Any]:
     benchmark, item = names[found.item]
     return {
@@ -122,10 +117,6 @@ def _hit(found: Found, document: Mapping[str, Any], names: Sequence[tuple[str, s
         "text": document["text"][found.start : found.end],
         "kind": found.kind,
     }
-
-
-def _is_marked(strongest: Mapping[str, Any], recipe: DecontaminateRecipe) -> bool:
-    return strongest["kind"] == "item" or recipe.question_seen == CONTAMINATED
 
 
 def _write_hits(hits: Sequence[Mapping[str, Any]], path: Path) -> None:

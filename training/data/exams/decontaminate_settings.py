@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from training.data.exams.settings import BenchmarkRecipe
+
+CONTAMINATED: Final = "contaminated"  # the reason for which a document or row is dropped, or its flag
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,3 +21,12 @@ class DecontaminateRecipe:
     action: Literal["remove", "flag", "off"] = "remove"
     benchmarks: tuple[BenchmarkRecipe, ...] = ()
     question_seen: Literal["contaminated", "reported"] = "contaminated"
+
+    @property
+    def actions(self) -> DecontaminateRecipe:
+        """These settings without the benchmarks, for stages that read the index of the benchmarks."""
+        return replace(self, benchmarks=())
+
+    def marks(self, kind: Literal["item", "question"]) -> bool:
+        """Whether a text is contaminated that holds an item, or only its question without the answer."""
+        return kind == "item" or self.question_seen == CONTAMINATED

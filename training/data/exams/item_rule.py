@@ -102,6 +102,11 @@ class Found:
     words: int
 
 
+def strongest_first(found: Found) -> tuple[bool, int, int]:
+    """Return a key that sorts finds: items with their answers before questions, then long ones before short ones."""
+    return found.kind == "question", -found.words, found.item
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ItemIndex:
     """The parts of items with which texts are aligned, and the seeds by which they are found.

@@ -1,26 +1,26 @@
 """The stage `instructions`: write the conversations of the recipe's sources into one file.
 
 Each row of `instructions.jsonl` is {"id", "messages": [{"role", "content"}], "source", "generator"}, in the recipe's
-order. Rows that cannot be used are in `dropped.jsonl` and `quarantine.jsonl`, with their reasons.
+order. Rows that cannot be used are in `dropped.jsonl` and `quarantine.jsonl`, with their reasons; so are rows that hold
+exam items (training.posttrain.decontamination).
 """
 
 from __future__ import annotations
 
 from training.accounts import Counted
 from training.job import DataError, Job, Outcome, Work
-from training.posttrain.formats import CONVERSATION_READERS, PAIR_READERS, Row, generator_of, label, records
-from training.posttrain.sorting import Sorter
+from training.posttrain.decontamination import Decontamination
+from training.posttrain.formats import CONVERSATION_READERS, PAIR_READERS, Row, generator_of, label, records, spoken
+from training.posttrain.sorting import INSTRUCTIONS_FILE, Sorter
 from training.posttrain.source_settings import SourcesRecipe, TextSourceRecipe
-
-FILE = "instructions.jsonl"
 
 
 def run(job: Job, work: Work) -> Outcome:
     """Write the conversations of every source. Raise DataError if no row can be used."""
     sources = job.settings_as(SourcesRecipe, "sft").data
-    rows = Counted(records(sources, CONVERSATION_READERS | _CHOSEN_ANSWERS, job, "sft"))
-    with Sorter(work.path, FILE) as sorter:
-        for source, record in rows:
+    rows, exams = Counted(records(sources, CONVERSATION_READERS | _CHOSEN_ANSWERS, job, "sft")), Decontamination(job)
+    with Sorter(work.path, INSTRUCTIONS_FILE) as sorter:
+        for source, record in exams.judged(rows, lambda made: (spoken(made),)):
             if record.reason:
                 sorter.refuse(record)
             else:
@@ -30,13 +30,16 @@ def run(job: Job, work: Work) -> Outcome:
                         "messages": record.made,
                         "source": label(source.uri),
                         "generator": generator_of(record.row, source),
+                        **record.marks,
                     }
                 )
     if not sorter.kept:
         raise DataError(f"sft.data: none of {rows.number} rows can be used; reasons: {sorter.reasons}")
     turns = sorter.totals["turns"]
     return Outcome(
-        files=sorter.files, counts=sorter.counts(rows.number), metrics={"conversations": sorter.kept, "turns": turns}
+        files=(*sorter.files, exams.write_hits(work.path)),
+        counts=sorter.counts(rows.number),
+        metrics={"conversations": sorter.kept, "turns": turns, **exams.metrics},
     )
 
 

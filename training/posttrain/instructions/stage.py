@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from training.data.sections import with_data
-from training.stage import Asset, Stage
+from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
     from training.recipe import Recipe
 
 INSTRUCTIONS = Stage(
     name="instructions",
-    version="1",
+    version="2",
     module="training.posttrain.instructions.instructions",
+    libraries=("xxhash",),
     kinds=("json",),
     gates=("counts_balance",),
 )
@@ -22,7 +23,7 @@ INSTRUCTIONS = Stage(
 def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     """Return only the sources of `sft`, because the settings of the training belong to the stage `sft`."""
     del part
-    return with_data(recipe, {"sft": {"data": recipe.sft.data}})
+    return with_data(recipe, {"sft": {"data": recipe.sft.data}, "decontaminate": recipe.decontaminate.actions})
 
 
 ASSETS = (
@@ -33,5 +34,6 @@ ASSETS = (
         group="models",
         scope="sft",
         settings=_settings,
+        inputs=(Input(asset="benchmark_index"),),
     ),
 )

@@ -8,8 +8,7 @@ from typing import Any
 
 from training.job import Counts, DataError, InputArtifact
 from training.posttrain.chat import Chat
-from training.posttrain.preferences.preferences import HELD_OUT_FILE, TRAIN_FILE
-from training.posttrain.sorting import read_jsonl
+from training.posttrain.sorting import HELD_OUT_FILE, TRAIN_FILE, read_jsonl
 
 Row = dict[str, Any]
 

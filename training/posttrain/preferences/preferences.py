@@ -2,7 +2,8 @@
 
 Each row is {"id", "prompt": messages, "chosen": messages, "rejected": messages, "source", "generator"}, with "answer"
 if the source gives the right answer. The hash of a prompt's messages decides whether it is held out. So pairs with the
-same prompt are in the same file, and neither the order of the rows nor further rows change that.
+same prompt are in the same file, and neither the order of the rows nor further rows change that. Pairs that hold exam
+items are dropped or flagged (training.posttrain.decontamination).
 """
 
 from __future__ import annotations
@@ -12,21 +13,19 @@ from typing import Any
 from training.accounts import Counted
 from training.artifact import digest_of
 from training.job import DataError, Job, Outcome, Work
+from training.posttrain.decontamination import Decontamination
 from training.posttrain.formats import PAIR_READERS, Pair, generator_of, label, records
 from training.posttrain.preferences.settings import PreferencesRecipe
-from training.posttrain.sorting import Sorter
-
-TRAIN_FILE = "train.jsonl"
-HELD_OUT_FILE = "held_out.jsonl"
+from training.posttrain.sorting import HELD_OUT_FILE, TRAIN_FILE, Sorter
 
 
 def run(job: Job, work: Work) -> Outcome:
     """Write the training and the held-out pairs of every source. Raise DataError if there are none of either."""
     recipe = job.settings_as(PreferencesRecipe, "preferences")
     held_out = 0
-    rows = Counted(records(recipe.data, PAIR_READERS, job, "preferences"))
+    rows, exams = Counted(records(recipe.data, PAIR_READERS, job, "preferences")), Decontamination(job)
     with Sorter(work.path, TRAIN_FILE, HELD_OUT_FILE) as sorter:
-        for source, record in rows:
+        for source, record in exams.judged(rows, lambda pair: pair.texts):
             if record.reason:
                 sorter.refuse(record)
                 continue
@@ -35,16 +34,16 @@ def run(job: Job, work: Work) -> Outcome:
             row = _row(
                 record.id, record.made, label(source.uri), generator_of(record.row, source), record.row.get("answer")
             )
-            sorter.keep(row, HELD_OUT_FILE if apart else TRAIN_FILE)
+            sorter.keep({**row, **record.marks}, HELD_OUT_FILE if apart else TRAIN_FILE)
     if not sorter.kept - held_out or not held_out:
         raise DataError(
             f"preferences: {sorter.kept - held_out} pairs to train on, {held_out} held out of {rows.number} rows;"
             f" both must be at least 1 (held_out_fraction={recipe.held_out_fraction}; rows not used: {sorter.reasons})"
         )
     return Outcome(
-        files=sorter.files,
+        files=(*sorter.files, exams.write_hits(work.path)),
         counts=sorter.counts(rows.number),
-        metrics={"train_pairs": sorter.kept - held_out, "held_out_pairs": held_out},
+        metrics={"train_pairs": sorter.kept - held_out, "held_out_pairs": held_out, **exams.metrics},
     )
 
 

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from training.data.sections import sections
-from training.stage import Asset, Stage
+from typing import TYPE_CHECKING, Any
+
+from training.data.sections import with_data
+from training.stage import Asset, Input, Stage
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
 
 PREFERENCES = Stage(
     name="preferences",
-    version="1",
+    version="2",
     module="training.posttrain.preferences.preferences",
+    libraries=("xxhash",),
     kinds=("json",),
     gates=("counts_balance",),
 )
+
+
+def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
+    del part
+    return with_data(recipe, {"preferences": recipe.preferences, "decontaminate": recipe.decontaminate.actions})
+
 
 ASSETS = (
     Asset(
@@ -20,6 +32,7 @@ ASSETS = (
         description="Prompts with a chosen and a rejected answer, each with its source.",
         group="models",
         scope="align",
-        settings=sections("preferences"),
+        settings=_settings,
+        inputs=(Input(asset="benchmark_index"),),
     ),
 )

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from training.data.sections import with_data
 from training.posttrain.prompts.settings import PromptsRecipe
-from training.stage import Asset, Stage
+from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
     from training.recipe import Recipe
 
 PROMPTS = Stage(
     name="prompts",
-    version="1",
+    version="2",
     module="training.posttrain.prompts.prompts",
+    libraries=("xxhash",),
     kinds=("json",),
     gates=("counts_balance",),
 )
@@ -23,7 +24,8 @@ PROMPTS = Stage(
 def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     """Return only the file of prompts, because the settings of the training belong to the stage `align`."""
     del part
-    return with_data(recipe, {"align": PromptsRecipe(prompts=recipe.align.prompts)})
+    asked = PromptsRecipe(prompts=recipe.align.prompts)
+    return with_data(recipe, {"align": asked, "decontaminate": recipe.decontaminate.actions})
 
 
 ASSETS = (
@@ -34,5 +36,6 @@ ASSETS = (
         group="models",
         scope="prompts",
         settings=_settings,
+        inputs=(Input(asset="benchmark_index"),),
     ),
 )

@@ -29,7 +29,7 @@ from training.posttrain.fit import (
 )
 from training.posttrain.models import MODEL_FOLDER, load_tokenizer, right_padded, save_model
 from training.posttrain.sft.settings import SftRecipe
-from training.posttrain.sorting import read_jsonl
+from training.posttrain.sorting import INSTRUCTIONS_FILE, read_jsonl
 
 SAMPLE_ROWS = 64  # conversations on which the loss is measured before and after training, in fp32
 
@@ -41,7 +41,7 @@ def run(job: Job, work: Work) -> Outcome:
     base = _base(job)
     chat = Chat.of(base, template(recipe.chat_template, recipe.system_prompt))
     tokenizer = load_tokenizer(base, chat)
-    rows = read_jsonl(job.input_of("instruction_data").file("instructions.jsonl"))
+    rows = read_jsonl(job.input_of("instruction_data").file(INSTRUCTIONS_FILE))
     kept, counts = fitting([row["messages"] for row in rows], chat, max_length=recipe.max_length)
     gate = template_gate(chat, tokenizer, kept)
     encoded = chat.encode(kept)

@@ -1,0 +1,38 @@
+"""Search rows for exam items in batches. A row is anything that has texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from training.data.exams.grams import column_of
+from training.data.exams.item_rule import Finder, Found
+
+T = TypeVar("T")
+
+BATCH_CHARACTERS: Final = 4_000_000  # searched at once
+
+
+def searched(rows: Iterable[tuple[T, Sequence[str]]], finder: Finder) -> Iterator[tuple[T, list[tuple[str, Found]]]]:
+    """Yield each row, in order, with the items found in its texts, each after the text that holds it."""
+    for batch in _batches(rows):
+        texts = [text for _, some in batch for text in some]
+        found = dict(finder.find(column_of(texts)))
+        first = 0
+        for row, some in batch:
+            places = range(first, first + len(some))
+            yield row, [(texts[place], one) for place in places for one in found.get(place, ())]
+            first += len(some)
+
+
+def _batches(rows: Iterable[tuple[T, Sequence[str]]]) -> Iterator[list[tuple[T, Sequence[str]]]]:
+    batch: list[tuple[T, Sequence[str]]] = []
+    size = 0
+    for row in rows:
+        batch.append(row)
+        size += sum(map(len, row[1]))
+        if size >= BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
