@@ -119,8 +119,8 @@ def cells_due(comparison: Comparison, being_made: frozenset[Key] = frozenset()) 
     """The cells that one backfill of the recipe would make, inputs first.
 
     A cell (one asset of one partition) is left out, with everything made from it, in five cases: a gate refused one of
-    its inputs, its source data is not there yet, `automation.rebuild` does not cover it, it is in `being_made`, or its
-    artifact is damaged beyond repair. A person has to mend the last.
+    its inputs or guards, its source data is not there yet, `automation.rebuild` does not cover it, it is in
+    `being_made`, or its artifact is damaged beyond repair. A person has to mend the last.
     """
     allowed = {cell.key for cell in in_scope(comparison)} - being_made
     blocked: set[Key] = set()
@@ -129,7 +129,7 @@ def cells_due(comparison: Comparison, being_made: frozenset[Key] = frozenset()) 
         if (
             cell.key not in allowed
             or comparison.refused_by(cell) is not None
-            or any(key in blocked for key in cell.inputs)
+            or any(key in blocked for key in cell.waits_for)
             or cell.state == "unavailable"
             or (cell.state == "damaged" and cell.artifact is None)
         ):

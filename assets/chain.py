@@ -15,14 +15,14 @@ from training.stages import ASSETS as TRAINING_ASSETS
 
 
 def _in_order(assets: Iterable[Asset]) -> dict[str, Asset]:
-    """The assets by name, each after all its inputs; ties keep the order of declaration.
+    """The assets by name, each after all its inputs and guards; ties keep the order of declaration.
 
     Raises ValueError for a cycle, an undeclared input or a name that is declared twice.
     """
     waiting = list(assets)
     chain: dict[str, Asset] = {}
     while waiting:
-        ready = next((one for one in waiting if all(item.asset in chain for item in one.inputs)), None)
+        ready = next((one for one in waiting if all(item.asset in chain for item in (*one.inputs, *one.guards))), None)
         if ready is None:
             raise ValueError(f"no order of assets: {', '.join(one.name for one in waiting)} wait for inputs")
         if ready.name in chain:
@@ -33,6 +33,8 @@ def _in_order(assets: Iterable[Asset]) -> dict[str, Asset]:
 
 
 CHAIN: dict[str, Asset] = _in_order((*TRAINING_ASSETS, *EVALUATION_ASSETS))
+
+GUARDS = {item.asset for one in CHAIN.values() for item in one.guards}
 
 
 def ancestors(name: str) -> set[str]:

@@ -34,7 +34,10 @@ def _asset(declared: Asset, partitions: Partitions) -> dg.AssetsDefinition:
         description=_description(declared),
         code_version=f"{declared.stage.name}-{declared.stage.version}",
         partitions_def=partitions.of(declared),
-        deps=[*(partitions.dependency(item, declared) for item in declared.inputs), settings_key(declared.name)],
+        deps=[
+            *(partitions.dependency(item, declared) for item in (*declared.inputs, *declared.guards)),
+            settings_key(declared.name),
+        ],
         check_specs=[dg.AssetCheckSpec(name, asset=declared.name, blocking=True) for name in declared.stage.gates],
         metadata={"stage": declared.stage.name, "module": declared.stage.module},
     )

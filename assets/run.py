@@ -155,7 +155,7 @@ def _chosen(comparison: Comparison, until: str | None, snapshots: tuple[str, ...
     needed: set[tuple[str, str]] = set()
     waiting = list(wanted)
     while waiting:
-        for key in comparison.cells[waiting.pop()].inputs:
+        for key in comparison.cells[waiting.pop()].waits_for:
             if key not in needed:
                 needed.add(key)
                 waiting.append(key)
@@ -256,7 +256,7 @@ def _next_group(comparison: Comparison, left: list[Cell]) -> list[Cell]:
     inside: set[tuple[str, str]] = set()
     undone = {cell.key for cell in comparison.to_do()}
     for cell in left:
-        ready = all(key in inside or key not in undone for key in cell.inputs)
+        ready = all(key in inside or key not in undone for key in cell.waits_for)
         if ready and comparison.refused_by(cell) is None and (not group or cell.partition == group[0].partition):
             group.append(cell)
             inside.add(cell.key)

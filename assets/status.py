@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from training.closure import Code
 from training.job import DataError, read_job
 from training.recipe import SECTIONS, Recipe
 from training.records import RecipeError, differences, read_record, write_record
-from training.stage import Asset, modules_of
+from training.stage import Asset, Input, modules_of
 
 START_ANEW = "pedigree/start-anew"  # the tag of a run that may begin a training again at step 0
 BEGINS_ANEW = f"with --start-anew (in the UI: the tag {START_ANEW}: true)"
@@ -51,6 +51,7 @@ class Cell:
     state: State
     artifact: Artifact | None
     is_recorded: bool
+    guards: tuple[tuple[str, str], ...] = ()  # (asset, partition)
     reasons: tuple[str, ...] = ()
     reference: Reference | None = None
     other_code: tuple[str, ...] = ()  # parts of the code that have changed since the artifact was made
@@ -110,6 +111,11 @@ class Cell:
         return f"{self.asset}/{self.part}" if self.part else self.asset
 
     @property
+    def waits_for(self) -> tuple[tuple[str, str], ...]:
+        """The cells that must be made before this one: its inputs and its guards."""
+        return (*self.inputs, *self.guards)
+
+    @property
     def key(self) -> tuple[str, str]:
         """The pair (asset, partition), which identifies the cell in a comparison."""
         return self.asset, self.partition
@@ -136,7 +142,7 @@ class Comparison:
         ]
 
     def _assets(self, until: str | None) -> set[str]:
-        """`until` and the assets that this recipe makes it from; every asset if `until` is None.
+        """`until` and the assets that must be made before it; every asset if `until` is None.
 
         If the recipe has no cell of `until`, the ancestors come from the chain instead.
         """
@@ -145,12 +151,12 @@ class Comparison:
             return set(CHAIN) if until is None else ancestors(until) | {until}
         for cell in reversed(self.cells.values()):  # each cell before its inputs
             if cell.asset in found:
-                found |= {asset for asset, _ in cell.inputs}
+                found |= {asset for asset, _ in cell.waits_for}
         return found
 
     def refused_by(self, cell: Cell) -> Cell | None:
-        """The first input of `cell` that has a failed gate; None if no input is refused."""
-        for key in cell.inputs:
+        """The first input or guard of `cell` that has a failed gate; None if none of them is refused."""
+        for key in cell.waits_for:
             made = self.cells[key].artifact
             if made is not None and made.failed_gates:
                 return self.cells[key]
@@ -229,7 +235,7 @@ def _unavailable(declared: Asset, recipe: Recipe, partition: str, reasons: tuple
         partition=partition,
         fingerprint="",
         settings={},
-        inputs=_input_keys(declared, recipe, partition),
+        inputs=_keys(declared.inputs, recipe, partition),
         state="unavailable",
         artifact=None,
         is_recorded=False,
@@ -237,9 +243,9 @@ def _unavailable(declared: Asset, recipe: Recipe, partition: str, reasons: tuple
     )
 
 
-def _input_keys(declared: Asset, recipe: Recipe, partition: str) -> tuple[tuple[str, str], ...]:
+def _keys(items: Iterable[Input], recipe: Recipe, partition: str) -> tuple[tuple[str, str], ...]:
     part = partition.partition("@")[2]
-    return tuple((item.asset, key) for item in declared.inputs for key in input_partitions(item, recipe, part))
+    return tuple((item.asset, key) for item in items for key in input_partitions(item, recipe, part))
 
 
 def _cell(
@@ -251,7 +257,7 @@ def _cell(
     places: Sequence[Place],
     code: Code,
 ) -> Cell:
-    inputs = _input_keys(declared, recipe, partition)
+    inputs = _keys(declared.inputs, recipe, partition)
     waiting = [asset for asset, key in inputs if cells[asset, key].state == "unavailable"]
     if waiting:
         return _unavailable(declared, recipe, partition, (f"waits for {waiting[0]}",))
@@ -290,6 +296,7 @@ def _cell(
         fingerprint=wanted,
         settings=plain,
         inputs=inputs,
+        guards=_keys(declared.guards, recipe, partition),
         state=state,
         artifact=made,
         is_recorded=points_here and (made is None or (reference is not None and reference.digest == made.digest)),
@@ -307,9 +314,8 @@ def _changed(cells: Mapping[tuple[str, str], Cell], root: Path) -> Iterator[tupl
     """
     held: dict[tuple[str, str], dict[str, Cell]] = {}
     for cell in cells.values():
-        if cell.artifact is not None:
-            for key, item in zip(cell.inputs, cell.artifact.record["inputs"], strict=True):
-                held.setdefault(key, {})[item.get("record_digest", "")] = cell
+        for key, item in _read_and_guarding(cell, cells):
+            held.setdefault(key, {})[item.get("record_digest", "")] = cell
     for key, by in held.items():
         cell, digests = cells[key], by.keys() - {""}
         if cell.artifact is not None and not digests <= cell.artifact.stands_for:
@@ -317,6 +323,17 @@ def _changed(cells: Mapping[tuple[str, str], Cell], root: Path) -> Iterator[tupl
             other = by[min(digests - cell.artifact.stands_for)]
             said = f"{found.damage or cell.artifact.path} ({other.asset} [{other.partition}] was made from it)"
             yield key, replace(cell, state="damaged", artifact=found.artifact, reasons=(*cell.reasons, said))
+
+
+def _read_and_guarding(
+    cell: Cell, cells: Mapping[tuple[str, str], Cell]
+) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+    """Yield each input of a made cell with its entry in the record, and each guard that is still the recorded one."""
+    if cell.artifact is None:
+        return
+    yield from zip(cell.inputs, cell.artifact.record["inputs"], strict=True)
+    for item in cell.artifact.record.get("guards", ()):
+        yield from ((key, item) for key in cell.guards if cells[key].fingerprint == item["fingerprint"])
 
 
 def held_digests(comparison: Comparison, cell: Cell) -> tuple[str, ...]:
@@ -330,11 +347,11 @@ def held_digests(comparison: Comparison, cell: Cell) -> tuple[str, ...]:
     if cell.reference and cell.reference.fingerprint == cell.fingerprint:
         found.add(cell.reference.record_digest)
     for other in comparison.cells.values():
-        if cell.key in other.inputs:
+        if cell.key in other.waits_for:
             folder = artifact.folder_of(comparison.root, other.asset, other.fingerprint)
             made = look(folder, other.asset, set()).artifact
-            inputs = made.record["inputs"] if made is not None else ()
-            found |= {item.get("record_digest", "") for item in inputs if item["fingerprint"] == cell.fingerprint}
+            items = [*made.record["inputs"], *made.record.get("guards", ())] if made is not None else []
+            found |= {item.get("record_digest", "") for item in items if item["fingerprint"] == cell.fingerprint}
     return tuple(sorted(found - {""}))
 
 

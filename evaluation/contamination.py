@@ -1,37 +1,43 @@
-"""Stage `contamination`: whether the training data hold items of the exams by which the models are scored.
+"""Stage `contamination`: whether the training data hold items of the exams by which the models will be scored.
+
+The data are scanned when they are ready, before anything is trained on them. With `evaluation.contamination: before`
+the gate `contamination` refuses every training; with `after` there is no gate here, and the report has it
+(evaluation.contamination_report).
 
 Training data are pages, instructions, preferences and prompts. The rule is that of training.data.exams.item_rule, by
 which documents are also removed. `contamination.json` has the verdict and, for each suite, the items found in each kind
-of training data, the questions that were seen without their answers, the items that cannot be cleared, and the scores
-on clean, found and uncleared items. `findings.jsonl` has a row for each finding: benchmark, item, document or row, URL,
-WARC file and offset, and the matched text. Each rank reads one document file, one artifact of instructions,
-preferences or prompts, or the system prompt.
-
-A verdict is one of four words:
-
-- *clean*: nothing was found in the training data;
-- *tolerated*: something was found, or cannot be known, and a field of the recipe allows it; `tolerated` has the field
-  and the numbers;
-- *contaminated*: more was found than the recipe allows;
-- *unknown*: some training data were not scanned.
+of training data, the questions that were seen without their answers, and the items that cannot be cleared.
+`findings.jsonl` has a row for each finding: benchmark, item, document or row, URL, WARC file and offset, and the
+matched text. Each rank reads one document file, one artifact of instructions, preferences or prompts, or the system
+prompt.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from evaluation.answers import MODELS, sample_file
 from evaluation.exams import read_exam
-from evaluation.intervals import share_interval
+from evaluation.verdict import (
+    CONTAMINATED,
+    FINDINGS_FILE,
+    INSTRUCTIONS,
+    PREFERENCES,
+    PRETRAINING,
+    PROMPTS,
+    REPORT_FILE,
+    WHERE,
+    gate_of,
+    judged,
+    metrics_of,
+)
 from training.artifact import canonical_json, write_json
 from training.data.documents import document_files, read_documents, read_lines, write_lines
 from training.data.exams import item_rule
@@ -40,21 +46,22 @@ from training.data.exams.item_rule import Finder, Found, build_items
 from training.data.exams.row_search import searched
 from training.data.exams.settings import BenchmarkRecipe
 from training.evaluation_settings import EvaluationRecipe, TrainedOn
-from training.job import Gate, InputArtifact, Job, Outcome, Work
+from training.job import InputArtifact, Job, Outcome, Work
 from training.posttrain.formats import prompt_text, spoken
 from training.posttrain.sorting import INSTRUCTIONS_FILE, PROMPTS_FILE, TRAIN_FILE
 from training.records import read_record
 
-PRETRAINING, INSTRUCTIONS, PREFERENCES, PROMPTS = "pretraining", "instructions", "preferences", "prompts"
 DOCUMENTS = "decontaminated_documents"
-WHERE = (PRETRAINING, INSTRUCTIONS, PREFERENCES, PROMPTS)
-CLEAN, TOLERATED, CONTAMINATED, UNKNOWN = "clean", "tolerated", "contaminated", "unknown"
 QUESTION_SEEN = "question_seen"
+TOTALS = {"findings": "num_findings", "scanned_texts": "texts"}  # metrics that are sums over the ranks
 DOCUMENT_COLUMNS = ("id", "text", "url", "snapshot", "warc_file", "warc_offset")
 KEPT_FINDINGS_PER_ITEM = 20  # by each rank; all findings are counted
 CONTEXT_CHARACTERS = 160  # kept on each side of the matched text
 SHOWN_CHARACTERS = 400
-SHOWN_FINDINGS = 5  # in the gate's evidence
+WAY_OUT = (
+    "nothing is trained on these data; take the items out (decontaminate.action: remove), or train nevertheless and be"
+    " refused at the promotion (evaluation.contamination: after)"
+)
 
 
 Text = tuple[dict[str, Any], str]
@@ -74,7 +81,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
-    """Write the report with its verdict and the findings, and return them with the gate `contamination`."""
+    """Write what was found, the verdict and the findings; with `contamination: before`, return the gate."""
     recipe = job.settings_as(EvaluationRecipe, "evaluation")
     findings = findings_of(ranks)
     exams = _exams(canonical_json(job.settings))
@@ -83,23 +90,21 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
         "scanned": _scanned(job, ranks),
         "max_contaminated_fraction": recipe.max_contaminated_fraction,
         "question_seen": recipe.question_seen,
-        "suites": {
-            benchmark.name: suite_report(benchmark.name, exams, ranks, recipe, job.input_of("model_scores"))
-            for benchmark in recipe.suites
-        },
+        "suites": {benchmark.name: suite_report(benchmark.name, exams, ranks, recipe) for benchmark in recipe.suites},
         "unscanned_documents": _unscanned(job, ranks),
         "unknown": _unknown(job, ranks),
     }
     report |= judged(report, recipe)
+    write_json(work.path / REPORT_FILE, report)
+    write_lines(work.path / FINDINGS_FILE, findings)
+    numbers = {name: float(sum(rank[of] for rank in ranks)) for name, of in TOTALS.items()}
     gate = gate_of(report, findings)
-    write_json(work.path / "contamination.json", report)
-    write_lines(work.path / "findings.jsonl", findings)
-    suites = report["suites"]
-    metrics = {f"contaminated_items_{name}": float(suite["found_items"]) for name, suite in suites.items()}
-    metrics |= {f"questions_seen_{name}": float(len(suite["questions_seen"])) for name, suite in suites.items()}
-    metrics["findings"] = float(sum(rank["num_findings"] for rank in ranks))
-    metrics["scanned_texts"] = float(sum(rank["texts"] for rank in ranks))
-    return Outcome(files=("contamination.json", "findings.jsonl"), metrics=metrics, gates=(gate,))
+    gate = gate if gate.passed else replace(gate, evidence=gate.evidence | {"way_out": WAY_OUT})
+    return Outcome(
+        files=(REPORT_FILE, FINDINGS_FILE),
+        metrics=metrics_of(report) | numbers,
+        gates=(gate,) if recipe.contamination == "before" else (),
+    )
 
 
 # What is read.
@@ -256,9 +261,9 @@ def _finding_order(finding: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def suite_report(
-    name: str, exams: Exams, ranks: Sequence[Mapping[str, Any]], recipe: EvaluationRecipe, scores: InputArtifact | None
+    name: str, exams: Exams, ranks: Sequence[Mapping[str, Any]], recipe: EvaluationRecipe
 ) -> dict[str, Any]:
-    """Return what was found of one suite, as plain data; with `scores`, also each model's scores on what was found.
+    """Return what was found of one suite, as plain data.
 
     With `question_seen: contaminated`, an item whose question was seen without its answer counts as found.
     """
@@ -281,31 +286,7 @@ def suite_report(
         "found_fraction": len(every) / items,
         "found": {where: sorted(some) for where, some in found.items()},
         "questions_seen": sorted(set().union(*questions.values())),
-        "scores": scores_by_state(scores, name, every, set(not_cleared) - every) if scores else {},
     }
-
-
-def scores_by_state(
-    scores: InputArtifact, suite: str, found: set[str], not_cleared: set[str]
-) -> dict[str, dict[str, Any]]:
-    """Return each model's score on the clean, the found and the uncleared items of a suite, from the kept samples."""
-    result = {}
-    for model in (model for model in MODELS if scores.file(sample_file(model, suite)).exists()):
-        correct: dict[str, list[float]] = defaultdict(list)
-        for sample in read_lines(scores.file(sample_file(model, suite))):
-            item = sample["item"]
-            state = "found" if item in found else "not_cleared" if item in not_cleared else "clean"
-            correct[state].append(float(sample["correct"]))
-        result[model] = {state: _score(correct[state]) for state in ("clean", "found", "not_cleared")}
-    return result
-
-
-def _score(correct: Sequence[float]) -> dict[str, Any]:
-    """Return the mean, its 95 % interval and the number of items; mean and interval are None without items."""
-    if not correct:
-        return {"score": None, "interval": None, "n": 0}
-    mean = fmean(correct)
-    return {"score": mean, "interval": list(share_interval(mean, len(correct))), "n": len(correct)}
 
 
 # Was all training data scanned?
@@ -343,91 +324,11 @@ def _ids(path: Path) -> list[str]:
 def _unknown(job: Job, ranks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return {name: reason} of what the models learned from and nobody scanned: an asset without a scan, a teacher."""
     trained_on, scanned = _trained_on(job), {rank["asset"] for rank in ranks}
-    unknown = {
-        asset: f"{', '.join(models)}: trained on text of {asset}, which has no scan"
-        for asset, models in trained_on.data.items()
-        if asset not in scanned
-    }
+    unknown = {name: f"{name}: a model is trained on its text, and it has no scan" for name in trained_on.data}
+    unknown = {name: why for name, why in unknown.items() if name not in scanned}
     if trained_on.teacher:
         unknown["teacher"] = f"{trained_on.teacher}: what this model was trained on is not known here"
     return unknown
-
-
-# The verdict.
-
-
-def judged(report: Mapping[str, Any], recipe: EvaluationRecipe) -> dict[str, Any]:
-    """Return the verdict and what the recipe tolerated.
-
-    `verdict` is one of the four words. `tolerated` is {field of the recipe: numbers}, and is empty for other verdicts.
-    """
-    most = recipe.max_contaminated_fraction
-    suites = report["suites"]
-    unknown = {name: why for name, why in report["unknown"].items() if name not in recipe.tolerate_unknown}
-    found = {name: _of(suite["found_items"], suite) for name, suite in suites.items() if suite["found_items"]}
-    questions = {name: _of(len(suite["questions_seen"]), suite) for name, suite in suites.items()}
-    seen = {name: text for name, text in questions.items() if suites[name]["questions_seen"]}
-    tolerated = {
-        f"evaluation.max_contaminated_fraction={most}": found,
-        "evaluation.question_seen=reported": seen if recipe.question_seen != CONTAMINATED else {},
-        "evaluation.tolerate_unknown": {name: why for name, why in report["unknown"].items() if name not in unknown},
-    }
-    tolerated = {field: numbers for field, numbers in tolerated.items() if numbers}
-    if any(suite["found_fraction"] > most for suite in suites.values()):
-        return {"verdict": CONTAMINATED, "tolerated": {}}
-    if unknown or report["unscanned_documents"]:
-        return {"verdict": UNKNOWN, "tolerated": {}}
-    return {"verdict": TOLERATED if tolerated else CLEAN, "tolerated": tolerated}
-
-
-def _of(number: int, suite: Mapping[str, Any]) -> str:
-    return f"{number} of {suite['items']} items"
-
-
-def gate_of(report: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> Gate:
-    """Return the gate `contamination`, which passes for the verdicts clean and tolerated."""
-    most = report["max_contaminated_fraction"]
-    over = {name for name, suite in report["suites"].items() if suite["found_fraction"] > most}
-    evidence: dict[str, Any] = {
-        "verdict": report["verdict"],
-        "max_contaminated_fraction": most,
-        "found_fraction": {name: round(suite["found_fraction"], 6) for name, suite in report["suites"].items()},
-        "not_cleared": {name: len(suite["not_cleared"]) for name, suite in report["suites"].items()},
-        "findings": _shown([finding for finding in findings if finding["benchmark"] in over]),
-    }
-    if report["tolerated"]:
-        evidence["tolerated"] = report["tolerated"]
-    if report["unscanned_documents"]:
-        evidence["unscanned_documents"] = report["unscanned_documents"]
-    if report["verdict"] == UNKNOWN:
-        evidence["unknown"] = report["unknown"]
-    return Gate(name="contamination", passed=report["verdict"] in (CLEAN, TOLERATED), evidence=evidence)
-
-
-def _shown(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return SHOWN_FINDINGS findings: different items before further finds of the same item, and pages before rows."""
-    seen: Counter[tuple[str, str]] = Counter()
-    ranked = []
-    for finding in findings:
-        key = (finding["benchmark"], finding["item"])
-        ranked.append((seen[key], WHERE.index(finding["where"]), len(ranked), finding))
-        seen[key] += 1
-    names = (
-        "benchmark",
-        "item",
-        "where",
-        "url",
-        "snapshot",
-        "warc_file",
-        "warc_offset",
-        "document",
-        "row",
-        "source",
-        "file",
-        "text",
-    )
-    chosen = [entry[-1] for entry in sorted(ranked, key=lambda entry: entry[:3])[:SHOWN_FINDINGS]]
-    return [{name: finding[name] for name in names if finding.get(name) not in (None, "")} for finding in chosen]
 
 
 def rule() -> dict[str, Any]:

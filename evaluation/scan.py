@@ -6,17 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluation.contamination import (
-    PRETRAINING,
-    Text,
-    exams_of_suites,
-    findings_of,
-    gate_of,
-    judged,
-    rule,
-    scan,
-    suite_report,
-)
+from evaluation.contamination import Text, exams_of_suites, findings_of, rule, scan, suite_report
+from evaluation.verdict import PRETRAINING, gate_of, judged
 from training.artifact import write_json
 from training.data.crawl.crawl import SUFFIXES
 from training.data.documents import write_lines
@@ -83,7 +74,7 @@ def contamination(
         "scanned": {"texts": {PRETRAINING: sum(rank["texts"] for rank in ranks)}, "files": list(files)},
         "max_contaminated_fraction": recipe.max_contaminated_fraction,
         "question_seen": recipe.question_seen,
-        "suites": {suite.name: suite_report(suite.name, exams, ranks, recipe, None) for suite in recipe.suites},
+        "suites": {suite.name: suite_report(suite.name, exams, ranks, recipe) for suite in recipe.suites},
         "unscanned_documents": 0,
         "unknown": {},
     }

@@ -43,12 +43,19 @@ JUDGE = Stage(
 )
 CONTAMINATION = Stage(
     name="contamination",
-    version="5",
+    version="6",
     module="evaluation.contamination",
     libraries=("xxhash",),
     kinds=("numpy", "json"),
     gates=("contamination",),
     in_ranks=True,
+)
+CONTAMINATION_REPORT = Stage(
+    name="contamination_report",
+    version="1",
+    module="evaluation.contamination_report",
+    kinds=("json",),
+    gates=("contamination",),
 )
 SCALING = Stage(
     name="scaling",
@@ -105,14 +112,11 @@ def _without(section: EvaluationRecipe, *names: tuple[str, ...]) -> EvaluationRe
 
 
 def _contamination(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return the suites, the limits on contamination, and what the models were trained on.
-
-    The settings by which models were evaluated are left out, because the scores, an input, already depend on them.
-    """
+    """Return the suites, the limits on contamination, and what the models are trained on."""
     del part
     judged = {name: getattr(recipe.evaluation, name) for name in JUDGES_CONTAMINATION}
     trained_on = TrainedOn(
-        data=data_of(recipe),
+        data=tuple(data_of(recipe)),  # without the models, so that recipes with the same data share the scan
         system_prompt=recipe.sft.system_prompt,
         teacher=recipe.pretrain.distill.teacher,
     )
@@ -180,11 +184,11 @@ ASSETS = (
         ),
     ),
     Asset(
-        name="contamination_report",
+        name="data_contamination",
         stage=CONTAMINATION,
         description=(
-            "Which items of the scored benchmarks occur in the training data, and each model's scores on the items "
-            "that do and do not occur."
+            "Which items of the scored benchmarks occur in the data that the models are going to be trained on. "
+            "Training waits for this verdict, and is refused if it is not clean or tolerated."
         ),
         group="reports",
         scope="recipe",
@@ -195,8 +199,18 @@ ASSETS = (
             Input(asset="instruction_data"),
             Input(asset="preference_data"),
             Input(asset="prompt_data"),
-            Input(asset="model_scores"),
         ),
+    ),
+    Asset(
+        name="contamination_report",
+        stage=CONTAMINATION_REPORT,
+        description=(
+            "The verdict on the training data, and each model's scores on the items that do and do not occur in them."
+        ),
+        group="reports",
+        scope="recipe",
+        settings=sections(),
+        inputs=(Input(asset="data_contamination"), Input(asset="model_scores")),
     ),
     Asset(
         name="model_card",
@@ -231,6 +245,7 @@ ASSETS = (
             Input(asset="aligned_model"),
             Input(asset="model_scores"),
             Input(asset="alignment_rewards"),
+            Input(asset="data_contamination"),
             Input(asset="contamination_report"),
         ),
     ),

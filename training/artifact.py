@@ -54,12 +54,12 @@ def record_digest(record: dict[str, Any]) -> str:
     """Return the sha256 (hex) of an artifact's record without its recipe, partition, times, costs and checksums.
 
     Two runs of one job have the same record digest. So metrics that a clock measured (their names end as in CLOCK) and
-    the paths of the inputs are also left out. Every other field is covered, also fields that later editions add.
+    the paths of inputs and guards are also left out. Every other field is covered, also fields that later editions add.
     """
     decided = {name: value for name, value in record.items() if name not in NOT_DECIDED}
-    decided["inputs"] = [
-        {name: value for name, value in item.items() if name != "path"} for item in record.get("inputs", ())
-    ]
+    for field in ("inputs", *({"guards"} & record.keys())):
+        items = record.get(field, ())
+        decided[field] = [{name: value for name, value in item.items() if name != "path"} for item in items]
     decided["metrics"] = {name: value for name, value in record.get("metrics", {}).items() if not name.endswith(CLOCK)}
     return digest_of(decided)
 
@@ -165,14 +165,15 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 }
 _ENTRIES: dict[str, dict[str, type]] = {
     "inputs": {"asset": str, "partition": str, "fingerprint": str, "digest": str},
+    "guards": {"asset": str, "partition": str, "fingerprint": str, "digest": str},
     "files": {"path": str, "bytes": int, "sha256": str},
     "gates": {"name": str, "passed": bool, "evidence": dict},
 }
 
 
 # Fields that every edition wrote; those in _LATER are missing in records by earlier editions.
-_LATER = {"stage", "recipe", "seed", "code_revision", "notes", "cost", "record_digest", "code"}
-FIELDS = (*_KINDS.keys() - _LATER, *_ENTRIES)
+_LATER = {"guards", "stage", "recipe", "seed", "code_revision", "notes", "cost", "record_digest", "code"}
+FIELDS = (*_KINDS.keys() - _LATER, *_ENTRIES.keys() - _LATER)
 
 
 def _problem(record: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from training.data.exams.settings import BenchmarkRecipe
@@ -16,20 +16,22 @@ SAMPLES_ANSWERS: Final = (
     "seed",
 )
 MEASURES_TEXT: Final = ("outside_text", "outside_text_limit")
-JUDGES_CONTAMINATION: Final = ("max_contaminated_fraction", "question_seen", "tolerate_unknown")
+JUDGES_CONTAMINATION: Final = ("contamination", "max_contaminated_fraction", "question_seen", "tolerate_unknown")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluationRecipe:
     """The benchmarks that the models answer, what is allowed of contamination, and the settings of sampled answers.
 
-    The gate on contamination refuses a model when more than `max_contaminated_fraction` of a suite's items were found
-    in what it was trained on. `question_seen` says whether a question without its answer counts as found, or is
+    `contamination` says when training data that hold items of the suites are refused: before anything is trained on
+    them, or after, when the model is to be promoted. They are refused when more than `max_contaminated_fraction` of a
+    suite's items were found in them. `question_seen` says whether a question without its answer counts as found, or is
     reported. `tolerate_unknown` names what the model learned from that nobody can scan: `teacher`.
     """
 
     suites: tuple[BenchmarkRecipe, ...]
     batch_size: int = 32
+    contamination: Literal["before", "after"] = "before"
     max_contaminated_fraction: float = 0.0
     question_seen: Literal["contaminated", "reported"] = "contaminated"
     tolerate_unknown: tuple[str, ...] = ()
@@ -52,10 +54,9 @@ class EvaluationRecipe:
 class TrainedOn:
     """What a recipe trains models on: assets with text, the system prompt and the teacher. Empty: not used.
 
-    `data` is {asset: the models that are trained on its text}. A teacher was trained on data of its own, which nobody
-    can scan here.
+    `data` names the assets. A teacher was trained on data of its own, which nobody can scan here.
     """
 
-    data: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    data: tuple[str, ...] = ()
     system_prompt: str = ""
     teacher: str = ""

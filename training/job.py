@@ -92,6 +92,7 @@ class Job:
     stage_version: str
     settings: dict[str, Any]
     inputs: tuple[InputArtifact, ...] = ()
+    guards: tuple[InputArtifact, ...] = ()  # not read; the job is refused if one of them is (training/guards.py)
     output: str
     run: RunSettings = field(default_factory=RunSettings)
     seed: int = 0

@@ -154,7 +154,7 @@ def run_job(job: Job, stages: Mapping[str, Stage], *, ranks: str = "", missing_s
     if artifact.find(folder) is not None:
         log.info("%s is there already", folder)
         return 0
-    for item in job.inputs:
+    for item in (*job.inputs, *job.guards):
         artifact.check_input(item)
     if ranks:
         _run_array_task(job, stage, folder, ranks)
@@ -242,6 +242,7 @@ def commit(
         "notes": outcome.notes,
         "numerics": outcome.numerics,
         "files": files,
+        **({"guards": write_record(job.guards)} if job.guards else {}),
         **({"replaces": list(job.replaces)} if job.replaces else {}),
         "seconds": round(seconds, 3),
         "cost": _cost(folder, seconds) | _charge(job, node_hours),

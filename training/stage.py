@@ -95,6 +95,7 @@ class Asset:
     scope: Scope
     settings: Settings
     inputs: tuple[Input, ...] = ()
+    guards: tuple[Input, ...] = ()  # assets that must be made and not refused; not read, and in no fingerprint
     shows_recipe: bool = False  # shows the recipe and opens nothing that it names; artifacts keep their `made://` names
 
 

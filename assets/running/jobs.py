@@ -35,6 +35,7 @@ def job_of(cell: Cell, comparison: Comparison, size: Size) -> Job:
         stage_version=stage.version,
         settings=cell.settings,
         inputs=tuple(_input(key, comparison) for key in cell.inputs),
+        guards=tuple(_input(key, comparison) for key in cell.guards),
         output=str(artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)),
         run=run_settings(size),
         seed=seed_of(cell.settings),
@@ -45,7 +46,7 @@ def job_of(cell: Cell, comparison: Comparison, size: Size) -> Job:
 
 
 def _input(key: tuple[str, str], comparison: Comparison) -> InputArtifact:
-    """One input of a job, from its cell. Raises StageFailed if it is not made."""
+    """One input or guard of a job, from its cell. Raises StageFailed if it is not made."""
     made = comparison.cells[key].artifact
     if made is None:
         raise StageFailed(f"{key[0]} [{key[1]}] is not made; materialize it first", BAD_INPUT_EXIT_CODE)

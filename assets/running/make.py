@@ -50,13 +50,14 @@ def make(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -
 
 
 def _check_inputs(cell: Cell, comparison: Comparison) -> None:
-    """Raise StageFailed if a gate refused an input of the cell."""
+    """Raise StageFailed if a gate refused an input or a guard of the cell."""
     refused = comparison.refused_by(cell)
     if refused is not None:
         assert refused.artifact is not None
         gate = refused.artifact.failed_gates[0]
+        kept = f"{cell.asset} [{cell.partition}] is not trained: " if refused.key in cell.guards else ""
         raise StageFailed(
-            f"{refused.asset} [{refused.partition}] was refused by its gate {gate['name']}: "
+            f"{kept}{refused.asset} [{refused.partition}] was refused by its gate {gate['name']}: "
             f"{artifact.canonical_json(gate['evidence'])}",
             REFUSED_EXIT_CODE,
         )

@@ -30,7 +30,7 @@ def make_all(recipe: Recipe, root: Path, *, failing: dict[str, str] | None = Non
 
 
 def _is_ready(comparison: Comparison, cell: Cell) -> bool:
-    made = all(comparison.cells[key].artifact is not None for key in cell.inputs)
+    made = all(comparison.cells[key].artifact is not None for key in cell.waits_for)
     return made and comparison.refused_by(cell) is None
 
 
@@ -57,7 +57,8 @@ def make_one(
         "stage_version": stage.version,
         "libraries": stage.library_versions(),
         "settings": cell.settings,
-        "inputs": _inputs(comparison, cell),
+        "inputs": _inputs(comparison, cell.inputs),
+        "guards": _inputs(comparison, [key for key in cell.guards if comparison.cells[key].artifact is not None]),
         "files": files,
         "gates": [
             {"name": name, "passed": name != failing_gate, "evidence": {"why": "a test"}}
@@ -72,9 +73,9 @@ def make_one(
     _commit(comparison, cell, record)
 
 
-def _inputs(comparison: Comparison, cell: Cell) -> list[dict[str, Any]]:
+def _inputs(comparison: Comparison, keys: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
     inputs = []
-    for asset, partition in cell.inputs:
+    for asset, partition in keys:
         made = comparison.cells[asset, partition].artifact
         assert made is not None
         where = {"asset": asset, "partition": partition, "path": str(made.path)}
@@ -118,7 +119,7 @@ def stand_in_models(recipe: Recipe, like: Recipe, root: Path) -> None:
         artifact.write_text(folder / "stands_in.txt", cell.fingerprint)
         files = artifact.manifest(folder, [*names, "stands_in.txt"])
         own = {"partition": cell.partition, "recipe": recipe.name, "fingerprint": cell.fingerprint}
-        made = {"settings": cell.settings, "inputs": _inputs(comparison, cell), "files": files}
+        made = {"settings": cell.settings, "inputs": _inputs(comparison, cell.inputs), "files": files}
         _commit(comparison, cell, stood_for.record | own | made | {"digest": artifact.digest_of_files(files)})
         where = {"asset": asset, "partition": cell.partition, "fingerprint": cell.fingerprint}
         tracking.stage_run("stood-in", **where, tags={"recipe_digest": "d"}).finish("FINISHED")

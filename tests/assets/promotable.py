@@ -111,7 +111,7 @@ class Kitchen:
 
 
 def _is_ready(comparison: Comparison, cell: Cell) -> bool:
-    made = all(comparison.cells[key].artifact is not None for key in cell.inputs)
+    made = all(comparison.cells[key].artifact is not None for key in cell.waits_for)
     lacks = cell.asset != "promoted_model" and not cell.is_damaged
     return made and lacks and comparison.refused_by(cell) is None
 

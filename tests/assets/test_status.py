@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from assets.chain import CHAIN, descendants
 from assets.recipe_folders import SHIPPED, find_recipe, load_recipe
 from assets.status import compare, last_made
 from tests.assets.fabricate import make_all, make_one
+from training.artifact import commit_record
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.exams.settings import BenchmarkRecipe
 from training.generated_sources import SOURCES
@@ -103,11 +105,11 @@ def test_what_is_outdated_can_still_be_looked_at(kitchen, made, tmp_path):
     assert last_made(cell, tmp_path) is None
 
 
-def test_an_added_suite_remakes_scores_and_what_judges_them_only(kitchen, made):
+def test_an_added_suite_remakes_the_scan_the_scores_and_what_judges_them_only(kitchen, made):
     suite = BenchmarkRecipe(name="more", uri="kitchen://chat", kind="chat")
     changed = replace(kitchen, evaluation=replace(kitchen.evaluation, suites=(*kitchen.evaluation.suites, suite)))
     scored = {"model_scores", "alignment_rewards", "contamination_report", "model_card", "promoted_model"}
-    assert assets_to_do(changed, made) == scored
+    assert assets_to_do(changed, made) == scored | {"data_contamination"}
 
 
 def test_another_reward_model_judges_again_and_trains_only_what_learns_from_it(kitchen, made, tmp_path):
@@ -138,7 +140,8 @@ def test_kitchen_rl_shares_every_artifact_up_to_the_reward_model(kitchen, made):
     comparison = compare(load_recipe("kitchen-rl"), made)
     differs = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
     # The card describes the whole recipe, its name included.
-    assert differs == {"prompt_data", "aligned_model"} | descendants("aligned_model") - OPTIONAL
+    own = {"prompt_data", "data_contamination", "aligned_model"}
+    assert differs == own | descendants("aligned_model") - OPTIONAL
     shared = comparison.cells["reward_model", "kitchen-rl"]
     assert shared.state == "made" and not shared.is_recorded
 
@@ -272,6 +275,34 @@ def test_what_stands_behind_a_refused_artifact_is_named(kitchen, tmp_path):
     assert {cell.asset for cell in comparison.to_do()} == {"model_card", "promoted_model"}
     refusing = comparison.refused_by(comparison.cells["model_card", "kitchen"])
     assert refusing is not None and refusing.asset == "contamination_report"
+
+
+def test_every_training_waits_for_the_verdict_on_its_data_unless_the_recipe_wants_it_after(kitchen, tmp_path):
+    trainings = {name for name, declared in CHAIN.items() if declared.stage.distributed}
+    assert trainings == {name for name, declared in CHAIN.items() if declared.guards} >= {"base_model", "ladder_model"}
+    comparison = make_all(kitchen, tmp_path, failing={"data_contamination": "contamination"})
+    left = {cell.asset for cell in comparison.to_do()}
+    assert left == {"base_model", "contamination_report"} | descendants("base_model") - OPTIONAL
+    base = comparison.cells["base_model", "kitchen"]
+    refusing = comparison.refused_by(base)
+    assert refusing is not None and refusing.asset == "data_contamination" and not comparison.refused_by(refusing)
+    assert {cell.asset for cell in compare(kitchen, tmp_path / "new").to_do("base_model")} >= {"data_contamination"}
+    after = compare(replace(kitchen, evaluation=replace(kitchen.evaluation, contamination="after")), tmp_path)
+    cell = after.cells["base_model", "kitchen"]
+    assert not cell.guards and cell.fingerprint == base.fingerprint and after.refused_by(cell) is None
+    assert after.cells["data_contamination", "kitchen"].artifact is None  # it would have the gate
+
+
+def test_a_guard_that_was_changed_after_the_training_is_noticed(kitchen, tmp_path):
+    comparison = make_all(kitchen, tmp_path)
+    guard = comparison.cells["data_contamination", "kitchen"].artifact
+    commit_record(guard.path, {**guard.record, "notes": {"verdict": "clean after all"}})
+    for reference in (tmp_path / "refs" / "data_contamination").iterdir():
+        reference.unlink()
+    for asset in ("contamination_report", "model_card"):  # what reads it as an input
+        shutil.rmtree(tmp_path / asset)
+    cell = compare(kitchen, tmp_path).cells["data_contamination", "kitchen"]
+    assert cell.state == "damaged" and any("_model [kitchen] was made from it" in line for line in cell.reasons)
 
 
 def test_a_snapshot_that_is_not_there_stops_a_run_and_lets_automation_go_on_with_the_rest(kitchen, tmp_path):

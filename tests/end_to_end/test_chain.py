@@ -107,13 +107,29 @@ def test_no_artifact_holds_a_pickle(first, root):
     assert all(path.parent.name == "shards" for path in root.glob("*/*/**/*.bin"))
 
 
+def test_a_leak_is_refused_before_anything_is_trained_on_it(leaking_early):
+    assert leaking_early.code == 3 and not leaking_early.answer["promoted"]
+    assert "decontaminated_documents" in made(leaking_early) and "training_plan" in made(leaking_early)
+    assert not [name for name in leaking_early.answer["assets"] if CHAIN[name].stage.distributed]
+    (refusal,) = leaking_early.answer["refusals"]
+    assert (refusal["asset"], refusal["gate"]) == ("data_contamination", "contamination")
+    assert "were found" in refusal["evidence"]["reason"] and "contamination: after" in refusal["evidence"]["way_out"]
+
+
 def test_a_leak_is_refused_with_item_url_file_and_offset(leaking, root):
     assert leaking.code == 3 and not leaking.answer["promoted"]
     refusal = leaking.answer["refusals"][0]
-    assert refusal["gate"] == "contamination"
+    assert (refusal["asset"], refusal["gate"]) == ("contamination_report", "contamination")
     evidence = json.dumps(refusal["evidence"])
     for named in ("item", "url", "warc_file", "warc_offset"):
         assert named in evidence, named
+
+
+def test_a_trained_model_records_the_verdict_that_allowed_it(first):
+    scan = first.answer["assets"]["data_contamination"]["kitchen-small"]
+    for name in ("base_model", "sft_model", "reward_model", "aligned_model"):
+        record = json.loads(Path(first.answer["assets"][name]["kitchen-small"]["uri"], "artifact.json").read_text())
+        assert [(one["asset"], one["digest"]) for one in record["guards"]] == [("data_contamination", scan["digest"])]
 
 
 def test_the_champion_is_still_the_clean_model(leaking, first, root):
@@ -139,7 +155,7 @@ def test_without_the_gate_the_leaking_model_would_be_promoted(leaking, root, tmp
     point_to_shared(load_recipe(str(tmp_path / "kitchen-small-ungated.yaml"), (RECIPES, SHIPPED)), root)
     ungated = pedigree("run", str(tmp_path / "kitchen-small-ungated.yaml"), root=root)
     assert ungated.code == 0 and ungated.answer["promoted"], ungated.errors
-    assert made(ungated) == {"contamination_report", "model_card", "promoted_model"}
+    assert made(ungated) == {"data_contamination", "contamination_report", "model_card", "promoted_model"}
     champion = Registry(Tracking("", root), ungated.answer["promotion"]["model_name"]).holder("champion")
     assert champion is not None and champion.tags["contamination"] == "tolerated"
 
@@ -147,7 +163,7 @@ def test_without_the_gate_the_leaking_model_would_be_promoted(leaking, root, tmp
 def test_alignment_by_rl_reuses_everything_before_it(first, root):
     ran = pedigree("run", "kitchen-small-rl", "--until", "aligned_model", root=root)
     assert ran.code == 0, ran.errors
-    assert made(ran) == {"prompt_data", "aligned_model"}
+    assert made(ran) == {"prompt_data", "data_contamination", "aligned_model"}
 
 
 def test_status_why_and_verify_agree_with_what_was_made(first, root):

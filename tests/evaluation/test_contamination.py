@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,9 @@ import pytest
 
 from assets.cli import main as command_line
 from assets.recipe_folders import load_recipe
-from evaluation.contamination import SHOWN_FINDINGS, gate_of
 from evaluation.stages import STAGES
 from evaluation.trained_on import DECLARED, SCANNED, data_of
+from evaluation.verdict import SHOWN_FINDINGS, gate_of
 from tests.evaluation.conftest import commit, make_job
 from tests.own_pages import write_warc
 from training.artifact import find
@@ -24,6 +25,7 @@ from training.job import InputArtifact, RefusedInput, write_job
 from training.records import RecipeError
 from training.runner import main, run_job
 from training.stage import Input
+from training.stages import STAGES as TRAINING_STAGES
 
 ITEMS = [
     {
@@ -148,9 +150,29 @@ def contaminated_job(
         *corpus(root, texts, **more),
         *rows_of(root, list(sft) or [FILLER], list(pairs) or [(FILLER, "a", "b")]),
         *(prompt_data(root, prompts) if prompts else ()),
-        scores(root),
     )
-    return make_job("contamination", "contamination_report", root / "report", settings, inputs)
+    return make_job("contamination", "data_contamination", root / "scan", settings, inputs)
+
+
+def scan_of(job) -> InputArtifact:
+    """The artifact of a scan that was run, as an input of other jobs."""
+    found = find(Path(job.output))
+    return InputArtifact(
+        asset="data_contamination",
+        partition="tiny",
+        fingerprint="f",
+        digest=found.digest,
+        record_digest=found.record_digest,
+        path=job.output,
+    )
+
+
+def scored_job(root: Path, texts: list[str], name: str = "report"):
+    """A job that puts the models' scores to a scan whose verdict comes after the training."""
+    scan = contaminated_job(root, texts, judged={"contamination": "after"})
+    run_job(scan, STAGES)
+    inputs = (scan_of(scan), scores(root))
+    return make_job("contamination_report", "contamination_report", root / name, {}, inputs)
 
 
 def report_of(job) -> tuple[dict, list[dict], dict]:
@@ -244,6 +266,39 @@ def typed(monkeypatch, capsys, *arguments: str) -> tuple[int, dict]:
     return ended.value.code or 0, json.loads(capsys.readouterr().out.strip().splitlines()[-1])
 
 
+def test_the_verdict_refuses_a_training_before_it_or_the_promotion_after_it(tmp_path):
+    scans = {}
+    for text, when in (("leak", "before"), ("leak", "after"), ("clean", "before")):
+        texts = [LEAK[0]] if text == "leak" else [FILLER]
+        scan = contaminated_job(tmp_path / text / when, texts, judged={"contamination": when})
+        run_job(scan, STAGES)
+        scans[text, when] = scan_of(scan), find(Path(scan.output)).record["gates"]
+    (_, (gate,)), (_, none) = scans["leak", "before"], scans["leak", "after"]
+    assert none == [] and not gate["passed"] and "contamination: after" in gate["evidence"]["way_out"]
+    assert gate["evidence"]["reason"].startswith("1 of 4 items of market were found; evaluation.max_contaminated")
+    training = make_job("sft", "sft_model", tmp_path / "model", {}, ())
+    with pytest.raises(RefusedInput, match=r"data_contamination .*: gate contamination refused it: .*item-0"):
+        run_job(replace(training, guards=(scans["leak", "before"][0],)), TRAINING_STAGES)
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_guard_is_recorded_and_is_no_input(tmp_path):
+    job, clean = scored_job(tmp_path, [FILLER]), contaminated_job(tmp_path / "other", [FILLER])
+    run_job(clean, STAGES)
+    guard, again = scan_of(clean), replace(job, output=str(tmp_path / "again"))
+    run_job(replace(job, guards=(guard,)), STAGES)
+    moved = str(shutil.copytree(guard.path, tmp_path / "moved"))
+    run_job(replace(again, guards=(replace(guard, path=moved),)), STAGES)
+    first, second = find(Path(job.output)), find(Path(again.output))
+    assert [item["digest"] for item in first.record["guards"]] == [guard.digest]
+    assert "data_contamination" not in [item["asset"] for item in first.record["inputs"][1:]]
+    assert first.record_digest == second.record_digest  # the guard's path is no part of what was decided
+    (tmp_path / "moved" / "findings.jsonl").write_text("{}\n")
+    third = replace(again, output=str(tmp_path / "third"), guards=(replace(guard, path=moved),))
+    with pytest.raises(RefusedInput, match=r"findings\.jsonl"):
+        run_job(third, STAGES)
+
+
 def test_held_out_pairs_and_near_misses_are_not_leaks(tmp_path):
     near = ["the first pears of the year? July", " ".join(i["answer"] for i in ITEMS), "the market of Bremholt"]
     report, findings, gate = report_of(contaminated_job(tmp_path, near, sft=near))
@@ -298,11 +353,11 @@ def test_text_that_a_declaration_lets_a_model_read_needs_a_scan(tmp_path, monkey
         monkeypatch.setitem(DECLARED, asset.name, asset)
     data = data_of(recipe)
     assert data == asked["kitchen-rl"] | {"notes": ("sft_model",)}
-    report, _, gate = report_of(contaminated_job(tmp_path / "a", [FILLER], trained_on={"data": data}))
+    report, _, gate = report_of(contaminated_job(tmp_path / "a", [FILLER], trained_on={"data": [*data]}))
     assert report["verdict"] == "unknown" and not gate["passed"]
     assert set(gate["evidence"]["unknown"]) == {"notes", "prompt_data"}  # this job has no prompts either
-    assert gate["evidence"]["unknown"]["notes"] == "sft_model: trained on text of notes, which has no scan"
-    whole = {"prompts": [{"prompt": turn("user", FILLER)}], "trained_on": {"data": asked["kitchen-rl"]}}
+    assert gate["evidence"]["unknown"]["notes"] == "notes: a model is trained on its text, and it has no scan"
+    whole = {"prompts": [{"prompt": turn("user", FILLER)}], "trained_on": {"data": [*asked["kitchen-rl"]]}}
     assert report_of(contaminated_job(tmp_path / "b", [FILLER], **whole))[0]["verdict"] == "clean"
 
 
@@ -322,7 +377,9 @@ def test_only_what_cannot_be_scanned_may_be_tolerated_as_unknown():
 
 
 def test_clean_and_found_items_are_scored_apart(tmp_path):
-    report, _, _ = report_of(contaminated_job(tmp_path, [LEAK[0], LEAK[2], LEAK[1]]))
+    job = scored_job(tmp_path, [LEAK[0], LEAK[2], LEAK[1]])
+    report, findings, gate = report_of(job)
+    assert report["scan"] == job.inputs[0].digest and len(findings) == 3 and not gate["passed"]
     aligned = report["suites"]["market"]["scores"]["aligned"]
     assert aligned["found"]["score"] == pytest.approx(2 / 3) and aligned["found"]["n"] == 3
     assert aligned["clean"] == {"score": 0.0, "interval": [0.0, pytest.approx(0.7935, abs=1e-4)], "n": 1}
@@ -352,16 +409,10 @@ def test_the_report_does_not_depend_on_workers(tmp_path):
 
 
 def test_a_promotion_is_refused_with_the_leak_in_the_message(tmp_path, capsys):
-    job = contaminated_job(tmp_path, [FILLER, LEAK[3]])
+    job = scored_job(tmp_path, [FILLER, LEAK[3]])
     run_job(job, STAGES)
     record = find(Path(job.output)).record
-    refused = InputArtifact(
-        asset="contamination_report",
-        partition="tiny",
-        fingerprint="f",
-        digest=record["digest"],
-        path=str(tmp_path / "report"),
-    )
+    refused = replace(scan_of(job), asset="contamination_report", digest=record["digest"])
     promote = make_job("promote", "promoted_model", tmp_path / "promoted", {"promote": {"model_name": "m"}}, (refused,))
     with pytest.raises(RefusedInput):
         run_job(promote, STAGES)
@@ -373,7 +424,7 @@ def test_a_promotion_is_refused_with_the_leak_in_the_message(tmp_path, capsys):
 
 
 def test_the_evidence_is_short_and_names_different_items():
-    suites = {"market": {"found_fraction": 1.0, "not_cleared": []}}
+    suites = {"market": {"found_fraction": 1.0, "found_items": 3, "items": 3, "not_cleared": []}}
     findings = [
         {"benchmark": "market", "item": f"item-{i % 3}", "where": "pretraining", "url": f"u{i}"} for i in range(30)
     ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from training.artifact import model_digest
 from training.data.sections import sections
+from training.guards import CLEAN_DATA
 from training.pretrain.long_context_settings import LongContextRecipe
 from training.stage import Asset, Input, Stage
 
@@ -113,6 +114,7 @@ ASSETS = (
         scope="recipe",
         settings=_settings,
         inputs=(Input(asset="training_plan"), *_TOKENS),
+        guards=CLEAN_DATA,
     ),
     Asset(
         name="reference_model",
@@ -122,6 +124,7 @@ ASSETS = (
         scope="doremi",
         settings=_of_reference,
         inputs=(Input(asset="reference_plan"), *_TOKENS),
+        guards=CLEAN_DATA,
     ),
     Asset(
         name="mixture_weights",
@@ -145,6 +148,7 @@ ASSETS = (
         scope="long_context",
         settings=_of_long_context,
         inputs=(Input(asset="base_model"), Input(asset="long_context_plan"), *_TOKENS),
+        guards=CLEAN_DATA,
     ),
     Asset(
         name="ladder_model",
@@ -154,5 +158,6 @@ ASSETS = (
         scope="rung",
         settings=_of_rung,
         inputs=(Input(asset="ladder_plan"), *_TOKENS),
+        guards=CLEAN_DATA,
     ),
 )

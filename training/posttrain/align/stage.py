@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from training.data.sections import with_data
+from training.guards import CLEAN_DATA
 from training.posttrain.align.method import method_of, start_gates
 from training.stage import Asset, Input, Stage
 
@@ -49,5 +50,6 @@ ASSETS = (
             Input(asset="prompt_data"),
             Input(asset="reward_model", when=_samples),
         ),
+        guards=CLEAN_DATA,
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from training.data.sections import sections
+from training.guards import CLEAN_DATA
 from training.stage import Asset, Input, Stage
 
 REWARD = Stage(
@@ -26,5 +27,6 @@ ASSETS = (
         scope="align",
         settings=sections("reward"),
         inputs=(Input(asset="sft_model"), Input(asset="preference_data")),
+        guards=CLEAN_DATA,
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from training.data.sections import sections
+from training.guards import CLEAN_DATA
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
@@ -41,5 +42,6 @@ ASSETS = (
             Input(asset="long_context_model"),
             Input(asset="instruction_data"),
         ),
+        guards=CLEAN_DATA,
     ),
 )
