@@ -12,7 +12,10 @@ from functools import cache
 from typing import Any
 
 import datasets
+import lm_eval.utils
 import yaml
+from jinja2 import BaseLoader, StrictUndefined, TemplateError
+from jinja2.sandbox import SandboxedEnvironment
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
@@ -24,6 +27,17 @@ from training.records import RecipeError
 
 FEWSHOT_SEED = 1234  # lm-eval's default
 TEST, EXAMPLES = "test", "fewshot"
+
+
+def sandboxed() -> SandboxedEnvironment:
+    """Return lm-eval's environment of templates, in which no template reaches Python's internals."""
+    environment = SandboxedEnvironment(loader=BaseLoader(), undefined=StrictUndefined, keep_trailing_newline=True)
+    environment.filters |= lm_eval.utils.env.filters
+    return environment
+
+
+# lm-eval renders all templates with this one, and a recipe may bring templates of its own.
+lm_eval.utils.env = sandboxed()
 
 
 class LmEvalTask(ConfigurableTask):
@@ -61,7 +75,7 @@ def make_task(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: M
     config |= {"fewshot_split": EXAMPLES if shots else None, "dataset_path": None, "dataset_name": None}
     try:
         return LmEvalTask(config, splits)
-    except (TypeError, ValueError, KeyError, AttributeError, AssertionError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, AssertionError, TemplateError) as error:
         raise RecipeError(f"{benchmark.name}: lm-eval cannot make the task: {type(error).__name__}: {error}") from error
 
 

@@ -205,12 +205,28 @@ def test_a_task_may_be_a_file_of_plain_yaml(tmp_path, folder):
 def test_a_task_without_its_examples_or_its_columns_is_refused(tmp_path, folder):
     for more, match in [
         ({"task": "gsm8k", "lm_eval": {}}, "5 examples in its prompt; name rows in fewshot_uri"),
-        ({"task": "no_such_task"}, "lm-eval has no task of that name"),
+        (
+            {"lm_eval": {**OWN, "doc_to_text": "{{ asked_thing.__class__.__mro__ }}"}},
+            "SecurityError: access to attribute",
+        ),
         ({"lm_eval": {**OWN, "metrics": []}}, "lm-eval cannot make the task: TypeError"),
         ({"metric": "acc"}, r"metric='acc'; the task has exact_match,none"),
     ]:
         with pytest.raises(RecipeError, match=match):
             prompts_of(own_suite(tmp_path, **more), folder)
+
+
+def test_a_task_that_lm_eval_lacks_or_that_runs_code_is_refused_when_the_recipe_is_read():
+    for task, match in [
+        ("arc_esay", "a: task='arc_esay': lm-eval has no task of that name .*; near it are arc_easy"),
+        ("mmlu", "a group or a tag is none"),
+        ("humaneval_instruct", "runs code that the model writes"),
+    ]:
+        with pytest.raises(RecipeError, match=match):
+            BenchmarkRecipe(name="a", uri="x.jsonl", kind="generate", task=task)
+    assert BenchmarkRecipe(
+        name="a", uri="x.jsonl", kind="generate", task="boolq"
+    ).is_task  # named otherwise than its file
 
 
 def test_fields_of_a_task_need_a_task():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from training.data.exams.task_names import check_task
 from training.names import check_name
 from training.records import RecipeError, Uri, formerly
 
@@ -47,6 +48,8 @@ class BenchmarkRecipe:
         check_name(self.name, "benchmark name")
         if self.task and self.task_file:
             raise RecipeError(f"{self.name}: task={self.task!r} and task_file={self.task_file!r}; name one of them")
+        if self.task:
+            check_task(self.task, self.name)
         idle = [name for name in ("num_fewshot", "fewshot_uri", "metric") if getattr(self, name)]
         if idle and not self.is_task:
             raise RecipeError(f"{self.name}: {', '.join(idle)} need a task, task_file or lm_eval to have an effect")
