@@ -62,9 +62,12 @@ def _input(key: tuple[str, str], comparison: Comparison) -> InputArtifact:
 
 
 def run_settings(size: Size) -> RunSettings:
-    """The part of a profile's size that goes into the job: the fields that `RunSettings` has too."""
+    """The part of a profile's size that goes into the job: the fields that `RunSettings` has too.
+
+    A field that the profile leaves out has its default.
+    """
     told = {field.name for field in fields(RunSettings)}
-    return read_record(RunSettings, size.model_dump(include=told), where="size")
+    return read_record(RunSettings, size.model_dump(include=told, exclude_none=True), where="size")
 
 
 def code_revision() -> str:

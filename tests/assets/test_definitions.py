@@ -122,7 +122,7 @@ def test_a_broken_recipe_file_takes_only_itself_from_the_code_location(tmp_path,
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "broken.yaml").write_text("name: broken\nsnapshot: []\n")
     loaded = definitions(tmp_path, "local")
-    assert "broken.yaml: snapshot: unknown field" in caplog.text
+    assert "broken.yaml: " in caplog.text and "snapshot: unknown field; did you mean `snapshots`?" in caplog.text
     graph = loaded.resolve_asset_graph()
     key = next(key for key in graph.materializable_asset_keys if key.path[-1] == "base_model")
     assert "kitchen" in graph.get(key).partitions_def.get_partition_keys()

@@ -75,7 +75,8 @@ def test_a_model_of_another_class_is_told_from_another_result(copy, recipe, monk
     assert compare(recipe, copy).cells["reward_model", recipe.name].reasons == ("input sft_model is to be made again",)
 
 
-ELSEWHERE = ("ladder_plan", "reference_plan", "long_context_plan")  # plans, of recipes with more than one model
+# Plans of recipes with more than one model, and the prompts of reinforcement learning.
+ELSEWHERE = ("ladder_plan", "reference_plan", "long_context_plan", "prompt_data")
 DATA = [
     name
     for name, declared in CHAIN.items()
@@ -128,7 +129,7 @@ def in_processes(job: Job, declared: Asset, *, in_array: bool) -> None:
 
 def test_every_stage_that_no_model_makes_is_among_them():
     tried = {CHAIN[asset].stage.name for asset in DATA}
-    assert {declared.stage.name for declared in CHAIN.values() if not declared.stage.by_a_model} - tried == {"scaling"}
+    assert {declared.stage.name for declared in CHAIN.values() if not declared.stage.by_a_model} - tried == {"scaling", "prompts"}
 
 
 def test_an_audited_training_is_one_class_for_every_number_of_threads_and_processes(first, untouched, tmp_path, times):

@@ -184,7 +184,7 @@ def turned_round(cell, *, seals: bool, refers: bool, root: Path, strips: bool = 
     gate = record["gates"][0]
     gate["passed"] = not gate["passed"]
     if strips:
-        old = {name: value for name, value in record.items() if name not in ("record_digest", "checksum")}
+        old = {name: value for name, value in record.items() if name not in ("record_digest", "checksum", "guards")}
         write_json(path / artifact.ARTIFACT_FILE, old)
         (path / artifact.COPY_FILE).unlink()
         if refers:
@@ -328,7 +328,9 @@ def as_earlier(recipe, root: Path) -> None:
     """Leave of records and references what the edition before record digests wrote."""
     for cell in compare(recipe, root).cells.values():
         record = {
-            name: value for name, value in cell.artifact.record.items() if name not in ("record_digest", "checksum")
+            name: value
+            for name, value in cell.artifact.record.items()
+            if name not in ("record_digest", "checksum", "guards")
         }
         inputs = [{name: v for name, v in item.items() if name != "record_digest"} for item in record["inputs"]]
         write_json(cell.artifact.path / artifact.ARTIFACT_FILE, record | {"inputs": inputs})

@@ -23,9 +23,15 @@ def written(tmp_path, **content):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ({"default": {"wokers": 2}}, "mine.yaml: default.wokers: unknown field; there are .*backend, .*workers"),
-        ({"slurm": {"partitions": "x"}}, "mine.yaml: slurm.partitions: unknown field; there are account, .*partition"),
-        ({"stage": {}}, "mine.yaml: stage: unknown field; there are .*stages"),
+        (
+            {"default": {"wokers": 2}},
+            "mine.yaml: default.wokers: unknown field; did you mean `workers`. there are .*backend, .*workers",
+        ),
+        (
+            {"slurm": {"partitions": "x"}},
+            "mine.yaml: slurm.partitions: unknown field; did you mean `partition`. there are account, .*partition",
+        ),
+        ({"stage": {}}, "mine.yaml: stage: unknown field; did you mean `stages`. there are .*stages"),
         ({"default": {"nodes": 0}}, "mine.yaml: default.nodes: .* greater than or equal to 1, got 0"),
         ({"default": {"hours": "soon"}}, "mine.yaml: default.hours: .* valid number.*, got 'soon'"),
         (

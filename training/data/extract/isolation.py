@@ -187,7 +187,7 @@ def _widen(stream: IO[bytes]) -> None:
 def _answer(said: dict[str, Any]) -> Extracted | Failure:
     if "failure" in said:
         return Failure(detail=said["failure"])
-    return Extracted(**said | {"terms": Terms(**said["terms"])})
+    return Extracted(**said | {"terms": Terms(**said["terms"]), "code": tuple(said["code"])})
 
 
 # The child

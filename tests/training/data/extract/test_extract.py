@@ -172,6 +172,7 @@ def test_a_document_says_what_it_is_and_where_it_came_from(everything: InputArti
         "tdm_reservation": "",
         "licence": "",
         "kind": "",
+        "code": None,
     }
     assert rows["http://a.test/gzip"]["text"] == TEXT
     assert rows["http://a.test/wet"]["text"] == WORDS.strip()
