@@ -207,6 +207,7 @@ def by_the_sensor(running):
 def test_a_person_launches_a_partition_backfill_in_the_browser(running, copied, asked):
     wanted = {"kitchen-small-leak", "kitchen-small-rl"}
     running.report("instruction_data", sorted(set(partitions_known(running, "instruction_data")) - wanted))
+    running.report("benchmark_index", partitions_known(running, "benchmark_index"))  # made in the root that was copied
     with chromium() as page:
         page.goto(f"{running.url}/asset-groups")
         page.wait_for_selector("text=corpus")
