@@ -129,7 +129,8 @@ def in_processes(job: Job, declared: Asset, *, in_array: bool) -> None:
 
 def test_every_stage_that_no_model_makes_is_among_them():
     tried = {CHAIN[asset].stage.name for asset in DATA}
-    assert {declared.stage.name for declared in CHAIN.values() if not declared.stage.by_a_model} - tried == {"scaling", "prompts"}
+    stages = {declared.stage.name for declared in CHAIN.values() if not declared.stage.by_a_model}
+    assert stages - tried == {"scaling", "prompts"}
 
 
 def test_an_audited_training_is_one_class_for_every_number_of_threads_and_processes(first, untouched, tmp_path, times):
