@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,8 @@ import yaml
 from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_validator
 
 from resources.compute.base import Backend
-from resources.compute.size import Record, Size, SlurmSettings
+from resources.compute.size import Record, Size, SlurmSettings, read_size
+from training.records import RecipeError, all_of
 from training.secrets import masked, remember, remember_address, without_secrets, yaml_problem
 
 SHIPPED = Path(__file__).parent / "profiles"
@@ -85,7 +88,7 @@ class Profile(Record):
         default="", description="MLflow; empty: sqlite under the root; ${NAME} stands for a variable, say a password"
     )
     notify: Notify = Notify()
-    default: Size = Size()
+    default: dict[str, Any] = Field(default_factory=dict)  # fields of `Size`
     stages: dict[str, dict[str, Any]] = Field(default_factory=dict)
     slurm: SlurmSettings = SlurmSettings()
 
@@ -95,9 +98,9 @@ class Profile(Record):
         return with_variables(uri)
 
     def size_for(self, asset: str) -> Size:
-        """The size of the stage that makes `asset`; `workers` None becomes the number of available cores."""
-        size = Size(**{**self.default.model_dump(), **self.stages.get(asset, {})})
-        return size.model_copy(update={"workers": size.workers or available_cores()})
+        """The size of the stage that makes `asset`. Raises RecipeError for a field that is wrong."""
+        where = f"stages.{asset}" if asset in self.stages else "default"
+        return read_size({**self.default, **self.stages.get(asset, {})}, cores=available_cores(), where=where)
 
     def backend_for(self, asset: str) -> Backend:
         """The backend that runs the stage that makes `asset`."""
@@ -138,29 +141,29 @@ def load_profile(name_or_path: str) -> Profile:
         raise ProfileError(f"{path.name}: {_first_problem(error)}") from None
     own = {(str(data.get("tracking_uri", "")), False), (str((data.get("notify") or {}).get("webhook", "")), True)}
     profile._withheld = frozenset().union(*(secret_variables(one, is_secret=is_secret) for one, is_secret in own))
-    for asset in profile.stages:
-        try:
-            profile.size_for(asset)
-        except ValidationError as error:
-            raise ProfileError(f"{path.name}: {_first_problem(error, within=('stages', asset))}") from None
+    try:
+        profile.size_for("")  # the default alone, so that its mistakes are not said again for every stage
+        all_of(*(partial(profile.size_for, asset) for asset in profile.stages))
+    except RecipeError as error:
+        raise ProfileError(masked(str(error.in_file(path.name)))) from None
     return profile
 
 
-def _first_problem(error: ValidationError, *, within: tuple[str, ...] = ()) -> str:
+def _first_problem(error: ValidationError) -> str:
     """A sentence about the first mistake: the field, its value, and what would be valid."""
     problem = error.errors()[0]
-    place = (*within, *(str(part) for part in problem["loc"]))
+    place = [str(part) for part in problem["loc"]]
     where = ".".join(place)
     if problem["type"] == "extra_forbidden":
         known = _fields_beside(place)
         meant = "".join(f" did you mean `{name}`?" for name in get_close_matches(place[-1], known, n=1))
-        return f"{where}: unknown field;{meant} there are {', '.join(known)}"
+        return f"{where}: unknown field;{meant} known fields here: {', '.join(known)}"
     if problem["type"] == "value_error":
         return f"{where}: {problem['msg'].removeprefix('Value error, ')}"
     return masked(f"{where}: {problem['msg']}, got {problem.get('input')!r}")
 
 
-def _fields_beside(place: tuple[str, ...]) -> list[str]:
+def _fields_beside(place: Sequence[str]) -> list[str]:
     """The valid field names at the place of an unknown field, sorted."""
-    parts = {"default": Size, "stages": Size, "slurm": SlurmSettings, "notify": Notify}
+    parts = {"slurm": SlurmSettings, "notify": Notify}
     return sorted((parts[place[0]] if len(place) > 1 else Profile).model_fields)

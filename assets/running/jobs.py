@@ -15,7 +15,6 @@ from resources.profile import Size
 from resources.tracking.reports import artifact_key
 from training import artifact
 from training.job import InputArtifact, Job, RunSettings
-from training.records import read_record
 
 # Variables passed on from the orchestrator's environment. Proxy variables are not passed on: their addresses may hold a
 # password, which must not be written to a job file.
@@ -62,12 +61,8 @@ def _input(key: tuple[str, str], comparison: Comparison) -> InputArtifact:
 
 
 def run_settings(size: Size) -> RunSettings:
-    """The part of a profile's size that goes into the job: the fields that `RunSettings` has too.
-
-    A field that the profile leaves out has its default.
-    """
-    told = {field.name for field in fields(RunSettings)}
-    return read_record(RunSettings, size.model_dump(include=told, exclude_none=True), where="size")
+    """The part of a profile's size that goes into the job: the fields that `RunSettings` has too."""
+    return RunSettings(**{field.name: getattr(size, field.name) for field in fields(RunSettings)})
 
 
 def code_revision() -> str:

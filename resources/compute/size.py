@@ -2,92 +2,63 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
-# Profiles of earlier editions write 0 in these fields where this one leaves them out; 0 is read as null.
-ONCE_ZERO = (
-    "workers",
-    "threads",
-    "memory_gb",
-    "max_pending_hours",
-    "micro_batch_tokens",
-    "sample_steps",
-    "evaluation_steps",
-    "price_per_hour",
-)
+from training.job import RunSettings
+from training.records import RecipeError, formerly, read_record
+
 PLANNED_BACKENDS = ("kubernetes", "ray")  # these get an error message of their own
+AT_LEAST = {
+    **dict.fromkeys(("workers", "threads", "processes", "nodes", "micro_batch_tokens", "sample_steps"), 1),
+    **dict.fromkeys(("shard", "tensor", "context", "expert", "pipeline", "pipeline_chunks", "evaluation_steps"), 1),
+    **dict.fromkeys(("gpus_per_node", "retries", "missing_ranks_share"), 0),
+}
+ABOVE_ZERO = ("memory_gb", "hours", "max_pending_hours", "checkpoint_seconds", "hang_seconds", "price_per_hour")
 
 
 class Record(BaseModel):
-    """Base of all records of a profile: frozen, and unknown fields are errors."""
+    """Base of all other records of a profile: frozen, and unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Size(Record):
-    """Where one stage runs and with which resources: backend, nodes, processes, memory, time and parallelism."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Size(RunSettings):
+    """Where one stage runs and with which resources: what its job is told, and what only its backend needs."""
 
     backend: Literal["local", "slurm"] = "local"
-    workers: int | None = Field(default=None, ge=1, description="processes of a data stage; null: one per core")
-    threads: int | None = Field(default=None, ge=1, description="threads of a training process; null: one per core")
-    processes: int = Field(default=1, ge=1, description="training processes per node (torchrun)")
-    nodes: int = Field(default=1, ge=1)
-    gpus_per_node: int = Field(default=0, ge=0)
-    memory_gb: float | None = Field(default=None, gt=0, description="memory per node in GiB; null: none is requested")
-    hours: float = Field(default=24.0, gt=0, description="time limit of the job in the scheduler")
-    max_pending_hours: float | None = Field(
-        default=None, gt=0, description="hours in the scheduler's queue after which the stage fails; null: no limit"
-    )
-    micro_batch_tokens: int | None = Field(
-        default=None, ge=1, description="tokens per micro-batch; null: the share of a process in the global batch"
-    )
-    checkpoint_seconds: float = Field(default=60.0, gt=0)
-    shard: int = Field(default=1, ge=1, description="processes that share each weight and its optimizer state (FSDP)")
-    tensor: int = Field(default=1, ge=1, description="processes that share the heads and the MLP of each layer")
-    context: int = Field(default=1, ge=1, description="processes that share the positions of a row")
-    expert: int = Field(default=1, ge=1, description="processes that share the experts of each layer")
-    pipeline: int = Field(default=1, ge=1, description="processes that have consecutive layers")
-    pipeline_chunks: int = Field(default=1, ge=1, description="groups of consecutive layers per pipeline process")
-    audit: bool = Field(
-        default=False,
-        description="same bits for every number of threads, and in pretraining of processes; slower",
-    )
-    hang_seconds: float = Field(default=1800.0, gt=0, description="training is ended after so long without progress")
-    compile: bool | Literal["blocks"] = Field(default=False, description="torch.compile: the model, or each block")
-    recompute: Literal["none", "selective", "full"] = Field(
-        default="none", description="activations that are recomputed in the backward pass instead of kept"
-    )
-    retries: int = Field(default=1, ge=0, description="further attempts in a row without progress")
-    missing_ranks_share: float = Field(
-        default=0.0, ge=0, le=1, description="share of missing ranks up to which the finishing job makes them itself"
-    )
-    sample_steps: int | None = Field(default=None, ge=1, description="steps between text samples; null: four per run")
-    evaluation_steps: int | None = Field(
-        default=None, ge=1, description="steps between held-out evaluations; null: four per run"
-    )
-    price_per_hour: float | None = Field(
-        default=None, gt=0, description="price of one node, in any currency; null: no price is computed"
-    )
+    hours: float = 24.0  # time limit of the job in the scheduler
+    max_pending_hours: float | None = formerly(0.0)  # in the queue, after which the stage fails; None: no limit
+    retries: int = 1  # further attempts in a row without progress
+    missing_ranks_share: float = 0.0  # share of missing ranks up to which the finishing job makes them itself
 
-    @field_validator(*ONCE_ZERO, mode="before")
-    @classmethod
-    def _zero_is_none(cls, value: object) -> object:
-        return None if value == 0 and not isinstance(value, bool) else value
-
-    @field_validator("backend", mode="before")
-    @classmethod
-    def _backend_is_built(cls, value: object) -> object:
-        if value in PLANNED_BACKENDS:
-            raise ValueError(f"the {value} backend is not built yet; there are local and slurm")
-        return value
-
-    @model_validator(mode="after")
-    def _fits_its_backend(self) -> Size:
+    def __post_init__(self) -> None:
+        numbers = {name: getattr(self, name) for name in (*AT_LEAST, *ABOVE_ZERO) if getattr(self, name) is not None}
+        wrong = [f"{name}={n}; at least {AT_LEAST[name]}" for name, n in numbers.items() if n < AT_LEAST.get(name, n)]
+        wrong += [f"{name}={n}; above 0" for name, n in numbers.items() if name in ABOVE_ZERO and n <= 0]
+        if self.missing_ranks_share > 1:
+            wrong.append(f"missing_ranks_share={self.missing_ranks_share}; at most 1")
+        if wrong:
+            raise RecipeError(*(f"{one} is right" for one in wrong))
         if self.backend == "local" and self.nodes > 1:
-            raise ValueError(f"nodes={self.nodes}, but the local backend is one node; use processes, or backend slurm")
-        return self
+            raise RecipeError(f"nodes={self.nodes}, but the local backend is one node; use processes, or backend slurm")
+
+
+def read_size(given: Mapping[str, Any], *, cores: int, where: str) -> Size:
+    """Return a profile's fields as a size; without `workers` there is one for each of the `cores`.
+
+    A field that is null has its default. Raise RecipeError, with `where` as the place of the fields.
+    """
+    backend = given.get("backend")
+    if backend in PLANNED_BACKENDS:
+        raise RecipeError(f"{where}.backend: the {backend} backend is not built yet; there are local and slurm")
+    # Profiles of earlier editions write 0 workers where this one leaves them out.
+    told = {name: value for name, value in given.items() if value is not None and (name, value) != ("workers", 0)}
+    return read_record(Size, {"workers": cores, **told}, where=where)
 
 
 class SlurmSettings(Record):

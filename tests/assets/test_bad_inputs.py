@@ -83,7 +83,7 @@ PROFILES = {
     "empty": ("", "expected a mapping of fields, got NoneType"),
     "unknown field": (
         "name: p\ndefault: {wokers: 1}\n",
-        "default.wokers: unknown field; did you mean `workers`\\? there are .*workers",
+        "default.wokers: unknown field; did you mean `workers`\\? .* audit, .*workers",
     ),
     "unknown asset": ("name: p\nstages: {base_modle: {threads: 1}}\n", "stages.base_modle: no such asset; there are"),
     "batch that does not divide": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 
 import pytest
@@ -9,9 +10,8 @@ import yaml
 
 from resources.compute.base import Task
 from resources.compute.local import LocalBackend
-from resources.compute.size import ONCE_ZERO
 from resources.compute.slurm import SlurmBackend
-from resources.profile import SHIPPED, Notify, ProfileError, Size, SlurmSettings, load_profile
+from resources.profile import SHIPPED, Notify, ProfileError, Size, SlurmSettings, available_cores, load_profile
 
 
 def written(tmp_path, **content):
@@ -25,21 +25,24 @@ def written(tmp_path, **content):
     [
         (
             {"default": {"wokers": 2}},
-            "mine.yaml: default.wokers: unknown field; did you mean `workers`. there are .*backend, .*workers",
+            "mine.yaml: default.wokers: unknown field; did you mean `workers`. .*: audit, backend, .*workers",
         ),
         (
             {"slurm": {"partitions": "x"}},
-            "mine.yaml: slurm.partitions: unknown field; did you mean `partition`. there are account, .*partition",
+            "mine.yaml: slurm.partitions: unknown field; did you mean `partition`. known .*: account",
         ),
-        ({"stage": {}}, "mine.yaml: stage: unknown field; did you mean `stages`. there are .*stages"),
-        ({"default": {"nodes": 0}}, "mine.yaml: default.nodes: .* greater than or equal to 1, got 0"),
-        ({"default": {"hours": "soon"}}, "mine.yaml: default.hours: .* valid number.*, got 'soon'"),
+        ({"stage": {}}, "mine.yaml: stage: unknown field; did you mean `stages`. known .*stages"),
+        ({"default": {"nodes": 0}}, "mine.yaml: default: nodes=0; at least 1 is right"),
+        ({"default": {"hours": "soon"}}, "mine.yaml: default.hours: expected float, got 'soon'"),
         (
             {"stages": {"base_model": {"gpus": 8}}},
-            "mine.yaml: stages.base_model.gpus: unknown field; there are .*gpus_per",
+            "mine.yaml: stages.base_model.gpus: unknown field; .*gpus_per",
         ),
-        ({"stages": {"base_model": {"processes": 0}}}, "mine.yaml: stages.base_model.processes: .*, got 0"),
-        ({"default": {"backend": "slrum"}}, "mine.yaml: default.backend: .*'local' or 'slurm', got 'slrum'"),
+        (
+            {"stages": {"base_model": {"processes": 0}}},
+            "stages.base_model: processes=0; at least 1 is right",
+        ),
+        ({"default": {"backend": "slrum"}}, "mine.yaml: default.backend: 'slrum' is not one of 'local', 'slurm'"),
         ({"default": {"backend": "kubernetes"}}, "default.backend: the kubernetes backend is not built yet; there are"),
         ({"stages": {"tokenizer": {"backend": "ray"}}}, "stages.tokenizer.backend: the ray backend is not built yet"),
         ({"default": {"nodes": 2}}, "default: nodes=2, but the local backend is one node; use processes, or backend"),
@@ -51,9 +54,11 @@ def test_a_wrong_field_is_named_with_what_is_right(tmp_path, content, said):
 
 
 def test_a_zero_of_an_earlier_edition_is_read_as_null(tmp_path):
-    earlier = load_profile(written(tmp_path, default=dict.fromkeys(ONCE_ZERO, 0)))
-    assert earlier.default == Size() and set(dict(Size()).items()) >= {(name, None) for name in ONCE_ZERO}
-    with pytest.raises(ProfileError, match=r"default.threads: .* greater than or equal to 1, got -1"):
+    absent = [field.name for field in dataclasses.fields(Size) if field.default is None]
+    assert {"threads", "memory_gb", "price_per_hour"} <= set(absent)
+    earlier = load_profile(written(tmp_path, default=dict.fromkeys([*absent, "workers"], 0)))
+    assert earlier.size_for("") == Size(workers=available_cores())
+    with pytest.raises(ProfileError, match="default: threads=-1; at least 1 is right"):
         load_profile(written(tmp_path, default={"threads": -1}))
 
 
@@ -90,9 +95,9 @@ def test_no_workers_named_means_one_a_core(tmp_path, monkeypatch):
 def test_shipped_profiles_show_every_field_at_its_default(path):
     data = yaml.safe_load(path.read_text())
     profile = load_profile(path.stem)
-    assert data["default"].keys() == Size.model_fields.keys()
+    assert data["default"].keys() == {field.name for field in dataclasses.fields(Size)}
     assert data["slurm"].keys() == SlurmSettings.model_fields.keys()
-    assert profile.default == Size(backend=data["default"]["backend"])
+    assert profile.size_for("") == Size(backend=data["default"]["backend"], workers=available_cores())
     assert profile.slurm == SlurmSettings()
     assert data["notify"].keys() == Notify.model_fields.keys() and profile.notify == Notify()
 
