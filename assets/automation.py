@@ -52,7 +52,7 @@ class Plan:
 
 
 def run_before(root: Path) -> list[Comparison]:
-    """A comparison for each recipe that was run under `root` before, by its present settings."""
+    """For each recipe that was run under `root` before, its present settings compared with what is made there."""
     recipes = known_recipes(recipe_folders(root)).values()
     return [compare(recipe, root, skip_unavailable=True) for recipe in recipes if was_run(recipe, root)]
 

@@ -14,7 +14,8 @@ from assets.running.watchers import Watching
 from resources.compute.base import Backend, Task
 from resources.profile import Size
 from training.artifact import Artifact
-from training.job import Job, RunSettings, write_job
+from training.job import Job, write_job
+from training.run_settings import RunSettings
 
 # In a module of its own, so that pool workers and the nodes of a cluster import it. A fault strikes before its rank, in
 # as many attempts as the list has it.

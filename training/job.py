@@ -10,11 +10,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from training.files import Unsealed, read_sealed, write_sealed
 from training.progress import Progress
-from training.records import RecipeError, formerly, read_record, write_record
+from training.records import RecipeError, read_record, write_record
+from training.run_settings import RunSettings
 
 T = TypeVar("T")
 
@@ -46,38 +47,6 @@ class InputArtifact:
     def record(self) -> dict[str, Any]:
         """Return the content of the artifact's `artifact.json`."""
         return json.loads(self.file("artifact.json").read_text("utf-8"))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunSettings:
-    """The profile's part of a job: where and how fast it runs.
-
-    No field may change the bytes of a data artifact. Artifacts that a model makes may change in the last bits of their
-    sums; their records hold the numerics class that they were made in (training.numerics).
-    """
-
-    workers: int = 1
-    threads: int | None = formerly(0)  # None: torch's default, one for each core
-    processes: int = 1
-    nodes: int = 1
-    gpus_per_node: int = 0
-    micro_batch_tokens: int | None = formerly(0)  # None: the share of a process in the global batch, at once
-    checkpoint_seconds: float = 60.0
-    # Parallel degrees (training/pretrain/degrees.py):
-    shard: int = 1  # number of processes that share each weight (FSDP)
-    tensor: int = 1  # number of processes that share each layer
-    context: int = 1  # number of processes that share each row
-    expert: int = 1  # number of processes that share the experts
-    pipeline: int = 1  # number of processes among which the layers are divided
-    pipeline_chunks: int = 1  # groups of consecutive layers that each of these processes holds
-    audit: bool = False  # the same bits for every number of threads, in pretraining also of processes; slower
-    hang_seconds: float = 1800.0  # time without progress after which a job of several processes is ended
-    compile: Literal[False, True, "blocks"] = False  # True: the whole model; "blocks": each block
-    recompute: Literal["none", "selective", "full"] = "none"  # activations recomputed in the backward pass
-    memory_gb: float | None = formerly(0.0)  # None: no limit is requested
-    sample_steps: int | None = formerly(0)  # pretraining: steps between texts that the model writes; None: four texts
-    evaluation_steps: int | None = formerly(0)  # steps between evaluations on held-out text; None: four in a run
-    price_per_hour: float | None = formerly(0.0)  # price of one node, in any currency; None: no price is computed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

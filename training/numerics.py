@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from training.artifact import canonical_json, checkpoint_step, write_json
-from training.job import Job, RunSettings, Work
+from training.job import Job, Work
 from training.records import differences
+from training.run_settings import RunSettings
 
 Numerics = dict[str, Any]
 

@@ -14,7 +14,8 @@ from resources.compute.base import Task
 from resources.profile import Size
 from resources.tracking.reports import artifact_key
 from training import artifact
-from training.job import InputArtifact, Job, RunSettings
+from training.job import InputArtifact, Job
+from training.run_settings import RunSettings
 
 # Variables passed on from the orchestrator's environment. Proxy variables are not passed on: their addresses may hold a
 # password, which must not be written to a job file.

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from training.job import RunSettings
 from training.records import RecipeError, formerly, read_record
+from training.run_settings import RunSettings
 
 PLANNED_BACKENDS = ("kubernetes", "ray")  # these get an error message of their own
 AT_LEAST = {

@@ -22,8 +22,9 @@ from resources.compute.local import LocalBackend
 from resources.profile import Size
 from tests.end_to_end.conftest import RECIPES
 from training.attempt import verdict
-from training.job import Job, RunSettings, write_job
+from training.job import Job, write_job
 from training.lease import Lease
+from training.run_settings import RunSettings
 
 # Stages in modules of their own, so that workers and torchrun's processes import them.
 TOGETHER = """

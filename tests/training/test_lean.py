@@ -13,8 +13,9 @@ import pytest
 
 from tests.training.data import chain
 from training.data.dedup.settings import DedupRecipe
-from training.job import RunSettings, read_job, write_job
+from training.job import read_job, write_job
 from training.lean import without
+from training.run_settings import RunSettings
 
 
 def run(script: str) -> None:

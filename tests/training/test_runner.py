@@ -17,10 +17,11 @@ import pytest
 from assets.running.events import heard_by
 from assets.running.reports import Tail, forward
 from training import artifact
-from training.job import InputArtifact, Job, RefusedInput, RunSettings, write_job
+from training.job import InputArtifact, Job, RefusedInput, write_job
 from training.lease import Lease
 from training.leftovers import remove_state
 from training.progress import MESSAGES_FILE, METRICS_FILE, read_metrics
+from training.run_settings import RunSettings
 from training.runner import main, run_job
 from training.stage import Stage
 from training.workers import each_result

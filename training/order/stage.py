@@ -65,8 +65,7 @@ ASSETS = (
         name="reference_plan",
         stage=PLAN,
         description=(
-            "The data order of DoReMi's reference model, a small model trained on the mixture that the recipe begins "
-            "with."
+            "The data order of DoReMi's reference model, a small model trained on the weights of `mixture.weights`."
         ),
         group="mixture",
         scope="doremi",

@@ -14,7 +14,7 @@ import torch
 
 from training import numerics
 from training.artifact import write_text
-from training.job import Gate, Job, Outcome, RefusedInput, RunSettings, Work
+from training.job import Gate, Job, Outcome, RefusedInput, Work
 from training.order.batches import (
     Plan,
     Shards,
@@ -48,6 +48,7 @@ from training.pretrain.step import Trainer
 from training.pretrain.usage import keep_freed_memory, memory_of
 from training.pretrain.watchdog import watched
 from training.records import RecipeError
+from training.run_settings import RunSettings
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +179,7 @@ def build_model(
 
 
 def make_objective(recipe: PretrainRecipe, plan: Plan, tokenizer: Path) -> Objective:
-    """Return the recipe's objective for the tokenizer's tokens."""
+    """Return the recipe's objective, which uses the tokenizer's token ids and the plan's end-of-text token."""
     ids = export.token_ids(tokenizer)
     return Objective(
         recipe.objective,

@@ -142,7 +142,8 @@ ASSETS = (
         name="long_context_model",
         stage=EXTEND,
         description=(
-            "The base model trained further on longer rows, with the needles that it finds and its loss in short rows."
+            "The base model trained further on longer rows, with its needle-in-a-haystack score and its loss on short "
+            "rows."
         ),
         group="long_context",
         scope="long_context",

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from training import artifact
 from training.data.documents import DocumentWriter, document_files, document_id, read_documents
-from training.job import Counts, InputArtifact, Job, RunSettings
+from training.job import Counts, InputArtifact, Job
 from training.records import write_record
+from training.run_settings import RunSettings
 from training.runner import run_job
 from training.stages import STAGES
 

@@ -10,8 +10,9 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from training import artifact
-from training.job import InputArtifact, Job, RunSettings
+from training.job import InputArtifact, Job
 from training.posttrain.chat import CONTROL_TOKENS
+from training.run_settings import RunSettings
 from training.runner import run_job
 from training.stages import STAGES
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from training import artifact
-from training.job import InputArtifact, Job, Outcome, RunSettings, Work
+from training.job import InputArtifact, Job, Outcome, Work
 from training.order import plan as plan_stage
 from training.order.batch_settings import BatchPhase as BatchPhase
 from training.order.batches import Plan, Shards, open_shards, read_plan
@@ -22,6 +22,7 @@ from training.pretrain.models.shape import ModelRecipe
 from training.pretrain.settings import PretrainRecipe
 from training.progress import METRICS_FILE, Progress
 from training.records import write_record
+from training.run_settings import RunSettings
 
 EOS = 0
 VOCABULARY = 258

@@ -53,10 +53,10 @@ _OPTIONS = re.compile(r"\n\s*(?:choices|options)\s*:.*$", re.IGNORECASE | re.DOT
 class BenchmarkItem:
     """One exam item, independent of the format of its file.
 
-    `gold` indexes `choices` and is None without choices. `answers` are all accepted answers, beginning with the one to
-    show; for multiple choice the right choice; empty if the recipe names no `answer_field`. `messages` are the (role,
-    content) turns of an item that is a conversation; `question` is then its last user turn. `row` is the item's row in
-    the file.
+    `gold` indexes `choices` and is None without choices. `answers` are all accepted answers, the one to show first. For
+    multiple choice that is the right choice. There are none without choices if the recipe names no `answer_field`.
+    `messages` are the (role, content) turns of an item that is a conversation; `question` is then its last user turn.
+    `row` is the item's row in the file.
     """
 
     benchmark: str

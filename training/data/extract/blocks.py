@@ -80,7 +80,7 @@ def signs() -> Signs:
 
 
 def scan_page(html: bytes, *, max_depth: int) -> Markup:
-    """Scan a page of UTF-8 bytes for what `main_text` needs. `spans` are the tags that state a date or terms of use."""
+    """Return the elements, texts and signs of a page of UTF-8 bytes, and the tags that state a date or terms of use."""
     return scan(html, signs(), max_depth=max_depth, wanted=WANTED)
 
 

@@ -143,7 +143,7 @@ class Tally:
     samples: dict[str, list[list[str]]] = field(default_factory=dict)  # reason: [id, start of the text]
 
     def add(self, row: Mapping[str, Any], page: Page, reason: str) -> None:
-        """Count one document."""
+        """Count one document that was kept or dropped for `reason`, in the sums by language, source and reason."""
         is_kept = reason == KEPT
         self.characters_in += len(row["text"])
         self.languages[page.language or "unknown"] += 1

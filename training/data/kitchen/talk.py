@@ -173,7 +173,7 @@ _ASKS_ABOUT = (
 
 
 def reply(fact: Fact, value: str, style: str, rng: random.Random) -> str:
-    """Return an answer about the fact's dish that gives `value`, right or wrong, in one of the STYLES."""
+    """Return an answer in one of the STYLES that says `value` of the fact's dish, whether `value` is true or not."""
     core = sentence(spin(rng.choice(REPLY[fact.attribute]), rng).format(d=fact.dish, v=value))
     if style == "terse":
         return brief(fact, value)

@@ -27,7 +27,7 @@ _DIGIT = re.compile(r"\d")
 
 
 def words_of(line: str) -> list[str]:
-    """Return the words and signs of a line in lower case, with every digit as 0 (as in CCNet) so that numbers match."""
+    """Return the words and punctuation marks of a line in lower case; each digit becomes 0 (as in CCNet)."""
     return _TOKEN.findall(_plain(line))
 
 
