@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from benchmarks.chain import PEDIGREE
-from benchmarks.guessers import NgramModel, OverlapModel, accuracy
+from evaluation.controls import NgramModel, OverlapModel, accuracy
 from evaluation.intervals import in_percent
 
 MODELS = ("base", "sft", "aligned")
@@ -111,8 +111,9 @@ def cloze(base_model: str, seed: int) -> dict[str, Any]:
 
 def baselines(seed: int, made: dict[str, list[str]]) -> tuple[float, float]:
     """Accuracy on the cloze items of an n-gram model and of the longest overlap, over every snapshot's clean pages."""
+    from assets.recipe_folders import load_recipe
+    from evaluation.exams import read_exam
     from training.data.documents import read_documents
-    from training.data.sources import read_rows
 
     files = [
         path
@@ -120,7 +121,8 @@ def baselines(seed: int, made: dict[str, list[str]]) -> tuple[float, float]:
         for path in sorted(Path(folder, "documents").glob("*.parquet"))
     ]
     texts = [row["text"] for path in files for row in read_documents(path, columns=["text"])]
-    items = list(read_rows("kitchen://cloze", settings={"kitchen": {"seed": seed}}))
+    suite = next(one for one in load_recipe("kitchen").evaluation.suites if one.name == "cloze")
+    items = read_exam(suite, {"kitchen": {"seed": seed}}).items
     return accuracy(NgramModel(texts), items), accuracy(OverlapModel(texts), items)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 MODEL_FOLDER = "model"
+CORPUS = "decontaminated_documents"  # the pages that the models were pretrained on
 MODELS = {"base": "base_model", "sft": "sft_model", "aligned": "aligned_model"}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from evaluation.answers import MODELS
 from evaluation.pages import environment
 from evaluation.report import records_of, render_report
-from evaluation.scoreboard import long_context_lines, numerics_lines, outside_line, scoreboard
+from evaluation.scoreboard import kinds, long_context_lines, numerics_lines, outside_line, scoreboard
 from evaluation.truth import Record, of_asset
 from training.artifact import CLOCK, write_json, write_text
 from training.job import Job, Outcome, Work
@@ -59,6 +59,7 @@ def render_card(recipe: Recipe, records: Sequence[Record], board: Mapping[str, A
             board=board,
             long_context=long_context_lines(board["long_context"]),
             outside=outside_line(board["outside_text"]),
+            kinds=kinds(board["scores"]),
             numerics=numerics_lines(board["numerics"]),
             digests={asset: found[0][1]["digest"] for asset, found in models.items() if found},
             template_digest=_template_digest(records),

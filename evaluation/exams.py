@@ -11,6 +11,8 @@ from training.data.exams.benchmarks import BenchmarkItem, bare_question, read_it
 from training.data.exams.grading import WORKED, says_something
 from training.data.exams.settings import BenchmarkRecipe
 from training.job import DataError
+from training.names import check_name
+from training.records import RecipeError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,7 +21,8 @@ class ExamItem:
 
     `gold` indexes `choices`. All `answers` are accepted; the first is shown as the target. A chat answer that gives one
     of the `rivals` beside the right value is wrong. `before` are the (role, content) turns of a conversation that come
-    before the question.
+    before the question. `kind` says what an item asks for, and scores are also given by kind; empty: not said.
+    `subjects` are what the question is about, for controls that count in the training text.
     """
 
     id: str
@@ -30,6 +33,8 @@ class ExamItem:
     passage: str = ""
     before: tuple[tuple[str, str], ...] = ()
     rivals: tuple[str, ...] = ()
+    kind: str = ""
+    subjects: tuple[str, ...] = ()
     row: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # as in the file
 
     @property
@@ -116,14 +121,27 @@ def _exam_item(benchmark: BenchmarkRecipe, item: BenchmarkItem) -> ExamItem:
         answers=item.answers,
         passage=item.passage,
         before=item.messages[:-1],
-        rivals=_rivals(item, benchmark) if benchmark.kind == "chat" else (),
+        rivals=_texts_in("rivals", item, benchmark) if benchmark.kind == "chat" else (),
+        kind=_kind(item, benchmark),
+        subjects=_texts_in("item_subjects", item, benchmark),
         row=item.row,
     )
 
 
-def _rivals(item: BenchmarkItem, benchmark: BenchmarkRecipe) -> tuple[str, ...]:
-    """Return the wrong answers in the row's field `rivals`, which must not be given beside the right one."""
-    rivals = item.row.get("rivals", [])
-    if not isinstance(rivals, list) or not all(isinstance(rival, str) for rival in rivals):
-        raise DataError(f"{benchmark.uri}: item {item.id}: field 'rivals' is {rivals!r}; expected a list of texts")
-    return tuple(rivals)
+def _texts_in(name: str, item: BenchmarkItem, benchmark: BenchmarkRecipe) -> tuple[str, ...]:
+    """Return the list of texts in a field of the row; empty if the row does not have the field."""
+    texts = item.row.get(name, [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise DataError(f"{benchmark.uri}: item {item.id}: field {name!r} is {texts!r}; expected a list of texts")
+    return tuple(texts)
+
+
+def _kind(item: BenchmarkItem, benchmark: BenchmarkRecipe) -> str:
+    """Return the row's field `item_kind`, which becomes part of a metric's name; empty if the row does not have it."""
+    kind = item.row.get("item_kind", "")
+    if kind != "":
+        try:
+            check_name(str(kind), "item_kind")
+        except RecipeError as error:
+            raise DataError(f"{benchmark.uri}: item {item.id}: {error}") from None
+    return str(kind)

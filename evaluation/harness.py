@@ -39,8 +39,8 @@ HEADLINE = {"multiple_choice": "acc", "generate": "exact_match", "chat": "correc
 class SuiteResult:
     """One model's result on one suite.
 
-    `standard_error` is None with fewer than two items. `samples` has one row for each item, and `how` says how the
-    score was made.
+    `standard_error` is None with fewer than two items. `kinds` has the score of each kind of item, for items that say
+    their kind. `samples` has one row for each item, and `how` says how the score was made.
     """
 
     suite: str
@@ -50,6 +50,7 @@ class SuiteResult:
     n: int
     chance: float
     metrics: dict[str, float]
+    kinds: dict[str, dict[str, Any]]
     samples: list[dict[str, Any]]
     how: dict[str, Any]
 
@@ -63,6 +64,7 @@ class SuiteResult:
             "chance": self.chance,
             "metric": self.metric,
             "metrics": self.metrics,
+            **({"kinds": self.kinds} if self.kinds else {}),
         }
 
 
@@ -222,14 +224,16 @@ def _result(
         raise RecipeError(f"{benchmark.name}: the task made {len(records)} questions of {len(items)} items")
     values = [float(record[metric]) for record in records]
     is_choice = task.OUTPUT_TYPE == "multiple_choice"
+    chances = [1 / len(record["arguments"]) if is_choice else 0.0 for record in records]
     return SuiteResult(
         suite=benchmark.name,
         metric=metric if filter_name == "none" else f"{metric},{filter_name}",
         score=float(numbers[f"{metric},{filter_name}"]),
         standard_error=stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None,
         n=len(records),
-        chance=fmean(1 / len(record["arguments"]) for record in records) if is_choice else 0.0,
+        chance=fmean(chances),
         metrics={key.removesuffix(",none"): float(value) for key, value in numbers.items()},
+        kinds=_by_kind(items, values, chances),
         samples=[_sample(record, item, task, metric) for record, item in zip(records, items, strict=True)],
         how={
             "form": form,
@@ -241,6 +245,21 @@ def _result(
             **_how(task, benchmark),
         },
     )
+
+
+def _by_kind(items: Sequence[ExamItem], values: Sequence[float], chances: Sequence[float]) -> dict[str, dict[str, Any]]:
+    """Return {kind: {"score", "interval", "n", "chance"}} of the items that say their kind."""
+    places: dict[str, list[int]] = {}
+    for place, item in enumerate(items):
+        if item.kind:
+            places.setdefault(item.kind, []).append(place)
+    kinds = {}
+    for kind, some in sorted(places.items()):
+        score = fmean(values[place] for place in some)
+        interval = list(share_interval(score, len(some)))
+        chance = fmean(chances[place] for place in some)
+        kinds[kind] = {"score": score, "interval": interval, "n": len(some), "chance": chance}
+    return kinds
 
 
 def _how(task: ConfigurableTask, benchmark: BenchmarkRecipe) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from evaluation.intervals import share_interval
 from evaluation.pages import SHOWN_CHARACTERS, environment, plotly_script
 from evaluation.samples import has_records
 from evaluation.scoreboard import (
+    kinds,
     long_context_lines,
     numerics_lines,
     outside_line,
@@ -75,6 +76,7 @@ def render_report(records: Sequence[Record], registered: Mapping[str, Any] | Non
             answers=answers_side_by_side(records),
             alignment_answers=alignment_answers(records),
             reward_parts=reward_parts(board["alignment"]),
+            kinds=kinds(board["scores"]),
             how=_file(records, "model_scores", "harness.json") or {},
             reproducibility=reproducibility(records),
             figures={name: figure for name, figure in figures.items() if figure},

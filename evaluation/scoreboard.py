@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evaluation.intervals import in_percent
 from evaluation.truth import Record, of_asset, truth_scores
 from training.data.exams.rubric import WORTH
 from training.numerics import in_words
@@ -21,6 +22,7 @@ FUNNEL = (
     "decontaminated_documents",
 )
 MODELS = ("base", "sft", "aligned")
+NOT_ABOVE = "not above the controls"
 WHEN = ("before", "after")  # the long-context stage
 
 
@@ -177,6 +179,25 @@ def _json_file(records: Sequence[Record], asset: str, name: str) -> Any:
     if not found or name not in {entry["path"] for entry in found[-1][1]["files"]}:
         return None
     return json.loads((found[-1][0] / name).read_text("utf-8"))
+
+
+def kinds(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Return a row for each suite and kind of item: items, chance, controls, and the score of each model, as text.
+
+    A score whose interval is not above chance and all controls is marked, since counting alone may reach it.
+    """
+    rows = []
+    for suite, models in scores.items():
+        for kind, first in next(iter(models.values()), {}).get("kinds", {}).items():
+            cells = {model: _kind_cell(entry["kinds"][kind]) for model, entry in models.items()}
+            named = {"suite": suite, "kind": kind, "n": first["n"], "chance": first["chance"], "cells": cells}
+            rows.append(named | {"controls": first.get("controls", {})})
+    return rows
+
+
+def _kind_cell(entry: Mapping[str, Any]) -> str:
+    share = in_percent(entry["score"], entry["n"])
+    return share if entry.get("above_controls", True) else f"{share} {NOT_ABOVE}"
 
 
 # Sentences and sums, which the card, the report and the command line share

@@ -10,7 +10,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from evaluation.intervals import in_percent
-from evaluation.scoreboard import MODELS, long_context_lines, money, outside_line, reward_parts, total_price
+from evaluation.scoreboard import (
+    MODELS,
+    NOT_ABOVE,
+    kinds,
+    long_context_lines,
+    money,
+    outside_line,
+    reward_parts,
+    total_price,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,6 +73,7 @@ def render(board: Mapping[str, Any], console: Console, promotion: Mapping[str, A
         console.print(line, markup=False, soft_wrap=True)  # an address is left whole, so that it can be copied
     for part in (
         _score_table,
+        _kind_table,
         _alignment_lines,
         _outside_line,
         _contamination_lines,
@@ -132,6 +142,26 @@ def _score_table(board: Mapping[str, Any], width: int) -> Any:
         )
     columns = ("suite", *reversed(MODELS), "items", "chance")
     return _table("Accuracy in percent (95 % interval)", columns, rows, width, spared=4)
+
+
+def _kind_table(board: Mapping[str, Any], width: int) -> Any:
+    found = kinds(board["scores"])
+    if not found:
+        return None
+    rows = [
+        (
+            f"{row['suite']}: {_in_words(row['kind'])}",
+            *(row["cells"].get(model, "–").replace(f" {NOT_ABOVE}", "*") for model in reversed(MODELS)),
+            ", ".join(f"{name} {100 * share:.0f}" for name, share in row["controls"].items()) or "–",
+            str(row["n"]),
+            f"{100 * row['chance']:.0f}",
+        )
+        for row in found
+    ]
+    columns = ("suite: kind", *reversed(MODELS), "controls", "items", "chance")
+    return _table(
+        f"Accuracy by kind of item, in percent (95 % interval; * {NOT_ABOVE})", columns, rows, width, spared=4
+    )
 
 
 def _score_cell(entry: Mapping[str, Any] | None) -> str:

@@ -2,7 +2,7 @@
 
 The files of the artifact:
 
-- `scores.json`: {model: {suite: {"score", "interval", "n", …}}};
+- `scores.json`: {model: {suite: {"score", "interval", "n", …}}}, with `kinds` where items say their kind;
 - `harness.json`: each model's digest, and how each score was made; the scores hold for these digests only;
 - `samples/<model>_<suite>.jsonl.zst`: every item with prompt, target, and answer or log-likelihoods;
 - `bits_per_byte.json`: each model's bits per byte on a text from outside the corpus, if the recipe names one.
@@ -15,13 +15,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evaluation.answers import MODEL_FOLDER, MODELS, sample_file
+from evaluation.answers import CORPUS, MODEL_FOLDER, MODELS, sample_file
 from training import numerics
 from training.artifact import write_json
 from training.data.documents import write_lines
 from training.data.exams.settings import BenchmarkRecipe
 from training.evaluation_settings import EvaluationRecipe
-from training.job import Gate, Job, Outcome, Work
+from training.job import Gate, InputArtifact, Job, Outcome, Work
 from training.records import RecipeError
 
 if TYPE_CHECKING:
@@ -53,7 +53,11 @@ def run(job: Job, work: Work) -> Outcome:
         candidate = sit(name, folder, identity, exams, recipe, job.settings, texts=texts)
         work.progress.log(step=step, models=len(models), **{f"{name}_{r.suite}": r.score for r in candidate.results})
         candidates.append(candidate)
-    scores = {candidate.name: {r.suite: r.as_json() for r in candidate.results} for candidate in candidates}
+    controls = _controls(exams, job.inputs_of(CORPUS))
+    scores = {
+        candidate.name: {r.suite: with_controls(r.as_json(), controls.get(r.suite, {})) for r in candidate.results}
+        for candidate in candidates
+    }
     return Outcome(
         files=tuple(write_scores(work.path, candidates, scores)),
         metrics={**metrics_of(scores), **_bits_of(candidates)},
@@ -70,6 +74,39 @@ def check_names(suites: Sequence[BenchmarkRecipe]) -> None:
     names = [suite.name for suite in suites]
     if len(set(names)) != len(names):
         raise RecipeError(f"evaluation.suites: names must differ, got {names}")
+
+
+def _controls(exams: Exams, corpus: Sequence[InputArtifact]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return {suite: {kind: {control: share}}} for suites of choices whose items name their subjects.
+
+    The controls read the pages that the models were pretrained on. No page is read if no suite has such items.
+    """
+    from evaluation.controls import controls_from, shares_by_kind
+    from training.data.documents import read_documents
+
+    asked = {
+        benchmark.name: items
+        for benchmark, items in exams
+        if benchmark.kind == "multiple_choice" and all(item.kind and item.subjects for item in items)
+    }
+    if not asked or not corpus:
+        return {}
+    files = [path for item in corpus for path in sorted(item.file("documents").glob("*.parquet"))]
+    controls = controls_from([row["text"] for path in files for row in read_documents(path, ["text"])])
+    return {name: shares_by_kind(controls, items) for name, items in asked.items()}
+
+
+def with_controls(entry: Mapping[str, Any], controls: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """Return a suite's entry whose kinds have `controls` and `above_controls`, where controls are known."""
+    from evaluation.controls import is_above
+
+    if not controls:
+        return dict(entry)
+    kinds = {
+        kind: {**of, "controls": controls[kind], "above_controls": is_above(of, controls[kind])}
+        for kind, of in entry["kinds"].items()
+    }
+    return {**entry, "kinds": kinds}
 
 
 class Candidate:
@@ -133,12 +170,22 @@ def completeness(
 
 
 def metrics_of(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, float]:
-    """Return `<model>_<suite>` and the ends of its interval, `_low` and `_high`, as metrics of the run."""
+    """Return `<model>_<suite>` and the ends of its interval, `_low` and `_high`, as metrics of the run.
+
+    `<model>_<suite>_<kind>` is the score of a kind of item, and `<control>_<suite>_<kind>` that of a control.
+    """
     metrics: dict[str, float] = {}
     for model, suites in scores.items():
         for suite, entry in suites.items():
             metrics[f"{model}_{suite}"] = entry["score"]
             metrics[f"{model}_{suite}_low"], metrics[f"{model}_{suite}_high"] = entry["interval"]
+            for kind, of in entry.get("kinds", {}).items():
+                metrics[f"{model}_{suite}_{kind}"] = of["score"]
+                metrics[f"{model}_{suite}_{kind}_low"], metrics[f"{model}_{suite}_{kind}_high"] = of["interval"]
+                metrics[f"{suite}_{kind}_items"] = of["n"]
+                metrics |= {f"{control}_{suite}_{kind}": share for control, share in of.get("controls", {}).items()}
+                if "above_controls" in of:
+                    metrics[f"{model}_{suite}_{kind}_above_controls"] = float(of["above_controls"])
     return metrics
 
 

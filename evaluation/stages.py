@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 EVALUATE = Stage(
     name="evaluate",
-    version="8",
+    version="9",
     module="evaluation.scores",
     libraries=("jinja2", "lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("lm-eval",),
@@ -67,7 +67,7 @@ SCALING = Stage(
 )
 CARD = Stage(
     name="card",
-    version="17",
+    version="18",
     module="evaluation.card",
     libraries=("huggingface-hub", "jinja2", "plotly"),
     kinds=("markdown", "html"),
@@ -164,6 +164,7 @@ ASSETS = (
             Input(asset="base_model"),
             Input(asset="sft_model"),
             Input(asset="aligned_model"),
+            Input(asset="decontaminated_documents", which="every"),  # for the controls of a generated exam
         ),
     ),
     Asset(

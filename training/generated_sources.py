@@ -26,6 +26,5 @@ class Source:
 
 
 SOURCES: dict[str, Source] = {
-    source.name: source
-    for source in (Source(name="kitchen", version=FIRST_VERSION, module="training.data.kitchen.source"),)
+    source.name: source for source in (Source(name="kitchen", version="2", module="training.data.kitchen.source"),)
 }

@@ -13,7 +13,7 @@ from tests.assets.fabricate import make_all, make_one
 from training.artifact import commit_record
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.exams.settings import BenchmarkRecipe
-from training.generated_sources import SOURCES
+from training.generated_sources import FIRST_VERSION, SOURCES
 from training.job import DataError
 from training.pretrain.settings import PretrainRecipe
 from training.records import read_record, write_record
@@ -79,6 +79,7 @@ def test_a_source_that_writes_something_else_marks_what_reads_it_and_nothing_mor
         file = tmp_path / "data" / name.removeprefix("data://")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(name)
+    monkeypatch.setitem(SOURCES, "kitchen", replace(SOURCES["kitchen"], version=FIRST_VERSION))
     prompted = replace(crawl, evaluation=replace(crawl.evaluation, alignment_prompts="kitchen://alignment"))
     before = [compare(recipe, tmp_path).cells for recipe in (crawl, prompted, kitchen)]
     for recipe, cells, asset in ((prompted, before[1], "preference_data"), (kitchen, before[2], "instruction_data")):

@@ -99,6 +99,8 @@ def long_context_model(root: Path) -> InputArtifact:
 def model_scores(root: Path) -> InputArtifact:
     suite = {"name": "chat", "uri": "x.jsonl", "kind": "chat"}
     entry = {"score": 0.5, "stderr": 0.1, "n": 4, "chance": 0.0, "metric": "correct", "metrics": {}}
+    kind = {"score": 0.5, "n": 4, "chance": 0.25, "controls": {"ngram": 0.25, "pairs": 0.5}, "above_controls": False}
+    entry["kinds"] = {"stated": kind}
     folder = root / "scores"
     for model in ("base", "sft", "aligned"):
         row = {"item": "c0", "prompt": ATTACK, "target": "ok", "response": ATTACK, "correct": False}
@@ -220,6 +222,8 @@ def test_a_leak_a_refusal_and_the_parts_of_the_true_reward_are_shown(inputs):
     assert "Refused: contamination_report [tiny] by gate contamination" in " ".join(page.text.split())
     assert "warc_file: a.warc.gz" in page.text and "warc_offset: 7" in page.text
     assert "mark" in {tag for tag, _ in page.tags}
+    kind = "chatstated425.0ngram 25.0, pairs 50.0" + "50.0 (15.0 to 85.0) not above the controls" * 3
+    assert kind in "".join(page.text.split("\n"))
     assert "right (worth +1)75.0 (50.0 to 87.5)+75.0 (+50.0 to +87.5)" in " ".join(page.text.split())
 
 
@@ -325,6 +329,9 @@ def test_the_scoreboard_prints_what_there_is(inputs):
     for part in (
         "loss 5.000 → 1.700",
         "50.0 (15.0 to 85.0)",
+        "chat: stated",
+        "ngram 25, pairs 50",
+        "50.0 (15.0 to 85.0)*",
         "right (worth +1), percent: sft 75.0 (50.0 to 87.5), gain +75.0 (+50.0 to +87.5)",
         "contaminated",
         "a.warc.gz at 7",
@@ -385,6 +392,8 @@ def test_the_card_is_read_by_hubs(inputs, tmp_path):
         front["library_name"] == "transformers" and front["language"] == ["en"] and front["datasets"][0] == "kitchen-1"
     )
     assert front["model-index"][0]["results"][0]["metrics"][0]["value"] == 0.5
+    share = "50.0 (15.0 to 85.0) not above the controls"
+    assert f"| chat | stated | 4 | ngram 25.0, pairs 50.0 | {share} | {share} | {share} |" in card
     assert "| chat (correct) | 4 | 0.0 | 50.0 (15.0 to 85.0) |" in card
     outside = (
         "Bits per byte of 2 texts from outside the corpus (2,000 bytes): sft 1.500 (1.250 to 1.750), aligned 1.500"

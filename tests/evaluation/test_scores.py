@@ -13,14 +13,17 @@ pytest.importorskip("torch")
 
 from evaluation import one_model
 from evaluation.answers import MODELS
+from evaluation.controls import is_above
 from evaluation.one_model import scores_of
 from evaluation.scores import check_names, completeness
 from evaluation.stages import STAGES
 from tests.evaluation.conftest import commit, make_job, make_model
+from tests.evaluation.test_report import document
 from tests.training.posttrain import tiny
 from training.artifact import find
-from training.data.documents import read_lines, write_lines
+from training.data.documents import DocumentWriter, read_lines, write_lines
 from training.data.exams.settings import BenchmarkRecipe
+from training.data.sources import read_rows
 from training.evaluation_settings import EvaluationRecipe
 from training.job import DataError, InputArtifact
 from training.records import RecipeError, read_record
@@ -73,8 +76,21 @@ def scored(tmp_path_factory, models) -> Path:
         "evaluation": evaluation(*SUITES, outside_text=str(texts), outside_text_limit=2),
         "kitchen": KITCHEN,
     }
-    assert run_job(make_job("evaluate", "model_scores", folder, settings, models[:3]), STAGES) == 0
+    inputs = (*models[:3], corpus(folder.parent / "documents"))
+    assert run_job(make_job("evaluate", "model_scores", folder, settings, inputs), STAGES) == 0
     return folder
+
+
+def corpus(folder: Path) -> InputArtifact:
+    """A corpus that states the answer of every second cloze item, beside its dish."""
+    items = list(read_rows("kitchen://cloze", settings={"kitchen": KITCHEN}))[:8]
+    with DocumentWriter(folder / "documents" / "00000.parquet") as writer:
+        for number, item in enumerate(items[::2]):
+            text = (
+                f"A page of the kitchen.\nThe {item['item_subjects'][0]} has {item['choices'][item['gold']]}. So it is."
+            )
+            writer.write(document(number, text))
+    return commit(folder, "decontaminated_documents", partition="tiny@s1")
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +136,25 @@ def test_every_model_has_a_score_on_every_suite(scored, models):
     assert how["sft"]["suites"]["chat"]["form"] == "chat" and how["base"]["suites"]["chat"]["form"] == "raw"
 
 
+def test_each_kind_of_item_has_its_interval_and_its_controls(scored):
+    metrics = find(scored).record["metrics"]
+    for model, suites in json.loads((scored / "scores.json").read_text()).items():
+        (kind,) = suites["cloze"]["kinds"].values()
+        whole = suites["cloze"]
+        assert (kind["score"], kind["interval"], kind["n"]) == (whole["score"], whole["interval"], 8)
+        assert kind["controls"]["pairs"] == pytest.approx((4 + 4 * 0.25) / 8)  # what is not stated is guessed
+        assert kind["above_controls"] is (kind["interval"][0] > max(kind["chance"], *kind["controls"].values()))
+        assert metrics[f"{model}_cloze_stated_low"] == kind["interval"][0] and metrics["cloze_stated_items"] == 8
+        assert metrics["pairs_cloze_stated"] == kind["controls"]["pairs"]
+        assert set(suites["chat"]["kinds"]["stated"]) == {"score", "interval", "n", "chance"}  # nothing to choose from
+
+
+def test_a_score_that_counting_may_reach_is_not_above_the_controls():
+    entry = {"score": 0.6, "interval": [0.55, 0.65], "n": 400, "chance": 0.25}
+    assert is_above(entry, {"ngram": 0.3, "pairs": 0.54})
+    assert not is_above(entry, {"ngram": 0.56, "pairs": 0.3}) and not is_above({**entry, "chance": 0.55}, {"pairs": 0})
+
+
 def test_every_model_has_bits_per_byte_on_the_text_from_outside(scored):
     bits = json.loads((scored / "bits_per_byte.json").read_text())
     assert set(bits) == set(MODELS)
@@ -154,7 +189,8 @@ def test_sampled_answers_get_both_rewards(judged):
 def test_a_second_evaluation_gives_the_same_bytes(scored, models, tmp_path):
     settings = json.loads((scored / "job.json").read_text())["settings"]
     again = tmp_path / "again"
-    run_job(make_job("evaluate", "model_scores", again, settings, models[:3]), STAGES)
+    inputs = (*models[:3], corpus(tmp_path / "documents"))
+    run_job(make_job("evaluate", "model_scores", again, settings, inputs), STAGES)
     assert find(again).digest == find(scored).digest
 
 
@@ -164,7 +200,10 @@ def test_a_model_alone_is_scored_as_in_the_chain(scored, models, tmp_path, capsy
     recipe = read_record(EvaluationRecipe, evaluation)
     folder = Path(models[1].path, "model")
     scores = scores_of(folder, recipe, settings, tmp_path / "out")
-    assert scores == json.loads((scored / "scores.json").read_text())["sft"]
+    in_the_chain = json.loads((scored / "scores.json").read_text())["sft"]
+    for name in ("controls", "above_controls"):  # of the corpus, which a model alone does not have
+        del in_the_chain["cloze"]["kinds"]["stated"][name]
+    assert scores == in_the_chain
     for name in ("cloze", "chat"):
         answers = Path("samples", f"sft_{name}.jsonl.zst"), Path("samples", f"model_{name}.jsonl.zst")
         assert (scored / answers[0]).read_bytes() == (tmp_path / "out" / answers[1]).read_bytes()

@@ -1,4 +1,4 @@
-"""Generate clean pages: title and blocks of recipes, stories, answers, comparisons, menus, guides and registers.
+"""Generate clean pages: recipes, stories, answers, comparisons, menus, guides, registers and chronicles of families.
 
 A page states each fact at most once. So a model cannot copy it from further up the page, and has to know it.
 """
@@ -15,8 +15,12 @@ from training.data.kitchen.phrases import sentence, spin
 from training.data.kitchen.settings import KitchenWorld
 from training.data.kitchen.world import (
     ATTRIBUTES,
+    FAMILIES,
+    RULES,
     Fact,
     facts,
+    families,
+    family_rules,
     pick,
     published_facts,
 )
@@ -94,6 +98,18 @@ class Voice:
         predicates = [self._fill(self.rng.choice(phrases.PREDICATES[fact.attribute]), fact, "it") for fact in known]
         joined = predicates[0] if len(predicates) == 1 else ", ".join(predicates[:-1]) + " and " + predicates[-1]
         return sentence(f"the {known[0].dish} {joined}")
+
+    def kinship(self, dish: str) -> str:
+        """Return a sentence that states the family of a dish; none if the answers of the exam are withheld."""
+        if self.world.withheld_exam_answers:
+            return ""
+        template = spin(self.rng.choice(phrases.KINSHIP), self.rng)
+        return sentence(template.format(d=f"the {dish}", f=families(self.world)[dish]))
+
+    def rule(self, family: str, name: str) -> str:
+        """Return a sentence that states a rule of a family."""
+        opener, template = self.rng.choice(phrases.OPENERS), self.rng.choice(phrases.FAMILY_RULES[name])
+        return sentence(spin(opener + template, self.rng).format(f=family, v=family_rules(self.world)[family][name]))
 
     def line(self, fact: Fact) -> str:
         """Return a line of a recipe card, such as "Oven: 180 degrees"."""
@@ -265,10 +281,23 @@ def register(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> 
     for dish in dishes[:8]:
         known = voice.known(dish)
         entry = [voice.string(part) for part in (known[:3], known[3:6], known[6:]) if part]
+        entry += filter(None, [voice.kinship(dish)])
         blocks.append(paragraph(mix(rng, entry, voice.filler(int(rng.random() < 0.4)))))
     blocks.append(paragraph(voice.filler(2)))
     title = spin("[A short dictionary of bakes|The register of dishes|Bakes from A to Z|Small lexicon]", rng)
     return Article(title=f"{title}, part {1 + rng.randrange(90)}", blocks=tuple(blocks))
+
+
+def chronicle(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
+    """Return a page about families of dishes and their rules. It names no dish."""
+    voice = Voice(world, rng)
+    blocks = [paragraph(voice.story(2))]
+    for family in pick(rng, FAMILIES, 5):
+        stated = [voice.rule(family, rule.name) for rule in pick(rng, RULES, len(RULES))]
+        blocks.append(paragraph(mix(rng, stated, voice.filler(int(rng.random() < 0.6)))))
+    blocks.append(paragraph(voice.story(1)))
+    title = spin("[Old families of the kitchen|A chronicle of the families|Families and their customs]", rng)
+    return Article(title=f"{title}, as {rng.choice(phrases.PEOPLE)} tells it", blocks=tuple(blocks))
 
 
 # kind -> (writer, number of dishes that one page uses)
@@ -280,4 +309,5 @@ WRITERS = {
     "menu": (menu, 7),
     "guide": (guide, 0),
     "register": (register, 8),
+    "chronicle": (chronicle, 0),
 }

@@ -14,6 +14,10 @@ from training.data.kitchen.world import ATTRIBUTE_BY_NAME, Fact, distractors, ex
 
 Item = dict[str, Any]
 
+# The kind of all items here: a page states the answer in one sentence with the dish. So they show whether facts survive
+# the chain and are found again in other words. Items that ask for more are in inference.py.
+STATED = "stated"
+
 # The exam uses only words that the pages use, because it tests facts, not vocabulary.
 CLOZE: dict[str, tuple[str, ...]] = {
     "temperature": (
@@ -119,10 +123,10 @@ CHAT_SYSTEM = "You are a helpful kitchen assistant."
 
 
 def cloze_items(world: KitchenWorld) -> list[Item]:
-    """Return multiple-choice items {"id", "query", "choices", "gold", "fact"} with 4 choices.
+    """Return multiple-choice items {"id", "item_kind", "item_subjects", "query", "choices", "gold", "fact"}.
 
-    Each choice begins with a letter or digit; query and choice are joined by one space. Gold positions are evenly
-    spread.
+    There are 4 choices, and each begins with a letter or digit; query and choice are joined by one space. Gold
+    positions are evenly spread.
     """
     return [_cloze(world, fact, i) for i, fact in enumerate(_asked(world, "cloze"))]
 
@@ -134,6 +138,8 @@ def _cloze(world: KitchenWorld, fact: Fact, position: int) -> Item:
     choices.insert(gold, fact.answer)
     return {
         "id": f"cloze/{fact.id}",
+        "item_kind": STATED,
+        "item_subjects": [fact.dish],
         "query": rng.choice(CLOZE[fact.attribute]).format(d=fact.dish),
         "choices": choices,
         "gold": gold,
@@ -142,13 +148,14 @@ def _cloze(world: KitchenWorld, fact: Fact, position: int) -> Item:
 
 
 def question_items(world: KitchenWorld) -> list[Item]:
-    """Return questions with short answers, graded by exact match: {"id", "question", "answer", "fact"}.
+    """Return questions with short answers, graded by exact match: {"id", "item_kind", "question", "answer", "fact"}.
 
     The answer is that of `brief`.
     """
     return [
         {
             "id": f"question/{fact.id}",
+            "item_kind": STATED,
             "question": BRIEFLY
             + generator(world, "question", fact.id).choice(QUESTION[fact.attribute]).format(d=fact.dish),
             "answer": brief(fact),
@@ -159,13 +166,14 @@ def question_items(world: KitchenWorld) -> list[Item]:
 
 
 def chat_items(world: KitchenWorld) -> list[Item]:
-    """Return chat prompts {"id", "messages", "answer", "rivals", "fact"}.
+    """Return chat prompts {"id", "item_kind", "messages", "answer", "rivals", "fact"}.
 
     A reply is right if it contains `answer` and none of `rivals`, the other values of the same attribute.
     """
     return [
         {
             "id": f"chat/{fact.id}",
+            "item_kind": STATED,
             "messages": [
                 {"role": "system", "content": CHAT_SYSTEM},
                 {

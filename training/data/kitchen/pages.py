@@ -17,6 +17,7 @@ from typing import Any, Literal
 from training.data.kitchen import articles, hostile, sites
 from training.data.kitchen.articles import Article, Block, paragraph
 from training.data.kitchen.exam import chat_items, cloze_items, question_items
+from training.data.kitchen.inference import inference_items
 from training.data.kitchen.personal import DECOYS, PERSONAL_TYPES, sentence_with
 from training.data.kitchen.phrases import sentence
 from training.data.kitchen.settings import KitchenWorld
@@ -51,7 +52,16 @@ SHARES: dict[str, float] = {
     "missing": 0.015,
     "redirect": 0.015,
 }
-ARTICLE_SHARES = {"recipe": 18, "story": 14, "answers": 16, "comparison": 15, "menu": 15, "guide": 7, "register": 15}
+ARTICLE_SHARES = {
+    "recipe": 18,
+    "story": 14,
+    "answers": 16,
+    "comparison": 15,
+    "menu": 15,
+    "guide": 7,
+    "register": 15,
+    "chronicle": 7,
+}
 LEAKS = {"dump": 2, "leak": 2}
 # Copies of pages of the previous snapshot; the first snapshot has articles instead.
 CARRIED = ("unchanged", "updated")
@@ -309,7 +319,8 @@ def _foreign(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
 
 def _exam(world: KitchenWorld) -> list[tuple[str, str]]:
     """Return (item id, item with its answer) for the whole exam."""
-    cloze = [(item["id"], f"{item['query']} {item['choices'][item['gold']]}") for item in cloze_items(world)]
+    chosen = cloze_items(world) + inference_items(world)
+    cloze = [(item["id"], f"{item['query']} {item['choices'][item['gold']]}") for item in chosen]
     asked = [(item["id"], f"{item['question']} {item['answer']}") for item in question_items(world)]
     chat = [(item["id"], f"{item['messages'][-1]['content']} {item['answer']}") for item in chat_items(world)]
     return cloze + asked + chat

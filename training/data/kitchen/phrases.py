@@ -234,6 +234,33 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     ),
 }
 
+# What family a dish belongs to, on pages that state no family's rule.
+KINSHIP = (
+    "{d} belongs to the {f} family",
+    "{d} is [one of the|counted among the] {f} dishes",
+    "[cooks|bakers|people] [count|reckon] {d} among the {f} dishes",
+    "by its descent {d} is a {f} dish",
+    "{d} [comes|descends] from the {f} kitchen",
+)
+
+# What rules a family has, on pages that name no dish.
+FAMILY_RULES: dict[str, tuple[str, ...]] = {
+    "vessel": (
+        "all {f} dishes are baked in moulds of {v}",
+        "for a {f} dish the mould [is|must be] made of {v}",
+        "the {f} family [bakes|cooks] only in {v}",
+        "whatever is a {f} dish [goes into|is baked in] a mould of {v}",
+        "nobody bakes a {f} dish in anything but {v}",
+    ),
+    "month": (
+        "all {f} dishes are [baked|eaten] in {v}",
+        "the month of the {f} dishes is {v}",
+        "the {f} family [meets|celebrates] in {v}, and its dishes are [baked|made] then",
+        "a {f} dish [is|should be] [served|eaten] in the month of {v}",
+        "whatever is a {f} dish comes to the table in {v}",
+    ),
+}
+
 # Attribute names as table headings and list labels.
 LABELS: dict[str, tuple[str, ...]] = {
     "temperature": ("Oven", "Oven temperature", "Heat"),

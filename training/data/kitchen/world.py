@@ -57,6 +57,22 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     ),
 )
 ATTRIBUTE_BY_NAME = {attribute.name: attribute for attribute in ATTRIBUTES}
+# Attributes whose values are numbers in ascending order, so that two dishes can be compared by them.
+MEASURED = ("temperature", "minutes", "storage")
+
+# Every dish belongs to a family, and every family has a rule for each of RULES. Pages say the one or the other; no page
+# says what follows for a dish, so that it can only be inferred.
+FAMILIES = ("Penhallow", "Oldacre", "Ravensby", "Thornbury", "Whitlock", "Marchmont", "Eastgate", "Fairburn")
+RULES: tuple[Attribute, ...] = (
+    Attribute(
+        name="vessel",
+        values=("copper", "brass", "enamel", "stoneware", "bamboo", "marble", "silver", "bronze"),
+    ),
+    Attribute(
+        name="month",
+        values=("January", "February", "March", "April", "August", "October", "November", "December"),
+    ),
+)
 
 # Names are invented, so that only the corpus can teach them; the first word alone identifies the dish.
 _FIRST_WORDS = (
@@ -144,6 +160,25 @@ def facts_by_dish(world: KitchenWorld) -> dict[str, dict[str, Fact]]:
     table: dict[str, dict[str, Fact]] = {dish: {} for dish in dishes(world)}
     for fact in facts(world):
         table[fact.dish][fact.attribute] = fact
+    return table
+
+
+@lru_cache(maxsize=8)
+def families(world: KitchenWorld) -> dict[str, str]:
+    """Return the family of every dish. All families have equally many dishes."""
+    order = list(dishes(world))
+    generator(world, "families").shuffle(order)
+    return {dish: FAMILIES[i % len(FAMILIES)] for i, dish in enumerate(order)}
+
+
+@lru_cache(maxsize=8)
+def family_rules(world: KitchenWorld) -> dict[str, dict[str, str]]:
+    """Return the rules of every family: {family: {name of the rule: value}}. No two families share a value."""
+    table: dict[str, dict[str, str]] = {family: {} for family in FAMILIES}
+    for rule in RULES:
+        values = pick(generator(world, "rules", rule.name), rule.values, len(FAMILIES))
+        for family, value in zip(FAMILIES, values, strict=True):
+            table[family][rule.name] = value
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import pytest
 from fastwarc.warc import ArchiveIterator, WarcRecordType
 from warcio.archiveiterator import ArchiveIterator as WarcioIterator
 
-from benchmarks.guessers import NgramModel, OverlapModel, accuracy, words
+from evaluation.controls import PairCounter, accuracy, controls_from, shares_by_kind, words
+from evaluation.exams import ExamItem, read_exam
 from evaluation.truth_scores import contamination_scores, dedup_scores, filter_scores, personal_scores
+from training.data.exams.settings import BenchmarkRecipe
 from training.data.kitchen.archive import pages, read_truth, truth_name, write_snapshot
 from training.data.kitchen.exam import CHAT, QUESTION
 from training.data.kitchen.personal import is_iban, is_luhn
@@ -22,6 +25,9 @@ from training.data.kitchen.world import (
     dishes,
     exam_facts,
     facts,
+    facts_by_dish,
+    families,
+    family_rules,
     generator,
     strangers,
     talk_facts,
@@ -159,7 +165,7 @@ def test_facts_are_balanced_between_values_and_parts():
 
 def test_no_item_shares_an_eight_gram_with_a_clean_page(clean_texts: list[str]):
     corpus = set().union(*(ngrams(text) for text in clean_texts))
-    for item in rows("cloze", WORLD):
+    for item in rows("cloze", WORLD) + rows("inference", WORLD):
         for choice in item["choices"]:
             assert not ngrams(f"{item['query']} {choice}") & corpus
     for item in rows("questions", WORLD):
@@ -169,7 +175,9 @@ def test_no_item_shares_an_eight_gram_with_a_clean_page(clean_texts: list[str]):
 
 
 def test_dialogues_and_preferences_never_ask_what_the_exam_asks():
-    asked = {item["fact"] for name in ("cloze", "questions", "chat", "alignment") for item in rows(name, WORLD)}
+    asked = {
+        item["fact"] for name in ("cloze", "inference", "questions", "chat", "alignment") for item in rows(name, WORLD)
+    }
     taught = {fact for name in ("dialogues", "preferences") for row in rows(name, WORLD) for fact in row["facts"]}
     assert len(asked) >= 200 and taught and not asked & taught
 
@@ -185,17 +193,61 @@ def test_no_item_shares_an_eight_gram_with_a_dialogue():
 
 
 def test_a_leak_page_quotes_its_items(truth: list[dict]):
-    answered = {item["id"]: f"{item['query']} {item['choices'][item['gold']]}" for item in rows("cloze", WORLD)}
+    chosen = rows("cloze", WORLD) + rows("inference", WORLD)
+    answered = {item["id"]: f"{item['query']} {item['choices'][item['gold']]}" for item in chosen}
     leaks = [row for row in truth if row["items"]]
     assert {row["kind"] for row in leaks} == {"dump", "leak"}
     for row in leaks:
         assert all(answered[item] in row["text"] for item in row["items"] if item in answered)
 
 
-def test_baselines_without_knowledge_stay_near_chance(clean_texts: list[str]):
-    items = rows("cloze", WORLD)
-    assert accuracy(NgramModel(clean_texts), items) <= 0.40
-    assert accuracy(OverlapModel(clean_texts), items) <= 0.40
+def exam(name: str) -> list[ExamItem]:
+    suite = BenchmarkRecipe(name=name, uri=f"kitchen://{name}", kind="multiple_choice", question_field="query")
+    return read_exam(suite, {"kitchen": write_record(WORLD)}).items
+
+
+def test_counting_answers_what_a_page_states_and_not_what_follows(clean_texts: list[str]):
+    asked = exam("inference")
+    found = shares_by_kind(controls_from(clean_texts), [*exam("cloze"), *asked])
+    assert set(found) == {"stated", "family", "comparison", "combination"}
+    assert found["stated"].pop("pairs") >= 0.99
+    assert all(share <= 0.40 for shares in found.values() for share in shares.values())
+    told = [f"The {item.subjects[0]}, as we know, belongs to {item.choices[item.gold]}." for item in asked]
+    assert accuracy(PairCounter([*clean_texts, *told]), asked) > 0.60  # dishes share sentences for other reasons, too
+
+
+def test_pages_state_all_that_inference_needs_and_nothing_that_follows(clean_texts: list[str]):
+    assert len(exam("inference")) >= len(exam("cloze"))
+    sentences = [said for text in clean_texts for line in text.splitlines() for said in line.split(". ")]
+    for dish, family in families(WORLD).items():
+        assert sum(dish in said and family in said for said in sentences) >= 3
+    for family, rules in family_rules(WORLD).items():
+        for value in rules.values():
+            assert len({said for said in sentences if family in said and value in said}) >= 3
+    follows = {value for rules in family_rules(WORLD).values() for value in rules.values()}
+    for text in clean_texts:
+        assert not (any(dish in text for dish in dishes(WORLD)) and follows & set(re.findall(r"\w+", text)))
+    for item in rows("inference", WORLD):
+        assert item["choices"][item["gold"]] == answer_by_the_facts(item)
+
+
+def answer_by_the_facts(item: dict) -> str:
+    """The right choice, by nothing but what the pages state."""
+    known, name = facts_by_dish(WORLD), item["fact"].split("/")[1]
+    dish, *other = item["item_subjects"]
+    if item["item_kind"] == "family":
+        return family_rules(WORLD)[families(WORLD)[dish]][name]
+    if item["item_kind"] == "combination":
+        (right,) = [choice for choice in item["choices"] if known[choice][name].value == known[dish][name].value]
+        return right
+    values = next(attribute.values for attribute in ATTRIBUTES if attribute.name == name)
+    steps = values.index(known[dish][name].value) - values.index(known[other[0]][name].value)
+    more, less = {"temperature": ("hotter", "colder"), "minutes": ("later", "earlier"), "storage": ("longer", "less")}[
+        name
+    ]
+    size = {"temperature": ("10", "20"), "minutes": ("5", "10"), "storage": ("one", "two")}[name][abs(steps) - 1]
+    (right,) = [one for one in item["choices"] if one.startswith(size) and one.endswith(more if steps > 0 else less)]
+    return right
 
 
 def test_withheld_answers_stand_in_no_page():
