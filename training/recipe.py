@@ -151,7 +151,7 @@ class Recipe:
                 raise RecipeError(f"{wanted}: empty, and the chain ends before it; {name} needs it")
 
     def _check_budget(self) -> None:
-        """Raise RecipeError for parts of a recipe that need a number of tokens before the corpus is known."""
+        """Raise RecipeError if `tokens: auto` stands beside a part that needs the number before the corpus is known."""
         needed_by = {"mixture.phases": self.mixture.phases, "ladder.rungs": self.ladder.rungs}
         if self.pretrain.tokens == "auto" and (named := [name for name, part in needed_by.items() if part]):
             raise RecipeError(f"pretrain.tokens: auto; {named[0]} needs a number")

@@ -30,7 +30,7 @@ class Patience:
         return max(time.monotonic() - self._since, self._pending_seconds)
 
     def is_due(self, status: Status) -> bool:
-        """Whether to log now why the job waits. Only a pending job waits; reasons for other states are ignored."""
+        """Whether it is time to log why the job waits in the queue; False if the job is not pending."""
         self._pending_seconds = status.pending_seconds
         if status.state != "pending":
             self._since, self._said = time.monotonic(), ""

@@ -1,4 +1,4 @@
-"""Errors of MLflow, its database drivers and its server, as sentences without secrets."""
+"""Turn errors of MLflow, its database drivers and its server into sentences that contain no secrets."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Tracking:
             start_writer(self.uri, self.root)
 
     def pending(self) -> int:
-        """The number of bytes of the spool that were not sent to MLflow yet."""
+        """The number of bytes in the spool that have not yet been sent to MLflow."""
         return spool_bytes(self._folder) - read_applied(self._folder, self.uri)["offset"]
 
     def flush(self, timeout_seconds: float) -> None:

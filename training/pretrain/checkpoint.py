@@ -472,7 +472,7 @@ def pack(model: Decoder, optimizers: dict[str, torch.optim.Optimizer]) -> dict[s
 
 
 def places(model: Decoder, optimizers: dict[str, torch.optim.Optimizer]) -> dict[str, Place]:
-    """Return the places of tensors that are parts of a larger one, or that only some processes hold."""
+    """Return, by name, the place of each tensor that is a part of a larger one or that only some processes hold."""
     return {
         name: Place(piece.start if is_part else (), piece.shape if is_part else (), piece.sums)
         for name, tensor, piece in _packed(model, optimizers)

@@ -31,7 +31,7 @@ DECONTAMINATE = Stage(
 
 
 def _benchmarks(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return the benchmarks alone; what to do with documents that hold their items is a setting of a later stage."""
+    """Return the list of exams only, because what happens to documents with their items is set for a later stage."""
     del part
     return with_data(recipe, {"decontaminate": DecontaminateRecipe(benchmarks=recipe.decontaminate.benchmarks)})
 
