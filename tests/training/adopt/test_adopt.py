@@ -1,0 +1,235 @@
+"""A model of somebody else is taken over as it is, says what is not known of it, and is refused where it cannot be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from assets.recipe_folders import load_recipe
+from evaluation.contamination import _unknown
+from evaluation.trained_on import data_of
+from evaluation.verdict import judged
+from tests.own_model import write_model
+from tests.training.data import chain
+from tests.training.pretrain.tiny import commit, work_in
+from training.adopt import adopt
+from training.adopt.settings import AdoptRecipe
+from training.adopt.vocabulary import read_vocabulary
+from training.artifact import model_digest
+from training.data.tokens import tokenizer as tokenizer_stage
+from training.data.tokens.tokenizer_settings import TokenizerRecipe
+from training.evaluation_settings import EvaluationRecipe, TrainedOn
+from training.job import DataError, InputArtifact, Job, RefusedInput
+from training.posttrain.chat import Chat, template
+from training.pretrain.models.shape import ModelRecipe
+from training.pretrain.pretrain import build_model, model_shape
+from training.pretrain.settings import PretrainRecipe
+from training.records import RecipeError, write_record
+
+SPECIAL = TokenizerRecipe(snapshots=(), vocabulary=400).special_tokens
+TEXT = "The harbour of Brenna sends wool abroad.\n"
+
+
+@pytest.fixture(scope="module", params=["llama", "qwen3"])
+def given(request, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp(request.param)
+    tied = {"tie_word_embeddings": request.param == "qwen3", "head_dim": 8}
+    write_model(folder, kind=request.param, **tied)
+    return folder
+
+
+def adopted(given: Path, to: Path, *, digest: str = ""):
+    settings = {
+        "adopt": write_record(AdoptRecipe(name="somebody/small")),
+        "adopted": {"digest": digest or model_digest(given), "path": str(given)},
+        "tokenizer": {"special_tokens": list(SPECIAL)},
+    }
+    job = Job(
+        stage="adopt", asset="adopted_model", partition="r", recipe="r", fingerprint="f", stage_version="1",
+        settings=settings, output=str(to),
+    )  # fmt: skip
+    return adopt.run(job, work_in(to))
+
+
+@pytest.fixture(scope="module")
+def made(given, tmp_path_factory) -> InputArtifact:
+    folder = tmp_path_factory.mktemp("adopted")
+    outcome = adopted(given, folder)
+    assert outcome.gates[0].passed and outcome.gates[0].evidence["positions"] == 128
+    return commit(folder, "adopted_model", list(outcome.files))
+
+
+def logits(folder: Path, text: str) -> torch.Tensor:
+    tokens = AutoTokenizer.from_pretrained(folder)(text, add_special_tokens=False, return_tensors="pt").input_ids
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()(tokens).logits
+
+
+def test_the_adopted_model_reads_and_says_what_it_did_before(given, made):
+    before, after = logits(given, TEXT), logits(made.file("model"), TEXT)
+    assert after.shape[:2] == before.shape[:2] and after.shape[2] == 406  # 400 tokens, 6 new ones in 3 padding rows
+    assert torch.allclose(after[..., :400], before[..., :400], atol=1e-5)
+
+
+def test_a_new_token_begins_as_the_mean_of_those_that_spell_it(given, made):
+    rows = AutoModelForCausalLM.from_pretrained(made.file("model")).get_input_embeddings().weight
+    old = AutoModelForCausalLM.from_pretrained(given).get_input_embeddings().weight
+    spelled = Tokenizer.from_file(str(given / "tokenizer.json")).encode("<|user|>", add_special_tokens=False).ids
+    number = AutoTokenizer.from_pretrained(made.file("model")).convert_tokens_to_ids("<|user|>")
+    assert len(spelled) > 1 and torch.allclose(rows[number], old[spelled].mean(0), atol=1e-6)
+
+
+def test_its_tokenizer_takes_the_chat_template_and_restores_every_text(made):
+    chat = Chat.of(made.file("model"), template())
+    assert len(chat.ids) == 6 and chat.decode(chat.encode_texts(["cafe\u0301 <|end|>"])[0]) == "cafe\u0301 <|end|>"
+    tokenizer = AutoTokenizer.from_pretrained(made.file("model"))
+    assert (tokenizer.eos_token, tokenizer.bos_token, tokenizer.pad_token) == ("</s>", "<s>", "<|pad|>")
+    assert tokenizer("a").input_ids[:1] != [tokenizer.bos_token_id]
+
+
+def test_the_record_says_what_is_known_what_is_not_and_what_was_changed(given, made):
+    record = json.loads(made.file("provenance.json").read_text())
+    assert (record["name"], record["revision"]) == ("somebody/small", "not stated")
+    assert (record["licence"], record["licence_from"]) == ("apache-2.0", "README.md")
+    assert {entry["path"] for entry in record["files"]} == {path.name for path in given.iterdir()}
+    assert "no item of an exam can be ruled out" in record["not_known"][0] and len(record["changes"]) == 3
+
+
+def test_a_model_that_changed_after_the_job_was_written_is_refused(given, tmp_path):
+    with pytest.raises(RefusedInput, match="has changed"):
+        adopted(given, tmp_path, digest="another")
+
+
+def test_a_decoder_that_differs_from_transformers_does_not_pass(given):
+    from training.pretrain.models import export
+
+    model = export.read_model(given)
+    with torch.no_grad():
+        model.norm *= 1.1
+    assert not adopt.import_gate(model, given).passed
+
+
+# What follows reads it
+
+
+def test_pretraining_goes_on_from_its_weights(made):
+    from training.pretrain.models import export
+
+    base = export.read_shape(made.file("model"))
+    names = [one.name for one in ModelRecipe.__dataclass_fields__.values()]
+    section = ModelRecipe(**{name: getattr(base, name) for name in names})
+    shape = model_shape(section, made.file("model"), made.file("model"))
+    begun = build_model(shape, PretrainRecipe(tokens=64, sequence_length=8, global_batch_tokens=64), made.file("model"))
+    assert shape.vocab_size == 406 and torch.equal(begun.embedding, export.read_model(made.file("model")).embedding)
+
+
+def test_the_corpus_gets_the_adopted_tokenizer_untrained(made, tmp_path):
+    texts = [f"{TEXT * 3}{number}" for number in range(60)]
+    documents = chain.documents(tmp_path, "s", [texts], asset="decontaminated_documents")
+    recipe = TokenizerRecipe(snapshots=("s",), vocabulary=400, min_bytes_per_token=1.0)
+    job = Job(
+        stage="tokenizer", asset="tokenizer", partition="r", recipe="r", fingerprint="f", stage_version="1",
+        settings={"tokenizer": write_record(recipe)}, inputs=(documents, made), output=str(tmp_path / "t"),
+    )  # fmt: skip
+    outcome = tokenizer_stage.run(job, work_in(tmp_path / "t"))
+    assert (tmp_path / "t" / "tokenizer.json").read_bytes() == made.file("model/tokenizer.json").read_bytes()
+    assert all(gate.passed for gate in outcome.gates), outcome.gates
+    assert outcome.counts is not None and outcome.counts.balance and outcome.counts.dropped == {"not_sampled": 59}
+
+
+# What is refused
+
+
+@pytest.fixture
+def write(tmp_path):
+    def recipe(text: str) -> Path:
+        path = tmp_path / "r.yaml"
+        path.write_text(f"extends: base\nname: r\nsft: {{data: [{{uri: data://own/instructions.jsonl}}]}}\n{text}\n")
+        return path
+
+    return recipe
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(RecipeError) as refused:
+        load_recipe(str(path))
+    return str(refused.value)
+
+
+def test_the_shape_is_the_adopted_models_and_no_other_may_be_named(write, given):
+    recipe = load_recipe(str(write(f"adopt: {{model: {given}}}")))
+    assert (recipe.model.width, recipe.model.layers, recipe.tokenizer.vocabulary) == (32, 2, 403)
+    assert "the adopted model has 2" in refusal(write(f"adopt: {{model: {given}}}\nmodel: {{layers: 3}}"))
+
+
+def test_a_folder_that_is_not_there_is_found_missing_when_it_is_needed(write):
+    assert load_recipe(str(write("adopt: {model: data://nowhere}"))).model.width == 256
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda folder: _config(folder, model_type="gpt2"), "model_type 'gpt2'; llama, qwen3"),
+        (lambda folder: _config(folder, attention_bias=True), "biases"),
+        (lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"), "is a pickle"),
+        (lambda folder: (folder / "tokenizer.json").unlink(), "no tokenizer.json"),
+        (lambda folder: (folder / "adapter_config.json").write_text("{}"), "an adapter is no model"),
+        (lambda folder: (folder / "config.json").write_text('{"model_type": "llama"}'), "config.json has no"),
+    ],
+)
+def test_a_folder_that_cannot_be_adopted_is_refused_when_the_recipe_is_read(write, tmp_path, change, said):
+    write_model(tmp_path / "m")
+    change(tmp_path / "m")
+    assert said in refusal(write(f"adopt: {{model: {tmp_path / 'm'}}}"))
+
+
+def _config(folder: Path, **changes: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("adopt: {model: hf://somebody/small}", "hf download NAME"),
+        ("adopt: {name: somebody/small}\nsnapshots: [{name: s, source: jsonl, paths: [a]}]", "adopt.name: without eff"),
+        ("adopt: {model: data://nowhere}\ndoremi: {tokens: 1000}", "doremi.tokens: needs a corpus"),
+        ("description: none", "names must be present"),
+    ],
+)
+def test_a_recipe_that_makes_no_sense_is_refused(write, text, said):
+    assert said in refusal(write(text))
+
+
+def test_a_model_of_which_nothing_is_made_is_refused(tmp_path):
+    (tmp_path / "r.yaml").write_text("extends: base\nname: r\nadopt: {model: data://nowhere}\n")
+    assert "nothing is made of the model" in refusal(tmp_path / "r.yaml")
+
+
+def test_a_tokenizer_that_changes_texts_is_refused(tmp_path):
+    write_model(tmp_path)
+    data = json.loads((tmp_path / "tokenizer.json").read_text())
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data | {"normalizer": {"type": "Lowercase"}}))
+    with pytest.raises(DataError, match="only byte-level BPE can be adopted"):
+        read_vocabulary(tmp_path, SPECIAL)
+
+
+def test_what_it_was_trained_on_is_unknown_by_name_and_tolerated_by_name_alone(write):
+    recipe = load_recipe(str(write("adopt: {model: data://nowhere}")))
+    assert data_of(recipe) == {"adopted_model": ("sft_model",), "instruction_data": ("sft_model",)}
+    job = Job(
+        stage="contamination", asset="data_contamination", partition="r", recipe="r", fingerprint="f",
+        stage_version="1", settings={"trained_on": write_record(TrainedOn(data=tuple(data_of(recipe))))}, output="",
+    )  # fmt: skip
+    unknown = _unknown(job, [{"asset": "instruction_data"}])
+    assert unknown == {"adopted_model": "adopted_model: what it was trained on before it was adopted is not known"}
+    report = {"suites": {}, "unknown": unknown, "unscanned_documents": 0}
+    verdicts = [
+        judged(report, EvaluationRecipe(suites=(), tolerate_unknown=names))["verdict"]
+        for names in ((), ("teacher",), ("adopted_model",))
+    ]
+    assert verdicts == ["unknown", "unknown", "tolerated"]

@@ -1,0 +1,137 @@
+"""The stage `adopt`: take over a model of somebody else, so that further stages read it like a base model.
+
+The artifact has the layout of a base model: `model/` with fp32 weights in safetensors, `config.json` in the form of
+this project, and the tokenizer (training/adopt/vocabulary.py). `provenance.json` says what is known of the model, what
+is not, and what was changed. Nothing is downloaded, no pickle is opened and no code of the folder runs.
+
+The gate `import_equals_transformers` compares the logits of this project's decoder with those of transformers for the
+folder as it was given.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from training import numerics
+from training.adopt.settings import AdoptRecipe
+from training.adopt.vocabulary import Vocabulary, read_vocabulary
+from training.artifact import manifest, model_digest, write_json
+from training.generate.model_folder import check_folder, open_model
+from training.job import Gate, Job, Outcome, RefusedInput, Work
+from training.pretrain.models import export
+from training.pretrain.models.attention import one_document
+from training.pretrain.models.decoder import Decoder
+
+MODEL_FOLDER, PROVENANCE_FILE = "model", "provenance.json"
+TOLERANCE = 1e-4  # largest difference of fp32 logits, as a share of the largest logit
+POSITIONS = 128
+LENGTH = 32  # positions of a row
+
+NOT_KNOWN = (
+    "the text that it was trained on: no page can be named for its weights, and no item of an exam can be ruled out",
+    "what was done to it, and in which order, before it was published",
+    "whether name, revision and licence are right: the recipe or the folder says them, and nothing here can check them",
+)
+
+
+def run(job: Job, work: Work) -> Outcome:
+    """Write the model, its tokenizer and its provenance record."""
+    numerics.use_threads(job.run)
+    numerics.note(job, work)
+    recipe, given = job.settings_as(AdoptRecipe, "adopt"), Path(job.settings["adopted"]["path"])
+    if model_digest(given) != job.settings["adopted"]["digest"]:
+        raise RefusedInput(f"{given}: the model has changed since the job was written; run again")
+    check_folder(given)
+    vocabulary = read_vocabulary(given, job.settings["tokenizer"]["special_tokens"])
+    model = export.read_model(given)
+    gate = import_gate(model, given)
+    adopted = extended(model, vocabulary)
+    tokenizer = work.scratch / "tokenizer"
+    tokenizer.mkdir(parents=True, exist_ok=True)
+    write_json(tokenizer / "tokenizer.json", vocabulary.tokenizer)
+    write_json(tokenizer / "tokenizer_config.json", vocabulary.config)
+    names = export.write_model(adopted, work.path / MODEL_FOLDER, tokenizer=tokenizer, eos_id=vocabulary.eos_id)
+    write_json(work.path / PROVENANCE_FILE, provenance(recipe, given, vocabulary))
+    return Outcome(
+        files=(*(f"{MODEL_FOLDER}/{name}" for name in names), PROVENANCE_FILE),
+        metrics={
+            "parameters": adopted.config.parameter_count,
+            "vocabulary": adopted.config.vocab_size,
+            "added_tokens": len(vocabulary.spelled),
+        },
+        gates=(gate,),
+        notes={"name": recipe.name, "changes": list(vocabulary.changes)},
+    )
+
+
+@torch.no_grad()
+def import_gate(model: Decoder, folder: Path) -> Gate:
+    """Compare the logits of the model here with those of transformers, in fp32, on tokens drawn at random."""
+    config = model.config
+    length = min(LENGTH, config.max_length)
+    tokens_BL = torch.randint(
+        0, config.vocab_size, (POSITIONS // length, length), generator=torch.Generator().manual_seed(0)
+    )
+    theirs = open_model(folder, dtype=torch.float32).eval()
+    tokens_BL = tokens_BL.to(theirs.device)
+    expected: Tensor = theirs(tokens_BL, use_cache=False).logits
+    mask = one_document(tokens_BL, dtype=torch.float32, window=config.window)
+    found = model.to(theirs.device).logits(tokens_BL, mask)
+    model.to("cpu")
+    largest, scale = (found - expected).abs().max().item(), expected.abs().max().item()
+    evidence = {
+        "largest_difference": largest,
+        "largest_logit": scale,
+        "tolerance": TOLERANCE,
+        "differing_argmax": int((found.argmax(-1) != expected.argmax(-1)).sum()),
+        "positions": tokens_BL.numel(),
+    }
+    return Gate(name="import_equals_transformers", passed=largest <= TOLERANCE * max(scale, 1.0), evidence=evidence)
+
+
+@torch.no_grad()
+def extended(model: Decoder, vocabulary: Vocabulary) -> Decoder:
+    """Return the model with rows for the new tokens, each the mean of the rows of the tokens that spell it."""
+    config = replace(model.config, vocab_size=max(model.config.vocab_size, vocabulary.size))
+    weights = model.state_dict()
+    for name in ("embedding", *(() if config.tied_embeddings else ("head",))):
+        rows = torch.cat([weights[name], torch.zeros(config.vocab_size - model.config.vocab_size, config.width)])
+        for number, spelled in vocabulary.spelled.items():
+            rows[number] = weights[name][spelled].double().mean(0).float()
+        weights[name] = rows
+    result = Decoder(config)
+    result.load_state_dict(weights)
+    return result
+
+
+def provenance(recipe: AdoptRecipe, folder: Path, vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return what is known of a model, what is not known, and what was changed when it was adopted."""
+    licence = recipe.licence or _stated_licence(folder)
+    names = sorted(path.name for path in folder.iterdir() if path.is_file())
+    return {
+        "name": recipe.name or "not stated",
+        "revision": recipe.revision or "not stated",
+        "licence": licence or "not stated",
+        "licence_from": "recipe" if recipe.licence else "README.md" if licence else "",
+        "digest": model_digest(folder),
+        "files": manifest(folder, names),
+        "config": json.loads((folder / "config.json").read_text("utf-8")),
+        "not_known": list(NOT_KNOWN),
+        "changes": list(vocabulary.changes),
+    }
+
+
+def _stated_licence(folder: Path) -> str:
+    """Return the licence in the front matter of the folder's README.md; empty if there is none."""
+    path = folder / "README.md"
+    text = path.read_text("utf-8", errors="replace") if path.is_file() else ""
+    front = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
+    stated = re.search(r"^licen[sc]e:[ \t]*(\S+)", front[1], re.MULTILINE) if front else None
+    return stated[1].strip("'\"") if stated else ""

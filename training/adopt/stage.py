@@ -1,0 +1,48 @@
+"""The stage `adopt` and its asset, a model of somebody else with which the recipe begins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from training.artifact import model_digest
+from training.stage import Asset, Stage
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
+
+ADOPT = Stage(
+    name="adopt",
+    version="3",
+    module="training.adopt.adopt",
+    libraries=("safetensors", "tokenizers", "torch", "transformers"),
+    kinds=("huggingface", "safetensors"),
+    gates=("import_equals_transformers",),
+    by_a_model=True,
+    locations=(("adopted", "path"),),
+)
+
+
+def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
+    """Return what is said of the model, and the special tokens. The model is identified by its digest, not its path."""
+    from training.adopt.folder import folder_of
+
+    del part
+    folder = folder_of(recipe.adopt.model)
+    return {
+        "adopt": replace(recipe.adopt, model=""),
+        "adopted": {"digest": model_digest(folder), "path": str(folder)},
+        "tokenizer": {"special_tokens": recipe.tokenizer.special_tokens},
+    }
+
+
+ASSETS = (
+    Asset(
+        name="adopted_model",
+        stage=ADOPT,
+        description="A model of somebody else, with its tokenizer and a record of what is not known about it.",
+        group="adoption",
+        scope="adopt",
+        settings=_settings,
+    ),
+)

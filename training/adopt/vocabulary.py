@@ -1,0 +1,109 @@
+"""The tokenizer of an adopted model, in the form that the stages after it read.
+
+Tokens keep their ids. Four things are changed, and listed in the provenance record:
+
+- special tokens of the recipe that the tokenizer lacks get the next ids, because the chat template needs them;
+- all special tokens also are entries of the vocabulary, so that their ids are known when added tokens are left out;
+- a normalization to NFC is left out, because every text must be restored exactly;
+- no special token is put before a text: plans and the chat template put them where they belong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from training.job import DataError
+
+_PLAIN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Vocabulary:
+    """A tokenizer to write: its two files as plain data, the id of its end of text, and the tokens that are new.
+
+    `spelled` holds, for each new token, its id and the ids of the tokens that spell it.
+    """
+
+    tokenizer: dict[str, Any]
+    config: dict[str, Any]
+    eos_id: int
+    size: int  # largest id + 1
+    spelled: dict[int, list[int]]
+    changes: tuple[str, ...]
+
+
+def read_vocabulary(folder: Path, special_tokens: Sequence[str]) -> Vocabulary:
+    """Return the tokenizer of a model folder with the recipe's special tokens, of which the second is for padding.
+
+    Raise DataError if it is no byte-level BPE, or if no token of it ends a text.
+    """
+    data = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    library = Tokenizer.from_str(json.dumps(data))
+    changes: list[str] = []
+    _check_bytes(folder, data, library)
+    if data.get("normalizer"):
+        data["normalizer"], changes = None, [*changes, "the normalization to NFC was left out"]
+    if library.num_special_tokens_to_add(False):
+        data["post_processor"], changes = None, [*changes, "no special token is put before or after a text"]
+    known = data["model"]["vocab"] | {token["content"]: token["id"] for token in data.get("added_tokens", [])}
+    end, begin = _special(folder, known, "eos_token"), _special(folder, known, "bos_token", required=False)
+    new = {token: number for number, token in enumerate(_missing(special_tokens, known), max(known.values()) + 1)}
+    spelled = {number: library.encode(token, add_special_tokens=False).ids for token, number in new.items()}
+    if new:
+        changes.append(f"tokens were added: {', '.join(new)}; each begins as the mean of the tokens that spell it")
+    data["added_tokens"] = [
+        *data.get("added_tokens", []),
+        *({"id": number, "content": token, **_PLAIN} for token, number in new.items()),
+    ]
+    data["model"]["vocab"] |= {token["content"]: token["id"] for token in data["added_tokens"] if token["special"]}
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": begin or end,
+        "eos_token": end,
+        "pad_token": special_tokens[1],
+        "clean_up_tokenization_spaces": False,
+    }
+    size = max((known | new).values()) + 1
+    return Vocabulary(
+        tokenizer=data, config=config, eos_id=known[end], size=size, spelled=spelled, changes=tuple(changes)
+    )
+
+
+def _missing(special_tokens: Sequence[str], known: dict[str, int]) -> list[str]:
+    return [token for token in special_tokens if token not in known]
+
+
+def _check_bytes(folder: Path, data: dict[str, Any], library: Tokenizer) -> None:
+    """Raise DataError unless every text is encoded byte by byte and comes back as it was."""
+    model, normalizer = data["model"]["type"], (data.get("normalizer") or {}).get("type", "NFC")
+    parts = json.dumps([data.get("pre_tokenizer"), data.get("decoder")])
+    if model != "BPE" or parts.count('"ByteLevel"') < 2 or data["model"].get("byte_fallback") or normalizer != "NFC":
+        raise DataError(
+            f"{folder}: tokenizer.json: {model} that is not byte-level, or changes texts; only byte-level BPE can be"
+            " adopted, as Llama 3, Qwen3 and SmolLM2 have it"
+        )
+    text = "naïve \u00a0\t12 日本 \x07"
+    if library.decode(library.encode(text, add_special_tokens=False).ids, skip_special_tokens=False) != text:
+        raise DataError(f"{folder}: tokenizer.json: does not restore the text {text!r}")
+
+
+def _special(folder: Path, known: dict[str, int], role: str, *, required: bool = True) -> str:
+    """Return the token with a role, as `tokenizer_config.json` or the id in `config.json` says."""
+    path = folder / "tokenizer_config.json"
+    token = json.loads(path.read_text("utf-8")).get(role) if path.is_file() else None
+    token = token.get("content") if isinstance(token, dict) else token
+    if token is None:
+        number = json.loads((folder / "config.json").read_text("utf-8")).get(f"{role}_id")
+        number = number[0] if isinstance(number, list) else number
+        token = next((content for content, id_ in known.items() if id_ == number), None)
+    if token in known:
+        return str(token)
+    if required:
+        raise DataError(f"{folder}: neither tokenizer_config.json nor config.json names a {role} of the vocabulary")
+    return ""
