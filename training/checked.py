@@ -1,0 +1,87 @@
+"""Check the files of an input artifact when they are opened, so that a process reads and checks only what it uses.
+
+The manifest is known by the digest that the job holds, and each file by its checksum in the manifest. A process checks
+a file once, and again if the file has changed since. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from training.checksums import Identity, digest_of_files, identity_of, sha256_of
+from training.files import Unsealed, read_sealed
+
+ARTIFACT_FILE = "artifact.json"
+
+_sound: dict[str, tuple[str, Identity]] = {}  # by path: the sha256 that this process found when it read the file
+
+
+class Refused(ValueError):
+    """A file of an input artifact is not what was written."""
+
+
+def damage_of(path: Path, entry: Mapping[str, Any], *, reads: bool = True) -> str:
+    """Return one line if a file is missing or differs from its manifest entry; empty if it is sound.
+
+    With `reads=False` only the size is compared.
+    """
+    if not path.exists():
+        return f"{path}: missing"
+    if path.stat().st_size != entry["bytes"]:
+        return f"{path}: {path.stat().st_size} bytes, the manifest says {entry['bytes']}"
+    if not reads:
+        return ""
+    identity = identity_of(path)  # before reading, so that a later change is noticed
+    if sha256_of(path) != entry["sha256"]:
+        return f"{path}: content differs from its checksum {entry['sha256'][:12]}…"
+    _sound[str(path)] = entry["sha256"], identity
+    return ""
+
+
+def note_sound(path: Path, sha256: str) -> None:
+    """Remember that the file at `path` has this checksum, because another process of the same job has read it."""
+    _sound[str(path)] = sha256, identity_of(path)
+
+
+def is_known(path: Path, sha256: str) -> bool:
+    """Whether the file at `path` has not changed since it was found to have this checksum."""
+    known, identity = _sound.get(str(path), ("", (0, 0, 0)))
+    return known == sha256 and path.exists() and identity == identity_of(path)
+
+
+def check(folder: Path, digest: str, name: str) -> None:
+    """Check the file `name`, or all files in the folder `name`, of the artifact in `folder` with this digest.
+
+    A file that was checked and has not changed since is not read again. A name that the manifest does not list is no
+    fault: `job.json` and the record beside the files have checksums of their own. Raise Refused if a file is damaged.
+    """
+    for entry in _entries(folder, digest, name):
+        path = folder / entry["path"]
+        if not is_known(path, entry["sha256"]) and (damage := damage_of(path, entry)):
+            raise Refused(damage)
+
+
+def _entries(folder: Path, digest: str, name: str) -> Iterator[Mapping[str, Any]]:
+    listed = manifest_of(str(folder), digest)
+    if name in listed:
+        yield listed[name]
+    else:
+        inside = f"{name}/" if name != os.curdir else ""
+        yield from (entry for path, entry in listed.items() if path.startswith(inside))
+
+
+@lru_cache(maxsize=256)
+def manifest_of(folder: str, digest: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return the manifest of the artifact in `folder`, by path. Raise Refused unless it is the one with this digest."""
+    try:
+        files = read_sealed(Path(folder, ARTIFACT_FILE), mark="record_digest")["files"]
+        found = digest_of_files(files)
+    except (OSError, Unsealed, KeyError, TypeError) as error:
+        raise Refused(f"{folder}: {ARTIFACT_FILE}: {error}") from None
+    if found != digest:
+        raise Refused(f"{folder}: the files' checksums give digest {found[:12]}, not the {digest[:12]} of the job")
+    return {entry["path"]: entry for entry in files}
