@@ -33,7 +33,7 @@ BUILD_HASHES := --build-constraints requirements/lock.txt --require-build-hashes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test attack dev lint types bench controls faults kills parallel soak lock sbom audit clean
+.PHONY: help env demo test attack dev lint types bench tutorial controls faults kills parallel soak lock sbom audit clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -84,6 +84,9 @@ types: env ## check types
 
 bench: env ## measure the data chain against its peers
 	$(BIN)/python -m benchmarks.chain
+
+tutorial: env ## run every command of the tutorial with the recipes of the tests
+	$(BIN)/python -m benchmarks.tutorial $(ARGS)
 
 controls: env ## score the control models beside the trained one
 	$(BIN)/python -m benchmarks.controls $(ARGS)

@@ -38,7 +38,7 @@ def _is_local(uri: str) -> bool:
 
 
 def replaced(value: Any, names: Mapping[str, str]) -> Any:
-    """A copy of nested plain data in which strings, also keys, are replaced by `names`."""
+    """Return a copy of nested plain data; each string or key that `names` maps is replaced by its value there."""
     if isinstance(value, dict):
         return {names.get(key, key): replaced(item, names) for key, item in value.items()}
     if isinstance(value, list | tuple):

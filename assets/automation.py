@@ -208,6 +208,7 @@ def _backfill(instance: dg.DagsterInstance, graph: BaseAssetGraph, plan: Plan, b
             LACK_TAG: _digest(cells_due(plan.comparison)),
             "pedigree/promotes": "yes" if recipe.automation.promote else "no",
             "dagster/max_retries": "1",
+            "dagster/priority": "-1",  # what a person launches comes first
         },
         dynamic_partitions_store=instance,
         asset_graph_subset=AssetGraphSubset.from_asset_partition_set(pairs, graph),

@@ -36,7 +36,7 @@ from training.scopes import has_assets
 
 
 def check_fit(recipe: Recipe, profile: str) -> None:
-    """Raise ProfileError, with the arithmetic, if the profile cannot run the recipe.
+    """Raise ProfileError, showing the calculation, if the profile cannot run the recipe.
 
     The profile's `stages` must be assets of the chain, its micro-batches must divide the recipe's batches, its
     processes must be able to share each model, and its nodes must have the memory that training needs at least.
@@ -73,7 +73,8 @@ def checks(recipe: Recipe) -> Iterator[tuple[str, Callable[[Size], None]]]:
 
 def pretrained(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
     """Yield (asset, recipe) for every asset that pretraining makes; the recipe is the one of that asset's model."""
-    yield "base_model", recipe
+    if has_assets(recipe, "corpus"):
+        yield "base_model", recipe
     if recipe.long_context.tokens:
         yield "long_context_model", recipe.in_long_context()
     if recipe.doremi.tokens:

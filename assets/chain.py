@@ -34,6 +34,22 @@ def _in_order(assets: Iterable[Asset]) -> dict[str, Asset]:
 
 CHAIN: dict[str, Asset] = _in_order((*TRAINING_ASSETS, *EVALUATION_ASSETS))
 
+# The groups of the UI in the order of the chain: no asset reads one of a later group, so all edges of the graph of
+# groups point the same way. Optional parts of the chain are groups of their own.
+GROUPS = (
+    "adoption",
+    "corpus",
+    "instructions",
+    "training_data",
+    "mixture",
+    "ladder",
+    "pretraining",
+    "long_context",
+    "posttraining",
+    "synthesis",
+    "evaluation",
+)
+
 GUARDS = {item.asset for one in CHAIN.values() for item in one.guards}
 
 

@@ -29,6 +29,7 @@ from training.job import DataError
 from training.recipe import Recipe, recipe_as_data
 from training.recipes import reads_of_the_kitchen
 from training.records import RecipeError, did_you_mean
+from training.scopes import last_model
 from training.secrets import masked_output
 
 if TYPE_CHECKING:
@@ -329,12 +330,14 @@ def verify(
     ] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Read every file and record of a recipe's artifacts, and the references to them, and check that they are as
-    written. Exit code 1 if one differs, 2 if nothing is made."""
+    """Read every file and record of a recipe's artifacts, the references to them and the recipe's own sources, and
+    check that they are as written. Exit code 1 if one differs, 2 if nothing is made."""
     from assets.verify import verified
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
+    from training.data.known import forget
 
+    forget(root.resolve())  # so that the recipe's own sources are read too
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
     tracking = Tracking(load_profile(profile).tracking_uri, root.resolve())
     answer = verified(comparison, tracking, mend=mend, protect=protect)
@@ -361,14 +364,12 @@ def report(
     json_: JsonOption = False,
 ) -> None:
     """Write one self-contained HTML page about all artifacts that the recipe has made so far, refused ones included."""
-    from evaluation.report import render_report
+    from assets.promotion.page import report_page
 
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
-    made = [cell.artifact for cell in comparison.cells.values() if cell.artifact is not None]
-    if not made:
+    if all(cell.artifact is None for cell in comparison.cells.values()):
         raise DataError(f"recipe {comparison.recipe.name} has made nothing under {root}; run it first")
-    registered = _registered(comparison, root.resolve(), profile)
-    output.write_text(render_report([(item.path, item.record) for item in made], registered), "utf-8")
+    output.write_text(report_page(comparison, _registered(comparison, root.resolve(), profile)), "utf-8")
     print(json.dumps({"report": str(output)}) if json_ else f"wrote {output}")
 
 
@@ -378,6 +379,7 @@ def _registered(comparison: Comparison, root: Path, profile: str) -> dict[str, A
     Empty if the aligned model is not made, or if the registry does not answer; then a warning is printed.
     """
     from assets.lineage import model_of
+    from assets.promotion.page import told
     from assets.promotion.standing import standing
     from resources.profile import load_profile
     from resources.tracking.errors import TrackingError
@@ -390,9 +392,7 @@ def _registered(comparison: Comparison, root: Path, profile: str) -> dict[str, A
     try:
         with explained(tracking):
             registry = Registry(tracking, comparison.recipe.promote.model_name)
-            now = standing(comparison, registry)
-            moves = [move.as_json() for move in registry.history()]
-            return {**now.as_json(), "promoted": now.promoted, "moves": moves}
+            return told(standing(comparison, registry), registry)
     except TrackingError as error:
         print(f"{error}; the report says nothing of promotions", file=sys.stderr)
         return {}
@@ -491,11 +491,11 @@ def inspect(
 def chat(
     recipe: RecipeArgument = "kitchen",
     root: RootOption = DEFAULT_ROOT,
-    asset: Annotated[str, typer.Option(help="sft_model or aligned_model")] = "aligned_model",
+    asset: Annotated[str, typer.Option(help="a model with a chat template; empty: the last model")] = "",
     prompt: Annotated[str, typer.Option(help="ask once instead of in a loop")] = "",
     json_: JsonOption = False,
 ) -> None:
-    """Talk to a recipe's model."""
+    """Talk to a recipe's model, the last of its chain if none is named."""
     made = _made(recipe, root, asset)
     arguments = [sys.executable, "-m", "training.posttrain.chat", str(made.path / "model")]
     arguments += ["--prompt", prompt] if prompt else []
@@ -504,6 +504,7 @@ def chat(
 
 def _made(recipe: str, root: Path, asset: str) -> Artifact:
     comparison = compare(read(recipe, root), root.resolve())
+    asset = asset or last_model(comparison.recipe)
     cell = comparison.cells.get((asset, comparison.recipe.name))
     if cell is None or cell.artifact is None:
         raise DataError(
@@ -539,7 +540,7 @@ def evaluate(
     profile: ProfileOption = "local",
     json_: JsonOption = False,
 ) -> None:
-    """Score any model on any exams, as the chain scores its own."""
+    """Score any model on any benchmarks, in the same way as the models of the chain."""
     from assets.outside import evaluate, model_folder, score_lines, suites_of
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
@@ -569,6 +570,23 @@ def contamination(
     else:
         print("\n".join(verdict_lines(report, gate)))
     raise typer.Exit(OK if gate["passed"] else REFUSED)
+
+
+@app.command()
+def serve(
+    model: Annotated[str, typer.Argument(help="a folder, models:/NAME@ALIAS, or a recipe, whose last model is served")],
+    port: Annotated[int, typer.Option(help="of the address on this machine", min=1, max=65535)] = 8000,
+    root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
+) -> None:
+    """Serve a model with OpenAI's interface, for programs on this machine, until interrupted."""
+    from assets.serve import model_of, serve
+    from resources.profile import load_profile
+    from resources.tracking.reports import Tracking
+
+    root = root.resolve()
+    folder, name = model_of(model, root, Tracking(load_profile(profile).tracking_uri, root))
+    raise typer.Exit(serve(folder, name, port))
 
 
 @app.command()

@@ -1,15 +1,16 @@
 """Dagster's assets, built from the chain. All share one body, except `promoted_model`, which has its own."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import dagster as dg
 
 from assets.chain import CHAIN
+from assets.checks import checks_of
 from assets.partitions import Partitions
 from assets.promotion.promote import materialize_and_promote
 from assets.running.materialize import materialize
 from assets.running.pipeline import Pipeline
-from assets.settings import settings_key
 from training.secrets import masked_errors
 from training.stage import Asset
 
@@ -17,6 +18,21 @@ Body = Callable[[dg.AssetExecutionContext, Pipeline], dg.MaterializeResult]
 
 # Assets with a body of their own. Every other asset only runs its stage.
 BODIES: dict[str, Body] = {"promoted_model": materialize_and_promote}
+
+# Runs of one training at a time are let in by a profile's root (assets/stores.py); all other runs pass by.
+TRAINING_POOL = "training"
+DATA_OWNER = "team:data"
+OWNERS = {
+    "ladder": "team:models",
+    "adoption": "team:models",
+    "pretraining": "team:models",
+    "long_context": "team:models",
+    "posttraining": "team:models",
+    "synthesis": "team:models",
+    "evaluation": "team:evaluation",
+}
+# Crawls appear about once a month: a warning after five weeks without a new one, a failure after nine.
+FRESHNESS = dg.FreshnessPolicy.time_window(fail_window=timedelta(weeks=9), warn_window=timedelta(weeks=5))
 
 
 def build(partitions: Partitions) -> list[dg.AssetsDefinition]:
@@ -36,9 +52,13 @@ def _asset(declared: Asset, partitions: Partitions) -> dg.AssetsDefinition:
         partitions_def=partitions.of(declared),
         deps=[
             *(partitions.dependency(item, declared) for item in (*declared.inputs, *declared.guards)),
-            settings_key(declared.name),
+            partitions.asked_of(declared),
         ],
-        check_specs=[dg.AssetCheckSpec(name, asset=declared.name, blocking=True) for name in declared.stage.gates],
+        check_specs=checks_of(declared, partitions),
+        owners=[OWNERS.get(declared.group, DATA_OWNER)],
+        tags={"pedigree/scope": declared.scope, "pedigree/work": "training" if _trains(declared) else "data"},
+        pool=TRAINING_POOL if _trains(declared) else None,
+        freshness_policy=FRESHNESS if declared.name == "crawl_archives" else None,
         metadata={"stage": declared.stage.name, "module": declared.stage.module},
     )
     def asset(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
@@ -46,6 +66,11 @@ def _asset(declared: Asset, partitions: Partitions) -> dg.AssetsDefinition:
             return body(context, pipeline)
 
     return asset
+
+
+def _trains(declared: Asset) -> bool:
+    """Whether the asset is a trained model: the long work, of which one at a time fits a machine."""
+    return declared.stage.by_a_model and declared.name.endswith("_model")
 
 
 def _description(declared: Asset) -> str:

@@ -13,11 +13,12 @@ import dagster as dg
 
 from assets.automation import automation
 from assets.declare import build
+from assets.job import run_job
 from assets.notices import failed_runs
 from assets.partitions import Partitions, known_recipes
 from assets.recipe_folders import recipe_folders
 from assets.running.pipeline import Pipeline
-from assets.settings import build_settings
+from assets.settings import build_recipes
 
 
 def definitions(root: Path, profile: str) -> dg.Definitions:
@@ -26,8 +27,8 @@ def definitions(root: Path, profile: str) -> dg.Definitions:
     partitions = Partitions(recipes)
     sensors, schedules, jobs = automation(root, profile)
     return dg.Definitions(
-        assets=[*build(partitions), *build_settings(partitions)],
-        jobs=jobs,
+        assets=[*build(partitions), build_recipes(partitions)],
+        jobs=[*jobs, run_job()],
         sensors=[*sensors, failed_runs(profile)],
         schedules=schedules,
         resources={"pipeline": Pipeline(root=str(root), profile=profile)},

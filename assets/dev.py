@@ -20,13 +20,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from assets.interrupt import SIGNALS, by_signal, exit_code_of
+from assets.interrupt import by_signal, exit_code_of, signals_collected
 from assets.recipe_folders import recipe_folders
-from assets.run import FAILED, OK
+from assets.run import FAILED
 from assets.sentences import make_writable
 from assets.stores import dagster_home, make_stores
 from resources.profile import load_profile
-from resources.tracking.store import default_uri, server_command
+from resources.tracking.store import default_uri, server_command, write_page_address
 from training.recipes import RecipeFiles
 
 LOOPBACK = "127.0.0.1"
@@ -45,9 +45,10 @@ def serve(root: Path, profile: str, port: int, mlflow_port: int) -> int:
             )
             return FAILED
     make_writable(root)
+    write_page_address(root, mlflow_port)
     make_stores(root, load_profile(profile).tracking_uri or default_uri(root))
     processes = [_start(argv, env, cwd=dagster_home(root)) for argv, env in _commands(root, profile, port, mlflow_port)]
-    guard = _guard(processes)
+    guard = start_guard(processes)
     print(
         f"Dagster: http://{LOOPBACK}:{port}   MLflow: http://{LOOPBACK}:{mlflow_port}   root: {root}   "
         "(Ctrl-C ends both)",
@@ -108,7 +109,7 @@ def _start(argv: list[str], environment: dict[str, str], *, cwd: Path) -> subpro
     return process
 
 
-def _guard(processes: list[subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+def start_guard(processes: list[subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
     """Start the process that ends the services if this one is killed, which it notices by the end of its input."""
     groups = [str(process.pid) for process in processes]
     return subprocess.Popen(
@@ -122,35 +123,27 @@ def _pass_on(output: IO[bytes] | None) -> None:
 
 
 def _watch(processes: list[subprocess.Popen[bytes]], root: Path, port: int) -> int:
-    stopped_by = 0
-
-    def stop(number: int, _: object) -> None:
-        nonlocal stopped_by
-        stopped_by = stopped_by or number
-
-    for sign in SIGNALS:
-        signal.signal(sign, stop)
-    reloading, code = Reloading(root, port), OK
-    while not stopped_by:
-        time.sleep(0.5)
-        ended = [process for process in processes if process.poll() is not None]
-        if ended:
-            command = ended[0].args
-            assert isinstance(command, list)
-            said = f"error: {' '.join(map(str, command[:4]))} ended with exit code {ended[0].returncode}"
-            print(said, file=sys.stderr)
-            code = FAILED
-            break
-        reloading.look()
-    _end(processes)
-    if stopped_by:
-        print(f"{by_signal(stopped_by)}; Dagster and MLflow are ended too", file=sys.stderr, flush=True)
-        return exit_code_of(stopped_by)
-    return code
+    """Look after the services until a signal comes or one of them ends; end all and return the exit code."""
+    reloading = Reloading(root, port)
+    with signals_collected() as stopped_by:
+        while not stopped_by:
+            time.sleep(0.5)
+            if ended := [process for process in processes if process.poll() is not None]:
+                command = ended[0].args
+                assert isinstance(command, list)
+                said = f"error: {' '.join(map(str, command[:4]))} ended with exit code {ended[0].returncode}"
+                print(said, file=sys.stderr)
+                break
+            reloading.look()
+        end_services(processes)
+    if not stopped_by:
+        return FAILED
+    print(f"{by_signal(stopped_by[0])}; Dagster and MLflow are ended too", file=sys.stderr, flush=True)
+    return exit_code_of(stopped_by[0])
 
 
 class Reloading:
-    """Has the code location reloaded when a recipe changed, and again until the web server answers."""
+    """Asks the web server to reload the code location when a recipe changed, and repeats this until it answers."""
 
     def __init__(self, root: Path, port: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._root, self._port, self._clock = root, port, clock
@@ -191,7 +184,7 @@ def reload_definitions(port: int, *, timeout_seconds: float) -> bool:
         return False
 
 
-def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+def end_services(processes: list[subprocess.Popen[bytes]]) -> None:
     """End every process group; a process that does not end within 10 s is killed."""
     for sign, seconds in ((signal.SIGINT, 10.0), (signal.SIGKILL, 5.0)):
         for process in processes:

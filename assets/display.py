@@ -32,7 +32,7 @@ STDERR_LOG = "stderr.log"
 
 
 class Display:
-    """Shows the end of each asset, and the progress of the one that is made now.
+    """Prints a line for each finished asset, and the progress of the running one.
 
     Dagster points the file descriptor of standard error to a log while a step runs, so this writes to a duplicate that
     is taken before. `clock` returns seconds.

@@ -1,4 +1,4 @@
-"""Which artifacts `pedigree run --exact` makes again: the ones made by other code of the same stage version.
+"""Which artifacts `pedigree run --exact` makes again: those made by other code of the same stage version.
 
 A registered model version records the digests of everything it was made from. No such artifact is made again, for any
 registered model. When an artifact is made again, the old one is kept under another name.

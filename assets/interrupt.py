@@ -38,6 +38,21 @@ def signals_noted() -> Iterator[Callable[[], int]]:
         os.close(writing)
 
 
+@contextmanager
+def signals_collected() -> Iterator[list[int]]:
+    """Yield a list to which the number of each SIGINT or SIGTERM is added; restore the old handlers after.
+
+    For commands that watch other processes: a signal does not interrupt them, they look at the list.
+    """
+    received: list[int] = []
+    before = {number: signal.signal(number, lambda sent, _: received.append(sent)) for number in SIGNALS}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def exit_code_of(number: int) -> int:
     """The exit code of a command that a signal ended, as shells have it: 130 for Ctrl-C, 143 for SIGTERM."""
     return 128 + number

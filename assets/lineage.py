@@ -5,7 +5,7 @@ from __future__ import annotations
 from assets.status import Cell, Comparison
 from training.scopes import last_model
 
-DECISION, SCORES, REPORT = "promoted_model", "model_scores", "contamination_report"
+DECISION, SCORES, REPORT, CARD = "promoted_model", "model_scores", "contamination_report", "model_card"
 
 
 def model_of(comparison: Comparison) -> Cell:

@@ -8,16 +8,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from assets.recipe_folders import find_recipe, load_recipe, recipe_folders
 from resources.tracking.reports import Tracking
+from training.data.exams.task_files import check_own_task
 from training.data.sections import with_data
 from training.evaluation_settings import EvaluationRecipe
 from training.job import DataError
 from training.recipes import read_yaml
-from training.records import RecipeError, read_record, write_record
+from training.records import RecipeError, all_of, read_record, write_record
 
 MODULE = "evaluation.one_model"
 REGISTERED = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
@@ -33,7 +35,9 @@ def suites_of(name: str, root: Path) -> tuple[EvaluationRecipe, dict[str, Any]]:
     data = read_yaml(path)
     if "suites" in data:
         try:
-            return _with_suites(read_record(EvaluationRecipe, data), name), {}
+            evaluation = read_record(EvaluationRecipe, data)
+            all_of(*(partial(check_own_task, suite) for suite in evaluation.suites))
+            return _with_suites(evaluation, name), {}
         except RecipeError as error:
             raise RecipeError(f"{path.name}: {error}") from None
     recipe = load_recipe(name, folders)
@@ -70,7 +74,8 @@ def _registered(name: str, tracking: Tracking) -> Path:
         version = registry.holder(found["alias"]) if found["alias"] else registry.version(found["version"])
     if version is None:
         raise DataError(f"{name}: the registry has no such model or alias; `pedigree run RECIPE` registers a model")
-    return Path(version.source.removeprefix("file://"))
+    with explained(tracking):
+        return registry.folder_of(version)
 
 
 def evaluate(folder: Path, suites: tuple[EvaluationRecipe, Mapping[str, Any]], output: Path | None) -> dict[str, Any]:

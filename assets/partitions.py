@@ -8,7 +8,7 @@ recipe has. Files are not partitions; a stage divides them among its ranks.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import dagster as dg
@@ -17,9 +17,14 @@ from assets.chain import CHAIN, input_partitions, partitions_of
 from training.recipe import Recipe
 from training.recipes import RecipeFiles
 from training.records import RecipeError
-from training.stage import Asset, Input
+from training.stage import Asset, Input, Scope
 
 log = logging.getLogger(__name__)
+
+RECIPES = "recipes"  # the asset that stands for what the recipes ask (assets/settings.py)
+
+# What decides the mapping from an input to an asset: two scopes, which partitions are read, and by which recipes.
+Edge = tuple[Scope, Scope, str, Callable[[Recipe], bool] | None]
 
 
 def known_recipes(folders: Iterable[Path]) -> dict[str, Recipe]:
@@ -39,6 +44,11 @@ def known_recipes(folders: Iterable[Path]) -> dict[str, Recipe]:
     return found
 
 
+def asked_partition(asset: str, partition: str) -> str:
+    """The partition of the asset `recipes` in which it says what is asked of `asset` in `partition`."""
+    return f"{asset}:{partition}"
+
+
 class Partitions:
     """The partition definitions and mappings of a set of recipes."""
 
@@ -50,19 +60,34 @@ class Partitions:
             )
             for declared in CHAIN.values()
         }
+        self._mappings: dict[Edge, dg.StaticPartitionMapping] = {}
+        self.asked = dg.StaticPartitionsDefinition(
+            [asked_partition(name, key) for name, one in CHAIN.items() for key in self.of(one).get_partition_keys()]
+        )
 
     def of(self, declared: Asset) -> dg.StaticPartitionsDefinition:
         """The partitions definition of an asset; all assets of one scope share it."""
         return self._definitions[declared.scope]
 
+    def asked_of(self, declared: Asset) -> dg.AssetDep:
+        """The dependency of asset `declared` on what the recipes ask of it, partition by partition."""
+        mapping = {asked_partition(declared.name, key): key for key in self.of(declared).get_partition_keys()}
+        return dg.AssetDep(RECIPES, partition_mapping=dg.StaticPartitionMapping(mapping))
+
     def dependency(self, item: Input, declared: Asset) -> dg.AssetDep:
         """The dependency of asset `declared` on one input, with the mapping between their partitions."""
         if item.which == "same" and item.when is None and CHAIN[item.asset].scope == declared.scope:
             return dg.AssetDep(item.asset)
+        edge: Edge = (CHAIN[item.asset].scope, declared.scope, item.which, item.when)
+        if edge not in self._mappings:
+            self._mappings[edge] = dg.StaticPartitionMapping(self._read_by(item, declared))
+        return dg.AssetDep(item.asset, partition_mapping=self._mappings[edge])
+
+    def _read_by(self, item: Input, declared: Asset) -> dict[str, set[str]]:
+        """The partitions of `declared` that read each partition of an input."""
         downstream: dict[str, set[str]] = {}
         for recipe in self._recipes:
             for key in partitions_of(declared, recipe):
                 for upstream in input_partitions(item, recipe, key.partition("@")[2]):
                     downstream.setdefault(upstream, set()).add(key)
-        mapping = {upstream: sorted(keys) for upstream, keys in downstream.items()}
-        return dg.AssetDep(item.asset, partition_mapping=dg.StaticPartitionMapping(mapping))
+        return downstream

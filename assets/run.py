@@ -14,6 +14,7 @@ from typing import Any
 
 from assets.chain import CHAIN
 from assets.lineage import DECISION, model_of
+from assets.promotion.launch import report_asked, report_result
 from assets.promotion.standing import Standing, standing
 from assets.running.events import Listener, heard_by
 from assets.running.watchers import tidy
@@ -178,13 +179,13 @@ def _materialize_all(
     import dagster as dg
 
     from assets.declare import build
+    from assets.job import JOB, run_job
     from assets.notices import tell_of_steps
     from assets.partitions import Partitions
     from assets.running.pipeline import Pipeline
     from assets.settings import observe
 
     recipe, root = comparison.recipe, comparison.root
-    assets = {definition.key.path[-1]: definition for definition in build(Partitions({recipe.name: recipe}))}
     pipeline = Pipeline(
         root=str(root),
         profile=profile,
@@ -192,8 +193,13 @@ def _materialize_all(
         resolved_recipe=json.dumps(recipe_as_data(recipe)),
         exact=exact,
     )
+    assets = build(Partitions({recipe.name: recipe}))
+    defs = dg.Definitions(assets=assets, jobs=[run_job()], resources={"pipeline": pipeline})
+    job = defs.resolve_job_def(JOB)
     launch = uuid.uuid4().hex
     pipeline.tracking().launch(launch, recipe.name, artifact.digest_of(recipe_as_data(recipe)))
+    launched = pipeline.tracking().launched(launch)
+    report_asked(launched, recipe)
     tags = {"pedigree/launch": launch, "pedigree/recipe": recipe.name}
     tags |= {START_ANEW: "true"} if starts_anew else {}
     os.environ.setdefault("DAGSTER_HOME", str(dagster_home(root)))
@@ -201,11 +207,10 @@ def _materialize_all(
         with heard_by(announce), opened_instance(root) as instance:
             observe(instance, comparison.cells.values())
             for group in _groups(lambda: pipeline.compared(recipe), until, snapshots, report, again):
-                result = dg.materialize(
-                    [assets[cell.asset] for cell in group],
+                result = job.execute_in_process(
+                    asset_selection=[dg.AssetKey(cell.asset) for cell in group],
                     partition_key=group[0].partition,
                     instance=instance,
-                    resources={"pipeline": pipeline},
                     tags=tags,
                     run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
                     raise_on_error=False,
@@ -214,6 +219,7 @@ def _materialize_all(
                     _explain(result, report, root)
                     notify, where = pipeline.loaded_profile().notify, group[0].partition
                     tell_of_steps(notify, result.all_events, partition=where, run_id=result.run_id)
+        report_result(launched, compare(recipe, root))
     finally:
         pipeline.tracking().finish_launch(launch, "FINISHED" if report.exit_code == OK else "FAILED")
 

@@ -1,11 +1,12 @@
-"""Assets that show Dagster what the recipes ask for: one observable asset `<asset>_settings` per asset of the chain.
+"""The asset `recipes`: it shows Dagster what the recipes ask of every asset and partition of the chain.
 
 Dagster calls a partition unsynced if an input changed after the partition was made, but a recipe is a file, not an
-input. So each asset has `<asset>_settings` as an input, whose data version in a partition is the fingerprint that the
-recipe asks for. A changed setting marks the edited stage and everything made from it, as in `pedigree status`; a
-changed comment marks nothing. The observation's metadata lists the changed fields. It also lists the modules that have
-changed since the partition was made; this does not change the data version. The assets are external: they cannot be
-launched, and Dagster's dialogs do not offer them as missing.
+input. So every asset has `recipes` as an input. It has one partition for each asset and partition of the chain, such as
+`filtered_documents:kitchen@kitchen-1`, and its data version there is the fingerprint that the recipe asks for. A
+changed setting marks the edited stage and everything made from it, as in `pedigree status`; a changed comment marks
+nothing. The observation's metadata lists the changed fields. It also lists the modules that have changed since the
+partition was made; this does not change the data version. The asset is external: it cannot be launched, and Dagster's
+dialogs do not offer it as missing.
 """
 
 from __future__ import annotations
@@ -16,34 +17,25 @@ import dagster as dg
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
 from dagster._core.events import DagsterEventType
 
-from assets.chain import CHAIN
-from assets.partitions import Partitions
+from assets.partitions import RECIPES, Partitions, asked_partition
 from assets.status import Cell
-from training.stage import Asset
 
-GROUP = "settings"
+RECIPES_KEY = dg.AssetKey(RECIPES)
 OTHER_CODE = "made_by_other_code"  # metadata key: the modules that have changed since the partition was made
 
 
-def settings_key(asset: str) -> dg.AssetKey:
-    """The key of the settings asset that belongs to `asset`."""
-    return dg.AssetKey(f"{asset}_settings")
-
-
-def build_settings(partitions: Partitions) -> list[dg.AssetSpec]:
-    """The settings asset of each asset of the chain, with the same partitions."""
-    return [_spec(declared, partitions) for declared in CHAIN.values()]
-
-
-def _spec(declared: Asset, partitions: Partitions) -> dg.AssetSpec:
+def build_recipes(partitions: Partitions) -> dg.AssetSpec:
+    """The asset `recipes`, with a partition for each asset and partition of the chain."""
     return dg.AssetSpec(
-        settings_key(declared.name),
-        group_name=GROUP,
+        RECIPES_KEY,
+        group_name=RECIPES,
         kinds={"yaml"},
-        partitions_def=partitions.of(declared),
+        partitions_def=partitions.asked,
         description=(
-            f"What each recipe asks of `{declared.name}`. The data version is the fingerprint: a hash of the settings "
-            f"that stage `{declared.stage.name}` reads, its version, its libraries and its inputs' fingerprints."
+            "What each recipe asks of each asset. A partition is an asset and its partition; the data version is the "
+            "fingerprint: a hash of the settings that the stage reads, its version, its libraries and its inputs' "
+            "fingerprints. A new data version marks as unsynced what was made with other settings. Nothing is launched "
+            "here."
         ),
     )
 
@@ -60,15 +52,15 @@ def unobserved(instance: dg.DagsterInstance, cells: Iterable[Cell]) -> Iterator[
     for cell in cells:
         if cell.state != "unavailable":
             by_asset.setdefault(cell.asset, []).append(cell)
-    for asset, asked in by_asset.items():
+    for asked in by_asset.values():
         known = instance.event_log_storage.get_latest_tags_by_partition(
-            settings_key(asset),
+            RECIPES_KEY,
             DagsterEventType.ASSET_OBSERVATION,
             [DATA_VERSION_TAG],
-            asset_partitions=[cell.partition for cell in asked],
+            asset_partitions=[asked_partition(*cell.key) for cell in asked],
         )
         for cell in asked:
-            is_known = known.get(cell.partition, {}).get(DATA_VERSION_TAG) == cell.fingerprint
+            is_known = known.get(asked_partition(*cell.key), {}).get(DATA_VERSION_TAG) == cell.fingerprint
             if not is_known or (cell.other_code and _told_code(instance, cell) != _other_code(cell)):
                 yield _observation(cell)
 
@@ -82,8 +74,9 @@ def _told_code(instance: dg.DagsterInstance, cell: Cell) -> object:
 
     Costs one query per partition, and is only asked for the few partitions made by other code.
     """
-    key = settings_key(cell.asset)
-    record = instance.get_latest_data_version_record(key, is_source=True, partition_key=cell.partition)
+    record = instance.get_latest_data_version_record(
+        RECIPES_KEY, is_source=True, partition_key=asked_partition(*cell.key)
+    )
     said = record.asset_observation.metadata if record and record.asset_observation else {}
     return said[OTHER_CODE].value if OTHER_CODE in said else ""
 
@@ -92,8 +85,8 @@ def _observation(cell: Cell) -> dg.AssetObservation:
     """The observation of one cell; its metadata `differs` lists the fields that make the partition outdated."""
     lines = "\n".join(f"- `{line}`" for line in cell.reasons)
     return dg.AssetObservation(
-        settings_key(cell.asset),
-        partition=cell.partition,
+        RECIPES_KEY,
+        partition=asked_partition(*cell.key),
         metadata={
             **({"differs": dg.MetadataValue.md(lines)} if lines else {}),
             **({OTHER_CODE: _other_code(cell)} if cell.other_code else {}),
@@ -112,5 +105,5 @@ def observe_used(context: dg.AssetExecutionContext, cell: Cell) -> None:
     """
     observe(context.instance, [cell])
     step = context.get_step_execution_context()
-    step.wipe_input_asset_version_info(settings_key(cell.asset))
-    step.maybe_fetch_and_get_input_asset_version_info(settings_key(cell.asset))
+    step.wipe_input_asset_version_info(RECIPES_KEY)
+    step.maybe_fetch_and_get_input_asset_version_info(RECIPES_KEY)

@@ -19,6 +19,7 @@ from assets.remade import remade_inputs
 from training import artifact, made_by
 from training.artifact import MADE, Artifact, Damaged
 from training.closure import Code
+from training.data.known import known_under
 from training.job import DataError, read_job
 from training.recipe import SECTIONS, Recipe
 from training.records import RecipeError, differences, read_record, write_record
@@ -172,15 +173,16 @@ def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Co
     cells: dict[tuple[str, str], Cell] = {}
     places, code = made_places(recipe, root), Code()
     located = with_made(recipe, places)
-    for declared in CHAIN.values():
-        for partition in partitions_of(declared, located):
-            try:
-                cell = _cell(declared, located, partition, root, cells, places, code)
-            except DataError as error:
-                if not skip_unavailable:
-                    raise
-                cell = _unavailable(declared, located, partition, (str(error),))
-            cells[cell.key] = cell
+    with known_under(root):
+        for declared in CHAIN.values():
+            for partition in partitions_of(declared, located):
+                try:
+                    cell = _cell(declared, located, partition, root, cells, places, code)
+                except DataError as error:
+                    if not skip_unavailable:
+                        raise
+                    cell = _unavailable(declared, located, partition, (str(error),))
+                cells[cell.key] = cell
     return Comparison(recipe=recipe, root=root, cells=cells | dict(_changed(cells, root)))
 
 

@@ -36,10 +36,15 @@ run_retries:
   enabled: true
   max_retries: 0                          # a run or backfill asks for more with the tag dagster/max_retries
   retry_on_asset_or_op_failure: false     # a stage that failed by itself fails again; a killed run is worth another try
-# Runs, not pools: a slot that a killed process held stays taken until a daemon frees it, and `pedigree run` has none.
+freshness:
+  enabled: true
+# Pools of runs, not of steps: a step's slot that a killed process held stays taken until a daemon frees it.
 concurrency:
   runs:
-    max_concurrent_runs: 2                # raise it where a scheduler shares out the machines
+    max_concurrent_runs: 4                # raise it where a scheduler shares out the machines
+  pools:
+    granularity: run
+    default_limit: 1                      # one training at a time, the only pool; other runs pass it by
 retention:
   schedule:
     purge_after_days: 90

@@ -12,10 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from assets.chain import CHAIN
+from assets.chain import CHAIN, GROUPS
 from assets.run import Report
 from assets.status import INPUT_IS_ANOTHER, Cell, Comparison
 from evaluation.samples import Group
+from training.scopes import last_model
 
 # The states of cells, those that need attention most urgently first.
 STATE_STYLES = {
@@ -29,6 +30,7 @@ STATE_STYLES = {
 }
 
 
+LINE = 80  # characters of a line that holds both state and reason
 LINES_BELOW = 2  # of a terminal, for the prompt
 
 
@@ -47,12 +49,11 @@ def status_lines(comparison: Comparison, height: int) -> list[Text]:
     """
     cells = list(comparison.cells.values())
     lines = [Text(f"{comparison.recipe.name} under {comparison.root}: {_counted(cells)}", style="bold")]
-    groups: dict[str, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(CHAIN[cell.asset].group, []).append(cell)
+    of_groups = {name: [cell for cell in cells if CHAIN[cell.asset].group == name] for name in GROUPS}
+    groups = {name: members for name, members in of_groups.items() if members}
     width = max(map(len, groups))
     lines += [Text(f"  {group:{width}}  {_counted(members)}") for group, members in groups.items()]
-    found = [line for cell in sorted(cells, key=_urgency) for line in _attention(cell)]
+    found = [line for alike in _alike(sorted(cells, key=_urgency)) for line in _attention(alike)]
     if follow := sum(map(_only_by_inputs, cells)):
         found.append(Text(f"{follow} more are outdated because an input of theirs is"))
     room = height - len(lines) - 2  # for the two lines below
@@ -87,13 +88,25 @@ def _reasons(cell: Cell) -> list[str]:
     return [line for line in (*refused, *cell.reasons, cell.way_out, cell.remark) if line]
 
 
-def _attention(cell: Cell) -> list[Text]:
-    """A line about a cell that needs attention, and one for each reason; empty for any other cell."""
-    state, reasons = _state(cell), _reasons(cell)
-    if state == "missing" or not reasons or _only_by_inputs(cell):
-        return []
-    title = Text.assemble(f"{cell.asset} [{cell.partition}]: ", (state, STATE_STYLES[state]))
-    return [title, *(Text(f"  {line}") for reason in reasons for line in reason.splitlines())]
+def _alike(cells: Iterable[Cell]) -> list[list[Cell]]:
+    """The cells that need attention, those of one asset with the same state and the same reasons together."""
+    found: dict[tuple[str, str, tuple[str, ...]], list[Cell]] = {}
+    for cell in cells:
+        state, reasons = _state(cell), tuple(_reasons(cell))
+        if state != "missing" and reasons and not _only_by_inputs(cell):
+            found.setdefault((cell.asset, state, reasons), []).append(cell)
+    return list(found.values())
+
+
+def _attention(alike: Sequence[Cell]) -> list[Text]:
+    """One line about alike cells of an asset, if their only reason fits on it; otherwise one more for each reason."""
+    cell, state = alike[0], _state(alike[0])
+    partitions = cell.partition if len(alike) == 1 else f"{len(alike)} partitions"
+    title = Text.assemble(f"{cell.asset} [{partitions}]: ", (state, STATE_STYLES[state]))
+    lines = [line for reason in _reasons(cell) for line in reason.splitlines()]
+    if len(lines) == 1 and len(title) + len(lines[0]) + 2 <= LINE:
+        return [Text.assemble(title, f", {lines[0]}")]
+    return [title, *(Text(f"  {line}") for line in lines)]
 
 
 def _only_by_inputs(cell: Cell) -> bool:
@@ -114,7 +127,7 @@ def show_cells(comparison: Comparison) -> None:
 
 
 def show_list(rows: Sequence[Mapping[str, str]]) -> None:
-    """Print the name and the description of each row; a description goes on below its beginning."""
+    """Print the name and the description of each row; a long description is wrapped below its first line."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column()
@@ -135,12 +148,15 @@ def show_scoreboard(comparison: Comparison, report: Report) -> None:
         render(scoreboard(records), console, {**report.promotion, "promoted": report.promoted})
     name, root = comparison.recipe.name, comparison.root
     pedigree = "pedigree" if shutil.which("pedigree") else ".venv/bin/pedigree"
+    console.print(f"\nThis run took {report.seconds:.0f} s.")
+    talk = {"Talk to the model:": f"{pedigree} chat {name} --root {root}"}
     lines = {
-        f"This run took {report.seconds:.0f} s. Talk to the model:": f"{pedigree} chat {name} --root {root}",
+        **(talk if last_model(comparison.recipe) != "base_model" else {}),  # which has no chat template
         "Dagster (http://127.0.0.1:3000) and MLflow (http://127.0.0.1:5000):": f"{pedigree} dev --root {root}",
     }
-    if card := made.get("model_card"):
-        lines["The report:"] = str(card.path / "report.html")
+    pages = [made[asset].path / "report.html" for asset in ("promoted_model", "model_card") if asset in made]
+    if page := next((page for page in pages if page.exists()), None):
+        lines["The report:"] = str(page)
     for what, where in lines.items():
         console.print(f"\n{what}")
         console.print(f"  {where}", soft_wrap=True)  # whole, so that it can be copied

@@ -7,7 +7,7 @@ from typing import Any
 
 from assets.found import aside, write_reference
 from assets.status import Cell, Comparison
-from assets.witnesses import Said, asked, home_of, told_dagster, told_tracker, told_version
+from assets.witnesses import Said, asked, home_of, told_dagster, told_loadable, told_tracker, told_version
 from resources.tracking.reports import Tracking
 from training import artifact
 from training.artifact import Damaged, damaged_files
@@ -59,11 +59,12 @@ def _entry(cell: Cell, kind: str, line: str) -> dict[str, str]:
 def verified(comparison: Comparison, tracking: Tracking, *, mend: bool = False, protect: bool = False) -> Verified:
     """Read all artifacts of the recipe, and compare their records with the record digests in Dagster and MLflow.
 
-    With `mend`, the folder of an artifact with a damaged file or a changed record is set aside. With `protect`, the
+    With `mend`, the folder of an artifact with a damaged file or a changed record is set aside, and files of a
+    registered version that are not those of its model are written again. With `protect`, the
     record digests of undamaged artifacts by an earlier edition are written into their references.
     """
     found = Verified(recipe=comparison.recipe.name)
-    told, told_by_version = _told(comparison, tracking, found)
+    told, told_by_version = _told(comparison, tracking, found, mend=mend)
     for cell in comparison.cells.values():
         damage = [f"{line}; {cell.way_out}" for line in cell.reasons] if cell.state == "damaged" else []
         if cell.artifact is None:
@@ -85,8 +86,8 @@ def verified(comparison: Comparison, tracking: Tracking, *, mend: bool = False, 
     return found
 
 
-def _told(comparison: Comparison, tracking: Tracking, found: Verified) -> tuple[list[Said], list[Said]]:
-    """Contradictions found in Dagster and in MLflow's runs, and those found in the registered version's tags.
+def _told(comparison: Comparison, tracking: Tracking, found: Verified, *, mend: bool) -> tuple[list[Said], list[Said]]:
+    """Contradictions found in Dagster and in MLflow's runs, and those found in the registered version and its files.
 
     Why a store could not be asked is added to `found.not_asked`.
     """
@@ -97,6 +98,7 @@ def _told(comparison: Comparison, tracking: Tracking, found: Verified) -> tuple[
     dagster, no_dagster = asked(lambda: told_dagster(comparison, cells), home, "Dagster")
     runs, no_tracker = asked(lambda: told_tracker(cells, tracking), store, "MLflow")
     version = [] if no_tracker else asked(lambda: told_version(comparison, tracking), store, "MLflow")[0]
+    version += [] if no_tracker else asked(lambda: told_loadable(comparison, tracking, mend=mend), store, "MLflow")[0]
     found.not_asked += [line for line in (no_dagster, no_tracker) if line]
     return dagster + runs, version
 

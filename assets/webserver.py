@@ -12,6 +12,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import urllib.parse
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -78,7 +79,10 @@ def main(arguments: Sequence[str]) -> None:
 
 def _run_dev() -> None:
     from dagster._cli import dev, main
+    from dagster_shared.utils.warnings import SupersessionWarning
 
+    # Dagster names `dg dev` instead, which starts another web server than this one.
+    warnings.filterwarnings("ignore", category=SupersessionWarning)
     start = dev.open_ipc_subprocess
 
     def started(parts: Sequence[str], **kwargs: Any) -> subprocess.Popen[Any]:

@@ -16,7 +16,7 @@ from assets.status import Cell, Comparison
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import Registry, explained
 from resources.tracking.reports import FLUSH_SECONDS, Tracking
-from training.artifact import Artifact
+from training.artifact import Artifact, damaged_files
 
 RECENT = 200  # how many of the newest materializations are searched for the fingerprint
 Said = tuple[Cell, str]
@@ -142,6 +142,23 @@ def told_version(comparison: Comparison, tracking: Tracking) -> list[Said]:
         if told and cell.artifact is not None and told not in cell.artifact.stands_for:
             found.append((cell, contradiction(cell.artifact, f"version {version.version} in MLflow", {told})))
     return found
+
+
+def told_loadable(comparison: Comparison, tracking: Tracking, *, mend: bool) -> list[Said]:
+    """Problems with the files that MLflow loads for the registered version of the recipe's model.
+
+    With `mend`, these files are written again from the artifact if its own files are whole.
+    """
+    model = model_of(comparison)
+    if model.artifact is None:
+        return []
+    with explained(tracking):
+        registry, export = Registry(tracking, comparison.recipe.promote.model_name), model.artifact.path / "model"
+        version = registry.version_of(model.artifact.digest)
+        problems = registry.unloadable(version, export) if version is not None else []
+        if version is not None and problems and mend and not damaged_files(model.artifact):
+            registry.rewrite(version, export)
+    return [(model, line) for line in problems]
 
 
 def contradiction(made: Artifact, who: str, told: set[str]) -> str:

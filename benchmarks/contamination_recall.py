@@ -5,7 +5,8 @@
 `recall` plants items of each benchmark, changed in the ways of VARIANTS, into real text, and prints the share found
 with its exact 95 % interval. An item counts as found in either class; behind the slash stands the share found as an
 item, that is with its answer. `wrong` scans real pages for all items, and the training rows of GSM8K for the items of
-its test; it prints every mark with the item beside it, to be read. `copies` plants each item up to 10,000 times.
+its test; it prints every mark with the item beside it, to be read. `copies` plants each item up to 10,000 times, which
+takes some 20 minutes of a processor for each benchmark; `--only` and `--copies` divide it.
 
 The thresholds of the rule were chosen on one half of the benchmarks; the figures of docs/decontamination.md are those
 of the other half. Only items that can be looked for are planted; the others are counted.
@@ -16,7 +17,6 @@ from __future__ import annotations
 import argparse
 import random
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +58,7 @@ CHANGE: Final = "qqq"
 LOOKALIKE: Final = str.maketrans("aceopxyABCEHKMOPTXijs", "асеорхуАВСЕНКМОРТХіјѕ")
 FULL_WIDTH: Final = str.maketrans({code: chr(code + 0xFEE0) for code in range(0x21, 0x7F)})
 BATCH: Final = 500
+COPIES: Final = (1, 10, 100, 1_000, 10_000)
 
 
 # Exams and texts
@@ -204,7 +205,8 @@ def recall(options: argparse.Namespace) -> bool:
 
 
 def _half(options: argparse.Namespace) -> dict[str, Fields]:
-    return {"chosen": CHOSEN_ON, "reported": REPORTED_ON, "both": CHOSEN_ON | REPORTED_ON}[options.half]
+    half = {"chosen": CHOSEN_ON, "reported": REPORTED_ON, "both": CHOSEN_ON | REPORTED_ON}[options.half]
+    return {name: fields for name, fields in half.items() if options.only in ("", name)}
 
 
 def _sample(index: ItemIndex, numbers: range, most: int) -> list[int]:
@@ -287,24 +289,32 @@ def _show(source: tuple[str, str], found: Found, item: ItemText) -> None:
 
 
 def copies(options: argparse.Namespace) -> bool:
-    """The share of the texts with an item that are marked, by the number of copies."""
+    """The table of copies by benchmarks: the share of items of which every copy is marked, with its exact interval."""
+    exams = _half(options)
+    cells: dict[int, list[str]] = {times: [] for times in options.copies}
     reached = True
-    for name, fields in _half(options).items():
+    for name, fields in exams.items():
         items = exam(name, fields)
         index = build_items(items)
         finder = Finder(index, compiled_from_bytes=0)
         numbers = _sample(index, range(len(items)), options.items)
-        for times in (1, 20, 21, 1000, 10_000):
-            missed: Counter[int] = Counter()
-            for number in numbers:
-                text = f"{items[number].question} {(items[number].answers or ('',))[0]}"
-                column = pa.array([text] * times)
-                held = sum(any(found.item == number for found in some) for _, some in finder.find(column))
-                missed[number] = times - held
-            share = 1 - sum(missed.values()) / times / len(numbers)
-            reached &= share >= 0.99
-            print(f"{name}: {times} copies of each of {len(numbers)} items: {100 * share:.2f} % marked", flush=True)
+        for times in options.copies:
+            whole = sum(_marked(finder, items[number], number, times) == times for number in numbers)
+            low, high = interval(whole, len(numbers))
+            reached &= whole >= 0.99 * len(numbers)
+            cells[times].append(f"{100 * whole / len(numbers):.1f} [{100 * low:.1f}-{100 * high:.1f}]")
+            print(f"{name}: {times} copies of each of {len(numbers)} items: {cells[times][-1]}", flush=True)
+    print(f"\n| every copy found, % | {' | '.join(exams)} |\n|---{'|---' * len(exams)}|")
+    for times, row in cells.items():
+        print(f"| {times:,} | {' | '.join(row)} |")
     return reached
+
+
+def _marked(finder: Finder, item: ItemText, number: int, times: int) -> int:
+    """Of so many texts that are an item with its answer, how many are marked with it."""
+    text = f"{item.question} {(item.answers or ('',))[0]}"
+    column = pa.array([text] * times)
+    return sum(any(found.item == number for found in some) for _, some in finder.find(column))
 
 
 PARTS: Final[dict[str, Callable[[argparse.Namespace], bool]]] = {"recall": recall, "wrong": wrong, "copies": copies}
@@ -315,6 +325,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("parts", nargs="*", choices=sorted(PARTS))
     parser.add_argument("--half", choices=("chosen", "reported", "both"), default="reported")
+    parser.add_argument("--only", default="", help="one benchmark of the half")
+    parser.add_argument("--copies", type=int, nargs="+", default=COPIES, help="how often `copies` plants an item")
     parser.add_argument("--items", type=int, default=400, help="planted of each benchmark")
     options = parser.parse_args()
     reached = [PARTS[part](options) for part in options.parts or ("recall", "wrong")]

@@ -287,7 +287,7 @@ def speed(options: argparse.Namespace) -> None:
 
 def definitions(options: argparse.Namespace) -> None:
     """What the definition of a word does to recall: our keys over our n-grams and over the peers', and what the exact
-    similarities of the copies foretell of any 14 × 8 keys."""
+    similarities of the copies predict of any 14 × 8 keys."""
     texts, origins = made_texts(round(options.megabytes * 1e6 / 3300))
     similar = true_duplicates(texts, origins)
     related = sorted(origins.keys() | set(origins.values()))  # no other text shares a key with an earlier one
@@ -301,10 +301,10 @@ def definitions(options: argparse.Namespace) -> None:
         keys = {number: signatures.band_keys(one, **shape) for number, one in sets.items()}
         nearest = {number: jaccard(sets[number], sets[origins[number]]) for number in similar & origins.keys()}
         found = [bool(np.any(keys[number] == keys[origins[number]])) for number in nearest]
-        foretold = [1 - (1 - s**RECIPE.hashes_per_bucket) ** RECIPE.buckets for s in nearest.values()]
+        predicted = [1 - (1 - s**RECIPE.hashes_per_bucket) ** RECIPE.buckets for s in nearest.values()]
         print(
             f"{name}: {statistics.mean(found):.3f} of {len(found)} true copies share a key with what they were made of,"
-            f" {statistics.mean(foretold):.3f} foretold; mean similarity {statistics.mean(nearest.values()):.4f}"
+            f" {statistics.mean(predicted):.3f} predicted; mean similarity {statistics.mean(nearest.values()):.4f}"
         )
 
 

@@ -2,10 +2,12 @@
 
 All content is read from the artifacts in the job's inputs. The part of a missing artifact is left out. `report.html`
 also shows times and costs. It is therefore a record of this run, like the log, and no part of the artifact's digest.
+`shown_records.json` has the records that it shows, so that the page can be made again without reading the documents.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,8 +15,16 @@ from typing import Any
 
 from evaluation.answers import MODELS
 from evaluation.pages import environment
-from evaluation.report import records_of, render_report
-from evaluation.scoreboard import kinds, long_context_lines, numerics_lines, outside_line, scoreboard
+from evaluation.report import looked_at, records_of, render_report
+from evaluation.scoreboard import (
+    bits_lines,
+    comparison_columns,
+    comparison_rows,
+    kinds,
+    long_context_lines,
+    numerics_lines,
+    scoreboard,
+)
 from evaluation.truth import Record, of_asset
 from training.artifact import CLOCK, write_json, write_text
 from training.job import Job, Outcome, Work
@@ -22,6 +32,7 @@ from training.recipe import Recipe
 from training.records import read_record
 from training.scopes import last_model
 
+REPORT_PAGE, SHOWN_RECORDS = "report.html", "shown_records.json"
 CARD_TEMPLATE = "README.md.j2"
 METRICS = ("tokenizer", "pretraining")  # parts of the scoreboard that hold the metrics of one stage
 LICENSE = "unknown"  # recipes state no licence, and a model does not simply inherit that of its data
@@ -33,7 +44,9 @@ def run(job: Job, work: Work) -> Outcome:
     records = records_of(Path(item.path) for item in job.inputs)
     board = scoreboard(records)
     write_text(work.path / "README.md", render_card(recipe, records, board))
-    write_text(work.path / "report.html", render_report(records))
+    shown = looked_at(records)
+    write_text(work.path / SHOWN_RECORDS, json.dumps(shown, ensure_ascii=False))
+    write_text(work.path / REPORT_PAGE, render_report(records, shown=shown))
     write_json(work.path / "scoreboard.json", _finite(lasting(board)))
     metrics: dict[str, float] = {"artifacts": len(records), "refusals": len(board["refusals"])}
     return Outcome(files=("README.md", "scoreboard.json"), metrics=metrics)
@@ -49,7 +62,7 @@ def lasting(board: Mapping[str, Any]) -> dict[str, Any]:
 
 def render_card(recipe: Recipe, records: Sequence[Record], board: Mapping[str, Any]) -> str:
     """The card as Markdown with YAML front matter."""
-    assets = ("base_model", "long_context_model", "sft_model", "aligned_model")
+    assets = ("adopted_model", "base_model", "long_context_model", "sft_model", "aligned_model")
     models = {asset: of_asset(records, asset)[-1:] for asset in assets}
     text = (
         environment()
@@ -58,7 +71,9 @@ def render_card(recipe: Recipe, records: Sequence[Record], board: Mapping[str, A
             recipe=recipe,
             board=board,
             long_context=long_context_lines(board["long_context"]),
-            outside=outside_line(board["outside_text"]),
+            bits=bits_lines(board["bits_per_byte"]),
+            compared=comparison_columns(board["comparisons"]),
+            comparisons=comparison_rows(board["comparisons"]),
             kinds=kinds(board["scores"]),
             numerics=numerics_lines(board["numerics"]),
             digests={asset: found[0][1]["digest"] for asset, found in models.items() if found},
@@ -88,6 +103,7 @@ def front_matter(recipe: Recipe, board: Mapping[str, Any]) -> str:
     data = ModelCardData(
         language=list(recipe.filter.languages),
         license=LICENSE,
+        base_model=recipe.adopt.name or None,
         library_name="transformers",
         pipeline_tag="text-generation",
         tags=["pedigree", *([recipe.align.method] if judged == "aligned" else []), "text-generation"],

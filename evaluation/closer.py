@@ -69,7 +69,7 @@ def look_at(
     characters: int = 500,
     seed: int = 0,
 ) -> list[Group]:
-    """Return the groups of `sample_groups`, and after those of each partition the groups of the closer look."""
+    """Return the groups of `sample_groups`; each partition's are followed by its clusters, close passes and cuts."""
     groups = sample_groups(
         records, asset, partition=partition, reason=reason, number=number, characters=characters, seed=seed
     )

@@ -22,6 +22,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evaluation.exams import read_exam
@@ -33,19 +34,20 @@ from evaluation.verdict import (
     PRETRAINING,
     PROMPTS,
     REPORT_FILE,
+    UNKNOWN,
     WHERE,
     gate_of,
     judged,
     metrics_of,
 )
-from training.artifact import canonical_json, write_json
+from training.artifact import SCRATCH_FOLDER, canonical_json, write_json, written
 from training.data.documents import document_files, read_documents, read_lines, write_lines
 from training.data.exams import item_rule
 from training.data.exams.benchmarks import BenchmarkItem, item_text, not_cleared, read_items
 from training.data.exams.item_rule import Finder, Found, build_items
 from training.data.exams.row_search import searched
 from training.data.exams.settings import BenchmarkRecipe
-from training.evaluation_settings import EvaluationRecipe, TrainedOn
+from training.evaluation_settings import CANNOT_BE_KNOWN, EvaluationRecipe, TrainedOn
 from training.job import InputArtifact, Job, Outcome, Work
 from training.posttrain.formats import prompt_text, spoken
 from training.posttrain.sorting import INSTRUCTIONS_FILE, PROMPTS_FILE, TRAIN_FILE
@@ -58,11 +60,20 @@ DOCUMENT_COLUMNS = ("id", "text", "url", "snapshot", "warc_file", "warc_offset")
 KEPT_FINDINGS_PER_ITEM = 20  # by each rank; all findings are counted
 CONTEXT_CHARACTERS = 160  # kept on each side of the matched text
 SHOWN_CHARACTERS = 400
-WAY_OUT = (
-    "nothing is trained on these data; take the items out (decontaminate.action: remove), or train nevertheless and be"
-    " refused at the promotion (evaluation.contamination: after)"
-)
+NOTHING_TRAINED = "nothing is trained on these data"
+OR_AFTER = "or train nevertheless and be refused at the promotion (evaluation.contamination: after)"
+WAYS_OUT = {
+    CONTAMINATED: f"{NOTHING_TRAINED}; take the items out (decontaminate.action: remove), {OR_AFTER}",
+    UNKNOWN: (
+        f"{NOTHING_TRAINED}; name exams in evaluation.suites, allow what cannot be known by its name"
+        f" (evaluation.tolerate_unknown: {', '.join(CANNOT_BE_KNOWN)}), {OR_AFTER}"
+    ),
+}
 
+
+# Why the text behind an asset is unknown.
+NO_SCAN = "{}: a model is trained on its text, and it has no scan"
+UNSCANNED = {"adopted_model": "{}: what it was trained on before it was adopted is not known"}
 
 Text = tuple[dict[str, Any], str]
 """The source of a text, as columns of a finding, and the text."""
@@ -74,10 +85,18 @@ def num_ranks(job: Job) -> int:
 
 
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
-    """Return the findings in one part of the training data, with the name of the asset that it belongs to."""
-    del work
+    """Return the findings in one part of the training data, with the name of the asset that it belongs to.
+
+    The ids of a file of documents are kept in a scratch file, for `finish`.
+    """
     asset, where, texts = _parts(job)[rank]
-    return {"asset": asset, **scan(texts(), where, _exams(canonical_json(job.settings)))}
+    found = {"asset": asset, **scan(texts(), where, _exams(canonical_json(job.settings)))}
+    if rank >= sum(map(len, _document_files(job))):
+        return found
+    name = f"{SCRATCH_FOLDER}/ids-{rank:05d}.parquet"
+    with written(work.path / name) as stream:
+        pq.write_table(pa.table({"id": _ids(_document_file(job, rank))}), stream)
+    return {**found, "files": [name]}
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
@@ -91,15 +110,15 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
         "max_contaminated_fraction": recipe.max_contaminated_fraction,
         "question_seen": recipe.question_seen,
         "suites": {benchmark.name: suite_report(benchmark.name, exams, ranks, recipe) for benchmark in recipe.suites},
-        "unscanned_documents": _unscanned(job, ranks),
-        "unknown": _unknown(job, ranks),
+        "unscanned_documents": _unscanned(job, work, ranks),
+        "unknown": _unknown(job, ranks) | unsought(recipe.suites, exams),
     }
     report |= judged(report, recipe)
     write_json(work.path / REPORT_FILE, report)
     write_lines(work.path / FINDINGS_FILE, findings)
     numbers = {name: float(sum(rank[of] for rank in ranks)) for name, of in TOTALS.items()}
     gate = gate_of(report, findings)
-    gate = gate if gate.passed else replace(gate, evidence=gate.evidence | {"way_out": WAY_OUT})
+    gate = gate if gate.passed else replace(gate, evidence=gate.evidence | {"way_out": WAYS_OUT[report["verdict"]]})
     return Outcome(
         files=(REPORT_FILE, FINDINGS_FILE),
         metrics=metrics_of(report) | numbers,
@@ -115,7 +134,11 @@ Part = tuple[str, str, Callable[[], Iterable[Text]]]
 
 
 def _parts(job: Job) -> list[Part]:
-    parts: list[Part] = [(DOCUMENTS, PRETRAINING, partial(_documents, path)) for path in _document_files(job)]
+    parts: list[Part] = [
+        (DOCUMENTS, PRETRAINING, partial(_documents, files, place))
+        for files in _document_files(job)
+        for place in range(len(files))
+    ]
     readers = (
         ("instruction_data", INSTRUCTIONS, _instructions),
         ("preference_data", PREFERENCES, _preferences),
@@ -125,12 +148,19 @@ def _parts(job: Job) -> list[Part]:
     return [*parts, ("", PROMPTS, partial(_system_prompt, job))]
 
 
-def _document_files(job: Job) -> list[Path]:
-    return [path for item in job.inputs_of(DOCUMENTS) for path in document_files(item)]
+def _document_files(job: Job) -> list[Sequence[Path]]:
+    """Return the document files of each input; a file is checked when it is taken."""
+    return [document_files(item) for item in job.inputs_of(DOCUMENTS)]
 
 
-def _documents(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    for row in read_documents(path, list(DOCUMENT_COLUMNS)):
+def _document_file(job: Job, rank: int) -> Path:
+    places = [(files, place) for files in _document_files(job) for place in range(len(files))]
+    files, place = places[rank]
+    return files[place]
+
+
+def _documents(files: Sequence[Path], place: int) -> Iterator[tuple[dict[str, Any], str]]:
+    for row in read_documents(files[place], list(DOCUMENT_COLUMNS)):
         yield (
             {"document": row["id"], **{name: row[name] for name in ("url", "snapshot", "warc_file", "warc_offset")}},
             row["text"],
@@ -300,35 +330,44 @@ def _scanned(job: Job, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"texts": dict(texts), "digests": digests}
 
 
-def _unscanned(job: Job, ranks: Sequence[Mapping[str, Any]]) -> int:
+def _unscanned(job: Job, work: Work, ranks: Sequence[Mapping[str, Any]]) -> int:
     """Return the number of documents in the token shards that were not scanned.
 
     It must be 0; otherwise the report is about another corpus than the one trained on.
     """
-    read = {id_ for path in _document_files(job) for id_ in _ids(path)}
+    read = {id_ for rank in ranks for name in rank.get("files", ()) for id_ in _ids(work.path / name)}
     return sum(
         id_ not in read for item in job.inputs_of("token_shards") for path in _sidecars(item) for id_ in _ids(path)
     )
 
 
 def _sidecars(item: InputArtifact) -> list[Path]:
-    return [
-        item.file(entry["path"]) for entry in item.record()["files"] if entry["path"].endswith(".documents.parquet")
-    ]
+    return [item.file(name) for name in item.files() if name.endswith(".documents.parquet")]
 
 
 def _ids(path: Path) -> list[str]:
-    return pq.read_table(path, columns=["id"]).column("id").to_pylist()
+    return pq.read_table(path, columns=["id"], memory_map=True).column("id").to_pylist()
 
 
 def _unknown(job: Job, ranks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return {name: reason} of what the models learned from and nobody scanned: an asset without a scan, a teacher."""
     trained_on, scanned = _trained_on(job), {rank["asset"] for rank in ranks}
-    unknown = {name: f"{name}: a model is trained on its text, and it has no scan" for name in trained_on.data}
-    unknown = {name: why for name, why in unknown.items() if name not in scanned}
+    unknown = {name: UNSCANNED.get(name, NO_SCAN).format(name) for name in trained_on.data if name not in scanned}
     if trained_on.teacher:
         unknown["teacher"] = f"{trained_on.teacher}: what this model was trained on is not known here"
     return unknown
+
+
+def unsought(suites: Sequence[BenchmarkRecipe], exams: Exams) -> dict[str, str]:
+    """Return {"exams": reason} if the recipe names no suite, or a suite without any item that can be looked for."""
+    if not suites:
+        return {"exams": "evaluation.suites names no exam, so no item could be looked for"}
+    items = Counter(suite for suite, _ in exams.names)
+    hidden = Counter(exams.names[number][0] for number in exams.finder.index.unsearchable.tolist())
+    whole = [suite.name for suite in suites if hidden[suite.name] == items[suite.name]]
+    if not whole:
+        return {}
+    return {"exams": f"no item of {', '.join(whole)} could be looked for: all of them are too short"}
 
 
 def rule() -> dict[str, Any]:

@@ -127,7 +127,7 @@ def read_champion(asked: Mapping[str, Any], root: Path) -> Champion:
         name = next((name for name, asset in MODELS.items() if _input_digest(item, asset) == digest), None)
         if name is None:
             raise RefusedInput(f"{item.path}: these are scores of another model")
-        return Champion(version=version, digest=digest, answers=read_answers(Path(item.path), name))
+        return Champion(version=version, digest=digest, answers=read_answers(item.folder, name))
     except RefusedInput as error:
         return Champion(version=version, digest=digest, problem=str(error))
 
@@ -148,7 +148,7 @@ def gather(job: Job) -> Evidence:
         contamination=gates.get(
             "contamination", {"passed": False, "evidence": {"reason": "the report holds no verdict"}}
         ),
-        answers=read_answers(Path(scores.path), _judged(model.asset)),
+        answers=read_answers(scores.folder, _judged(model.asset)),
     )
 
 

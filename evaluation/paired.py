@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -67,17 +68,22 @@ def read_answers(folder: Path, model: str) -> dict[str, Answers]:
     """Return `model`'s answers to every suite of the scores in `folder`; no items for a suite without kept samples."""
     scores = json.loads((folder / "scores.json").read_text("utf-8"))[model]
     return {
-        suite: Answers(metric=str(entry.get("metric", "")), correct=_by_item(folder / sample_file(model, suite)))
+        suite: Answers(
+            metric=str(entry.get("metric", "")), correct=by_item(_samples(folder / sample_file(model, suite)))
+        )
         for suite, entry in scores.items()
     }
 
 
-def _by_item(path: Path) -> dict[Item, bool]:
-    if not path.is_file():
-        return {}
+def _samples(path: Path) -> Iterable[Mapping[str, Any]]:
+    return read_lines(path) if path.is_file() else ()
+
+
+def by_item(samples: Iterable[Mapping[str, Any]]) -> dict[Item, bool]:
+    """Return which items were answered right, from the kept samples of a model on a suite."""
     seen: Counter[tuple[str, str, tuple[str, ...]]] = Counter()
     correct: dict[Item, bool] = {}
-    for row in read_lines(path):
+    for row in samples:
         asked = (str(row["item"]), str(row["target"]), tuple(map(str, row.get("choices", ()))))
         correct[(*asked, seen[asked])] = bool(row["correct"])
         seen[asked] += 1
@@ -105,6 +111,35 @@ def paired(champion: Answers, model: Answers) -> Drop | None:
         interval=paired_interval(lost, gained, items),
         p_value=paired_p_value(lost, gained),
     )
+
+
+def comparisons(answers: Mapping[str, Mapping[str, Answers]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the paired comparisons of each two models of a run, by suite.
+
+    `answers` is {model: {suite: answers}}, in the order in which the models were made. An entry has the two models
+    (`before`, `after`), the number of `items` that both answered, how many of them only the later model (`won`) or only
+    the earlier one (`lost`) got right, their `difference` as a share, its 95 % `interval`, and the `p_value` of
+    McNemar's exact test. Two models that were judged by different metrics are not compared.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    for before, after in combinations(answers, 2):
+        for suite in answers[before].keys() & answers[after].keys():
+            drop = paired(answers[before][suite], answers[after][suite])
+            if drop is not None:
+                found.setdefault(suite, []).append({"before": before, "after": after, **_gain(drop)})
+    return dict(sorted(found.items()))
+
+
+def _gain(drop: Drop) -> dict[str, Any]:
+    low, high = drop.interval
+    return {
+        "items": drop.items,
+        "won": drop.gained,
+        "lost": drop.lost,
+        "difference": (drop.gained - drop.lost) / drop.items,  # not -drop, which may be -0.0
+        "interval": [-high, -low],
+        "p_value": drop.p_value,
+    }
 
 
 def _standard_error(items: int, lost: int, gained: int) -> float | None:

@@ -2,7 +2,7 @@
 
 `render_report` shows the artifacts that exist, refused ones included, and leaves out the parts of missing ones. All
 text from web pages is escaped, no address is a link, and a content security policy in the page keeps it from loading
-anything.
+or running anything.
 """
 
 from __future__ import annotations
@@ -17,19 +17,23 @@ from markupsafe import Markup
 
 from evaluation.answers import MODELS, sample_file
 from evaluation.closer import look_at
-from evaluation.intervals import share_interval
-from evaluation.pages import SHOWN_CHARACTERS, environment, plotly_script
+from evaluation.figures import Bar, bars_picture, funnel_picture, funnel_steps, line_picture, thinned
+from evaluation.intervals import in_percent, share_interval
+from evaluation.pages import SHOWN_CHARACTERS, environment
 from evaluation.samples import has_records
 from evaluation.scoreboard import (
+    NOT_ABOVE,
+    bits_lines,
+    headline,
     kinds,
     long_context_lines,
     numerics_lines,
-    outside_line,
     reward_parts,
     scoreboard,
     total_price,
 )
 from evaluation.truth import Record, of_asset
+from evaluation.verdict import REPORT_FILE
 from training.data.documents import read_lines
 from training.evaluation_settings import EvaluationRecipe
 from training.progress import METRICS_FILE, read_metrics
@@ -41,32 +45,36 @@ SHOWN_FINDINGS = 50
 TEMPLATE = "report.html.j2"
 
 
-def render_report(records: Sequence[Record], registered: Mapping[str, Any] | None = None) -> str:
+def render_report(
+    records: Sequence[Record],
+    registered: Mapping[str, Any] | None = None,
+    *,
+    shown: Sequence[Mapping[str, Any]] | None = None,
+) -> str:
     """Return the page as HTML.
 
     `records` are (artifact folder, its `artifact.json`), with inputs before the artifacts made from them. `registered`
     is the model registry's data on the model (`model_name`, `version`, `champion`, `promoted`, `sentence`) and on every
-    move of its champion alias (`moves`); it is None or empty if the registry was not asked.
+    move of its champion alias (`moves`); it is None or empty if the registry was not asked. `shown` are the records to
+    show, as `looked_at` returns them; None: choose them now, for which all records that were not kept are read.
     """
     board = scoreboard(records)
-    figures = {
-        "funnel": funnel_figure(board["funnel"]),
-        "loss": loss_figure(records),
-        "scores": scores_figure(board["scores"]),
-        "tokens": tokens_figure(board["tokens"]),
-    }
     return (
         environment()
         .get_template(TEMPLATE)
         .render(
             board=board,
+            headline=headline(board, registered or None),
+            evidence=contamination_evidence(records),
+            against_champion=against_champion(board["promotion"]),
             lineage=lineage(records),
             numerics=numerics_lines(board["numerics"]),
-            looked_at=looked_at(records),
+            looked_at=looked_at(records) if shown is None else shown,
             clusters=cluster_counts(records),
             findings=findings(records),
             long_context=long_context_lines(board["long_context"]),
-            outside=outside_line(board["outside_text"]),
+            bits=bits_lines(board["bits_per_byte"]),
+            comparisons=[{"suite": suite, **one} for suite, of in board["comparisons"].items() for one in of],
             contamination=contamination_suites(records),
             decontamination=decontamination_rates(records),
             encoders=encoders(records),
@@ -77,10 +85,12 @@ def render_report(records: Sequence[Record], registered: Mapping[str, Any] | Non
             alignment_answers=alignment_answers(records),
             reward_parts=reward_parts(board["alignment"]),
             kinds=kinds(board["scores"]),
+            not_above=NOT_ABOVE,
             how=_file(records, "model_scores", "harness.json") or {},
             reproducibility=reproducibility(records),
-            figures={name: figure for name, figure in figures.items() if figure},
-            plotly=Markup(plotly_script()) if any(figures.values()) else "",
+            funnel=funnel_steps(board["funnel"]),
+            losses=losses(records),
+            pictures=PICTURES,
             models=[model for model in MODELS if any(model in scored for scored in board["scores"].values())],
             total_price=total_price(board),
             registered=registered or {},
@@ -132,7 +142,7 @@ def looked_at(records: Sequence[Record]) -> list[dict[str, Any]]:
         for group in look_at(records, asset, number=SHOWN_SAMPLES, characters=SHOWN_CHARACTERS)
     ]
     return [
-        {"asset": asset, "partition": partition, "groups": list(found)}
+        {"asset": asset, "partition": partition, "groups": [one.as_json() for one in found]}
         for (asset, partition), found in itertools.groupby(groups, key=lambda one: (one.asset, one.partition))
     ]
 
@@ -274,95 +284,73 @@ def reproducibility(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-# Figures, as plotly's JSON. They hold numbers and names of the run, and no text of a web page.
+def contamination_evidence(records: Sequence[Record]) -> dict[str, Any]:
+    """Return what the last verdict on the training data rests on; empty if they were not scanned.
 
-COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f")
-LAYOUT = {
-    "margin": {"l": 60, "r": 20, "t": 40, "b": 50},
-    "paper_bgcolor": "#fff",
-    "font": {"family": "system-ui, sans-serif"},
-}
-
-
-def funnel_figure(funnel: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return a Sankey diagram of all snapshots together: documents kept, dropped and quarantined by each stage."""
-    nodes: dict[str, int] = {}
-    flows: dict[tuple[int, int], int] = {}
-
-    def flow(source: str, target: str, records: int) -> None:
-        if records:
-            key = (nodes.setdefault(source, len(nodes)), nodes.setdefault(target, len(nodes)))
-            flows[key] = flows.get(key, 0) + records
-
-    for stages in funnel.values():
-        before = "crawl records"
-        for stage in stages:
-            name = stage["asset"].replace("_", " ")
-            flow(before, name, stage["kept"])
-            for outcome in ("dropped", "quarantined"):
-                for reason, records in stage[outcome].items():
-                    flow(before, f"{outcome}: {reason.partition(':')[0].replace('_', ' ')}", records)
-            before = name
-    if not flows:
-        return {}
-    links = {
-        "source": [source for source, _ in flows],
-        "target": [target for _, target in flows],
-        "value": list(flows.values()),
-        "color": [
-            "rgba(78,121,167,0.35)" if ":" not in list(nodes)[target] else "rgba(225,87,89,0.35)" for _, target in flows
-        ],
-    }
-    return {
-        "data": [{"type": "sankey", "node": {"label": list(nodes), "pad": 12}, "link": links}],
-        "layout": {**LAYOUT, "height": 460},
-    }
+    It has the verdict, the texts read of each kind, the rule, what was not read or is not known, and the digests of
+    what was read. A chain that its own data stopped has no report, but the scan of `data_contamination`.
+    """
+    report = _file(records, "contamination_report", REPORT_FILE) or _file(records, "data_contamination", REPORT_FILE)
+    return report or {}
 
 
-def loss_figure(records: Sequence[Record]) -> dict[str, Any]:
-    """Return a line chart of the training loss by step, for every trained model."""
-    traces = []
+def against_champion(decision: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the paired comparisons with the champion of a promotion's decision, one for each suite."""
+    return [
+        {"passed": check["passed"], **check["detail"], "change": _signed(check["detail"])}
+        for check in decision.get("checks", ())
+        if "p_value" in check["detail"]
+    ]
+
+
+def _signed(drop: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Return a drop as a change with the ends of its interval; above 0 where this model is better."""
+    low, high = drop["interval"]
+    return 0.0 - drop["drop"], 0.0 - high, 0.0 - low
+
+
+def losses(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return the training loss of every trained model: `name`, (step, loss) `points`, and how many were recorded."""
+    found = []
     for asset in ("base_model", "long_context_model", "sft_model", "reward_model", "aligned_model"):
         for folder, _ in of_asset(records, asset)[-1:]:
             rows = [row for row in read_metrics(folder / METRICS_FILE) if isinstance(row.get("loss"), (int, float))]
             if rows:
-                points = {"x": [row["step"] for row in rows], "y": [row["loss"] for row in rows]}
-                traces.append({"type": "scatter", "mode": "lines", "name": asset.replace("_", " "), **points})
-    if not traces:
-        return {}
-    axes = {"xaxis": {"title": {"text": "step"}}, "yaxis": {"title": {"text": "loss"}}}
-    return {"data": traces, "layout": {**LAYOUT, **axes, "height": 380}}
+                points = thinned([(row["step"], row["loss"]) for row in rows])
+                found.append({"name": asset.replace("_", " "), "points": points, "recorded": len(rows)})
+    return found
 
 
-def scores_figure(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return a bar chart of accuracy with 95 % intervals, the models side by side, and chance as a mark."""
-    if not scores:
-        return {}
-    suites = list(scores)
-    traces: list[dict[str, Any]] = []
-    for colour, model in zip(COLOURS, MODELS, strict=False):
-        entries = [scores[suite].get(model) for suite in suites]
-        bounds = [share_interval(entry["score"], entry["n"]) if entry else (0.0, 0.0) for entry in entries]
-        shares = [entry["score"] if entry else 0.0 for entry in entries]
-        above = [100 * (high - share) for share, (_, high) in zip(shares, bounds, strict=True)]
-        below = [100 * (share - low) for share, (low, _) in zip(shares, bounds, strict=True)]
-        bars = {"x": suites, "y": [100 * entry["score"] if entry else None for entry in entries]}
-        error = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "visible": True}
-        traces.append({"type": "bar", "name": model, "marker": {"color": colour}, "error_y": error, **bars})
-    chance = [100 * next(iter(scores[suite].values()))["chance"] for suite in suites]
-    mark = {"symbol": "line-ew-open", "size": 30, "color": "#333"}
-    traces.append({"type": "scatter", "mode": "markers", "name": "chance", "x": suites, "y": chance, "marker": mark})
-    axis = {"title": {"text": "percent"}, "range": [0, 100]}
-    return {"data": traces, "layout": {**LAYOUT, "barmode": "group", "yaxis": axis, "height": 380}}
+def score_picture(suite: str, models: Mapping[str, Mapping[str, Any]]) -> Markup:
+    """Return bars of the models' accuracy on a suite with 95 % intervals, and chance as a mark."""
+    bars = [
+        Bar(
+            label=model,
+            value=entry["score"],
+            text=f"{in_percent(entry['score'], entry['n'])} %",
+            interval=share_interval(entry["score"], entry["n"]),
+        )
+        for model, entry in models.items()
+    ]
+    chance = next(iter(models.values()))["chance"] if models else None
+    return bars_picture(f"Accuracy on {suite}", bars, most=1.0, mark=chance)
 
 
-def tokens_figure(tokens: Mapping[str, float]) -> dict[str, Any]:
-    """Return a bar chart of the number of tokens in each snapshot's shards."""
-    if not tokens:
-        return {}
-    names = [name.partition("@")[2] or name for name in tokens]
-    bars = {"type": "bar", "x": names, "y": list(tokens.values()), "marker": {"color": COLOURS[0]}}
-    return {"data": [bars], "layout": {**LAYOUT, "yaxis": {"title": {"text": "tokens"}}, "height": 300}}
+def tokens_picture(tokens: Mapping[str, float]) -> Markup:
+    """Return bars of the number of tokens in each snapshot's shards."""
+    bars = [
+        Bar(label=name.partition("@")[2] or name, value=number, text=f"{number:,.0f}")
+        for name, number in tokens.items()
+    ]
+    return bars_picture("Tokens of each snapshot", bars, most=max(tokens.values(), default=0.0))
+
+
+def loss_picture(loss: Mapping[str, Any]) -> Markup:
+    """Return the training loss of one model by step as a line."""
+    return line_picture(f"Training loss of {loss['name']}", loss["points"], horizontal="step")
+
+
+PICTURES = {"funnel": funnel_picture, "scores": score_picture, "tokens": tokens_picture, "loss": loss_picture}
 
 
 def records_of(folders: Iterable[Path]) -> list[Record]:

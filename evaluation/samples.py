@@ -124,7 +124,7 @@ def sample_groups(
 
 
 def made_of(records: Sequence[Record], asset: str, partition: str = "") -> list[Record]:
-    """Return an asset's artifacts that have records; with `partition`, only those of that partition or snapshot."""
+    """Return the artifacts of an asset that contain records, of all partitions or of one partition or snapshot."""
     made = [one for one in of_asset(records, asset) if partition in ("", one[1]["partition"], _snapshot(one[1]))]
     return [one for one in made if has_records(one[1])]
 

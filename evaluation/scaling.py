@@ -81,9 +81,9 @@ class Law:
 def run(job: Job, work: Work) -> Outcome:
     """Fit the recipe's ladder, and write the results and the page."""
     recipe = job.settings_as(LadderRecipe, "ladder")
-    foretold = job.settings["foretold"]
+    predicted = job.settings["predicted"]
     rungs = [_rung(item.partition, item.record()["metrics"]) for item in job.inputs_of("ladder_model")]
-    result = scaling(rungs, foretold, resamplings=recipe.bootstrap, seed=recipe.seed)
+    result = scaling(rungs, predicted, resamplings=recipe.bootstrap, seed=recipe.seed)
     write_json(work.path / RESULT_FILE, result)
     with written(work.path / PAGE_FILE, "w") as stream:
         stream.write(page(result))
@@ -95,7 +95,7 @@ def run(job: Job, work: Work) -> Outcome:
             "alpha": law["alpha"],
             "beta": law["beta"],
             "irreducible": law["irreducible"],
-            "foretold_bits_per_byte": result["foretold"]["loss"],
+            "predicted_bits_per_byte": result["predicted"]["loss"],
             "largest_relative_error": result["largest_relative_error"],
         },
         gates=(falls_gate(rungs, Law(**law)),),
@@ -126,16 +126,16 @@ def falls_gate(rungs: Sequence[Rung], law: Law) -> Gate:
     )
 
 
-def scaling(rungs: Sequence[Rung], foretold: dict[str, float], *, resamplings: int, seed: int) -> dict[str, Any]:
+def scaling(rungs: Sequence[Rung], predicted: dict[str, float], *, resamplings: int, seed: int) -> dict[str, Any]:
     """Return all results of a ladder's fits, as plain data. Raise DataError if there are too few rungs for a fit."""
     if len({(rung.parameters, rung.tokens) for rung in rungs}) < MIN_RUNGS:
         raise DataError(f"a ladder of fewer than {MIN_RUNGS} different models; its fit has five numbers")
     law = fit(rungs)
     others = resampled(rungs, law, resamplings, seed)
-    flops = 6 * foretold["parameters"] * foretold["tokens"]
+    flops = 6 * predicted["parameters"] * predicted["tokens"]
     laws = [law, *others]
     fields = {name: [getattr(one, name) for one in others] for name in asdict(law)}
-    target = [float(one.loss(foretold["parameters"], foretold["tokens"])) for one in laws]
+    target = [float(one.loss(predicted["parameters"], predicted["tokens"])) for one in laws]
     best = [one.best_parameters(flops) for one in laws]
     errors = [abs(rung.loss / float(law.loss(rung.parameters, rung.tokens)) - 1) for rung in rungs]
     return {
@@ -144,7 +144,7 @@ def scaling(rungs: Sequence[Rung], foretold: dict[str, float], *, resamplings: i
         "intervals": {name: interval(values) for name, values in fields.items()},
         "resamplings": len(others),
         "largest_relative_error": max(errors),
-        "foretold": {**foretold, "loss": target[0], "interval": interval(target[1:])},
+        "predicted": {**predicted, "loss": target[0], "interval": interval(target[1:])},
         "best_split": {
             "flops": flops,
             "parameters": best[0] if math.isfinite(best[0]) else None,
@@ -350,7 +350,7 @@ def figure(result: dict[str, Any]) -> dict[str, Any]:
         tokens = np.geomspace(min(r["tokens"] for r in members) / 2, max(r["tokens"] for r in members) * 2, 40)
         line = {"x": (6 * parameters * tokens).tolist(), "y": law.loss(parameters, tokens).tolist()}
         traces.append({"type": "scatter", "mode": "lines", "name": f"law, {name}", "line": {"width": 1}, **line})
-    target = result["foretold"]
+    target = result["predicted"]
     bounds = target["interval"] or [target["loss"], target["loss"]]
     error = {
         "type": "data",
@@ -360,7 +360,7 @@ def figure(result: dict[str, Any]) -> dict[str, Any]:
     }
     at = {"x": [6 * target["parameters"] * target["tokens"]], "y": [target["loss"]], "error_y": error}
     traces.append(
-        {"type": "scatter", "mode": "markers", "name": "foretold", "marker": {"symbol": "star", "size": 12}, **at}
+        {"type": "scatter", "mode": "markers", "name": "predicted", "marker": {"symbol": "star", "size": 12}, **at}
     )
     layout: dict[str, Any] = {
         "xaxis": {"type": "log", "title": {"text": "training compute, FLOP"}},

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluation.contamination import Text, exams_of_suites, findings_of, rule, scan, suite_report
+from evaluation.contamination import Text, exams_of_suites, findings_of, rule, scan, suite_report, unsought
 from evaluation.verdict import PRETRAINING, gate_of, judged
 from training.artifact import write_json
 from training.data.crawl.crawl import SUFFIXES
@@ -76,7 +76,7 @@ def contamination(
         "question_seen": recipe.question_seen,
         "suites": {suite.name: suite_report(suite.name, exams, ranks, recipe) for suite in recipe.suites},
         "unscanned_documents": 0,
-        "unknown": {},
+        "unknown": unsought(recipe.suites, exams),
     }
     report |= judged(report, recipe)
     gate = gate_of(report, findings)

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evaluation.answers import BITS_FILES, COMPARISONS_FILE, HELD_OUT, OUTSIDE
 from evaluation.intervals import in_percent
 from evaluation.truth import Record, of_asset, truth_scores
 from training.data.exams.rubric import WORTH
@@ -23,6 +24,8 @@ FUNNEL = (
 )
 MODELS = ("base", "sft", "aligned")
 NOT_ABOVE = "not above the controls"
+TEXTS = {HELD_OUT: "held-out documents", OUTSIDE: "texts from outside the corpus"}
+SMALLEST_P = 0.001  # a smaller p-value is shown as below this one
 WHEN = ("before", "after")  # the long-context stage
 
 
@@ -39,7 +42,8 @@ def scoreboard(records: Sequence[Record]) -> dict[str, Any]:
         "pretraining": _metrics(records, "base_model"),
         "long_context": long_context(records),
         "scores": scores_by_suite(records),
-        "outside_text": _json_file(records, "model_scores", "bits_per_byte.json") or {},
+        "comparisons": _json_file(records, "model_scores", COMPARISONS_FILE) or {},
+        "bits_per_byte": {name: _json_file(records, "model_scores", file) or {} for name, file in BITS_FILES.items()},
         "alignment": _json_file(records, "alignment_rewards", "alignment.json") or {},
         "contamination": contamination(records),
         "promotion": _json_file(records, "promoted_model", "decision.json") or {},
@@ -200,7 +204,63 @@ def _kind_cell(entry: Mapping[str, Any]) -> str:
     return share if entry.get("above_controls", True) else f"{share} {NOT_ABOVE}"
 
 
+def comparison_columns(comparisons: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Return the compared models, such as `base → sft`, the next model first and those further apart last."""
+    pairs = {(MODELS.index(one["before"]), MODELS.index(one["after"])) for of in comparisons.values() for one in of}
+    return [f"{MODELS[a]} → {MODELS[b]}" for a, b in sorted(pairs, key=lambda pair: (pair[1] - pair[0], pair[0]))]
+
+
+def comparison_rows(comparisons: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Return a row for each suite: number of items, and {compared models: items won, items lost and p, as text}."""
+    return [
+        {
+            "suite": suite,
+            "items": max(one["items"] for one in of),
+            "cells": {f"{one['before']} → {one['after']}": _comparison_cell(one) for one in of},
+        }
+        for suite, of in comparisons.items()
+    ]
+
+
+def _comparison_cell(one: Mapping[str, Any]) -> str:
+    p = one["p_value"]
+    return f"+{one['won']} −{one['lost']}, p {f'{p:.3f}' if p >= SMALLEST_P else f'< {SMALLEST_P}'}"
+
+
 # Sentences and sums, which the card, the report and the command line share
+
+
+def headline(board: Mapping[str, Any], promotion: Mapping[str, Any] | None = None) -> str:
+    """Return what came out as one line, such as `2.2 M parameters, 94 % of the exam, clean, promoted as kitchen v3`.
+
+    The share of the exam is the score of the last model that is scored, averaged over all items of all suites.
+    `promotion` is what the registry says (`promoted`, `model_name`, `version`); None if it was not asked. What is not
+    known is left out.
+    """
+    parts = []
+    if "parameters" in board["pretraining"]:
+        parts.append(f"{_rounded(board['pretraining']['parameters'])} parameters")
+    exams = [[*models.values()][-1] for models in board["scores"].values() if models]
+    if exams:
+        share = sum(exam["score"] * exam["n"] for exam in exams) / sum(exam["n"] for exam in exams)
+        parts.append(f"{100 * share:.0f} % of the exam")
+    if board["contamination"]:
+        parts.append(board["contamination"]["verdict"])
+    if board["refusals"]:
+        parts.append(f"refused by gate {board['refusals'][0]['gate']}")
+    if promotion is not None and promotion["promoted"]:
+        parts.append(f"promoted as {promotion['model_name']} v{promotion['version']}")
+    elif promotion is not None:
+        parts.append("not promoted")
+    return ", ".join(parts)
+
+
+def _rounded(number: float) -> str:
+    """A count with two or three digits and a unit: `870`, `63 k`, `2.2 M`, `1.5 B`."""
+    for size, unit in ((1e9, " B"), (1e6, " M"), (1e3, " k")):
+        if number >= size:
+            return f"{number / size:.{0 if number >= 10 * size else 1}f}{unit}"
+    return f"{number:.0f}"
 
 
 def long_context_lines(part: Mapping[str, Any]) -> list[str]:
@@ -221,14 +281,20 @@ def long_context_lines(part: Mapping[str, Any]) -> list[str]:
     return ["; ".join([found, *bits])]
 
 
-def outside_line(bits: Mapping[str, Any]) -> str:
-    """Return each model's bits per byte on the text from outside the corpus as a sentence; empty without that text."""
-    if not bits:
-        return ""
-    first = next(iter(bits.values()))
-    named = {model: bits[model] for model in MODELS if model in bits}
-    shown = ", ".join(f"{model} {entry['bits_per_byte']:.3f}{_between(entry)}" for model, entry in named.items())
-    return f"Bits per byte of {first['texts']:,} texts from outside the corpus ({first['bytes']:,} bytes): {shown}"
+def bits_lines(bits: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return sentences with each model's bits per byte, one for the held-out documents and one for other text."""
+    lines = []
+    for name, by_model in bits.items():
+        shown = [
+            f"{model} {by_model[model]['bits_per_byte']:.3f}{_between(by_model[model])}"
+            for model in MODELS
+            if model in by_model
+        ]
+        if shown:
+            first = next(iter(by_model.values()))
+            read = f"{first['texts']:,} {TEXTS[name]} ({first['bytes']:,} bytes)"
+            lines.append(f"Bits per byte of {read}: {', '.join(shown)}")
+    return lines
 
 
 def _between(entry: Mapping[str, Any]) -> str:

@@ -13,10 +13,13 @@ from evaluation.intervals import in_percent
 from evaluation.scoreboard import (
     MODELS,
     NOT_ABOVE,
+    bits_lines,
+    comparison_columns,
+    comparison_rows,
+    headline,
     kinds,
     long_context_lines,
     money,
-    outside_line,
     reward_parts,
     total_price,
 )
@@ -25,39 +28,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 GAP = 2  # spaces between two columns
-
-
-def headline(board: Mapping[str, Any], promotion: Mapping[str, Any] | None = None) -> str:
-    """Return what came out as one line, such as `2.2 M parameters, 94 % of the exam, clean, promoted as kitchen v3`.
-
-    The share of the exam is the score of the last model that is scored, averaged over all items of all suites.
-    `promotion` is what the registry says (`promoted`, `model_name`, `version`); None if it was not asked. What is not
-    known is left out.
-    """
-    parts = []
-    if "parameters" in board["pretraining"]:
-        parts.append(f"{_rounded(board['pretraining']['parameters'])} parameters")
-    exams = [[*models.values()][-1] for models in board["scores"].values() if models]
-    if exams:
-        share = sum(exam["score"] * exam["n"] for exam in exams) / sum(exam["n"] for exam in exams)
-        parts.append(f"{100 * share:.0f} % of the exam")
-    if board["contamination"]:
-        parts.append(board["contamination"]["verdict"])
-    if board["refusals"]:
-        parts.append(f"refused by gate {board['refusals'][0]['gate']}")
-    if promotion is not None and promotion["promoted"]:
-        parts.append(f"promoted as {promotion['model_name']} v{promotion['version']}")
-    elif promotion is not None:
-        parts.append("not promoted")
-    return ", ".join(parts)
-
-
-def _rounded(number: float) -> str:
-    """A count with two or three digits and a unit: `870`, `63 k`, `2.2 M`, `1.5 B`."""
-    for size, unit in ((1e9, " B"), (1e6, " M"), (1e3, " k")):
-        if number >= size:
-            return f"{number / size:.{0 if number >= 10 * size else 1}f}{unit}"
-    return f"{number:.0f}"
 
 
 def render(board: Mapping[str, Any], console: Console, promotion: Mapping[str, Any] | None = None) -> None:
@@ -74,8 +44,9 @@ def render(board: Mapping[str, Any], console: Console, promotion: Mapping[str, A
     for part in (
         _score_table,
         _kind_table,
+        _comparison_table,
         _alignment_lines,
-        _outside_line,
+        _bits_lines,
         _contamination_lines,
         _funnel_table,
         _truth_table,
@@ -83,10 +54,9 @@ def render(board: Mapping[str, Any], console: Console, promotion: Mapping[str, A
         _cost_table,
     ):
         shown = part(board, console.width)
-        if isinstance(shown, str):
+        if shown is not None:
+            console.print()
             console.print(shown, markup=False)
-        elif shown is not None:
-            console.print(shown)
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, spared: int = 0) -> Any:
@@ -151,7 +121,7 @@ def _kind_table(board: Mapping[str, Any], width: int) -> Any:
     rows = [
         (
             f"{row['suite']}: {_in_words(row['kind'])}",
-            *(row["cells"].get(model, "–").replace(f" {NOT_ABOVE}", "*") for model in reversed(MODELS)),
+            *(_in_one_word(row["cells"].get(model, "–")).replace(f" {NOT_ABOVE}", "*") for model in reversed(MODELS)),
             ", ".join(f"{name} {100 * share:.0f}" for name, share in row["controls"].items()) or "–",
             str(row["n"]),
             f"{100 * row['chance']:.0f}",
@@ -164,8 +134,25 @@ def _kind_table(board: Mapping[str, Any], width: int) -> Any:
     )
 
 
+def _comparison_table(board: Mapping[str, Any], width: int) -> Any:
+    columns = comparison_columns(board["comparisons"])
+    if not columns:
+        return None
+    rows = [
+        (row["suite"], *(row["cells"].get(name, "–") for name in columns), str(row["items"]))
+        for row in comparison_rows(board["comparisons"])
+    ]
+    title = "Same items: won (+), lost (−), McNemar's p"
+    return _table(title, ("suite", *columns, "items"), rows, width, spared=2)
+
+
 def _score_cell(entry: Mapping[str, Any] | None) -> str:
-    return "–" if entry is None else in_percent(entry["score"], entry["n"])
+    return "–" if entry is None else _in_one_word(in_percent(entry["score"], entry["n"]))
+
+
+def _in_one_word(share: str) -> str:
+    """The interval of a share as one word, so that a line breaks before it and never inside."""
+    return share.replace(" to ", "–")
 
 
 def _alignment_lines(board: Mapping[str, Any], width: int) -> str | None:
@@ -187,8 +174,8 @@ def _alignment_lines(board: Mapping[str, Any], width: int) -> str | None:
     return "\n".join(lines) or None
 
 
-def _outside_line(board: Mapping[str, Any], width: int) -> str | None:
-    return outside_line(board["outside_text"]) or None
+def _bits_lines(board: Mapping[str, Any], width: int) -> str | None:
+    return "\n".join(bits_lines(board["bits_per_byte"])) or None
 
 
 def _contamination_lines(board: Mapping[str, Any], width: int) -> str | None:
@@ -196,11 +183,13 @@ def _contamination_lines(board: Mapping[str, Any], width: int) -> str | None:
     if not report:
         return None
     found = ", ".join(f"{name} {entry['found']} of {entry['items']}" for name, entry in report["found"].items())
-    lines = [f"Contamination: {report['verdict']}; items found in training data: {found}"]
+    shown = f"items found in training data: {found}" if found else "no exam was looked for"
+    lines = [f"Contamination: {report['verdict']}; {shown}"]
     for field, numbers in report["tolerated"].items():
-        lines.append(f"  tolerated by {field}: {', '.join(f'{name} {text}' for name, text in numbers.items())}")
+        lines.append(f"  tolerated by {field}: {', '.join(f'{name}: {text}' for name, text in numbers.items())}")
     unclear = ", ".join(f"{name} {entry['not_cleared']}" for name, entry in report["found"].items())
-    lines.append(f"  items that cannot be cleared, because they are too short or not their own: {unclear}")
+    if unclear:
+        lines.append(f"  items that cannot be cleared, because they are too short or not their own: {unclear}")
     return "\n".join(lines)
 
 

@@ -5,7 +5,9 @@ The files of the artifact:
 - `scores.json`: {model: {suite: {"score", "interval", "n", …}}}, with `kinds` where items say their kind;
 - `harness.json`: each model's digest, and how each score was made; the scores hold for these digests only;
 - `samples/<model>_<suite>.jsonl.zst`: every item with prompt, target, and answer or log-likelihoods;
-- `bits_per_byte.json`: each model's bits per byte on a text from outside the corpus, if the recipe names one.
+- `comparisons.json`: the models compared with each other on the same items (evaluation/paired.py);
+- `held_out_bits_per_byte.json`: each model's bits per byte on held-out documents of the corpus;
+- `bits_per_byte.json`: the same on a text from outside the corpus, if the recipe names one.
 """
 
 from __future__ import annotations
@@ -15,13 +17,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evaluation.answers import CORPUS, MODEL_FOLDER, MODELS, sample_file
+from evaluation.answers import (
+    BITS_FILES,
+    COMPARISONS_FILE,
+    CORPUS,
+    HELD_OUT,
+    MODEL_FOLDER,
+    MODELS,
+    NAMES,
+    OUTSIDE,
+    sample_file,
+)
+from evaluation.paired import Answers, by_item, comparisons
 from training import numerics
 from training.artifact import write_json
 from training.data.documents import write_lines
 from training.data.exams.settings import BenchmarkRecipe
 from training.evaluation_settings import EvaluationRecipe
 from training.job import Gate, InputArtifact, Job, Outcome, Work
+from training.order.settings import MixtureRecipe
 from training.records import RecipeError
 
 if TYPE_CHECKING:
@@ -36,7 +50,7 @@ def run(job: Job, work: Work) -> Outcome:
     # This module keeps everything imported after it offline and quiet.
     import training.generate.model_folder  # noqa: F401 - for its effect
     from evaluation.exams import read_exam
-    from evaluation.outside import read_texts
+    from evaluation.unseen_text import held_out_texts, read_texts
 
     recipe = job.settings_as(EvaluationRecipe, "evaluation")
     check_names(recipe.suites)
@@ -44,16 +58,21 @@ def run(job: Job, work: Work) -> Outcome:
     numerics.note(job, work)
     read = {benchmark.name: read_exam(benchmark, job.settings) for benchmark in recipe.suites}
     exams = [(benchmark, read[benchmark.name].items) for benchmark in recipe.suites]
-    texts = read_texts(recipe, job.settings)
+    corpus = job.inputs_of(CORPUS)
+    held_out = job.settings_as(MixtureRecipe, "mixture").held_out_fraction
+    texts = {
+        HELD_OUT: held_out_texts(corpus, fraction=held_out, limit=recipe.held_out_limit),
+        OUTSIDE: read_texts(recipe, job.settings),
+    }
     candidates = []
-    models = {name: item for name, asset in MODELS.items() for item in job.inputs_of(asset)}
+    models = {name: item for asset, name in NAMES.items() for item in job.inputs_of(asset)}
     for step, (name, item) in enumerate(models.items(), start=1):
         identity = {"asset": item.asset, "fingerprint": item.fingerprint, "digest": item.digest}
         folder = item.file(MODEL_FOLDER)
         candidate = sit(name, folder, identity, exams, recipe, job.settings, texts=texts)
         work.progress.log(step=step, models=len(models), **{f"{name}_{r.suite}": r.score for r in candidate.results})
         candidates.append(candidate)
-    controls = _controls(exams, job.inputs_of(CORPUS))
+    controls = _controls(exams, corpus)
     scores = {
         candidate.name: {r.suite: with_controls(r.as_json(), controls.get(r.suite, {})) for r in candidate.results}
         for candidate in candidates
@@ -116,7 +135,7 @@ class Candidate:
         self.name = name
         self.identity = dict(identity)  # what says which model it is; how it was evaluated is added
         self.results: list[SuiteResult] = []
-        self.bits: dict[str, Any] = {}  # bits per byte on the text from outside the corpus
+        self.bits: dict[str, dict[str, Any]] = {}  # bits per byte on held-out documents and on the text from outside
 
 
 def sit(
@@ -127,18 +146,18 @@ def sit(
     recipe: EvaluationRecipe,
     settings: Mapping[str, Any],
     *,
-    texts: Sequence[str] = (),
+    texts: Mapping[str, Sequence[str]] | None = None,
 ) -> Candidate:
-    """Evaluate the model in a folder on every suite."""
+    """Evaluate the model in a folder on every suite, and measure its bits per byte on each of the named `texts`."""
     from evaluation.harness import run_suites
     from evaluation.local_model import LocalModel, template_digest
-    from evaluation.outside import bits_per_byte
+    from evaluation.unseen_text import bits_per_byte
 
     candidate = Candidate(name, identity)
     model = LocalModel(folder, batch_size=recipe.batch_size)
     template = template_digest(model.tokenizer)
     candidate.results = run_suites(model, exams, has_template=template is not None, settings=settings)
-    candidate.bits = bits_per_byte(model, texts)
+    candidate.bits = {name: bits_per_byte(model, some) for name, some in (texts or {}).items() if some}
     candidate.identity |= {
         "chat_template_sha256": template,
         "precision": str(model.model.dtype).removeprefix("torch."),
@@ -190,21 +209,31 @@ def metrics_of(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[st
 
 
 def _bits_of(candidates: Sequence[Candidate]) -> dict[str, float]:
-    return {f"{one.name}_outside_bits_per_byte": one.bits["bits_per_byte"] for one in candidates if one.bits}
+    return {
+        f"{one.name}_{name}_bits_per_byte": bits["bits_per_byte"]
+        for one in candidates
+        for name, bits in one.bits.items()
+    }
 
 
 def write_scores(folder: Path, candidates: Sequence[Candidate], scores: Mapping[str, Any]) -> list[str]:
-    """Write scores, how they were made, bits per byte and every answer, and return the names of the files."""
+    """Write scores, how they were made, comparisons, bits per byte and every answer; return the names of the files."""
     how = {
         candidate.name: {**candidate.identity, "suites": {result.suite: result.how for result in candidate.results}}
         for candidate in candidates
     }
-    write_json(folder / "scores.json", scores)
-    write_json(folder / "harness.json", how)
-    files = ["scores.json", "harness.json"]
-    if bits := {candidate.name: candidate.bits for candidate in candidates if candidate.bits}:
-        write_json(folder / "bits_per_byte.json", bits)
-        files.append("bits_per_byte.json")
+    answers = {
+        candidate.name: {r.suite: Answers(metric=r.metric, correct=by_item(r.samples)) for r in candidate.results}
+        for candidate in candidates
+    }
+    tables: dict[str, Any] = {"scores.json": scores, "harness.json": how, COMPARISONS_FILE: comparisons(answers)}
+    tables |= {
+        file: {candidate.name: candidate.bits[name] for candidate in candidates if name in candidate.bits}
+        for name, file in BITS_FILES.items()
+    }
+    files = [file for file, table in tables.items() if table or file == "scores.json"]
+    for file in files:
+        write_json(folder / file, tables[file])
     for candidate in candidates:
         for result in candidate.results:
             name = sample_file(candidate.name, result.suite)

@@ -18,7 +18,8 @@ from training.evaluation_settings import (
     TrainedOn,
 )
 from training.ladder_settings import LadderRecipe
-from training.scopes import last_model
+from training.order.settings import MixtureRecipe
+from training.scopes import last_model, pretrains
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 EVALUATE = Stage(
     name="evaluate",
-    version="9",
+    version="11",
     module="evaluation.scores",
     libraries=("jinja2", "lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("lm-eval",),
@@ -43,7 +44,7 @@ JUDGE = Stage(
 )
 CONTAMINATION = Stage(
     name="contamination",
-    version="6",
+    version="7",
     module="evaluation.contamination",
     libraries=("xxhash",),
     kinds=("numpy", "json"),
@@ -59,7 +60,7 @@ CONTAMINATION_REPORT = Stage(
 )
 SCALING = Stage(
     name="scaling",
-    version="2",
+    version="3",
     module="evaluation.scaling",
     libraries=("jinja2", "numpy", "plotly", "scipy"),
     kinds=("scipy",),
@@ -67,15 +68,17 @@ SCALING = Stage(
 )
 CARD = Stage(
     name="card",
-    version="18",
+    version="21",
     module="evaluation.card",
-    libraries=("huggingface-hub", "jinja2", "plotly"),
+    libraries=("huggingface-hub", "jinja2"),
     kinds=("markdown", "html"),
-    # These places do not decide the card: its inputs were made from the snapshots' files and the teacher's digest.
+    # These places do not decide the card: its inputs were made from the files of the snapshots, and of the teacher and
+    # the adopted model, which are known by their digests.
     locations=(
         ("recipe", "snapshots", "paths"),
         ("recipe", "snapshots", "base_url"),
         ("recipe", "pretrain", "distill", "teacher"),
+        ("recipe", "adopt", "model"),
     ),
 )
 PROMOTE = Stage(
@@ -92,10 +95,20 @@ def _ends_with(recipe: Recipe, *, model: str) -> bool:
     return last_model(recipe) == model
 
 
+def _is_base(recipe: Recipe) -> bool:
+    """Whether an adopted model takes the place of the base model."""
+    return not pretrains(recipe)
+
+
 def _scores(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return the settings of the exams, without those of sampled answers and of contamination (for later stages)."""
+    """Return the settings of the exams, and the share of held-out documents.
+
+    Those of sampled answers and of contamination are for later stages.
+    """
     del part
-    return with_data(recipe, {"evaluation": _without(recipe.evaluation, SAMPLES_ANSWERS, JUDGES_CONTAMINATION)})
+    asked = _without(recipe.evaluation, SAMPLES_ANSWERS, JUDGES_CONTAMINATION)
+    held_out = MixtureRecipe(held_out_fraction=recipe.mixture.held_out_fraction)
+    return with_data(recipe, {"evaluation": asked, "mixture": held_out})
 
 
 def _judge(recipe: Recipe, part: str) -> dict[str, Any]:
@@ -130,7 +143,7 @@ def _scaling(recipe: Recipe, part: str) -> dict[str, Any]:
     shape = recipe.model.shape(vocab_size=recipe.tokenizer.vocabulary)
     return {
         "ladder": LadderRecipe(bootstrap=recipe.ladder.bootstrap, seed=recipe.ladder.seed),
-        "foretold": {"parameters": shape.parameter_count, "tokens": recipe.pretrain.step_tokens},
+        "predicted": {"parameters": shape.parameter_count, "tokens": recipe.pretrain.step_tokens},
     }
 
 
@@ -157,14 +170,15 @@ ASSETS = (
         name="model_scores",
         stage=EVALUATE,
         description="Benchmark scores of the base, SFT and aligned models with 95 % intervals; every answer is kept.",
-        group="reports",
+        group="evaluation",
         scope="recipe",
         settings=_scores,
         inputs=(
             Input(asset="base_model"),
+            Input(asset="adopted_model", when=_is_base),
             Input(asset="sft_model"),
             Input(asset="aligned_model"),
-            Input(asset="decontaminated_documents", which="every"),  # for the controls of a generated exam
+            Input(asset="decontaminated_documents", which="every"),  # held-out documents, and pages for controls
         ),
     ),
     Asset(
@@ -173,7 +187,7 @@ ASSETS = (
         description=(
             "Learned and true rewards of the SFT and aligned models' answers, and how far alignment moved the model."
         ),
-        group="reports",
+        group="evaluation",
         scope="align",
         settings=_judge,
         inputs=(
@@ -191,7 +205,7 @@ ASSETS = (
             "Which items of the scored benchmarks occur in the data that the models are going to be trained on. "
             "Training waits for this verdict, and is refused if it is not clean or tolerated."
         ),
-        group="reports",
+        group="training_data",
         scope="recipe",
         settings=_contamination,
         inputs=(
@@ -208,7 +222,7 @@ ASSETS = (
         description=(
             "The verdict on the training data, and each model's scores on the items that do and do not occur in them."
         ),
-        group="reports",
+        group="evaluation",
         scope="recipe",
         settings=sections(),
         inputs=(Input(asset="data_contamination"), Input(asset="model_scores")),
@@ -217,11 +231,12 @@ ASSETS = (
         name="model_card",
         stage=CARD,
         description="The model card and one self-contained report of the whole run.",
-        group="reports",
+        group="evaluation",
         scope="recipe",
         shows_recipe=True,
         settings=_card,
         inputs=(
+            Input(asset="adopted_model"),
             Input(asset="crawl_archives", which="every"),
             Input(asset="extracted_documents", which="every"),
             Input(asset="quality_models"),
@@ -257,7 +272,7 @@ ASSETS = (
             "The registered model version. It becomes champion only when the scores and the contamination report of "
             "this very model pass, compared by digest. evaluation.gate decides; the MLflow registry carries it out."
         ),
-        group="reports",
+        group="evaluation",
         scope="recipe",
         settings=sections("promote"),
         inputs=(

@@ -1,4 +1,4 @@
-"""Suites as tasks of lm-eval: its own by name, or tasks that the recipe or a YAML file defines. Nothing is fetched.
+"""Suites as tasks of lm-eval: tasks of lm-eval by name, or tasks of the recipe or a YAML file. Nothing is fetched.
 
 The rows of the suite's file are the task's documents, and the rows of `fewshot_uri` its few-shot examples. Each column
 is also available under its name in lower case with `_` for spaces, so that a template can use `Best Answer`. If

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
 from collections.abc import Iterator
 
 import pytest
+import typer
 
 from assets.chain import CHAIN
 from assets.cli import app
+from benchmarks import tutorial
 from tests.test_project import PROJECT
 
 DOCS = sorted((PROJECT / "docs").rglob("*.md"))
@@ -91,3 +95,36 @@ def test_the_page_on_architecture_has_a_row_for_every_asset():
     text = (PROJECT / "docs" / "architecture.md").read_text("utf-8")
     rows = [f"| `{declared.name}` | {declared.scope} | `{declared.stage.module}` |" for declared in CHAIN.values()]
     assert [row for row in rows if row not in text] == []
+
+
+TUTORIAL = [(page, one) for page in tutorial.PAGES for one in tutorial.commands(page.read_text("utf-8"))]
+
+
+@pytest.mark.parametrize(("page", "command"), TUTORIAL, ids=lambda one: getattr(one, "name", None))
+def test_each_command_of_the_tutorial_is_one_that_the_command_line_accepts(page, command):
+    """`make tutorial` runs them."""
+    words = shlex.split(command.line, comments=True)
+    if words[0] != "pedigree":
+        assert subprocess.run(["bash", "-n", "-c", command.line], check=False).returncode == 0
+        return
+    typer.main.get_command(app).make_context("pedigree", words[1:])
+    name, *rest = words[1:]
+    context = typer.main.get_command(app).commands[name].make_context(name, rest)
+    recipe = tutorial.in_small(command._replace(line=str(context.params.get("recipe", "")))).line
+    assert not recipe.startswith("kitchen") or (PROJECT / "tests" / "recipes" / f"{recipe}.yaml").exists()
+
+
+def test_the_tutorial_in_small_names_the_small_recipes_and_nothing_else_in_their_place():
+    line = "pedigree report kitchen --output kitchen.html; printf 'extends: kitchen\\n' > kitchen-model/kitchen-1"
+    small = tutorial.in_small(tutorial.Command(line, 0)).line
+    assert small == line.replace("report kitchen ", "report kitchen-small ").replace(": kitchen", ": kitchen-small")
+    assert tutorial.in_small(tutorial.Command("pedigree run kitchen-leak-early", 3)).line.endswith("-small-leak-early")
+
+
+def test_the_tutorial_ends_at_the_first_command_with_another_exit_code():
+    good, bad = tutorial.Command("false", 1), tutorial.Command("exit_with() { return 3; }; exit_with", 0)
+    done = subprocess.run(
+        ["bash", "-c", tutorial.script([good, bad, good])], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, "exit code 3 instead of 0\n")
+    assert done.stdout.count("$ ") == 2

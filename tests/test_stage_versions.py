@@ -38,9 +38,10 @@ UNDECLARED = {
     "datasets": ("hands rows to a trainer in the order given", EVERYWHERE),
     "rich": ("writes a table to a terminal", {"scaling", "card"}),
     "markupsafe": ("escapes text for HTML, with jinja2", {"scaling", "card"}),
-    "triton": ("is locked with torch, whose version is declared", {"pretrain", "doremi", "extend"}),
+    "triton": ("is locked with torch, whose version is declared", {"adopt", "pretrain", "doremi", "extend"}),
     "torchao": ("fp8 only; its version is in the numerics class", {"pretrain", "extend"}),
     # Reached by an import of which these stages use another part.
+    "plotly": ("draws the scaling ladder's page, which this stage does not", {"card"}),
     "torch": (
         "loads models, which these stages do not",
         {"instructions", "preferences", "prompts", "contamination", "scaling", "card", "promote"},
@@ -233,6 +234,10 @@ BESIDE = {
     "contamination": (
         "the scan for items, and the text of a row",
         {"data.exams.decontaminate_settings", "posttrain.source_settings"},
+    ),
+    "adopt": (
+        "no recipe here adopts a model, and the code of the decoder names the order of batches",
+        {"adopt.settings", "order.batch_settings"},
     ),
     "promote": (
         "scores and exams of the champion",

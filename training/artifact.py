@@ -6,37 +6,31 @@ hash of what was asked for, the *digest* a hash of what was made. Standard libra
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from training.checked import ARTIFACT_FILE as ARTIFACT_FILE
+from training.checked import damage_of
+from training.checksums import canonical_json as canonical_json
+from training.checksums import digest_of as digest_of
+from training.checksums import digest_of_files as digest_of_files
+from training.checksums import sha256_of as sha256_of
+from training.checksums import sha256_of_written
 from training.files import read_sealed, write_sealed
 from training.files import write_json as write_json
 from training.files import write_text as write_text
 from training.files import written as written
 from training.job import DataError, InputArtifact, RefusedInput
 
-ARTIFACT_FILE = "artifact.json"
 COPY_FILE = "artifact.copy.json"  # a second copy of the record, from which a damaged record is restored
 CLOCK = ("seconds", "per_second")  # endings of the names of metrics that a clock measured and each run changes
 NOT_DECIDED = ("recipe", "partition", "seconds", "cost", "record_digest", "checksum")  # fields without a decision
 MADE = "made://"  # scheme of a URI that names an artifact; code that knows the root replaces it with a path
 SCRATCH_FOLDER = "scratch"
-
-
-def canonical_json(value: Any) -> str:
-    """Return plain data as JSON that is the same text for equal data: sorted keys, no spaces, no NaN."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
-def digest_of(value: Any) -> str:
-    """Return the sha256 (hex) of the canonical JSON of plain data."""
-    return hashlib.sha256(canonical_json(value).encode("utf-8")).hexdigest()
 
 
 def fingerprint(
@@ -64,12 +58,6 @@ def record_digest(record: dict[str, Any]) -> str:
     return digest_of(decided)
 
 
-def sha256_of(path: Path) -> str:
-    """Return the sha256 (hex) of a file's bytes."""
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 class Damaged(DataError):
     """A record exists, but it cannot be read or differs from what was written."""
 
@@ -93,13 +81,13 @@ class Artifact:
 
     @property
     def stands_for(self) -> set[str]:
-        """The record digests that a reference to this artifact may hold: its own, and those of lost or damaged records
-        that it was made to replace."""
+        """Record digests that a reference to this artifact may hold: that of its record, and those of lost or damaged
+        records that it replaced."""
         return {self.record_digest, *self.record.get("replaces", ())}
 
     @property
     def is_protected(self) -> bool:
-        """Whether the record holds its own digest; records by earlier editions do not."""
+        """Whether the record contains a digest of itself; records of earlier editions do not."""
         return "record_digest" in self.record
 
     @property
@@ -210,17 +198,24 @@ def checkpoint_step(folder: Path) -> int | None:
     return max((int(name.rpartition("-")[2]) for name in found), default=None)
 
 
-def manifest(folder: Path, files: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the path, the size in bytes and the sha256 of each of the folder's `files`, sorted by path."""
-    return [
-        {"path": name, "bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)}
-        for name in sorted(set(files))
-    ]
+def manifest(
+    folder: Path, files: Iterable[str], known: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[dict[str, Any]]:
+    """Return the path, the size in bytes and the sha256 of each of the folder's `files`, sorted by path.
+
+    Files with an entry in `known`, and files that this process wrote, are not read. Raise DataError if a file does not
+    have the size in `known`.
+    """
+    return [_entry(folder, name, (known or {}).get(name)) for name in sorted(set(files))]
 
 
-def digest_of_files(files: Iterable[dict[str, Any]]) -> str:
-    """Return the digest of an artifact whose manifest lists these files."""
-    return digest_of(sorted([entry["path"], entry["sha256"]] for entry in files))
+def _entry(folder: Path, name: str, known: Mapping[str, Any] | None) -> dict[str, Any]:
+    size = (folder / name).stat().st_size
+    if known is None:
+        return {"path": name, "bytes": size, "sha256": sha256_of_written(folder / name)}
+    if size != known["bytes"]:
+        raise DataError(f"{folder / name}: {size} bytes, its rank wrote {known['bytes']}; run again")
+    return {"path": name, "bytes": size, "sha256": known["sha256"]}
 
 
 def damaged_files(artifact: Artifact, *, reads: bool = True) -> list[str]:
@@ -228,22 +223,26 @@ def damaged_files(artifact: Artifact, *, reads: bool = True) -> list[str]:
 
     With `reads=False` only the sizes of the files are compared, not their checksums.
     """
-    problems = []
-    for entry in artifact.record["files"]:
-        path = artifact.path / entry["path"]
-        if not path.exists():
-            problems.append(f"{path}: missing")
-        elif path.stat().st_size != entry["bytes"]:
-            problems.append(f"{path}: {path.stat().st_size} bytes, the manifest says {entry['bytes']}")
-        elif reads and sha256_of(path) != entry["sha256"]:
-            problems.append(f"{path}: content differs from its checksum {entry['sha256'][:12]}…")
-    return problems
+    lines = (damage_of(artifact.path / entry["path"], entry, reads=reads) for entry in artifact.record["files"])
+    return [line for line in lines if line]
 
 
 def check_input(item: InputArtifact) -> Artifact:
-    """Return the artifact of an input after checking its record, digests, gates and files.
+    """Return the artifact of an input after checking its record, digests and gates, and every byte of its files.
 
     Raise RefusedInput if one of these checks fails; the message names it.
+    """
+    artifact = check_record(item)
+    if problems := damaged_files(artifact):
+        raise item.refused(problems[0])
+    return artifact
+
+
+def check_record(item: InputArtifact) -> Artifact:
+    """Return the artifact of an input after checking its record, digests and gates, but not its files.
+
+    `InputArtifact.file` checks a file when it is opened. Raise RefusedInput if one of these checks fails; the message
+    names it.
     """
     where = f"{item.asset} [{item.partition}]"
     try:
@@ -265,12 +264,6 @@ def check_input(item: InputArtifact) -> Artifact:
     if artifact.failed_gates:
         gate = artifact.failed_gates[0]
         raise RefusedInput(f"{where}: gate {gate['name']} refused it: {canonical_json(gate['evidence'])}")
-    problems = damaged_files(artifact)
-    if problems:
-        raise RefusedInput(
-            f"{where}: {problems[0]}; `pedigree verify {item.partition.partition('@')[0]} --mend` sets it aside, and"
-            " the next run makes it again"
-        )
     return artifact
 
 

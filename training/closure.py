@@ -61,7 +61,7 @@ class Module:
 
 @dataclass(frozen=True, kw_only=True)
 class Code:
-    """The source of some packages as it is on disk now. `places` maps each top-level package to its folder or file."""
+    """Reads the source code of packages from disk. `places` maps each top-level package to its folder or file."""
 
     places: Mapping[str, Path] = field(default_factory=lambda: {name: place_of(name) for name in PACKAGES})
     kept: Kept = field(default_factory=lambda: KEPT, repr=False)

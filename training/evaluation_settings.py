@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from training.data.exams.settings import BenchmarkRecipe
-from training.records import RecipeError, Uri
+from training.records import RecipeError, Uri, check_names
 
-CANNOT_BE_SCANNED: Final = ("teacher",)
+CANNOT_BE_KNOWN: Final = ("teacher", "adopted_model", "exams")
 SAMPLES_ANSWERS: Final = (
     "alignment_prompts",
     "alignment_temperature",
     "alignment_max_new_tokens",
     "seed",
 )
-MEASURES_TEXT: Final = ("outside_text", "outside_text_limit")
+MEASURES_TEXT: Final = ("outside_text", "outside_text_limit", "held_out_limit")
 JUDGES_CONTAMINATION: Final = ("contamination", "max_contaminated_fraction", "question_seen", "tolerate_unknown")
 
 
@@ -26,7 +27,8 @@ class EvaluationRecipe:
     `contamination` says when training data that hold items of the suites are refused: before anything is trained on
     them, or after, when the model is to be promoted. They are refused when more than `max_contaminated_fraction` of a
     suite's items were found in them. `question_seen` says whether a question without its answer counts as found, or is
-    reported. `tolerate_unknown` names what the model learned from that nobody can scan: `teacher`.
+    reported. `tolerate_unknown` names what may stay unknown: what a `teacher` or an `adopted_model` was trained
+    on, and whether there are items of any exam (`exams`) if no suite has an item that can be looked for.
     """
 
     suites: tuple[BenchmarkRecipe, ...]
@@ -40,13 +42,16 @@ class EvaluationRecipe:
     alignment_max_new_tokens: int = 64
     outside_text: Uri = ""  # texts from outside the corpus, on which bits per byte of every model are measured
     outside_text_limit: int | None = None  # texts that are read; None: all
+    held_out_limit: int | None = 200  # held-out documents on which they are measured too; None: all; 0: none
     seed: int = 0
 
+    NAMES: ClassVar[Mapping[str, Iterable[str]]] = {"tolerate_unknown": CANNOT_BE_KNOWN}
+
     def __post_init__(self) -> None:
-        if unfit := [name for name in self.tolerate_unknown if name not in CANNOT_BE_SCANNED]:
+        check_names(self, "evaluation")
+        if self.held_out_limit is not None and self.held_out_limit < 0:
             raise RecipeError(
-                f"evaluation.tolerate_unknown: {unfit[0]!r} is scanned, or not a part of any model; what cannot be"
-                f" scanned is {', '.join(CANNOT_BE_SCANNED)}"
+                f"evaluation.held_out_limit: {self.held_out_limit} is below 0; null measures all documents"
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import re
@@ -12,25 +13,55 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from training.checksums import note_written
+
 
 @contextmanager
 def written(path: Path, mode: str = "wb", *, durable: bool = True) -> Iterator[IO[Any]]:
     """Open a stream whose content appears at `path` whole or not at all: temporary name, fsync, rename.
 
-    With `durable=False` there is no fsync, which waits for the disk; after a power failure the file may be empty.
+    With `durable=False` there is no fsync, which waits for the disk; after a power failure the file may be empty. The
+    file's checksum is taken while it is written, so that nothing needs to read it again (`training.checksums`).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    encoding = None if "b" in mode else "utf-8"
     try:
-        with open(temporary, mode, encoding=encoding) as stream:
+        with _Digesting(io.FileIO(temporary, "wb")) as raw:
+            stream = raw if "b" in mode else io.TextIOWrapper(raw, "utf-8")
             yield stream
             stream.flush()
             if durable:
-                os.fsync(stream.fileno())
+                os.fsync(raw.fileno())
+            sha256 = raw.sha256()
         os.replace(temporary, path)
+        if sha256:
+            note_written(path, sha256)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+class _Digesting(io.BufferedWriter):
+    """A file being written, with the sha256 of its bytes so far."""
+
+    def __init__(self, raw: io.FileIO) -> None:
+        super().__init__(raw)
+        self._sha256 = hashlib.sha256()
+        self._counted = 0
+        self._was_moved = False
+
+    def write(self, data: Any) -> int:
+        self._sha256.update(data)
+        self._counted += memoryview(data).nbytes
+        return super().write(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._was_moved = True  # what follows may overwrite; numpy writes past this object and then seeks
+        return super().seek(offset, whence)
+
+    def sha256(self) -> str:
+        """Return the checksum (hex) of the flushed file; empty if it was not written from start to end."""
+        is_all = not self._was_moved and self._counted == os.fstat(self.fileno()).st_size
+        return self._sha256.hexdigest() if is_all else ""
 
 
 def write_text(path: Path, text: str, *, durable: bool = True) -> None:

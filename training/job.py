@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from training import checked
 from training.files import Unsealed, read_sealed, write_sealed
 from training.progress import Progress
 from training.records import RecipeError, read_record, write_record
@@ -40,13 +41,44 @@ class InputArtifact:
     record_digest: str = ""  # the digest of its record; "": the job was written by an edition without record digests
     numerics: dict[str, Any] | None = None  # numerics class it was made in; None: data, or made by an earlier edition
 
+    @property
+    def where(self) -> str:
+        """The asset and the partition, as error messages name them."""
+        return f"{self.asset} [{self.partition}]"
+
+    @property
+    def folder(self) -> Path:
+        """The artifact's folder, after checking every byte of its files. Raise RefusedInput if a file is damaged."""
+        return self.file(os.curdir)
+
     def file(self, name: str) -> Path:
-        """Return the path of one of the artifact's files."""
+        """Return the path of one of the artifact's files, or of a folder of them, after checking every byte of it.
+
+        A process reads a file for this check once. Raise RefusedInput if a file is damaged.
+        """
+        try:
+            checked.check(Path(self.path), self.digest, name)
+        except checked.Refused as error:
+            raise self.refused(str(error)) from None
         return Path(self.path, name)
+
+    def files(self) -> dict[str, Mapping[str, Any]]:
+        """Return the artifact's manifest: path, size and sha256 of each file, by path."""
+        try:
+            return dict(checked.manifest_of(self.path, self.digest))
+        except checked.Refused as error:
+            raise self.refused(str(error)) from None
+
+    def refused(self, problem: str) -> RefusedInput:
+        """Return the error that says what is wrong with a file of this input, and what to do."""
+        return RefusedInput(
+            f"{self.where}: {problem}; `pedigree verify {self.partition.partition('@')[0]} --mend` sets it aside, and"
+            " the next run makes it again"
+        )
 
     def record(self) -> dict[str, Any]:
         """Return the content of the artifact's `artifact.json`."""
-        return json.loads(self.file("artifact.json").read_text("utf-8"))
+        return json.loads(Path(self.path, checked.ARTIFACT_FILE).read_text("utf-8"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

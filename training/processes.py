@@ -70,7 +70,7 @@ def _stat_of(pid: int) -> list[str] | None:
 
 
 class SignsOfLife:
-    """A callable that returns whether work goes on: `count()` rose, or CPU time was used, in the last `seconds`.
+    """A callable that returns whether there was progress in the last `seconds`: `count()` rose, or CPU time was used.
 
     Call it from a separate thread, whose own CPU time is not counted as work.
     """

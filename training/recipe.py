@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, get_type_hints
 
+from training.adopt.settings import AdoptRecipe
 from training.automation_settings import AutomationRecipe
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.dedup.settings import DedupRecipe
@@ -34,7 +35,7 @@ from training.pretrain.models.families import inexpressible
 from training.pretrain.models.shape import ExpertLayers, ModelRecipe
 from training.pretrain.settings import DistillRecipe, PretrainRecipe
 from training.promote_settings import PromoteRecipe
-from training.records import RecipeError, all_of, varied, write_record
+from training.records import RecipeError, all_of, did_you_mean, varied, write_record
 
 # Sections for further models and texts that are made from the recipe's own model. A recipe that is derived for a rung,
 # a reference or a long-context model has them empty.
@@ -48,7 +49,8 @@ class Recipe:
     name: str
     description: str = ""
     kitchen: KitchenWorld = field(default_factory=KitchenWorld)
-    snapshots: tuple[SnapshotRecipe, ...]
+    snapshots: tuple[SnapshotRecipe, ...] = ()
+    adopt: AdoptRecipe = field(default_factory=AdoptRecipe)
     extract: ExtractRecipe = field(default_factory=ExtractRecipe)
     quality: QualityRecipe = field(default_factory=QualityRecipe)
     filter: FilterRecipe = field(default_factory=FilterRecipe)
@@ -75,6 +77,7 @@ class Recipe:
         all_of(
             lambda: check_name(self.name, "name"),
             self._check_snapshots,
+            self._check_adopted,
             self._check_lengths,
             self._check_kinds,
             self._check_budget,
@@ -93,7 +96,7 @@ class Recipe:
 
     def _check_snapshots(self) -> None:
         names = [snapshot.name for snapshot in self.snapshots]
-        if not names or len(set(names)) != len(names):
+        if (not names and not self.adopt.model) or len(set(names)) != len(names):
             raise RecipeError(f"snapshots: names must be present and different, got {names}")
         wanted = {"tokenizer.snapshots": self.tokenizer.snapshots, "quality.snapshots": self.quality.snapshots}
         unknown = [(where, name) for where, given in wanted.items() for name in given if name not in names]
@@ -104,6 +107,32 @@ class Recipe:
                     for where, name in unknown
                 )
             )
+
+    def _check_adopted(self) -> None:
+        """Raise RecipeError if something is said of a model that is not adopted, or if nothing is made of one that is.
+
+        Without snapshots there is no corpus, and so no pretraining.
+        """
+        said = self.adopt
+        if not said.model:
+            if given := next((name for name in ("name", "revision", "licence") if getattr(said, name)), ""):
+                raise RecipeError(f"adopt.{given}: without effect, because adopt.model names no model")
+            return
+        if self.snapshots:
+            return
+        if not self.sft.data:
+            raise RecipeError(
+                "adopt: nothing is made of the model; name conversations in sft.data, or documents in snapshots."
+                " `pedigree evaluate` scores a model as it is"
+            )
+        needs = {
+            "long_context.tokens": self.long_context.tokens,
+            "doremi.tokens": self.doremi.tokens,
+            "ladder.rungs": self.ladder.rungs,
+            "synthesis.generator: base_model": self.synthesis.prompts and self.synthesis.generator == "base_model",
+        }
+        if unfit := [name for name, given in needs.items() if given]:
+            raise RecipeError(f"{unfit[0]}: needs a corpus; name documents in snapshots")
 
     def _check_lengths(self) -> None:
         if self.pretrain.sequence_length > self.model.max_length:
@@ -177,7 +206,11 @@ class Recipe:
         suites = [suite.name for suite in self.evaluation.suites]
         if unknown := sorted(self.promote.min_scores.keys() - set(suites)):
             raise RecipeError(
-                f"promote.min_scores: {unknown[0]!r} is not among evaluation.suites ({', '.join(suites) or 'none'})"
+                *(
+                    f"promote.min_scores: {name!r} is not among evaluation.suites ({', '.join(suites) or 'none'})"
+                    + (f";{meant}" if (meant := did_you_mean(name, suites)) else "")
+                    for name in unknown
+                )
             )
 
     def _check_long_context(self) -> None:

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from training.data.exams.task_files import check_own_task
 from training.generated_sources import SOURCES
 from training.names import check_name
 from training.posttrain.align.method import method_of
 from training.posttrain.passed_through import check_passed_through
 from training.pretrain.models.presets import PRESETS
+from training.pretrain.models.shape import ModelRecipe
 from training.recipe import Recipe
-from training.records import RecipeError, all_of, did_you_mean, read_record, uris_in
+from training.records import RecipeError, all_of, did_you_mean, read_record, unknown_names, uris_in, write_record
 from training.secrets import masked, secret_in, yaml_problem
 
 BASES = "bases"
@@ -80,7 +83,7 @@ class RecipeFiles:
 
         `promote.model_name` becomes the recipe's own name if the file does not give it.
         """
-        data = self._over_bases(path, ())
+        data = with_adopted(self._over_bases(path, ()), self._mapping(path), path.name)
         promote = data.get("promote")
         if isinstance(promote, dict) and isinstance(data.get("name"), str):
             data = {**data, "promote": {"model_name": data["name"], **promote}}
@@ -123,6 +126,7 @@ def recipe_of(data: Mapping[str, Any]) -> Recipe:
     all_of(
         lambda: check_passed_through("SFTConfig", recipe.sft.trl, where="sft"),
         lambda: check_passed_through(method_of(recipe.align.method).config, recipe.align.trl, where="align"),
+        *(partial(check_own_task, suite) for suite in (*recipe.decontaminate.benchmarks, *recipe.evaluation.suites)),
     )
     return recipe
 
@@ -236,9 +240,39 @@ def with_preset(data: dict[str, Any]) -> dict[str, Any]:
         return data
     name = model["preset"]
     if name not in PRESETS:
-        raise RecipeError(f"model.preset: {name!r} is not one of {', '.join(PRESETS)}")
+        raise RecipeError(*unknown_names("model.preset", str(name), PRESETS))
     own = {key: value for key, value in model.items() if key != "preset"}
     return {**data, "model": merged(PRESETS[name].model, own)}
+
+
+def with_adopted(data: dict[str, Any], own: Mapping[str, Any], file: str) -> dict[str, Any]:
+    """Return a resolved recipe whose `model` is the shape of the model that it adopts, with the size of its vocabulary.
+
+    Nothing changes if no model is adopted, or if its folder is not on this machine; then the asset says so. `own` is
+    the mapping of the file itself, which must not name another shape.
+    """
+    adopt = data.get("adopt")
+    place = adopt.get("model") if isinstance(adopt, dict) else None
+    if not isinstance(place, str) or not place:
+        return data
+    from training.adopt.folder import shape_of  # imports parquet, which takes time that other recipes save
+
+    try:
+        shape = shape_of(place)
+    except RecipeError as error:
+        raise error.in_file(file) from None
+    if shape is None:
+        return data
+    adopted = {one.name: write_record(getattr(shape, one.name)) for one in fields(ModelRecipe)}
+    given = own.get("model")
+    for name, value in (given if isinstance(given, dict) else {}).items():
+        if name in adopted and (value or 0) != (adopted[name] or 0):
+            raise RecipeError(
+                f"{file}: model.{name}={value}: the adopted model has {adopted[name]}; leave the section model out"
+            )
+    tokenizer = data.get("tokenizer")
+    vocabulary = {"vocabulary": shape.vocab_size}
+    return {**data, "model": adopted, "tokenizer": {**(tokenizer if isinstance(tokenizer, dict) else {}), **vocabulary}}
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -57,13 +57,43 @@ def read_record(cls: type[T], data: Any, *, where: str = "") -> T:
 
 
 def all_of(*checks: Callable[[], object]) -> None:
-    """Call every check. Raise one RecipeError with the problems of all those that raise one."""
+    """Call every check. If any raises RecipeError, raise one RecipeError that lists all their problems."""
     problems: list[str] = []
     for check in checks:
         with _collected(problems):
             check()
     if problems:
         raise RecipeError(*dict.fromkeys(problems))
+
+
+def unknown_names(where: str, names: Any, known: Iterable[str]) -> list[str]:
+    """Return a sentence for each of the names that is not known, with the known name that is most like it.
+
+    `names` is one name, a list of them, or a mapping whose keys are names.
+    """
+    one = isinstance(names, str)
+    named = [(where, names)] if one else [(f"{where}[{place}]", name) for place, name in enumerate(names)]
+    named = [(where, name) for name in names] if isinstance(names, dict) else named
+    listed = ", ".join(map(repr, known := tuple(known)))
+    return [
+        f"{place}: {name!r} is not one of {listed}" + (f";{meant}" if (meant := did_you_mean(str(name), known)) else "")
+        for place, name in named
+        if name not in known
+    ]
+
+
+def check_names(record: Any, where: str = "") -> None:
+    """Raise RecipeError with all names that a record does not know.
+
+    The class says in `NAMES` what its fields may name: {field: known names}.
+    """
+    wrong = [
+        problem
+        for field, known in type(record).NAMES.items()
+        for problem in unknown_names(_join(where, field), getattr(record, field), known)
+    ]
+    if wrong:
+        raise RecipeError(*wrong)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -85,7 +115,7 @@ def _read_record(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
     if not isinstance(data, dict):
         raise RecipeError(f"{where or cls.__name__}: expected a mapping, got {data!r}")
     fields = {field.name: field for field in dataclasses.fields(cls)}  # pyrefly: ignore[bad-argument-type]  # a dataclass
-    hints, values = typing.get_type_hints(cls), {}
+    hints, values, allowed = _hints(cls), {}, getattr(cls, "NAMES", {})
     for name, value in data.items():
         if name not in fields:
             meant, known = did_you_mean(str(name), fields), ", ".join(sorted(fields))
@@ -93,6 +123,8 @@ def _read_record(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
             continue
         with _collected(problems):
             values[name] = _read_field(fields[name], hints[name], value, _join(where, name), problems)
+            # Here, and not only when the record checks itself, because that needs all fields to be readable.
+            problems += unknown_names(_join(where, name), values[name], known) if (known := allowed.get(name)) else ()
     absent = [name for name, field in fields.items() if name not in data and _is_required(field)]
     problems.extend(f"{_join(where, name)}: missing; it has no default" for name in absent)
     if absent or len(values) < len(data.keys() & fields.keys()):
@@ -104,6 +136,12 @@ def _read_record(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
         raise RecipeError(
             *(one if where and one.startswith(where) else f"{prefix}{one}" for one in error.problems)
         ) from None
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    """Return the types of a record's fields. Reading them takes longer than reading a record."""
+    return typing.get_type_hints(cls)
 
 
 def varied(record: T, changes: Mapping[str, Any]) -> T:
@@ -221,7 +259,7 @@ def _convert(hint: Any, value: Any, where: str, problems: list[str]) -> Any:
         return _convert_union(arguments, value, where, problems)
     if origin is Literal:
         if value not in arguments:
-            raise RecipeError(f"{where}: {value!r} is not one of {', '.join(map(repr, arguments))}")
+            raise RecipeError(*unknown_names(where, value, arguments))
         return value
     if origin is tuple:
         if not isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""The part of a profile that a job is told; a profile's size (resources/compute/size.py) extends it."""
+"""The settings of a profile that are passed to a job; a profile's size (resources/compute/size.py) adds to them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -29,6 +29,7 @@ from typing import Any
 from training import artifact, made_by, numerics
 from training.accounts import balance_gate
 from training.attempt import Attempt
+from training.checked import damage_of
 from training.files import Unsealed, read_sealed, write_sealed
 from training.job import Counts, DataError, Job, Outcome, RefusedInput, Work, read_job, write_job
 from training.lean import leave_pandas_out
@@ -154,7 +155,11 @@ def run_job(job: Job, stages: Mapping[str, Stage], *, ranks: str = "", missing_s
     if artifact.find(folder) is not None:
         log.info("%s is there already", folder)
         return 0
-    for item in (*job.inputs, *job.guards):
+    # Ranks and processes check what they open; a stage in one piece reads its inputs whole, so that is done here.
+    is_shared = stage.in_ranks or stage.distributed
+    for item in job.inputs:
+        (artifact.check_record if is_shared else artifact.check_input)(item)
+    for item in job.guards:  # verdicts: a few small files
         artifact.check_input(item)
     if ranks:
         _run_array_task(job, stage, folder, ranks)
@@ -192,9 +197,10 @@ def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: Lease, missing_
         seconds = time.monotonic() - started
         node_hours = _node_hours(job, stage, seconds, earlier)
         outcome = _with_numerics(job, stage, _with_balance(job, stage, outcome), work)
-        ranks = [mark.get("code", "") for mark in _marks(folder)]
-        code = made_by.recorded(work, *modules_of(stage, job.settings), ranks=ranks)
-        commit(job, outcome, folder, lease, code=code, seconds=seconds, node_hours=node_hours)
+        marks = list(_marks(folder))
+        code = made_by.recorded(work, *modules_of(stage, job.settings), ranks=[mark.get("code", "") for mark in marks])
+        files = artifact.manifest(folder, outcome.files, _files_of(marks))
+        commit(job, outcome, folder, lease, files=files, code=code, seconds=seconds, node_hours=node_hours)
     except BaseException as error:
         work.progress.closed(error)
         raise
@@ -216,12 +222,15 @@ def commit(
     folder: Path,
     lease: Lease,
     *,
+    files: list[dict[str, Any]],
     code: dict[str, Any],
     seconds: float,
     node_hours: float,
 ) -> None:
-    """Write `artifact.json`, after which the artifact counts as made. Raise LeaseHeld if the lease was lost."""
-    files = artifact.manifest(folder, outcome.files)
+    """Write `artifact.json` with the manifest `files`, after which the artifact counts as made.
+
+    Raise LeaseHeld if the lease was lost.
+    """
     record = {
         "asset": job.asset,
         "stage": job.stage,
@@ -288,7 +297,8 @@ def _run_missing_ranks(
     job: Job, stage: Stage, module: ModuleType, work: Work, missing_share: float
 ) -> list[dict[str, Any]]:
     total = module.num_ranks(job)
-    done = {rank: result for rank in range(total) if (result := finished_rank(work.path, rank)) is not None}
+    ranks = ((rank, finished_rank(work.path, rank)) for rank in range(total))
+    done = {rank: result for rank, result in ranks if result is not None}
     missing = [rank for rank in range(total) if rank not in done]
     if len(missing) > missing_share * total:
         named = ", ".join(map(str, missing[:NAMED_RANKS]))
@@ -335,22 +345,40 @@ def run_rank(job: Job, stage: Stage, rank: int) -> dict[str, Any]:
         "cpu_seconds": time.process_time() - before,
         "peak_memory_bytes": _peak_memory_bytes(),
     }
-    mark = {"fingerprint": job.fingerprint, "files": files, "result": result, "spent": spent, "code": code}
+    mark = {
+        "fingerprint": job.fingerprint,
+        "files": files,
+        "changed": {entry["path"]: (folder / entry["path"]).stat().st_mtime_ns for entry in files},
+        "result": result,
+        "spent": spent,
+        "code": code,
+    }
     write_sealed(_mark(folder, rank), mark)
     return result
 
 
 def finished_rank(folder: Path, rank: int) -> dict[str, Any] | None:
-    """Return the result of a rank that an earlier attempt finished; None if its mark or a file is not whole."""
+    """Return the result of a rank that an earlier attempt finished; None if its mark or a file is not whole.
+
+    A file with the size and time of change that the mark holds is not read. So the end of a stage reads none of its
+    outputs: their checksums are in the marks, and whoever opens a file compares.
+    """
     try:
         mark = read_sealed(_mark(folder, rank))
     except (FileNotFoundError, Unsealed):
         return None
-    whole = all(
-        (folder / entry["path"]).exists() and artifact.sha256_of(folder / entry["path"]) == entry["sha256"]
-        for entry in mark["files"]
-    )
-    return mark["result"] if whole else None
+    changed = mark.get("changed", {})
+    is_damaged = any(_is_damaged(folder / entry["path"], entry, changed.get(entry["path"])) for entry in mark["files"])
+    return None if is_damaged else mark["result"]
+
+
+def _is_damaged(path: Path, entry: Mapping[str, Any], changed_ns: int | None) -> bool:
+    return bool(damage_of(path, entry, reads=not path.exists() or path.stat().st_mtime_ns != changed_ns))
+
+
+def _files_of(marks: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return the manifest entries of the files that ranks wrote, by path."""
+    return {entry["path"]: entry for mark in marks for entry in mark["files"]}
 
 
 def num_finished(folder: Path) -> int:

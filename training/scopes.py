@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from training.recipe import Recipe
 
 _OPTIONAL: dict[Scope, Callable[[Recipe], bool]] = {
+    "adopt": lambda recipe: bool(recipe.adopt.model),
+    "corpus": lambda recipe: bool(recipe.snapshots),
     "ladder": lambda recipe: bool(recipe.ladder.rungs),
     "long_context": lambda recipe: recipe.long_context.tokens > 0,
     "prompts": lambda recipe: bool(recipe.align.prompts),
@@ -31,6 +33,11 @@ def last_model(recipe: Recipe) -> str:
 def has_assets(recipe: Recipe, scope: Scope) -> bool:
     """Whether a recipe asks for the assets of a scope. If it does not, those assets have no partition for it."""
     return scope not in _OPTIONAL or _OPTIONAL[scope](recipe)
+
+
+def pretrains(recipe: Recipe) -> bool:
+    """Whether a recipe trains a base model; without a corpus, an adopted model takes its place."""
+    return has_assets(recipe, "corpus")
 
 
 def reads(recipe: Recipe, item: Input) -> bool:

@@ -22,7 +22,18 @@ if TYPE_CHECKING:
     from training.recipe import Recipe
 
 Scope = Literal[
-    "snapshot", "recipe", "rung", "ladder", "doremi", "long_context", "sft", "align", "prompts", "synthesis"
+    "snapshot",
+    "recipe",
+    "adopt",
+    "corpus",
+    "rung",
+    "ladder",
+    "doremi",
+    "long_context",
+    "sft",
+    "align",
+    "prompts",
+    "synthesis",
 ]
 Which = Literal["same", "earlier", "every", "quality", "tokenizer"]
 Settings = Callable[["Recipe", str], dict[str, Any]]
@@ -100,7 +111,7 @@ class Asset:
 
 
 def modules_of(stage: Stage, settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the modules whose code a job runs: the stage's own, and those of generated sources in its settings."""
+    """Return the modules whose code a job runs: those of its stage, and of the generated sources in its settings."""
     return (stage.module, *(SOURCES[name].module for name in sorted(SOURCES.keys() & settings.keys())))
 
 

@@ -8,6 +8,7 @@ from training.stage import Asset, Stage
 
 # Each folder has a `stage.py` with the records of training/stage.py. The order is that of the chain.
 FOLDERS = (
+    "training.adopt",
     "training.data.crawl",
     "training.data.extract",
     "training.data.quality",

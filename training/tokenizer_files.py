@@ -13,6 +13,8 @@ from pathlib import Path
 from training.artifact import write_json
 
 TOKENIZER_FILE, CONFIG_FILE = "tokenizer.json", "tokenizer_config.json"
+# Without this field transformers 4 also makes `token_type_ids`, which `generate` refuses for these models.
+INPUTS = {"model_input_names": ["input_ids", "attention_mask"]}
 COPIED = (TOKENIZER_FILE, "special_tokens_map.json")
 
 
@@ -27,6 +29,6 @@ def write_tokenizer(source: Path, folder: Path, *, max_length: int, **special_to
         shutil.copyfile(source / name, folder / name)
     if (source / CONFIG_FILE).exists():
         config = json.loads((source / CONFIG_FILE).read_text("utf-8"))
-        write_json(folder / CONFIG_FILE, config | {"model_max_length": max_length} | special_tokens)
+        write_json(folder / CONFIG_FILE, config | INPUTS | {"model_max_length": max_length} | special_tokens)
         names.append(CONFIG_FILE)
     return names

@@ -5,13 +5,13 @@ A damaged model is never promoted, so every champion is the artifact that was ma
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from assets.lineage import DECISION, lineage_of, model_of
 from assets.promotion.champion import with_digest
-from assets.promotion.standing import REPAIR, damage
-from assets.promotion.versions import registered, tags_of
+from assets.promotion.page import show_decision
+from assets.promotion.standing import REPAIR, damage, standing
+from assets.promotion.versions import MODEL_FOLDER, registered, tags_of
 from assets.status import compare
 from assets.witnesses import contradictions
 from evaluation.answers import MODELS
@@ -50,6 +50,7 @@ def promote_by_hand(recipe: Recipe, tracking: Tracking, reason: str) -> dict[str
         champion = registry.holder(CHAMPION)
         version = registered(comparison, registry, champion, tags_of(comparison, decision))
         moved = _move(registry, "override", version, champion, reason, decision.record_digest if decision else "")
+        show_decision(comparison, standing(comparison, registry), registry)
         return _said(registry, "override", version, moved=moved, reason=reason)
 
 
@@ -67,23 +68,26 @@ def roll_back(name: str, tracking: Tracking, reason: str) -> dict[str, Any]:
                 raise DataError(
                     f"{name} has no version with the alias {PREVIOUS} to go back to, in this root's registry"
                 )
-            where = _checked(version, tracking.root)
+            where = _checked(version, registry)
             moved = _move(registry, "rollback", version, champion, reason, version.tags.get("decision_record", ""))
             return {**_said(registry, "rollback", version, moved=moved, reason=reason), "checked": where}
 
 
-def _checked(version: Version, root: Path) -> bool:
-    """Check the version's record and files. False if they are not under this root and so could not be checked.
+def _checked(version: Version, registry: Registry) -> bool:
+    """Check the version's record and files, and what MLflow would load.
+
+    False if they are not under this root and so could not be checked.
 
     Raises TrackingError if the record is another one or a file is damaged.
     """
     told = version.tags.get("record_digest", "")
-    found = (with_digest(root, asset, version.digest, told) for asset in MODELS.values())
+    found = (with_digest(registry.tracking.root, asset, version.digest, told) for asset in MODELS.values())
     made = next((one for one in found if one is not None), None)
     if made is None:
         return False
     problems = [f"{made.path}: its record is not the one that version {version.version} names"]
     problems = problems if told and told != made.record_digest else damaged_files(made)
+    problems = problems or registry.unloadable(version, made.path / MODEL_FOLDER)
     if problems:
         raise TrackingError(f"version {version.version} is not whole: {problems[0]}; {REPAIR}")
     return True

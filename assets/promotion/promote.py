@@ -16,7 +16,9 @@ import dagster as dg
 from assets.chain import CHAIN
 from assets.lineage import lineage_of, model_of
 from assets.promotion.champion import champion_asked, is_stale
-from assets.promotion.standing import REPAIR, superseded, unfit
+from assets.promotion.launch import report_asked, report_result
+from assets.promotion.page import show_decision
+from assets.promotion.standing import REPAIR, Standing, superseded, unfit
 from assets.promotion.versions import registered, tags_of
 from assets.running.causes import StageFailed
 from assets.running.events import announce
@@ -74,7 +76,13 @@ def decide_and_promote(
                 if not left:
                     raise
                 watch.say(f"{error}; deciding again")
+        if not made.reused or not (made.artifact.path / "report.html").exists():
+            show_decision(with_decision(comparison, made), _standing(said, registry), registry)
     announce("waits", cell, {"for": ""})
+    if not made.reused:  # otherwise no run was opened for this launch
+        launched = registry.tracking.launched(watch.launch)
+        report_asked(launched, comparison.recipe)
+        report_result(launched, comparison)
     if not said["promoted"]:
         watch.say(f"{registry.name} is not promoted: {said['why_not']}")
     return made, said
@@ -107,9 +115,8 @@ def promote(made: Made, comparison: Comparison, registry: Registry, run_id: str)
     The metadata are model name, version, `promoted`, and `why_not` if it is not promoted. Raises StageFailed before
     touching the registry if anything that the model was made from is missing, refused, damaged or changed.
     """
-    decided = replace(made.cell, artifact=made.artifact, state="made", reasons=())
-    comparison = replace(comparison, cells={**comparison.cells, decided.key: decided})
-    held = [*lineage_of(comparison), *([decided] if made.reused else [])]
+    comparison = with_decision(comparison, made)
+    held = [*lineage_of(comparison), *([comparison.cells[made.cell.key]] if made.reused else [])]
     told = contradictions(comparison, held, registry.tracking)
     problems = unfit(comparison) + [sentence for _, sentence in told]
     if problems:
@@ -137,6 +144,23 @@ def promote(made: Made, comparison: Comparison, registry: Registry, run_id: str)
         "promoted": not why_not,
         **({"why_not": why_not} if why_not else {}),
     }
+
+
+def with_decision(comparison: Comparison, made: Made) -> Comparison:
+    """The comparison after the decision was made."""
+    decided = replace(made.cell, artifact=made.artifact, state="made", reasons=())
+    return replace(comparison, cells={**comparison.cells, decided.key: decided})
+
+
+def _standing(said: dict[str, Any], registry: Registry) -> Standing:
+    champion = registry.holder(CHAMPION)
+    return Standing(
+        model_name=registry.name,
+        version=said["model_version"],
+        champion=champion.version if champion else None,
+        promoted=said["promoted"],
+        sentence=said.get("why_not", ""),
+    )
 
 
 def _forget_replaced(made: Made, registry: Registry) -> None:

@@ -1,4 +1,4 @@
-"""Whether a recipe's model and everything it is made from are undamaged, and where it stands in the registry."""
+"""Whether a recipe's model and everything it is made from are undamaged, and what the registry says of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BY_HAND = ("override", "rollback")
 
 
 def unfit(comparison: Comparison) -> list[str]:
-    """Reasons why this model must not be registered or promoted, whatever was decided; empty if there are none.
+    """Reasons against registering or promoting this model, even if the decision allows it; empty if none.
 
     Everything that the model is made from must exist, have passed its gates, and be undamaged.
     """
@@ -52,7 +52,7 @@ def damage(comparison: Comparison, *, before_promotion: bool = False) -> list[st
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
-    """Where a recipe's model stands in the registry.
+    """What the registry says of a recipe's model.
 
     `version` is the model's registered version and `champion` the present champion; each is None if there is none.
     `sentence` gives the reason if the model is not promoted. `undecided` means that materializing `promoted_model`

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from assets.lineage import REPORT, SCORES, lineage_of, model_of
+from assets.promotion.standing import REPAIR
 from assets.status import Comparison
 from evaluation.answers import MODELS
+from resources.tracking.errors import TrackingError
+from resources.tracking.loadable import Score
 from resources.tracking.registry import CANDIDATE, Registry, Version
 from resources.tracking.reports import artifact_key
-from training.artifact import Artifact
+from training.artifact import Artifact, digest_of
 from training.scopes import last_model
+
+MODEL_NOTE = (
+    "Language models by Pedigree recipes. `champion` is the promoted version, `previous` the one before it, and"
+    " `candidate` the newest. Load one by `mlflow.pyfunc.load_model` or `mlflow.transformers.load_model`."
+)
+MODEL_FOLDER = "model"  # of a model's artifact, in the transformers layout
 
 
 def tags_of(comparison: Comparison, decision: Artifact | None) -> dict[str, str]:
     """The tags of a model version: its latest decision, its scores, and both digests of everything it is made from."""
     recipe = comparison.recipe
-    scores, report = (comparison.cells[asset, recipe.name].artifact for asset in (SCORES, REPORT))
+    report = comparison.cells[REPORT, recipe.name].artifact
     model = model_of(comparison).artifact
     assert model is not None
     tags = {
@@ -35,11 +45,41 @@ def tags_of(comparison: Comparison, decision: Artifact | None) -> dict[str, str]
         if cell.artifact is not None:
             tags[f"digest.{cell.place}"] = cell.artifact.digest
             tags[f"record_digest.{cell.place}"] = cell.artifact.record_digest
-    if scores is not None:
-        judged = next(name for name, asset in MODELS.items() if asset == last_model(recipe))
-        said = json.loads((scores.path / "scores.json").read_text("utf-8"))[judged]
-        tags |= {f"eval.{suite}": str(entry["score"]) for suite, entry in said.items()}
-    return tags
+    return tags | {f"eval.{one.suite}": str(one.value) for one in scores_of(comparison)}
+
+
+def scores_of(comparison: Comparison) -> list[Score]:
+    """The scores of the recipe's last model, with the exams in which it got them; empty if it has none."""
+    made = comparison.cells[SCORES, comparison.recipe.name].artifact
+    if made is None:
+        return []
+    judged = next(name for name, asset in MODELS.items() if asset == last_model(comparison.recipe))
+    said = json.loads((made.path / "scores.json").read_text("utf-8"))[judged]
+    settings = made.record["settings"]
+    suites = {one["name"]: one for one in settings["evaluation"]["suites"]}
+    files, others = settings.get("data", {}), {key: settings[key] for key in settings.keys() - {"evaluation", "data"}}
+    return [
+        Score(
+            suite=name,
+            value=entry["score"],
+            exam=digest_of({"suite": suites[name], "file": files.get(suites[name]["uri"]), "settings": others}),
+            source=json.dumps({"uri": suites[name]["uri"]}),
+        )
+        for name, entry in said.items()
+    ]
+
+
+def note_of(tags: Mapping[str, str]) -> str:
+    """The description of a version, from its tags."""
+    scores = [
+        f"| {name.removeprefix('eval.')} | {float(tags[name]):.3f} |" for name in tags if name.startswith("eval.")
+    ]
+    table = "\n".join(["| exam | score |", "|---|---|", *scores]) if scores else "It has no scores."
+    return (
+        f"The last model of the recipe **{tags['recipe']}**. Its decision: {tags['verdict']}. Contamination:"
+        f" {tags['contamination']}.\n\n{table}\n\nDigest `{tags['digest'][:12]}`; the tags hold the digests of"
+        " everything that it was made from."
+    )
 
 
 def _verdict(report: Artifact | None) -> str:
@@ -60,11 +100,16 @@ def registered(comparison: Comparison, registry: Registry, champion: Version | N
     found = registry.version_of(model.digest)
     if found is None:
         run_key = artifact_key(last_model(comparison.recipe), model.fingerprint)
-        number = registry.register(str(model.path / "model"), run_key=run_key, tags=tags)
+        number = registry.register(model.path / MODEL_FOLDER, run_key=run_key, tags=tags)
     else:
         number = found.version
+        if problems := registry.unloadable(found, model.path / MODEL_FOLDER):
+            raise TrackingError(f"version {number} of {registry.name} is not whole: {problems[0]}; {REPAIR}")
         registry.remember(found, champion)
         registry.describe(number, tags)
+    if found is None or any(found.tags.get(name) != tags[name] for name in tags if name.startswith("eval.")):
+        registry.score(number, scores_of(comparison))
+    registry.explain(number, MODEL_NOTE, note_of(tags))
     candidate = registry.holder(CANDIDATE)
     if candidate is None or int(candidate.version) < int(number):
         registry.set_alias(CANDIDATE, number)

@@ -18,6 +18,7 @@ from assets.running.causes import (
 )
 from assets.running.events import announce
 from assets.running.jobs import task_of
+from assets.running.numbers import row_of
 from assets.running.patience import Patience, Retries
 from assets.running.pipeline import Pipeline
 from assets.running.reports import FanOut, Observed, Tail, forward
@@ -32,6 +33,7 @@ from training.job import Job
 from training.progress import MESSAGES_FILE, METRICS_FILE
 
 HANDLE_FILE = "handle.json"
+NOT_ASKED = ("champion",)  # known only when the job runs, and another one when it is decided again
 BUSY_SECONDS = 2.0
 
 
@@ -63,6 +65,7 @@ def run_job(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch, watching: Wa
         run.finish("KILLED")
         raise
     run.set_tags({"digest": made.digest, "record_digest": made.record_digest})
+    run.log_metrics([row_of(made)])
     run.finish("FINISHED")
     return made, run.url
 
@@ -84,7 +87,10 @@ def _tracked(job: Job, pipeline: Pipeline, watch: Watch) -> StageRun:
         },
     )
     names = ("asset", "partition", "fingerprint", "digest", "path")
-    run.log_inputs([{name: getattr(item, name) for name in names} for item in job.inputs])
+    inputs = [*((item, item.asset) for item in job.inputs), *((item, f"guard: {item.asset}") for item in job.guards)]
+    run.log_inputs([{name: getattr(item, name) for name in names} | {"context": what} for item, what in inputs])
+    asked = {name: part for name, part in job.settings.items() if name not in NOT_ASKED}
+    run.log_params({**asked, "stage_version": job.stage_version, "seed": job.seed})
     return run
 
 

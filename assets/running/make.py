@@ -81,7 +81,7 @@ def _reuse(cell: Cell, made: Artifact, pipeline: Pipeline, watch: Watch) -> str:
     tidy(made.path)
     write_reference(pipeline.root_path, made, cell.partition)
     announce("reused", cell, {})
-    return pipeline.tracking().run_url(artifact_key(cell.asset, cell.fingerprint))
+    return pipeline.tracking().run_url(artifact_key(cell.asset, cell.fingerprint), cell.partition.split("@")[0])
 
 
 def _make_anew(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -> tuple[Artifact, str]:

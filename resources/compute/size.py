@@ -28,7 +28,7 @@ class Record(BaseModel):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size(RunSettings):
-    """Where one stage runs and with which resources: what its job is told, and what only its backend needs."""
+    """Where one stage runs and with which resources: settings for its job, and settings that only its backend reads."""
 
     backend: Literal["local", "slurm"] = "local"
     hours: float = 24.0  # time limit of the job in the scheduler

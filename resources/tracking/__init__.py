@@ -12,6 +12,7 @@ once. So a replay after a crash duplicates nothing, and a new store gets all rep
 | `process` | the writer process: how it is started, and when it ends |
 | `writer` | one line of the spool as calls of MLflow |
 | `registry` | a registered model: its versions and aliases |
+| `loadable` | the files of a version by which MLflow loads its model, and the LoggedModel |
 | `store` | the address of MLflow's store, a client for it, and its server |
 | `errors` | MLflow's errors as sentences without secrets |
 """

@@ -133,7 +133,7 @@ def _input_is_open() -> bool:
 
 
 def main(root: Path, owner: str) -> None:
-    """Run the writer process. The first line of standard input is the URI; its end means that the parent has ended."""
+    """Run the process that writes to MLflow. Standard input gives the URI first, and ends with the parent."""
     os.nice(10)  # stages have priority
     uri = sys.stdin.buffer.raw.readline().decode().strip()  # pyrefly: ignore[missing-attribute]  # unbuffered
     remember_address(uri)

@@ -17,7 +17,7 @@ import os
 import socket
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -25,11 +25,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 from resources.tracking.errors import TrackingError, reason_of
+from resources.tracking.loadable import (
+    MLMODEL,
+    Score,
+    downloaded,
+    local_folder,
+    log_model,
+    log_scores,
+    own_digest,
+    replaced_references,
+    write_loadable,
+)
 from resources.tracking.reports import FLUSH_SECONDS, Tracking
-from resources.tracking.store import EXPERIMENT, KEY_TAG, shown, sqlite_file
+from resources.tracking.store import EXPERIMENT, KEY_TAG, experiments, shown, sqlite_file
 
 CHAMPION, PREVIOUS, CANDIDATE = "champion", "previous", "candidate"
 UNDER_WAY, DONE = "pedigree.move", "promotion."
+MODEL_ID_TAG, MLMODEL_TAG = "logged_model", "mlmodel_digest"
+VERSIONS_TAG = "mlflow.modelVersions"  # by which MLflow's pages lead from a LoggedModel to its versions
 DECISION_TAGS = ("digest.", "record_digest.", "eval.")  # prefixes of tags that not every decision has
 WAITING_SECONDS = 2.0
 Action = Literal["promotion", "override", "rollback"]
@@ -167,39 +180,82 @@ class Registry:
 
     # Writing
 
-    def register(self, source_dir: str, *, run_key: str, tags: dict[str, str]) -> str:
-        """Register a new version with the files in `source_dir`; return its number. Version and run link to each other.
+    def register(self, export: Path, *, run_key: str, tags: dict[str, str]) -> str:
+        """Register a new version with the model in `export`; return its number. Version and run link to each other.
 
-        If MLflow's database is used directly, the version refers to the files by path. A server refuses paths of its
-        clients, so the files are uploaded to it.
+        The version's files are those of a LoggedModel, which MLflow loads (`loadable`). Where MLflow keeps files in a
+        folder of this machine they are links to those of `export`; to anything else they are uploaded.
         """
         self.tracking.flush(FLUSH_SECONDS)
         client = self._client
-        run_id = self._run_with_prefix(run_key)
-        source = source_dir
-        if self.tracking.uri.startswith("http"):
-            client.log_artifacts(run_id, source_dir, "model")
-            source = f"{client.get_run(run_id).info.artifact_uri}/model"
+        run = self._run_with_prefix(run_key)
+        run_id = run.info.run_id
+        kept = {name: tags[name] for name in ("recipe", "digest", "record_digest") if name in tags}
+        made = log_model(client, export, experiment=run.info.experiment_id, run_id=run_id, name=self.name, tags=kept)
         if not client.search_registered_models(f"name = '{self.name}'"):
             client.create_registered_model(self.name)
-        number = str(client.create_model_version(self.name, source=source, run_id=run_id, tags=tags).version)
+        version = client.create_model_version(
+            self.name,
+            source=made.location,
+            run_id=run_id,
+            tags={**tags, MODEL_ID_TAG: made.model_id, MLMODEL_TAG: made.digest},
+            model_id=made.model_id,
+        )
+        number = str(version.version)
         client.set_tag(run_id, "registered_model", f"{self.name}/{number}")
+        versions = json.dumps([{"name": self.name, "version": int(number)}])
+        client.set_logged_model_tags(made.model_id, {VERSIONS_TAG: versions})
         return number
 
-    def _run_with_prefix(self, run_key: str) -> str:
+    def explain(self, version: str, model: str, text: str) -> None:
+        """Set the description of the registered model and of one version, as MLflow's pages show them."""
+        self._client.update_registered_model(self.name, model)
+        self._client.update_model_version(self.name, version, text)
+
+    def score(self, version: str, scores: Sequence[Score]) -> None:
+        """Log scores of a version's model, unless it was registered by an edition that logged no model."""
+        found = self._client.get_model_version(self.name, version)
+        if scores and MODEL_ID_TAG in found.tags:
+            log_scores(self._client, found.run_id, found.tags[MODEL_ID_TAG], scores)
+
+    def unloadable(self, version: Version, export: Path) -> list[str]:
+        """Sentences about files of a version that MLflow would load though they are not those that were registered.
+
+        `export` is the model in its artifact, whose own files `pedigree verify` reads. Files on a server are not read.
+        """
+        folder, told = local_folder(version.source), version.tags.get(MLMODEL_TAG)
+        if folder is None or told is None:
+            return []
+        lines = [f"{folder / name}: is not the model's own file" for name in replaced_references(folder, export)]
+        if own_digest(folder) != told:
+            lines.append(f"{folder}: {MLMODEL} or a file beside it was changed since it was registered")
+        return lines
+
+    def rewrite(self, version: Version, export: Path) -> None:
+        """Write the files of a version again that `unloadable` names."""
+        found, folder = self._client.get_model_version(self.name, version.version), local_folder(version.source)
+        assert folder is not None
+        digest = write_loadable(folder, export, run_id=found.run_id, model_id=version.tags[MODEL_ID_TAG])
+        self._client.set_model_version_tag(self.name, version.version, MLMODEL_TAG, digest)
+
+    def folder_of(self, version: Version) -> Path:
+        """The folder of a version's files on this machine; from a server or an object store they are downloaded."""
+        return local_folder(version.source) or downloaded(version.source, self.tracking.uri)
+
+    def _run_with_prefix(self, run_key: str) -> Any:
         client, where = self._client, f"MLflow at {shown(self.tracking.uri)}"
-        experiment = client.get_experiment_by_name(EXPERIMENT)
-        if experiment is None:
+        places = experiments(client)
+        if not places:
             raise TrackingError(f"{where} has no experiment {EXPERIMENT}: nothing was reported yet")
         found = client.search_runs(
-            [experiment.experiment_id],
+            places,
             f"tags.`{KEY_TAG}` LIKE '{run_key}%'",
             max_results=1,
             order_by=["start_time DESC"],
         )
         if not found:
             raise TrackingError(f"{where} has no run whose key begins with {run_key}")
-        return found[0].info.run_id
+        return found[0]
 
     def set_alias(self, alias: str, version: str) -> None:
         """Point an alias to a version, unless it already does."""

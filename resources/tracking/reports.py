@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 import urllib.parse
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from resources.tracking.errors import Asked, TrackingError
 from resources.tracking.process import OWNER, start_writer, writer_lock
 from resources.tracking.spool import append_line, read_applied, spool_bytes
-from resources.tracking.store import EXPERIMENT, KEY_TAG, SERVER_PORT, default_uri, make_client, shown, sqlite_file
+from resources.tracking.store import KEY_TAG, default_uri, experiments, make_client, page_address, shown, sqlite_file
 from resources.tracking.writer import Writer
-from training.secrets import remember_address
+from training.secrets import masked, remember_address
 
-PARAM_CHARACTERS = 500
+PARAM_CHARACTERS, PARAM_NAME_CHARACTERS = 500, 250  # MLflow's limits
 FLUSH_SECONDS = 180.0  # long, because the first use of a store creates its tables
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
@@ -58,7 +60,11 @@ class Tracking:
         own = {"asset": asset, "partition": partition, "fingerprint": fingerprint, "recipe": partition.split("@")[0]}
         line = {"do": "run", "run": key, "name": f"{asset} [{partition}]", "parent": _launch_key(launch_id)}
         self._spool({**line, "tags": {**tags, **own}})
-        return StageRun(self, key)
+        return StageRun(self, key, own["recipe"])
+
+    def launched(self, launch_id: str) -> StageRun:
+        """The parent run of a launch, to report to; it must have been opened, or a stage of it."""
+        return StageRun(self, _launch_key(launch_id))
 
     def _spool(self, line: dict[str, Any]) -> None:
         append_line(self._folder, {**line, "owner": OWNER})
@@ -91,20 +97,20 @@ class Tracking:
                     pass
             return owned
 
-    def run_url(self, key: str) -> str:
+    def run_url(self, key: str, recipe: str = "") -> str:
         """A link in the MLflow UI to the last run whose key begins with `key`, or to a search if there is none yet.
 
         The key of a run is asset, fingerprint and launch. Without the launch, it matches every run that made the
-        artifact.
+        artifact. A search is in the experiment of `recipe`.
         """
-        base = shown(self.uri).rstrip("/") if self.uri.startswith("http") else f"http://127.0.0.1:{SERVER_PORT}"
+        base = f"{page_address(self.uri, self.root)}/#/experiments"
         applied = read_applied(self._folder, self.uri)
-        runs = f"{base}/#/experiments/{applied['experiment'] or '1'}/runs"
-        known = [run for name, run in applied["runs"].items() if name.startswith(key)]
+        known = [name for name in applied["runs"] if name.startswith(key) and name in applied["places"]]
         if known:
-            return f"{runs}/{known[-1]}"
+            return f"{base}/{applied['places'][known[-1]]}/runs/{applied['runs'][known[-1]]}"
+        place = applied["experiments"].get(recipe) or next(iter(applied["experiments"].values()), "1")
         query = urllib.parse.quote(f"tags.`{KEY_TAG}` LIKE '{key}%'")
-        return f"{runs}?workflowType=machine_learning&searchFilter={query}"
+        return f"{base}/{place}/runs?workflowType=machine_learning&searchFilter={query}"
 
     # Queries
 
@@ -117,11 +123,11 @@ class Tracking:
     def told_of(self, fingerprint: str) -> list[dict[str, str]]:
         """The tags of every run that made an artifact with this fingerprint and reported its digest, newest first."""
         client = self.client()
-        experiment = client.get_experiment_by_name(EXPERIMENT)
-        if experiment is None:
+        places = experiments(client)
+        if not places:
             return []
         order = ["start_time DESC"]
-        found = client.search_runs([experiment.experiment_id], f"tags.fingerprint = '{fingerprint}'", order_by=order)
+        found = client.search_runs(places, f"tags.fingerprint = '{fingerprint}'", order_by=order)
         return [dict(run.data.tags) for run in found if "digest" in run.data.tags]
 
     def client(self) -> Any:
@@ -132,33 +138,32 @@ class Tracking:
 class StageRun:
     """The MLflow run of one materialization. Every call returns at once."""
 
-    def __init__(self, tracking: Tracking, key: str) -> None:
+    def __init__(self, tracking: Tracking, key: str, recipe: str = "") -> None:
         self._tracking = tracking
-        self.key = key
+        self.key, self._recipe = key, recipe
 
     @property
     def url(self) -> str:
         """The URL of the run in the MLflow UI."""
-        return self._tracking.run_url(self.key)
+        return self._tracking.run_url(self.key, self._recipe)
 
     def log_metrics(self, rows: Iterable[dict[str, Any]]) -> None:
         """Log rows of metrics; each has `step`, `time` (seconds since 1970) and named numbers."""
         self._tracking._spool({"do": "metrics", "run": self.key, "rows": list(rows)})
 
     def log_inputs(self, datasets: list[dict[str, str]]) -> None:
-        """Log input artifacts, each with the fields `asset, partition, fingerprint, digest, path`."""
+        """Log input artifacts, each with the fields `asset, partition, fingerprint, digest, path, context`."""
         if datasets:
             self._tracking._spool({"do": "inputs", "run": self.key, "datasets": datasets})
 
-    def log_params(self, params: dict[str, Any]) -> None:
-        """Log settings as text, each cut to PARAM_CHARACTERS."""
-        self._tracking._spool(
-            {
-                "do": "params",
-                "run": self.key,
-                "params": {name: str(value)[:PARAM_CHARACTERS] for name, value in params.items()},
-            }
-        )
+    def log_params(self, settings: Mapping[str, Any]) -> None:
+        """Log settings as parameters: nested names joined by a dot, values without secrets, cut to PARAM_CHARACTERS."""
+        params = {name: cut(masked(value), PARAM_CHARACTERS) for name, value in flat(settings).items()}
+        self._tracking._spool({"do": "params", "run": self.key, "params": params})
+
+    def log_text(self, name: str, text: str) -> None:
+        """Keep a text as the file `name` of the run."""
+        self._tracking._spool({"do": "text", "run": self.key, "name": name, "text": masked(text)})
 
     def set_tags(self, tags: dict[str, str]) -> None:
         """Set tags on the run."""
@@ -171,6 +176,28 @@ class StageRun:
     def finish(self, status: RunStatus) -> None:
         """Close the run with its status."""
         self._tracking._spool({"do": "finish", "run": self.key, "status": status})
+
+
+def flat(settings: Mapping[str, Any], before: str = "") -> dict[str, str]:
+    """Nested settings as one level, by names that MLflow accepts; `pretrain.steps` for `{"pretrain": {"steps": …}}`.
+
+    A list of records that have a `name` is named by it (`evaluation.suites.arc.uri`); any other list is one value.
+    """
+    found: dict[str, str] = {}
+    for key, value in settings.items():
+        name = re.sub(r"[^\w.\- /]", "_", f"{before}{key}")[:PARAM_NAME_CHARACTERS]
+        if isinstance(value, (list, tuple)) and value and all(isinstance(one, dict) and "name" in one for one in value):
+            value = {one["name"]: {inner: one[inner] for inner in one.keys() - {"name"}} for one in value}
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{name}.")
+        else:
+            found[name] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return found
+
+
+def cut(text: str, characters: int) -> str:
+    """A text of at most so many characters; one that was cut ends in an ellipsis."""
+    return text if len(text) <= characters else f"{text[: characters - 1]}…"
 
 
 def artifact_key(asset: str, fingerprint: str) -> str:

@@ -48,6 +48,8 @@ def read_applied(folder: Path, uri: str) -> dict[str, Any]:
         known = json.loads((folder / APPLIED_FILE).read_text("utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
         return nothing_applied(uri)
+    if not isinstance(known["made"], dict):  # by an edition with one experiment for all recipes
+        known |= {"made": {}, "experiments": {}, "places": dict.fromkeys(known["runs"], known["experiment"])}
     is_same = known["store"] == _identity(uri) and spool_bytes(folder) >= known["offset"]
     return known if is_same else nothing_applied(uri)
 
@@ -55,11 +57,12 @@ def read_applied(folder: Path, uri: str) -> dict[str, Any]:
 def nothing_applied(uri: str) -> dict[str, Any]:
     """The writer's state before any line was sent.
 
-    `runs` maps a run's key to its id in MLflow, and `open` maps the key of an open run to its owner and parent run.
-    `launches` maps launches that were not opened explicitly to the final statuses of their stages.
+    `runs` maps a run's key to its id in MLflow, `places` to the id of its experiment, and `open` the key of an open run
+    to its owner and parent run. `experiments` maps a recipe to the id of its experiment, and `made` to the time when
+    that was created. `launches` maps launches that were not opened explicitly to the final statuses of their stages.
     """
-    fresh: dict[str, Any] = {"runs": {}, "open": {}, "launches": {}}
-    return {"store": _identity(uri), "experiment": "", "made": "", "offset": 0, **fresh}
+    fresh: dict[str, Any] = {"runs": {}, "open": {}, "launches": {}, "experiments": {}, "made": {}, "places": {}}
+    return {"store": _identity(uri), "offset": 0, **fresh}
 
 
 def _identity(uri: str) -> str:

@@ -12,9 +12,11 @@ from typing import Any
 
 from training.secrets import without_secrets
 
-EXPERIMENT = "pedigree"
+EXPERIMENT = "pedigree"  # prefix of the names of experiments; runs of earlier editions are in one with just this name
 KEY_TAG, PARENT_TAG, KIND_TAG = "pedigree/key", "mlflow.parentRunId", "mlflow.experimentKind"
+NOTE_TAG = "mlflow.note.content"
 SERVER_PORT = 5000
+PAGE_FILE = "page"
 
 
 def default_uri(root: Path) -> str:
@@ -31,6 +33,33 @@ def sqlite_file(uri: str) -> str | None:
     """The path of a sqlite store's file; None for any other store."""
     path = uri.removeprefix("sqlite:///")
     return None if path == uri else path.partition("?")[0]
+
+
+def experiment_of(recipe: str) -> str:
+    """The name of the experiment with the runs of a recipe."""
+    return f"{EXPERIMENT}/{recipe}"
+
+
+def experiments(client: Any) -> list[str]:
+    """The ids of all experiments with runs of recipes."""
+    found = client.search_experiments(filter_string=f"name LIKE '{EXPERIMENT}%'", max_results=1000)
+    return [one.experiment_id for one in found if one.name.partition("/")[0] == EXPERIMENT]
+
+
+def page_address(uri: str, root: Path) -> str:
+    """Where MLflow's pages are: the tracking server, or the server that `pedigree dev` last started for this root."""
+    if uri.startswith("http"):
+        return shown(uri).rstrip("/")
+    try:
+        return (root / "tracking" / PAGE_FILE).read_text("utf-8").strip()
+    except FileNotFoundError:
+        return f"http://127.0.0.1:{SERVER_PORT}"
+
+
+def write_page_address(root: Path, port: int) -> None:
+    """Record the port of the MLflow server on loopback, for links to its pages."""
+    (root / "tracking").mkdir(parents=True, exist_ok=True)
+    (root / "tracking" / PAGE_FILE).write_text(f"http://127.0.0.1:{port}", "utf-8")
 
 
 def make_client(uri: str, root: Path) -> Any:

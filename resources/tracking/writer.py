@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from resources.tracking.spool import nothing_applied, read_applied, read_spool, write_applied
-from resources.tracking.store import EXPERIMENT, KEY_TAG, KIND_TAG, PARENT_TAG, make_client
+from resources.tracking.store import KEY_TAG, KIND_TAG, NOTE_TAG, PARENT_TAG, experiment_of, make_client
 from training.secrets import masked
 
 REJECTED_FILE = "rejected.jsonl"
@@ -30,12 +30,11 @@ class Writer:
         self._folder = root / "tracking"
         self._client = make_client(uri, root)
         self._state = read_applied(self._folder, uri)
-        experiment = self._experiment(uri, root)
-        made = f"{experiment.experiment_id}@{experiment.creation_time}"
-        if self._state["made"] not in ("", made):
+        # A server decides where it keeps files. Without a server they are kept under the root.
+        self._place = None if uri.startswith("http") else (root / "mlflow-artifacts").as_uri()
+        if any(self._created(recipe) != made for recipe, made in self._state["made"].items()):
             # The store was deleted and created again under the same name, so it gets all reports again.
             self._state = nothing_applied(uri)
-        self._state |= {"experiment": experiment.experiment_id, "made": made}
         self._runs: dict[str, str] = self._state["runs"]
         self._may_repeat = True  # an earlier writer may have died after it sent lines, before it saved its state
 
@@ -89,6 +88,7 @@ class Writer:
             "params": self._log_params,
             "tags": self._log_tags,
             "artifact": self._log_artifact,
+            "text": self._log_text,
         }
         with self._set_aside(line):
             actions[line["do"]](line)
@@ -129,20 +129,21 @@ class Writer:
 
     def _opened(self, key: str, line: dict[str, Any], tags: dict[str, str]) -> str:
         """The id of the run with this key, set to running; the run is created if it does not exist."""
-        known = self._runs.get(key) or self._find_run(key)
+        experiment = self._experiment(tags["recipe"])
+        known = self._runs.get(key) or self._find_run(key, experiment)
         if known is not None:
             self._client.update_run(known, "RUNNING")
             return known
         start = int(line["time"] * 1000)
-        run = self._client.create_run(
-            self._state["experiment"], start_time=start, tags={**tags, KEY_TAG: key}, run_name=line["name"]
-        )
+        run = self._client.create_run(experiment, start_time=start, tags={**tags, KEY_TAG: key}, run_name=line["name"])
+        self._state["places"][key] = experiment
         return run.info.run_id
 
-    def _find_run(self, key: str) -> str | None:
+    def _find_run(self, key: str, experiment: str) -> str | None:
         if not self._may_repeat:
             return None
-        found = self._client.search_runs([self._state["experiment"]], f"tags.`{KEY_TAG}` = '{key}'", max_results=1)
+        self._state["places"][key] = experiment
+        found = self._client.search_runs([experiment], f"tags.`{KEY_TAG}` = '{key}'", max_results=1)
         return found[0].info.run_id if found else None
 
     def _finish(self, line: dict[str, Any]) -> None:
@@ -177,7 +178,7 @@ class Writer:
                         {"uri": item["path"], "fingerprint": item["fingerprint"], "digest": item["digest"]}
                     ),
                 ),
-                tags=[InputTag(key="mlflow.data.context", value=item["asset"])],
+                tags=[InputTag(key="mlflow.data.context", value=item.get("context", item["asset"]))],
             )
             for item in line["datasets"]
         ]
@@ -203,6 +204,9 @@ class Writer:
         else:
             self._reject(line, "the file is gone")
 
+    def _log_text(self, line: dict[str, Any]) -> None:
+        self._client.log_text(self._runs[line["run"]], line["text"], line["name"])
+
     def _send_metrics(self, run: str, lines: list[dict[str, Any]]) -> None:
         metrics = [metric for line in lines for metric in _metrics_of(line["rows"])]
         for start in range(0, len(metrics), BATCH_METRICS):
@@ -210,16 +214,25 @@ class Writer:
             with self._set_aside({"run": run, "metrics": [dict(metric) for metric in batch]}):
                 self._client.log_batch(self._runs[run], metrics=batch)
 
-    def _experiment(self, uri: str, root: Path) -> Any:
-        found = self._client.get_experiment_by_name(EXPERIMENT)
+    def _experiment(self, recipe: str) -> str:
+        """The id of the experiment of a recipe, which is created if it does not exist."""
+        if recipe in self._state["experiments"]:
+            return self._state["experiments"][recipe]
+        name = experiment_of(recipe)
+        found = self._client.get_experiment_by_name(name)
         if found is None:
-            # A server decides where it keeps files. Without a server they are kept under the root.
-            place = None if uri.startswith("http") else (root / "mlflow-artifacts").as_uri()
-            found = self._client.get_experiment(self._client.create_experiment(EXPERIMENT, artifact_location=place))
-        if KIND_TAG not in found.tags:
-            # Otherwise MLflow's UI shows the experiment as one about prompts and traces, without its runs.
-            self._client.set_experiment_tag(found.experiment_id, KIND_TAG, "custom_model_development")
-        return found
+            said = f"Runs of the recipe {recipe}: one for each launch, and under it one for each materialization."
+            # Without the kind, MLflow's pages show an experiment about prompts and traces, without its runs.
+            tags = {KIND_TAG: "custom_model_development", NOTE_TAG: said}
+            made = self._client.create_experiment(name, artifact_location=self._place, tags=tags)
+            found = self._client.get_experiment(made)
+        self._state["experiments"][recipe] = found.experiment_id
+        self._state["made"][recipe] = f"{found.experiment_id}@{found.creation_time}"
+        return found.experiment_id
+
+    def _created(self, recipe: str) -> str:
+        found = self._client.get_experiment_by_name(experiment_of(recipe))
+        return "" if found is None else f"{found.experiment_id}@{found.creation_time}"
 
 
 def _metrics_of(rows: list[dict[str, Any]]) -> list[Any]:

@@ -139,7 +139,9 @@ def _scores(folder: Path, right: int) -> Iterable[str]:
 
 def _model(folder: Path, right: int) -> Iterable[str]:
     write_text(folder / "model" / "model.safetensors", f"weights of {folder.name}")
-    return ("model/model.safetensors",)
+    write_text(folder / "model" / "config.json", json.dumps({"architectures": ["Qwen3ForCausalLM"]}))
+    write_text(folder / "model" / "tokenizer_config.json", json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
+    return ("model/config.json", "model/model.safetensors", "model/tokenizer_config.json")
 
 
 _FILES = {"model_scores": _scores, "aligned_model": _model}

@@ -37,7 +37,7 @@ RECIPES = {
     "unknown extractor": (KITCHEN + "extract: {extractor: lynx}\n", "'lynx' is not one of 'resiliparse'"),
     "unknown rule": (KITCHEN + "filter: {rules: [goofer]}\n", r"filter.rules\[0\]: 'goofer' is not one of 'c4', "),
     "unknown optimizer": (KITCHEN + "pretrain: {optimizer: sgdx}\n", "'sgdx' is not one of 'adafactor', 'adamw'"),
-    "unknown preset": (KITCHEN + "model: {preset: gpt9}\n", "model.preset: 'gpt9' is not one of 1m"),
+    "unknown preset": (KITCHEN + "model: {preset: gpt9}\n", "model.preset: 'gpt9' is not one of '1m'"),
     "heads that do not divide": (KITCHEN + "model: {heads: 7}\n", "width=192 must be a multiple of heads=7"),
     "less than a batch": (KITCHEN + "pretrain: {tokens: 10}\n", "tokens=10 leaves less than one batch of 2048"),
     "missing base": ("extends: kitchn\nname: mine\n", "no recipe is called 'kitchn'; did you mean `kitchen`\\? there"),

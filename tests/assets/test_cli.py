@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from assets import dev
-from assets.chain import CHAIN
+from assets.chain import CHAIN, GROUPS
 from assets.cli import main
 from assets.recipe_folders import load_recipe
 from assets.running import make as making
@@ -93,17 +93,20 @@ def test_status_fits_the_screen_and_shows_first_what_needs_a_person(tmp_path):
     path.write_text("extends: kitchen\nname: own\nfilter: {gopher_min_words: 60, gopher_max_words: 9000}\n")
     comparison = compare(load_recipe(str(path)), root)
     lines = [line.plain for line in status_lines(comparison, 22)]
-    groups = list(dict.fromkeys(CHAIN[cell.asset].group for cell in comparison.cells.values()))
+    groups = sorted({CHAIN[cell.asset].group for cell in comparison.cells.values()}, key=GROUPS.index)
     assert [line.split()[0] for line in lines[1 : 1 + len(groups)]] == groups and len(lines) <= 22
     assert re.search(r": \d+ of \d+ made, .*\d+ outdated", lines[0])
     first = lines[1 + len(groups) :]
-    assert first[0].startswith("filtered_documents [own@kitchen-1]: outdated")
-    assert any("filter.gopher_min_words: " in line for line in first)
-    assert "filtered_documents [own@kitchen-2]: outdated" in first
+    assert first[0] == "filtered_documents [2 partitions]: outdated"
+    assert [line.strip().split(":")[0] for line in first[1:3]] == ["filter.gopher_max_words", "filter.gopher_min_words"]
     assert any(re.match(r"\d+ more are outdated because an input of theirs is", line) for line in first)
     assert not any(line.startswith("deduplicated_documents") for line in lines)
-    short = [line.plain for line in status_lines(comparison, 12)]
-    assert len(short) == 12 and "more lines" in short[-3] and "--all" in short[-1]
+    path.write_text("extends: kitchen\nname: own\nfilter: {gopher_min_words: 60}\n")
+    one = [line.plain for line in status_lines(compare(load_recipe(str(path)), root), 22)]
+    about = [line for line in one if "gopher" in line or "filtered_documents" in line]
+    assert about == ["filtered_documents [2 partitions]: outdated, filter.gopher_min_words: 50 → 60"]
+    short = [line.plain for line in status_lines(comparison, 10)]
+    assert len(short) == 10 and "more lines" in short[-3] and "--all" in short[-1]
 
 
 def test_recipes_profiles_and_assets_are_listed_and_a_near_name_is_offered(monkeypatch, capsys, tmp_path):
@@ -123,6 +126,22 @@ def test_recipes_profiles_and_assets_are_listed_and_a_near_name_is_offered(monke
     assert code == 2 and "did you mean `assets`?" in errors
     code, answer, _ = said(monkeypatch, capsys, "--version")
     assert code == 0 and re.match(r"pedigree \d+\.\d+", answer)
+
+
+@pytest.mark.parametrize(
+    ("named", "model"),
+    [
+        ("", "aligned_model"),
+        ("preferences: {data: []}\n", "sft_model"),
+        ("preferences: {data: []}\nsft: {data: []}\n", "base_model"),
+    ],
+)
+def test_one_talks_to_the_last_model_of_the_chain(monkeypatch, capsys, tmp_path, named, model):
+    (tmp_path / "own.yaml").write_text(f"extends: kitchen\nname: own\n{named}")
+    own = ("chat", str(tmp_path / "own.yaml"), "--root", str(tmp_path / "r"))
+    for asset, wanted in (((), model), (("--asset", "base_model"), "base_model")):
+        code, _, errors = said(monkeypatch, capsys, *own, *asset)
+        assert code == 2 and f"{wanted} of recipe own is not made under" in errors
 
 
 def begun(recipe, root, *, step):

@@ -9,7 +9,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.chain import CHAIN
+from assets.chain import CHAIN, GROUPS
+from assets.declare import TRAINING_POOL
 from assets.definitions import definitions
 from assets.recipe_folders import load_recipe
 
@@ -41,6 +42,13 @@ def test_the_graph_is_the_recorded_one(defs):
     assert graph_of(defs) == json.loads(GRAPH.read_text())
 
 
+def test_no_asset_reads_one_of_a_later_group():
+    assert {one.group for one in CHAIN.values()} == set(GROUPS)
+    for one in CHAIN.values():
+        for item in (*one.inputs, *one.guards):
+            assert GROUPS.index(CHAIN[item.asset].group) <= GROUPS.index(one.group), f"{one.name} reads {item.asset}"
+
+
 def test_every_asset_says_what_it_is_for_the_person_looking_at_the_graph(defs):
     graph = defs.resolve_asset_graph()
     for name in CHAIN:
@@ -57,10 +65,26 @@ def test_one_entry_of_the_chain_is_an_asset(tmp_path, monkeypatch):
     assert {key.to_user_string() for key in node.parent_keys} == {
         "decontaminated_documents",
         "tokenizer",
-        "second_shards_settings",
+        "recipes",
     }
     assert "kitchen@kitchen-1" in node.partitions_def.get_partition_keys()
     assert [key.name for key in node.check_keys] == ["shards_decode"]
+
+
+def test_each_check_has_the_partitions_of_its_asset_and_says_what_it_asks(defs):
+    graph = defs.resolve_asset_graph()
+    checks = [graph.get(key) for key in graph.asset_check_keys]
+    assert len(checks) == sum(len(one.stage.gates) for one in CHAIN.values())
+    for check in checks:
+        assert check.partitions_def == graph.get(check.key.asset_key).partitions_def and check.blocking
+        assert check.description, f"assets/checks.py: ASKS lacks {check.key.name}"
+
+
+def test_only_trainings_wait_for_each_other(defs):
+    pools = {one.key.path[-1]: one.op.pool for one in defs.assets if isinstance(one, dg.AssetsDefinition)}
+    trained = {"base_model", "long_context_model", "ladder_model", "reference_model", "sft_model", "reward_model"}
+    assert {name for name, pool in pools.items() if pool == TRAINING_POOL} == {*trained, "aligned_model"}
+    assert {pool for pool in pools.values() if pool} == {TRAINING_POOL}
 
 
 def test_partitions_are_what_recipes_name_and_nothing_else(defs):

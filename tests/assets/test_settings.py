@@ -13,16 +13,21 @@ from dagster._core.loader import LoadingContextForTest
 
 from assets.chain import CHAIN, descendants, partitions_of
 from assets.definitions import definitions
+from assets.partitions import asked_partition
 from assets.recipe_folders import find_recipe, load_recipe
 from assets.run import keep_recipe
 from assets.running.pipeline import Pipeline
-from assets.settings import observe, settings_key, unobserved
+from assets.settings import RECIPES_KEY, observe, unobserved
 from assets.status import compare
 from tests.assets.fabricate import make_all, make_one
 from training.recipe import recipe_as_data
 
 ASSETS = [
-    name for name, declared in CHAIN.items() if declared.group in ("corpus", "tokens")
+    name
+    for name, declared in CHAIN.items()
+    if declared.group in ("corpus", "training_data", "pretraining")
+    and declared.stage.package == "training"
+    and not declared.stage.by_a_model
 ]  # the others behave like them
 
 
@@ -44,7 +49,12 @@ def place(kitchen, tmp_path_factory):
     make_all(kitchen, root)
 
     with dg.DagsterInstance.ephemeral() as instance:
-        for scope, partition in (("snapshot", "@kitchen-1"), ("snapshot", "@kitchen-2"), ("recipe", "")):
+        for scope, partition in (
+            ("snapshot", "@kitchen-1"),
+            ("snapshot", "@kitchen-2"),
+            ("corpus", ""),
+            ("recipe", ""),
+        ):
             chosen = [name for name in ASSETS if CHAIN[name].scope == scope]
             materialize(kitchen, root, instance, chosen, f"kitchen{partition}")
         yield root, instance
@@ -102,15 +112,15 @@ def test_one_threshold_marks_exactly_what_status_calls_outdated_and_names_the_se
     marked = unsynced(root, instance)
     assert set(marked) == outdated(edited, root)
     assert {asset for asset, _ in marked} == {"filtered_documents", *descendants("filtered_documents")} & set(ASSETS)
-    assert all(causes == {(settings_key(asset), partition)} for (asset, partition), causes in marked.items())
+    assert all(causes == {(RECIPES_KEY, asked_partition(*key))} for key, causes in marked.items())
 
 
 def test_an_observation_says_which_field_differs(place, edited):
     root, instance = place
     seen = unobserved(instance, compare(edited, root).cells.values())
-    differs = {(item.asset_key, item.partition): item.metadata["differs"].value for item in seen}
-    assert differs[settings_key("filtered_documents"), "kitchen@kitchen-1"] == "- `filter.gopher_min_words: 50 → 60`"
-    assert "input filtered_documents" in differs[settings_key("document_signatures"), "kitchen@kitchen-1"]
+    differs = {item.partition: item.metadata["differs"].value for item in seen}
+    assert differs["filtered_documents:kitchen@kitchen-1"] == "- `filter.gopher_min_words: 50 → 60`"
+    assert "input filtered_documents" in differs["document_signatures:kitchen@kitchen-1"]
 
 
 def test_a_threshold_that_is_put_back_is_in_sync_again(kitchen, place, edited):
@@ -133,8 +143,9 @@ def test_other_code_is_observed_with_its_modules_and_makes_nothing_unsynced(kitc
     found = list(compare(kitchen, root).cells.values())
     cells = [replace(cell, other_code=other) if cell.asset == asset else cell for cell in found]
     seen = list(unobserved(instance, cells))
-    said = {(item.asset_key, item.metadata["made_by_other_code"].value) for item in seen}
-    assert said == {(settings_key(asset), "training.data.dedup.dedup, training.data.dedup.edits")} and len(seen) == 2
+    assert {item.partition for item in seen} == {f"{asset}:kitchen@kitchen-1", f"{asset}:kitchen@kitchen-2"}
+    said = {item.metadata["made_by_other_code"].value for item in seen}
+    assert said == {"training.data.dedup.dedup, training.data.dedup.edits"}
     observe(instance, cells)
     assert list(unobserved(instance, cells)) == [] and unsynced(root, instance) == {}
 
@@ -160,9 +171,7 @@ def test_the_sensor_reports_an_edit_once_and_launches_nothing(place, edited):
     try:
         context = dg.build_sensor_context(instance=instance, repository_def=repository)
         answer = sensor.evaluate_tick(context)
-        assert {(item.asset_key, item.partition) for item in answer.asset_events} >= {
-            (settings_key("filtered_documents"), "kitchen@kitchen-1")
-        }
+        assert "filtered_documents:kitchen@kitchen-1" in {item.partition for item in answer.asset_events}
         assert answer.run_requests == []
         for event in answer.asset_events:
             instance.report_runless_asset_event(event)
@@ -172,12 +181,13 @@ def test_the_sensor_reports_an_edit_once_and_launches_nothing(place, edited):
         (root / "recipes" / "kitchen.yaml").unlink()
 
 
-def test_settings_can_be_neither_launched_nor_missing(place):
+def test_recipes_are_one_node_that_can_be_neither_launched_nor_missing(place):
     root, instance = place
     graph = loaded(root).resolve_asset_graph()
+    assert set(graph.get_all_asset_keys()) - graph.materializable_asset_keys == {RECIPES_KEY}
+    node = graph.get(RECIPES_KEY)
+    assert node.is_external and not node.is_executable and not node.is_materializable
     resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
-    for name in CHAIN:
-        node = graph.get(settings_key(name))
-        assert node.is_external and not node.is_executable and not node.is_materializable
-        partition = node.partitions_def.get_partition_keys()[-1]  # of a recipe that nobody ran
-        assert resolver.get_status(node.key, partition) == StaleStatus.FRESH
+    of_nobody = asked_partition("base_model", "kitchen-rl")
+    assert of_nobody in node.partitions_def.get_partition_keys()
+    assert resolver.get_status(node.key, of_nobody) == StaleStatus.FRESH

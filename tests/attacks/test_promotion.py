@@ -32,11 +32,12 @@ from assets.running.causes import StageFailed
 from assets.running.pipeline import Pipeline
 from assets.status import compare
 from assets.stores import opened_instance
+from assets.verify import verified
 from resources.profile import SHIPPED
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import ChampionMoved, Move, now, somebody
 from resources.tracking.reports import Tracking
-from resources.tracking.store import default_uri, make_client
+from resources.tracking.store import default_uri, experiments, make_client
 from tests.assets.fabricate import make_one
 from tests.assets.promotable import Kitchen, WithoutWriter
 from training import artifact, closure, made_by
@@ -303,6 +304,37 @@ def test_a_flipped_byte_ends_what_run_says_and_comes_back_with_it(kitchen, place
         kitchen.decide(recipe)
     path.write_bytes(whole)
     assert kitchen.run(recipe).promoted
+
+
+@pytest.mark.parametrize("name", ["MLmodel", "model/model.safetensors"])
+def test_what_mlflow_would_load_instead_of_the_model_is_found_and_mended(kitchen, name):
+    recipe = kitchen.model("loaded", right=5)
+    kitchen.decide(recipe)
+    loaded = kitchen.registry.folder_of(kitchen.registry.version("1"))
+    weights = record_of(kitchen, recipe, "aligned_model").parent / "model" / "model.safetensors"
+    assert (loaded / "model" / "model.safetensors").samefile(weights)  # by reference
+    client = kitchen.tracking.client()
+    assert "**loaded**" in client.get_model_version(kitchen.model_name, "1").description
+    kitchen.tracking.replay()
+    launch = next(  # every time it runs, this test launches once more
+        run
+        for run in client.search_runs(experiments(client), "tags.recipe = 'loaded'")
+        if "eval/cloze" in run.data.metrics and "cost/wall_seconds" in run.data.metrics
+    )
+    assert launch.data.params["promote.model_name"] == kitchen.model_name and "digest" not in launch.data.tags
+    assert {file.path for file in client.list_artifacts(launch.info.run_id)} >= {"recipe.yaml"}
+    assert verified(compare(recipe, kitchen.root), kitchen.tracking).problems == []
+    changed = bytearray((loaded / name).read_bytes())
+    changed[-3] ^= 1
+    (loaded / name).unlink()  # the artifact's own file stays as it is
+    (loaded / name).write_bytes(changed)
+    said = verified(compare(recipe, kitchen.root), kitchen.tracking)
+    assert [(cell.asset, name in line) for cell, line in said.problems] == [("aligned_model", True)]
+    with pytest.raises(TrackingError, match=r"version 1 .* is not whole: .*--mend"):
+        kitchen.decide(recipe)
+    verified(compare(recipe, kitchen.root), kitchen.tracking, mend=True)
+    assert verified(compare(recipe, kitchen.root), kitchen.tracking).problems == []
+    assert (loaded / "model" / "model.safetensors").samefile(weights) and kitchen.decide(recipe)["promoted"]
 
 
 def test_tags_are_those_of_the_latest_decision_and_hold_every_ancestor(kitchen):

@@ -94,9 +94,10 @@ class Flips:
             path, ask = self.chance.choice(self.checkpoints)
         elif kind == "file":
             size = Counter({entry["path"]: entry["bytes"] for entry in cell.artifact.record["files"]})
-            path = cell.artifact.path / self.chance.choice([name for name in size if size[name]])
-            item = input_of(cell)
-            ask = lambda: refuses(RefusedInput, artifact.check_input, item)  # noqa: E731
+            name = self.chance.choice([name for name in size if size[name]])
+            path, item = cell.artifact.path / name, input_of(cell)
+            # A stage in one piece checks all of its inputs; a rank or a process the files that it opens.
+            ask = lambda: all(refuses(RefusedInput, *one) for one in ((artifact.check_input, item), (item.file, name)))  # noqa: E731
         elif kind == "reference":
             path, ask = reference_path(self.root, *cell.key), lambda: self.is_damaged(cell.key)
         elif kind == "job":

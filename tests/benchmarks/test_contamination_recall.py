@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import contamination_recall
 from training.data.exams import item_rule
+from training.data.exams.item_rule import Finder
 
 EXAM = {"arc_easy": contamination_recall.REPORTED_ON["arc_easy"]}
 
@@ -15,7 +16,7 @@ EXAM = {"arc_easy": contamination_recall.REPORTED_ON["arc_easy"]}
 @pytest.fixture
 def options(monkeypatch) -> argparse.Namespace:
     monkeypatch.setattr(contamination_recall, "REPORTED_ON", EXAM)
-    return argparse.Namespace(half="reported", items=20)
+    return argparse.Namespace(half="reported", only="", items=20, copies=(1, 40))
 
 
 @pytest.mark.data
@@ -29,6 +30,22 @@ def test_a_rule_that_wants_every_word_falls_below_the_aims(options, capsys, monk
     monkeypatch.setattr(item_rule, "MIN_SHARE", 1.0)
     assert not contamination_recall.recall(options)
     assert "**below**" in capsys.readouterr().out
+
+
+@pytest.mark.data
+def test_a_rule_that_forgets_frequent_items_is_noticed(options, capsys, monkeypatch):
+    options.items = 3
+    assert contamination_recall.copies(options)
+    assert "| 40 | 100.0 [29.2-100.0] |" in capsys.readouterr().out
+    find = Finder.find
+
+    def forgetful(self, texts):
+        held = list(find(self, texts))
+        return held if len(held) < 20 else held[:-1]
+
+    monkeypatch.setattr(Finder, "find", forgetful)
+    assert not contamination_recall.copies(options)
+    assert "| 40 | 0.0 [0.0-70.8] |" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("hits", "tried", "low", "high"), [(0, 3737, 0, 0.00099), (300, 300, 0.98778, 1)])

@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import os
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -19,8 +22,10 @@ from assets.status import compare
 from evaluation.hub import FINEWEB_SCHEMA
 from evaluation.scoreboard import scoreboard
 from evaluation.scoreboard_print import render
+from resources.tracking.store import default_uri
 from tests.assets.fabricate import point_to_shared
 from tests.end_to_end.conftest import RECIPES, made, pedigree
+from tests.own_model import write_model, write_rows
 from tests.own_pages import write_exam, write_warc
 from tests.screen import broken_words
 from training.job import DataError
@@ -32,7 +37,7 @@ def test_the_chain_ends_in_a_promoted_model(first):
     assert first.code == 0, first.errors
     assert first.answer["ok"] and first.answer["promoted"] and first.answer["refusals"] == []
     assert set(first.answer["assets"]) == {
-        name for name, declared in CHAIN.items() if declared.scope in ("snapshot", "recipe", "sft", "align")
+        name for name, declared in CHAIN.items() if declared.scope in ("snapshot", "recipe", "corpus", "sft", "align")
     }
 
 
@@ -217,6 +222,28 @@ def test_a_folder_of_archives_becomes_a_promoted_model_without_the_kitchen(first
     assert status.answer["assets"]["training_plan"]["own-folder"]["remark"].startswith("pretrain.tokens: auto is ")
 
 
+def test_a_model_of_somebody_else_is_fine_tuned_scored_and_promoted_without_a_corpus(first, root, tmp_path):
+    (tmp_path / "own").mkdir()
+    write_model(tmp_path / "own" / "model")
+    write_rows(tmp_path / "own")
+    write_exam(tmp_path / "own" / "exam.jsonl")
+    (tmp_path / "own-tuned.yaml").write_text("extends: own-model\nname: own-tuned\npreferences: {data: []}\n")
+    ran = pedigree("run", str(tmp_path / "own-tuned.yaml"), root=root, PEDIGREE_DATA=str(tmp_path))
+    assert ran.code == 0 and ran.answer["promoted"], ran.errors
+    assert made(ran) == {
+        "adopted_model", "instruction_data", "data_contamination", "sft_model", "model_scores",
+        "contamination_report", "model_card", "promoted_model",
+    }  # fmt: skip
+    folders = {asset: Path(cells["own-tuned"]["uri"]) for asset, cells in ran.answer["assets"].items()}
+    scores = json.loads((folders["model_scores"] / "scores.json").read_text())
+    assert set(scores) == {"base", "sft"} and set(scores["sft"]) == {"own"}
+    report = json.loads((folders["contamination_report"] / "contamination.json").read_text())
+    assert report["verdict"] == "tolerated" and set(report["unknown"]) == {"adopted_model"}
+    assert "What it was trained on is not known" in (folders["model_card"] / "README.md").read_text()
+    decision = json.loads((folders["promoted_model"] / "decision.json").read_text())
+    assert decision["model"]["asset"] == "sft_model" and decision["promoted"]
+
+
 def test_model_and_corpus_are_laid_out_for_a_hub(first, root, tmp_path):
     import datasets
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -244,6 +271,35 @@ def test_model_and_corpus_are_laid_out_for_a_hub(first, root, tmp_path):
         export(made_here, "aligned_model", tmp_path / "corpus")
     with pytest.raises(DataError, match="--asset tokenizer: cannot be exported; there are aligned_model"):
         export(made_here, "tokenizer", tmp_path / "tokenizer")
+
+
+LOAD = """
+import sys
+import mlflow
+
+asked = [{"role": "user", "content": "How hot is the oven?"}]
+served = mlflow.pyfunc.load_model("models:/kitchen-small@champion")
+(said,) = served.predict({"messages": asked, "max_tokens": 4})
+assert said["usage"]["completion_tokens"] <= 4 and said["choices"][0]["message"]["content"].strip(), said
+assert set(served.input_example) == {"messages"} and "messages" in served.metadata.get_input_schema().input_names()
+pipeline = mlflow.transformers.load_model("models:/kitchen-small@champion")
+(said,) = pipeline(asked, max_new_tokens=4)
+assert said["generated_text"][-1]["role"] == "assistant", said
+assert not {"assets", "evaluation", "resources", "training"} & set(sys.modules)
+"""
+
+
+def test_mlflow_loads_the_champion_without_this_project(first, root, tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    loaded = subprocess.run(
+        [sys.executable, "-I", "-c", LOAD],
+        cwd=tmp_path,
+        env={**environment, "MLFLOW_TRACKING_URI": default_uri(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert loaded.returncode == 0, loaded.stderr
 
 
 def test_chat_answers(first, root):

@@ -84,7 +84,7 @@ def test_an_mlflow_that_hangs_and_dies_stops_nothing_and_another_hears_all_of_it
     later = Tracking("", tmp_path, in_background=False)
     assert later.replay() and later.pending() == 0
     client = make_client(later.uri, tmp_path)
-    (experiment,) = (one for one in client.search_experiments() if one.name == "pedigree")
+    (experiment,) = (one for one in client.search_experiments() if one.name == "pedigree/kitchen-small")
     runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
     assert set(runs) == {"kitchen-small", *(f"{asset} [{key}]" for asset, key in digests(ran))}
     assert {run.info.status for run in runs.values()} == {"FINISHED"}

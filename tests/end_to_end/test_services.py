@@ -5,11 +5,8 @@ from __future__ import annotations
 import fcntl
 import http.client
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -18,13 +15,11 @@ from assets.chain import CHAIN
 from assets.recipe_folders import load_recipe
 from assets.status import Comparison, compare
 from tests.assets.fabricate import point_to_shared
+from tests.browser import chromium
 from tests.end_to_end.conftest import RECIPES
 from tests.end_to_end.dagster_dev import OVER, services, wait_for
 from tests.hook import webhook
 from training.recipe import Recipe
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -166,23 +161,6 @@ def status_of(url, path, body, headers):
         connection.close()
 
 
-@contextmanager
-def chromium() -> Iterator[Page]:
-    """A page of Chromium, as a person would look at it."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
-        pytest.skip("waits for Chromium: install the package `chromium`")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--disable-sync"]
-        browser = play.chromium.launch(executable_path=program, args=flags)
-        page = browser.new_page(viewport={"width": 1500, "height": 1000})
-        page.set_default_timeout(120_000)
-        yield page
-        browser.close()
-
-
 @pytest.mark.browser
 def test_a_person_switches_the_sensor_on_and_sees_the_backfill_of_a_shipped_recipe(running, asked):
     with chromium() as page:
@@ -284,7 +262,7 @@ def test_an_edited_threshold_is_unsynced_where_it_is_read_and_nothing_else_is(ru
     write_recipe(copied, "kitchen-gated", snapshots=snapshots(1), filter=stricter)
     partition = "kitchen-gated@kitchen-1"
     node = wait_for(lambda: is_stale(running.synced("filtered_documents", partition)), 120)
-    assert [cause["key"]["path"] for cause in node["staleCauses"]] == [["filtered_documents_settings"]]
+    assert [cause["key"]["path"] for cause in node["staleCauses"]] == [["recipes"]]
     assert running.synced("extracted_documents", partition)["staleStatus"] == "FRESH"
     assert running.synced("tokenizer", "kitchen-gated")["staleStatus"] == "MISSING"  # as before: it was never made
 

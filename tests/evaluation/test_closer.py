@@ -142,5 +142,5 @@ def test_where_rules_of_today_leave_another_text_no_rule_is_named(records):
 
 def test_the_report_has_all_of_it(records):
     made = [one for one in records if "counts" in one[1]]
-    outcomes = {group.outcome for stage in looked_at(made) for group in stage["groups"]}
+    outcomes = {group["outcome"] for stage in looked_at(made) for group in stage["groups"]}
     assert {"kept", "dropped", "cluster", "just_passed", "cut"} <= outcomes

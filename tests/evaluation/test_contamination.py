@@ -13,6 +13,7 @@ import pytest
 
 from assets.cli import main as command_line
 from assets.recipe_folders import load_recipe
+from evaluation.scan import contamination
 from evaluation.stages import STAGES
 from evaluation.trained_on import DECLARED, SCANNED, data_of
 from evaluation.verdict import SHOWN_FINDINGS, gate_of
@@ -22,7 +23,7 @@ from training.artifact import find
 from training.data.documents import DocumentWriter, read_lines, write_lines
 from training.evaluation_settings import EvaluationRecipe
 from training.job import InputArtifact, RefusedInput, write_job
-from training.records import RecipeError
+from training.records import RecipeError, read_record
 from training.runner import main, run_job
 from training.stage import Input
 from training.stages import STAGES as TRAINING_STAGES
@@ -371,8 +372,30 @@ def test_what_cannot_be_scanned_is_unknown_until_the_recipe_names_it(tmp_path):
     assert "made://base_model/other" in gate["evidence"]["tolerated"]["evaluation.tolerate_unknown"]["teacher"]
 
 
+@pytest.mark.parametrize(
+    ("suites", "said"),
+    [
+        ([], "evaluation.suites names no exam, so no item could be looked for"),
+        (["short"], "no item of short could be looked for: all of them are too short"),
+    ],
+)
+def test_without_an_exam_to_look_for_nothing_is_clean(tmp_path, suites, said):
+    write_lines(tmp_path / "short.jsonl", [{"question": "Which month?", "answer": "May"}])
+    named = [{"name": name, "uri": str(tmp_path / "short.jsonl"), "kind": "generate"} for name in suites]
+    report, _, gate = report_of(contaminated_job(tmp_path / "a", [FILLER], judged={"suites": named}))
+    assert report["verdict"] == "unknown" and not gate["passed"] and gate["evidence"]["reason"] == said
+    assert "evaluation.tolerate_unknown: teacher, adopted_model, exams" in gate["evidence"]["way_out"]
+    allowed = {"suites": named, "tolerate_unknown": ["exams"]}
+    report, _, gate = report_of(contaminated_job(tmp_path / "b", [FILLER], judged=allowed))
+    assert report["verdict"] == "tolerated" and gate["passed"]
+    assert gate["evidence"]["tolerated"] == {"evaluation.tolerate_unknown": {"exams": said}}
+    suites_alone = read_record(EvaluationRecipe, {"suites": named})
+    outside, _, gate = contamination([str(tmp_path / "short.jsonl")], suites_alone, {})
+    assert outside["verdict"] == "unknown" and not gate["passed"] and gate["evidence"]["reason"] == said
+
+
 def test_only_what_cannot_be_scanned_may_be_tolerated_as_unknown():
-    with pytest.raises(RecipeError, match="'documents' is scanned"):
+    with pytest.raises(RecipeError, match="'documents' is not one of 'teacher', 'adopted_model', 'exams'"):
         EvaluationRecipe(suites=(), tolerate_unknown=("documents",))
 
 

@@ -86,6 +86,15 @@ def triviaqa(row):
     return {"question": question, "answer": {"aliases": row["aliases"]}}
 
 
+def strategyqa(row):
+    answers = {"multiple_choice_targets": row["choices"], "targets": [row["choices"][row["gold"]]]}
+    return {"inputs": row["query"], "multiple_choice_scores": [int(n == row["gold"]) for n in range(2)], **answers}
+
+
+def bigbench(row):
+    return {"inputs": row["context"], "targets": [row["continuation"]]}
+
+
 FORMS = {
     "arc_easy": arc,
     "arc_challenge": arc,
@@ -97,6 +106,9 @@ FORMS = {
     "truthfulqa_mc1": truthfulqa,
     "lambada_openai": lambada,
     "triviaqa": triviaqa,
+    "bigbench_strategyqa": strategyqa,
+    "bigbench_operators": bigbench,
+    "bigbench_qa_wikidata": bigbench,
     "gsm8k": dict,
 }
 
@@ -141,6 +153,9 @@ def test_a_shipped_suite_is_lm_evals_own_task(name, folder):
     if name == "gsm8k":
         suite = replace(suite, num_fewshot=2, lm_eval={"generation_kwargs": SHORT})
         changes = {"num_fewshot": 2, "generation_kwargs": SHORT}
+    if name in ("bigbench_operators", "bigbench_qa_wikidata"):  # for the time that 128 tokens take
+        suite = replace(suite, lm_eval={**suite.lm_eval, "generation_kwargs": SHORT})
+        changes = {"generation_kwargs": SHORT}
     if name == "mmlu":  # the rows are of this subject
         assert named_config(suite.task)["dataset_name"] == "abstract_algebra"
     exam = read_exam(suite, {})

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from assets.recipe_folders import load_recipe
-from evaluation.card import one_line
+from evaluation.card import one_line, render_card
 from evaluation.report import looked_at, records_of, render_report
-from evaluation.scoreboard import long_context_lines, scoreboard
-from evaluation.scoreboard_print import headline, render
+from evaluation.scoreboard import headline, long_context_lines, scoreboard
+from evaluation.scoreboard_print import render
 from evaluation.stages import STAGES
 from tests.evaluation.conftest import commit, make_job
 from training.data.documents import DocumentWriter, write_lines
@@ -108,6 +108,12 @@ def model_scores(root: Path) -> InputArtifact:
     (folder / "scores.json").write_text(json.dumps({model: {"chat": entry} for model in ("base", "sft", "aligned")}))
     bits = {"bits_per_byte": 1.5, "interval": [1.25, 1.75], "texts": 2, "bytes": 2000}
     (folder / "bits_per_byte.json").write_text(json.dumps({"aligned": {**bits, "interval": None}, "sft": bits}))
+    (folder / "held_out_bits_per_byte.json").write_text(json.dumps({"base": {**bits, "interval": None}}))
+    one = {"before": "sft", "after": "aligned", "items": 4, "won": 3, "lost": 1, "p_value": 0.0001}
+    one |= {"difference": 0.5, "interval": [-0.25, 0.75]}
+    first = {**one, "before": "base", "after": "sft", "p_value": 0.625}
+    far = {**one, "before": "base", "won": 0, "lost": 0, "p_value": 1.0}
+    (folder / "comparisons.json").write_text(json.dumps({"chat": [first, far, one]}))
     return commit(folder, "model_scores", settings={"evaluation": {"suites": [suite]}})
 
 
@@ -186,7 +192,7 @@ class _Page(HTMLParser):
 def test_text_of_pages_stays_text(inputs):
     page = _Page(render_report(records_of(Path(item.path) for item in inputs)))
     assert not [attributes for tag, attributes in page.tags if tag == "img" or "onerror" in attributes]
-    assert len([tag for tag, _ in page.tags if tag == "script"]) == 3  # plotly, its data, and what draws it
+    assert "script" not in {tag for tag, _ in page.tags}
     assert page.text.count("<script>alert('x')</script>") >= 5  # dropped, duplicate, prompt, three answers, finding
     assert "49" not in page.text.split("{{ 7 * 7 }}")[1][:5]
 
@@ -222,7 +228,7 @@ def test_a_leak_a_refusal_and_the_parts_of_the_true_reward_are_shown(inputs):
     assert "Refused: contamination_report [tiny] by gate contamination" in " ".join(page.text.split())
     assert "warc_file: a.warc.gz" in page.text and "warc_offset: 7" in page.text
     assert "mark" in {tag for tag, _ in page.tags}
-    kind = "chatstated425.0ngram 25.0, pairs 50.0" + "50.0 (15.0 to 85.0) not above the controls" * 3
+    kind = "chatstated425.0ngram 25.0, pairs 50.0" + "50.0 (15.0 to 85.0)*" * 3
     assert kind in "".join(page.text.split("\n"))
     assert "right (worth +1)75.0 (50.0 to 87.5)+75.0 (+50.0 to +87.5)" in " ".join(page.text.split())
 
@@ -242,7 +248,7 @@ def test_every_move_of_the_champion_is_shown_as_the_registry_tells_it(inputs):
     html = render_report(records, {**said, "moves": moves})
     text = " ".join(_Page(html).text.split())
     assert "Not promoted: kitchen, version 2: another is champion." in text
-    assert "2026-11-22T10:00:00Zrollback21ann@host<b>it swears</b>dddddddddddd" in text
+    assert "2026-11-22 10:00:00rollback21ann@host<b>it swears</b>dddddddddddd" in text
     assert "<b>it swears" not in html and 'href="#promotions"' in html
 
 
@@ -304,13 +310,15 @@ def test_each_section_that_is_there_is_linked_and_no_other(inputs):
     for records in (records_of(Path(item.path) for item in inputs), []):
         page = render_report(records)
         anchors = re.findall(r'<h2 id="(\w+)"', page)
-        assert re.findall(r'<a href="#(\w+)"', page) == anchors and "lineage" in anchors
+        assert re.findall(r'<a href="#(\w+)"', page.partition("</nav>")[0]) == anchors and "lineage" in anchors
         assert ("scores" in anchors) == bool(records)
 
 
 def test_every_outcome_of_every_stage_is_shown(inputs):
     parts = looked_at(records_of(Path(item.path) for item in inputs))
-    assert [(part["asset"], g.outcome, g.reason, len(g.samples)) for part in parts for g in part["groups"]] == [
+    assert [
+        (part["asset"], g["outcome"], g["reason"], len(g["samples"])) for part in parts for g in part["groups"]
+    ] == [
         ("filtered_documents", "kept", "", 1),
         ("filtered_documents", "dropped", "too_short", 1),
         ("deduplicated_documents", "kept", "", 1),
@@ -328,18 +336,29 @@ def test_the_scoreboard_prints_what_there_is(inputs):
     text = output.getvalue()
     for part in (
         "loss 5.000 → 1.700",
-        "50.0 (15.0 to 85.0)",
+        "50.0 (15.0–85.0)",
         "chat: stated",
         "ngram 25, pairs 50",
-        "50.0 (15.0 to 85.0)*",
+        "50.0 (15.0–85.0)*",
         "right (worth +1), percent: sft 75.0 (50.0 to 87.5), gain +75.0 (+50.0 to +87.5)",
+        "Bits per byte of 2 held-out documents (2,000 bytes): base 1.500",
         "contaminated",
         "a.warc.gz at 7",
         "refused: contamination_report",
     ):
         assert part in text
+    line = r"chat +\+3 −1, p 0\.625 +\+3 −1, p < 0\.001 +\+0 −0, p 1\.000 +4 *\n"
+    assert re.search("base → sft +sft → aligned +base → aligned", text) and re.search(line, text)
     assert board["funnel"]["s1"][0]["kept"] == 1
     render(scoreboard([]), Console(file=io.StringIO()))
+
+
+def test_an_interval_is_not_broken_in_a_narrow_terminal(inputs):
+    from rich.console import Console
+
+    output = io.StringIO()
+    render(scoreboard(records_of(Path(item.path) for item in inputs)), Console(file=output, width=60))
+    assert output.getvalue().count("(15.0–85.0)") >= 6 and "(15.0\n" not in output.getvalue()
 
 
 def test_the_scoreboard_begins_with_what_came_out(inputs):
@@ -364,7 +383,7 @@ def test_money_is_shown_where_a_profile_named_a_price(inputs):
     def shown(records):
         output = io.StringIO()
         render(scoreboard(records), Console(file=output, width=140))
-        return "price" in output.getvalue(), '<th class="n">price</th>' in render_report(records), output.getvalue()
+        return "price" in output.getvalue(), 'class="n">price</th>' in render_report(records), output.getvalue()
 
     records = records_of(Path(item.path) for item in inputs)
     assert shown(records)[:2] == (False, False)
@@ -398,9 +417,37 @@ def test_the_card_is_read_by_hubs(inputs, tmp_path):
     outside = (
         "Bits per byte of 2 texts from outside the corpus (2,000 bytes): sft 1.500 (1.250 to 1.750), aligned 1.500"
     )
-    assert f"{outside}." in card
+    held_out = "Bits per byte of 2 held-out documents (2,000 bytes): base 1.500"
+    report = _Page((tmp_path / "card" / "report.html").read_text()).text
+    for said in (outside, held_out):
+        assert f"{said}." in card and f"{said}." in report
+    assert "| suite | items | base → sft | sft → aligned | base → aligned |\n|---|---:|---:|---:|---:|\n" in card
+    assert "| chat | 4 | +3 −1, p 0.625 | +3 −1, p < 0.001 | +0 −0, p 1.000 |" in card
+    assert all(said in report for said in ("+50.0 (-25.0 to +75.0)", "0.001", "McNemar's exact test"))
     assert json.loads((tmp_path / "card" / "scoreboard.json").read_text())["scores"]["chat"]["aligned"]["n"] == 4
-    assert (tmp_path / "card" / "report.html").stat().st_size > 1_000_000  # plotly is inside
+
+
+def test_a_verdict_without_an_exam_says_so_everywhere(tmp_path):
+    from rich.console import Console
+
+    why = "evaluation.suites names no exam"
+    report = {
+        "verdict": "tolerated",
+        "tolerated": {"evaluation.tolerate_unknown": {"exams": why}},
+        "suites": {},
+        "scanned": {"texts": {"pretraining": 3}},
+    }
+    write_lines(tmp_path / "report" / "findings.jsonl", [])
+    (tmp_path / "report" / "contamination.json").write_text(json.dumps(report))
+    records = records_of([Path(commit(tmp_path / "report", "contamination_report").path)])
+    board, output = scoreboard(records), io.StringIO()
+    render(board, Console(file=output, width=100))
+    card = render_card(load_recipe("kitchen"), records, board)
+    assert "Contamination: tolerated; no exam was looked for" in output.getvalue()
+    assert "Verdict: **tolerated**. No exam was looked for in what the models were trained on." in card
+    for text in (output.getvalue(), card):
+        assert f"exams: {why}" in text and "too short or not their own" not in text
+    assert f"exams: {why}." in _Page(render_report(records)).text
 
 
 def test_text_of_pages_does_not_shape_the_card():

@@ -138,18 +138,18 @@ def stage(tmp_path, rungs):
         folder.mkdir()
         metrics = {"parameters": rung.parameters, "tokens": rung.tokens, "held_out_bits_per_byte": rung.loss}
         inputs.append(commit(folder, "ladder_model", partition=f"tiny@{rung.name}", metrics=metrics))
-    settings = {"ladder": {"bootstrap": 20}, "foretold": {"parameters": 1e9, "tokens": 2e10}}
+    settings = {"ladder": {"bootstrap": 20}, "predicted": {"parameters": 1e9, "tokens": 2e10}}
     job = make_job("scaling", "scaling_fit", tmp_path / "out", settings, tuple(inputs))
     run_job(job, STAGES)
     return Path(job.output)
 
 
-def test_the_stage_foretells_with_an_interval_and_draws_it(tmp_path):
+def test_the_stage_predicts_with_an_interval_and_draws_it(tmp_path):
     folder = stage(tmp_path, ladder(noise=0.001))
     result = json.loads((folder / "scaling.json").read_text("utf-8"))
-    low, high = result["foretold"]["interval"]
-    assert low < result["foretold"]["loss"] < high
-    assert result["foretold"]["loss"] == pytest.approx(PLANTED.loss(1e9, 2e10), rel=0.02)
+    low, high = result["predicted"]["interval"]
+    assert low < result["predicted"]["loss"] < high
+    assert result["predicted"]["loss"] == pytest.approx(PLANTED.loss(1e9, 2e10), rel=0.02)
     record = json.loads((folder / "artifact.json").read_text("utf-8"))
     assert record["metrics"]["rungs"] == 25 and record["gates"][0]["passed"]
     assert "Plotly.newPlot" in (folder / "scaling.html").read_text("utf-8")

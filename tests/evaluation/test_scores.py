@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from itertools import combinations
 from pathlib import Path
 
 import pytest
+from scipy.stats import binomtest
 
 pytest.importorskip("torch")
 
@@ -17,15 +19,17 @@ from evaluation.controls import is_above
 from evaluation.one_model import scores_of
 from evaluation.scores import check_names, completeness
 from evaluation.stages import STAGES
+from evaluation.unseen_text import held_out_texts
 from tests.evaluation.conftest import commit, make_job, make_model
 from tests.evaluation.test_report import document
 from tests.training.posttrain import tiny
 from training.artifact import find
-from training.data.documents import DocumentWriter, read_lines, write_lines
+from training.data.documents import DocumentWriter, read_documents, read_lines, write_lines
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.sources import read_rows
 from training.evaluation_settings import EvaluationRecipe
 from training.job import DataError, InputArtifact
+from training.order.held_out import is_held_out
 from training.records import RecipeError, read_record
 from training.runner import run_job
 
@@ -74,6 +78,7 @@ def scored(tmp_path_factory, models) -> Path:
     write_lines(texts, [{"text": "The bread is brown. " * number} for number in (1, 2, 9)])
     settings = {
         "evaluation": evaluation(*SUITES, outside_text=str(texts), outside_text_limit=2),
+        "mixture": {"held_out_fraction": 0.5},
         "kitchen": KITCHEN,
     }
     inputs = (*models[:3], corpus(folder.parent / "documents"))
@@ -162,6 +167,41 @@ def test_every_model_has_bits_per_byte_on_the_text_from_outside(scored):
         low, high = entry["interval"]
         assert (entry["texts"], entry["bytes"]) == (2, 60) and low <= entry["bits_per_byte"] <= high
         assert find(scored).record["metrics"][f"{model}_outside_bits_per_byte"] == entry["bits_per_byte"]
+
+
+def test_every_model_has_bits_per_byte_on_the_held_out_documents_alone(scored, tmp_path):
+    pages = corpus(tmp_path / "documents")
+    rows = list(read_documents(tmp_path / "documents" / "documents" / "00000.parquet", ["id", "text"]))
+    held_out = [row["text"] for row in rows if is_held_out(row["id"], 0.5)]
+    assert 1 < len(held_out) < len(rows)
+    bits = json.loads((scored / "held_out_bits_per_byte.json").read_text())
+    for model, entry in bits.items():
+        assert (entry["texts"], entry["bytes"]) == (len(held_out), sum(len(text.encode()) for text in held_out))
+        assert find(scored).record["metrics"][f"{model}_held_out_bits_per_byte"] == entry["bits_per_byte"]
+    assert set(bits) == set(MODELS)
+    ordered = held_out_texts([pages], fraction=0.5, limit=None)
+    assert sorted(ordered) == sorted(held_out) and held_out_texts([pages], fraction=0.5, limit=1) == ordered[:1]
+    assert held_out_texts([pages], fraction=0.0, limit=None) == []
+
+
+def test_the_models_are_compared_on_the_same_items(scored):
+    found = json.loads((scored / "comparisons.json").read_text())
+    assert [(one["before"], one["after"]) for one in found["cloze"]] == [*combinations(MODELS, 2)]
+    right = {
+        (model, name): [row["correct"] for row in read_lines(scored / "samples" / f"{model}_{name}.jsonl.zst")]
+        for model in MODELS
+        for name in found
+    }
+    for name, compared in found.items():
+        for one in compared:
+            pairs = list(zip(right[one["before"], name], right[one["after"], name], strict=True))
+            won, lost = pairs.count((False, True)), pairs.count((True, False))
+            assert (one["items"], one["won"], one["lost"]) == (len(pairs), won, lost)
+            assert one["difference"] == pytest.approx((won - lost) / len(pairs))
+            assert math.copysign(1, one["difference"]) > 0 or won < lost  # -0.0 would be shown as a loss
+            assert one["p_value"] == pytest.approx(binomtest(won, max(1, won + lost)).pvalue if won + lost else 1.0)
+            assert one["interval"][0] <= one["difference"] <= one["interval"][1]
+    assert any(one["won"] != one["lost"] for compared in found.values() for one in compared)
 
 
 def test_every_item_keeps_its_prompt_and_answer(scored):

@@ -102,4 +102,5 @@ def test_every_address_in_a_shipped_recipe_is_of_the_type_that_says_so(path):
     recipe = load_recipe(str(path))
     addresses = {text for text in texts_of(recipe_as_data(recipe)) if "://" in text}
     of_a_crawl = {place for one in recipe.snapshots for place in (*one.paths, one.base_url)}
-    assert addresses == {*uris_in(recipe), *of_a_crawl, *filter(None, [recipe.pretrain.distill.teacher])}
+    of_models = filter(None, [recipe.pretrain.distill.teacher, recipe.adopt.model])
+    assert addresses == {*uris_in(recipe), *of_a_crawl, *of_models}

@@ -10,7 +10,7 @@ import yaml
 from assets.recipe_folders import SHIPPED, find_recipe, load_recipe
 from training.data.filter.settings import FilterRecipe
 from training.recipe import Recipe, recipe_as_data
-from training.recipes import RecipeFiles, merged, read_yaml, reads_of_the_kitchen
+from training.recipes import RecipeFiles, merged, read_yaml, reads_of_the_kitchen, recipe_of
 from training.records import RecipeError, read_record, uris_in, varied
 from training.secrets import yaml_problem
 
@@ -96,6 +96,34 @@ def test_a_gate_on_an_exam_that_a_variant_does_not_sit_is_not_handed_on(tmp_path
     written(tmp_path, four="extends: two\npromote: {min_scores: {other: 0.1}}")  # refused before anything is made
     with pytest.raises(RecipeError, match=r"four.yaml: promote.min_scores: 'other' is not among .*suites \(mine\)"):
         load_recipe("four", folders=(tmp_path, SHIPPED))
+
+
+def test_all_wrong_names_of_a_section_are_told_at_once_with_near_ones():
+    data = recipe_as_data(load_recipe("kitchen"))
+    data["filter"] |= {"rules": ["langage", "url", "c5"], "personal_data": ["phne"], "languages": ["english", "dee"]}
+    data["pretrain"] |= {"optimizer": "muonn", "schedule": "wds"}
+    data["evaluation"] |= {"tolerate_unknown": ["teachr", "exms"]}
+    data["evaluation"]["suites"] = [
+        {"name": "a", "uri": "x", "kind": "generat"},
+        {"name": "b", "uri": "x", "kind": "chat", "task": "piqqa", "lm_eval": {"task": "x", "dataset_path": "y"}},
+    ]
+    with pytest.raises(RecipeError) as refused:
+        recipe_of(data)
+    told = [(said.partition(":")[0], said.partition("did you mean ")[2]) for said in refused.value.problems]
+    suite = "evaluation.suites[1]"
+    assert told == [
+        ("filter.rules[0]", "`language`?"),
+        ("filter.rules[2]", ""),
+        ("filter.personal_data[0]", "`phone`?"),
+        ("filter.languages", ""),
+        ("filter.languages", ""),
+        ("pretrain.optimizer", "`muon`?"),
+        ("pretrain.schedule", "`wsd`?"),
+        ("evaluation.suites[0].kind", "`generate`?"),
+        *[(suite, "")] * 3,  # the task, which has near names of its own, and two fields
+        ("evaluation.tolerate_unknown[0]", "`teacher`?"),
+        ("evaluation.tolerate_unknown[1]", "`exams`?"),
+    ]
 
 
 OWN = "extends: base\nsnapshots:\n- {name: a, source: warc, paths: [/a]}\n- {name: b, source: warc, paths: [/b]}\n"

@@ -21,6 +21,7 @@ SEARCHED = "benchmarks decontaminate instructions preferences prompts evaluate j
 
 # The stages whose code reads a section. `card` prints the whole recipe, and so is not repeated in each row.
 READERS = {
+    "training.adopt.settings": "adopt",
     "training.automation_settings": "",
     "training.data.crawl.settings": "crawl extract",
     "training.data.exams.decontaminate_settings": SEARCHED,
@@ -28,7 +29,7 @@ READERS = {
     "training.data.exams.settings": SEARCHED,
     "training.data.extract.settings": "extract",
     "training.data.filter.settings": "score filter",
-    "training.order.settings": "plan",
+    "training.order.settings": "plan evaluate",
     "training.data.quality.settings": "quality score",
     "training.data.tokens.tokenize_settings": "tokenize",
     "training.data.tokens.tokenizer_settings": "tokenizer tokenize",
@@ -42,11 +43,11 @@ READERS = {
     "training.posttrain.reward.settings": "reward align judge",
     "training.posttrain.sft.settings": "sft",
     "training.posttrain.source_settings": f"{POSTTRAINED} judge contamination",
-    "training.order.batch_settings": "plan pretrain doremi extend",
+    "training.order.batch_settings": "plan pretrain doremi extend adopt",
     "training.pretrain.doremi_settings": "doremi",
     "training.pretrain.long_context_settings": "extend",
     "training.pretrain.settings": "pretrain doremi extend",
-    "training.pretrain.models.shape": "pretrain doremi extend",
+    "training.pretrain.models.shape": "adopt pretrain doremi extend",
     "training.pretrain.spike_settings": "pretrain doremi extend",
     "training.promote_settings": "promote",
     "training.recipe": "",

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, BinaryIO, TextIO, cast
+from typing import IO, Any, BinaryIO, TextIO, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -218,19 +218,37 @@ def count_documents(path: Path) -> int:
 
 @contextmanager
 def open_documents(path: Path) -> Iterator[pq.ParquetFile]:
-    """Open a parquet file for streaming. Raise DataError if it is not a parquet file."""
+    """Open a parquet file for streaming, mapped: the check has read its bytes. Raise DataError if it is not parquet."""
     try:
-        parquet = pq.ParquetFile(path)
+        parquet = pq.ParquetFile(path, memory_map=True)
     except pa.ArrowInvalid as error:
         raise DataError(f"{path}: not a readable parquet file: {error}") from None
     with parquet:
         yield parquet
 
 
-def document_files(item: InputArtifact, folder: str = "documents") -> list[Path]:
-    """Return the artifact's files in `folder` according to its record, sorted and thus in rank order."""
-    names = sorted(entry["path"] for entry in item.record()["files"] if entry["path"].startswith(folder + "/"))
-    return [item.file(name) for name in names]
+class Files(Sequence[Path]):
+    """Files of an input artifact, in order. A file is checked when its path is taken, so a rank reads its own only."""
+
+    def __init__(self, item: InputArtifact, names: Sequence[str]) -> None:
+        self._item, self._names = item, names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @overload
+    def __getitem__(self, place: int) -> Path: ...
+    @overload
+    def __getitem__(self, place: slice) -> Files: ...
+    def __getitem__(self, place: int | slice) -> Path | Files:
+        if isinstance(place, slice):
+            return Files(self._item, self._names[place])
+        return self._item.file(self._names[place])
+
+
+def document_files(item: InputArtifact, folder: str = "documents") -> Files:
+    """Return the artifact's files in `folder` according to its manifest, sorted and thus in rank order."""
+    return Files(item, sorted(name for name in item.files() if name.startswith(folder + "/")))
 
 
 # Lines of JSON: `.jsonl`, `.jsonl.gz` or `.jsonl.zst`.

@@ -61,8 +61,10 @@ def look_at(place: str) -> Look:
     sizes = {source: sum(size_of(name) for name in files) for source, files in found.items()}
     source = max(found, key=lambda name: sizes[name])
     others = [f"{counted(len(found[name]))} of {name} left out" for name in found if name != source]
-    files, notes = _of_training(found[source])
-    text_field, url_field = _fields(files[0]) if source in ("parquet", "jsonl") else ("text", "url")
+    files, notes, text_field, url_field = found[source], (), "text", "url"
+    if source in ("parquet", "jsonl"):  # names of other files, such as post-training.txt, say nothing about splits
+        files, notes = _of_training(files)
+        text_field, url_field = _fields(files[0])
     texts = list(_sampled(files, source, text_field))
     return Look(
         source=source,

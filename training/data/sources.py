@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 from training.artifact import MADE, sha256_of
 from training.data import generated
-from training.data.documents import decompressed, decompressed_text, parsed_lines
+from training.data.known import table_in_use
 from training.job import DataError, Job
 from training.records import RecipeError
 from training.secrets import masked
@@ -174,27 +174,65 @@ def _wanted(name: str, suffixes: Sequence[str]) -> bool:
 
 
 def checksum_of(uri: str) -> str:
-    """sha256 (hex) of the file behind a URI, cached per process while path, size and modification time stay."""
+    """Return the sha256 (hex) of the file behind a URI, which is read only if no table or cache knows it.
+
+    A table (training.data.known) keeps the checksum of a local file while its path, size, time of change and inode
+    stay, and of a remote one while its size and ETag stay. Without a table each process reads a file once.
+    """
     location = resolve(uri)
     if is_remote(location):
-        return _checksum_of_remote(uri)
+        return _checksum_of_remote(uri, _tag_of(location) if table_in_use() else "")
     _check_file(uri, location)
     status = os.stat(location)
-    return _checksum_of_local(os.path.abspath(location), status.st_size, status.st_mtime_ns)
+    return _checksum_of_local(os.path.abspath(location), status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 @lru_cache(maxsize=4096)
-def _checksum_of_local(location: str, _size: int, _mtime_ns: int) -> str:
-    return sha256_of(Path(location))
+def _checksum_of_local(location: str, size: int, mtime_ns: int, inode: int) -> str:
+    table, identity = table_in_use(), f"{size} {mtime_ns} {inode}"
+    if table and (known := table.find(location, identity)):
+        return known
+    found = sha256_of(Path(location))
+    if table:
+        table.keep(location, identity, found, changed_ns=mtime_ns)
+    return found
 
 
 @lru_cache(maxsize=4096)
-def _checksum_of_remote(uri: str) -> str:
+def _checksum_of_remote(uri: str, tag: str) -> str:
+    table = table_in_use() if tag else None
+    if table and (known := table.find(masked(uri), tag)):
+        return known
     digest = hashlib.sha256()
     with open_uri(uri) as stream:
         while block := stream.read(1 << 20):
             digest.update(block)
+    if table:
+        table.keep(masked(uri), tag, digest.hexdigest())
     return digest.hexdigest()
+
+
+def _tag_of(location: str) -> str:
+    """Return the size and ETag of a remote file; empty if its server or store gives no strong ETag."""
+    if is_http(location):
+        from training.data.web import declared_bytes
+
+        try:
+            with _http_response("HEAD", location) as response:
+                size, tag = declared_bytes(response), response.headers.get("ETag", "")
+        except DataError:
+            return ""  # a server without HEAD; one that refuses everything says so when the file is read
+    else:
+        import fsspec
+
+        check_store(location)
+        system, place = fsspec.core.url_to_fs(location)
+        try:
+            said = system.info(place)
+        except FileNotFoundError:
+            return ""
+        size, tag = said.get("size", -1), str(said.get("ETag") or "")
+    return f"{size} {tag}" if tag and not tag.startswith("W/") else ""
 
 
 def size_of(uri: str) -> int:
@@ -223,6 +261,7 @@ def check_unchanged(uri: str, job: Job) -> None:
     if expected and (found := checksum_of(uri)) != expected:
         raise DataError(
             f"{uri}: sha256 {found[:12]}…, the job was written for {expected[:12]}…; run again to read what is there"
+            " (if that changes nothing, `pedigree verify` reads every source again)"
         )
 
 
@@ -254,6 +293,8 @@ def read_rows(uri: str, *, settings: Mapping[str, Any] | None = None) -> Iterato
 
 
 def _json_lines(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:
+    from training.data.documents import decompressed_text, parsed_lines  # pyarrow comes with them
+
     with decompressed_text(stream, uri) as lines:
         yield from (_row(value, uri) for value in parsed_lines(lines, uri))
 
@@ -310,6 +351,8 @@ def _zip_rows(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:
 
 def _whole(stream: BinaryIO, uri: str) -> bytes:
     try:
+        from training.data.documents import decompressed
+
         with decompressed(stream, uri) as raw:
             return raw.read()
     except (EOFError, OSError) as error:

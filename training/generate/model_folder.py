@@ -20,32 +20,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from training.generate.chat_template import check_template
-from training.job import DataError
+from training.generate.checked_folder import check_folder as check_folder
 
 transformers_logging.disable_progress_bar()
 transformers_logging.set_verbosity_error()
-
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
-PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
-
-
-def check_folder(folder: Path) -> None:
-    """Raise DataError unless the folder holds a complete model in the transformers layout with safetensors weights.
-
-    The chat template must be the one with which the model was trained. Pickled weights are refused because opening them
-    runs code, and adapters because they need another model's folder.
-    """
-    for name in ("config.json", "tokenizer.json"):
-        if not (folder / name).is_file():
-            raise DataError(f"{folder}: no {name}; a model folder in the transformers layout is needed")
-    if (folder / "adapter_config.json").exists():
-        raise DataError(f"{folder}: adapter_config.json: an adapter is no model; merge it into its model and save that")
-    if not any((folder / name).is_file() for name in WEIGHTS):
-        pickled = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
-        advice = f"; {pickled[0]} is a pickle, which is never read: save it again as safetensors" if pickled else ""
-        raise DataError(f"{folder}: no {WEIGHTS[0]}{advice}")
-    check_template(folder)
 
 
 def device() -> torch.device:

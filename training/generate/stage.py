@@ -36,7 +36,7 @@ ASSETS = (
             "Text written by a model of the recipe. Every row has its generator, prompt, seed and sampling settings; "
             "another recipe can use it as a source."
         ),
-        group="models",
+        group="synthesis",
         scope="synthesis",
         settings=sections("synthesis"),
         inputs=tuple(

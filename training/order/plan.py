@@ -6,7 +6,6 @@ these files alone which tokens each step sees.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, R
 from training.order import batches
 from training.order.batch_settings import BatchesRecipe, BatchPhase
 from training.order.batches import TOKENS, Plan, PlannedPhase, PlannedShard, PlannedSource, PlanRecord
+from training.order.held_out import is_held_out
 from training.order.packing import Packing, best_fit, cut_documents, joined
 from training.order.settings import MixtureRecipe
 from training.records import RecipeError, differing_from_defaults
@@ -157,11 +157,6 @@ def effective_tokens(unique: float, seen: float) -> float:
     """
     repeats = max(0.0, seen / unique - 1)
     return min(seen, unique) + unique * REPETITION_DECAY * (1 - exp(-repeats / REPETITION_DECAY))
-
-
-def is_held_out(document_id: str, fraction: float) -> bool:
-    """Whether a document is kept out of training. Only its id decides, never the seed, the mixture or its place."""
-    return int.from_bytes(hashlib.sha256(f"held_out/{document_id}".encode()).digest()[:8]) < fraction * 2**64
 
 
 def plan_phases(

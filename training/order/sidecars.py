@@ -21,15 +21,15 @@ class Sidecars:
 
     def __init__(self, plan: Plan, inputs: Mapping[str, InputArtifact]) -> None:
         self.plan = plan
-        self._paths: list[Path] = []
+        self._places: list[tuple[InputArtifact, str]] = []
         for shard in plan.record.shards:
-            path = inputs[shard.artifact].file(shard.path.removesuffix(".bin") + SIDECAR_SUFFIX)
-            if not path.exists():
+            item, name = inputs[shard.artifact], shard.path.removesuffix(".bin") + SIDECAR_SUFFIX
+            if not (path := Path(item.path, name)).exists():
                 raise RefusedInput(
                     f"{path}: the sidecar of {shard.path} is missing, so its tokens cannot be traced to their pages;"
                     " materialize token_shards again"
                 )
-            self._paths.append(path)
+            self._places.append((item, name))
 
     def describe(self, documents: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
         """Return, for each (shard, document number in the shard), the document's place and its row of the sidecar.
@@ -46,7 +46,8 @@ class Sidecars:
         except ImportError:
             return rows
         for shard in sorted({shard for shard, _ in documents}):
-            table = pq.read_table(self._paths[shard])
+            item, name = self._places[shard]
+            table = pq.read_table(item.file(name), memory_map=True)
             for row, (own, document) in zip(rows, documents, strict=True):
                 if own == shard:
                     row |= table.slice(document, 1).to_pylist()[0]

@@ -56,8 +56,8 @@ ASSETS = (
         description=(
             "The data order: mixture, epochs and held-out documents. It fixes which tokens each training step sees."
         ),
-        group="tokens",
-        scope="recipe",
+        group="pretraining",
+        scope="corpus",
         settings=_settings,
         inputs=(*_TOKENS, Input(asset="mixture_weights")),
     ),

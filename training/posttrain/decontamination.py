@@ -32,7 +32,7 @@ class Decontamination:
     """The search of one stage's rows for exam items. It counts the rows with items and lists the items."""
 
     def __init__(self, job: Job) -> None:
-        index, self._names = load_index(Path(job.input_of("benchmark_index").path))
+        index, self._names = load_index(job.input_of("benchmark_index").folder)
         self._finder = Finder(index)
         self._recipe = job.settings_as(DecontaminateRecipe, "decontaminate")
         self._hits: list[dict[str, Any]] = []

@@ -10,10 +10,10 @@ the model is spread over them.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
+import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,11 +23,11 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import safe_open
 from torch import Tensor
 
-from training.artifact import digest_of, sha256_of, write_json, write_text
+from training.artifact import digest_of, sha256_of, write_json, write_text, written
+from training.checksums import sha256_of_written
 from training.files import Unsealed
 from training.job import RefusedInput
 from training.order.batches import Plan
@@ -227,7 +227,7 @@ class Store:
             if state is not None:
                 write_json(folder / STATE_FILE, state)
             # Written last: it shows that the file is whole and spares the first process computing the checksum.
-            write_json(folder / f"{name}.json", {"sha256": sha256_of(folder / name)})
+            write_json(folder / f"{name}.json", {"sha256": sha256_of_written(folder / name)})
         except BaseException as error:  # raised again by `commit`, in the thread that trains
             self._error = error
 
@@ -265,7 +265,8 @@ class Store:
             ledger = self._own_ledger()
             for path in checkpoints(self.folder):
                 ledger = self._compared(path, ledger)
-            self._set_broken_aside()
+        self.world.wait()
+        self._set_broken_aside()
         self.world.wait()
         return read_ledger(self.folder)
 
@@ -282,17 +283,20 @@ class Store:
             return Ledger()
 
     def _set_broken_aside(self) -> None:
-        """Rename the broken checkpoints if none is whole, so that nothing is lost and the run can begin at step 0."""
+        """Rename the broken checkpoints if none is whole, so that nothing is lost and the run can begin at step 0.
+
+        Every process reads its share; the first one renames.
+        """
         broken = []
         for path in checkpoints(self.folder):
-            problem = None if path in self._read else _problem(path)
+            problem = None if path in self._read else _problem_by_share(path, self.world)
             if problem in (None, OTHER_VERSION):
                 self._read = {path} if problem is None else set()
                 return
             broken.append((path, problem))
-        for path, problem in broken:
+        for path, problem in broken if self.world.is_first else []:
             self.lost += (f"{path.name}: {problem}; set aside as {_aside(path).name}",)
-        if broken:
+        if broken and self.world.is_first:
             self.lost += ("no checkpoint is whole: training begins at step 0 again",)
 
     def _compared(self, path: Path, ledger: Ledger) -> Ledger:
@@ -324,7 +328,7 @@ class Store:
         """
         broken: list[str] = []
         for candidate in checkpoints(self.folder):
-            problem = None if candidate in self._read else _problem(candidate)
+            problem = None if candidate in self._read else _problem_by_share(candidate, self.world)
             if problem is None:
                 self._read = set()
                 state = json.loads((candidate / STATE_FILE).read_text("utf-8"))
@@ -408,7 +412,7 @@ def _publish(temporary: Path, final: Path) -> None:
     """Write the manifest over the files of all processes and give the folder its final name."""
     notes = sorted(temporary.glob("*.safetensors.json"))
     files = {path.name.removesuffix(".json"): json.loads(path.read_text("utf-8"))["sha256"] for path in notes}
-    files[STATE_FILE] = sha256_of(temporary / STATE_FILE)
+    files[STATE_FILE] = sha256_of_written(temporary / STATE_FILE)
     for path in notes:
         path.unlink()
     write_text(temporary / MANIFEST_FILE, _manifest(files))
@@ -425,42 +429,100 @@ def _manifest(files: dict[str, str]) -> str:
 
 def _problem(folder: Path, *, only: str = "") -> str | None:
     """Return why a checkpoint cannot be used, or None if it can; with `only`, check that one file alone."""
+    files = _files_in(folder)
+    if isinstance(files, str):
+        return files
+    return _damage(folder, {name: files[name] for name in files if only in ("", name)}) or _version_problem(folder)
+
+
+def _problem_by_share(folder: Path, world: World) -> str | None:
+    """`_problem` of all files, of which each process reads its share; every process gets the same answer.
+
+    A process reads the files in whose place it saved, so that it checks what it is going to load.
+    """
+    files = _files_in(folder)
+    if isinstance(files, str):
+        said = files
+    else:
+        names = sorted(files, key=lambda name: (name == STATE_FILE, name))
+        said = _damage(folder, {name: files[name] for name in names[world.rank :: world.size]})
+    return world.first_said(said) or _version_problem(folder)
+
+
+def _files_in(folder: Path) -> dict[str, str] | str:
+    """Return the checksums in a checkpoint's manifest by file, or what is wrong with the manifest."""
     try:
         text = (folder / MANIFEST_FILE).read_text("utf-8")
         files = json.loads(text)["files"]
-        if _manifest(files) != text:
-            return f"{MANIFEST_FILE} cannot be read"
+        return files if _manifest(files) == text else f"{MANIFEST_FILE} cannot be read"
     except FileNotFoundError:
         return f"{MANIFEST_FILE} is missing"
     except (ValueError, KeyError, TypeError):
         return f"{MANIFEST_FILE} cannot be read"
+
+
+def _damage(folder: Path, files: Mapping[str, str]) -> str:
+    """Return the first file that is missing or differs from its checksum; empty if there is none."""
     for name, checksum in files.items():
-        if only and name != only:
-            continue
         if not (folder / name).exists():
             return f"{name} is missing"
         if sha256_of(folder / name) != checksum:
             return f"{name} differs from its checksum"
-    if json.loads((folder / STATE_FILE).read_text("utf-8")).get("format") != FORMAT:
-        return OTHER_VERSION
-    return None
+    return ""
+
+
+def _version_problem(folder: Path) -> str | None:
+    is_ours = json.loads((folder / STATE_FILE).read_text("utf-8")).get("format") == FORMAT
+    return None if is_ours else OTHER_VERSION
+
+
+# Types in the order in which the safetensors library puts tensors into a file, then by name.
+_TYPES: dict[torch.dtype, str] = {
+    torch.uint64: "U64",
+    torch.int64: "I64",
+    torch.float64: "F64",
+    torch.complex64: "C64",
+    torch.float32: "F32",
+    torch.uint32: "U32",
+    torch.int32: "I32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+    torch.uint16: "U16",
+    torch.int16: "I16",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+_PLACE = {dtype: place for place, dtype in enumerate(_TYPES)}
+_ALIGNED = 8  # the header's length in bytes is a multiple of this
+_AT_ONCE = 16 << 20  # bytes between two looks at the checksum, so that they are still in the processor's cache
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path, places: Mapping[str, Place] | None = None) -> None:
-    """Write a safetensors file and flush it to the disk. Raise OSError when the disk is full, as for any file."""
+    """Write a safetensors file, with the library's own layout, and flush it to the disk.
+
+    The checksum is taken on the way (`training.checksums.sha256_of_written`), so that nobody reads a checkpoint again
+    only to know it. Raise OSError when the disk is full, as for any file.
+    """
     header = {name: (place.start, place.shape) for name, place in (places or {}).items()}
     metadata = {"format": "pt"} | ({PLACES: json.dumps(header, sort_keys=True)} if header else {})
-    try:
-        save_file(tensors, path, metadata=metadata)
-    except SafetensorError as error:
-        if f"code: {errno.ENOSPC}" in str(error):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
-        raise
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    listed: dict[str, Any] = {"__metadata__": metadata}
+    ordered = sorted(tensors.items(), key=lambda named: (_PLACE[named[1].dtype], named[0]))
+    start = 0
+    for name, tensor in ordered:
+        end = start + tensor.nbytes
+        listed[name] = {"dtype": _TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+        start = end
+    text = json.dumps(listed, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
+    text += b" " * (-len(text) % _ALIGNED)
+    with written(path) as stream:
+        stream.write(struct.pack("<Q", len(text)) + text)
+        for _, tensor in ordered:
+            data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+            for first in range(0, len(data), _AT_ONCE):
+                stream.write(data[first : first + _AT_ONCE].data)
 
 
 # Model and optimizers as named tensors

@@ -28,7 +28,7 @@ def check_degrees(
     is_audited: bool = False,
     micro_batch_tokens: int | None = None,
 ) -> None:
-    """Raise RecipeError, with the arithmetic, if the degrees cannot divide the model, its rows or its optimizer.
+    """Raise RecipeError, showing the calculation, if the degrees cannot divide the model, its rows or its optimizer.
 
     In audit mode (`is_audited`), the size of a micro-batch must be given.
     """

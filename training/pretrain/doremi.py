@@ -63,9 +63,9 @@ def run(job: Job, work: Work) -> Outcome:
     numerics.use_threads(job.run)
     numerics.note(job, work)
     plan, shards = _open_inputs(job, recipe)
-    check_room(export.read_shape(Path(job.input_of("reference_model").path, MODEL_FOLDER)), pretrain, plan, job)
+    check_room(export.read_shape(job.input_of("reference_model").file(MODEL_FOLDER)), pretrain, plan, job)
     proxy = Proxy(
-        export.read_model(Path(job.input_of("reference_model").path, MODEL_FOLDER)),
+        export.read_model(job.input_of("reference_model").file(MODEL_FOLDER)),
         pretrain,
         plan,
         shards,
@@ -148,7 +148,7 @@ def _identity(job: Job, plan: Plan, recipe: DoremiRecipe, pretrain: PretrainReci
 
 
 def check_room(shape: ModelConfig, pretrain: PretrainRecipe, plan: Plan, job: Job) -> None:
-    """Raise RecipeError, with the sum, if proxy and reference together certainly need more memory than there is."""
+    """Raise RecipeError, showing the calculation, if the known needs of proxy and reference exceed the memory."""
     device = own_device()
     needed = needed_beside_reference(shape, pretrain, plan.phases[0], job.run, probabilities=device.type == "cpu")
     total, where = memory_of(device)
@@ -161,7 +161,7 @@ def _open_inputs(job: Job, recipe: DoremiRecipe) -> tuple[Plan, Shards]:
     Raise RefusedInput if plan and job have different tokenizers.
     """
     item, tokenizer = job.input_of("reference_plan"), job.input_of("tokenizer").digest
-    plan = read_plan(Path(item.path), digest=item.digest)
+    plan = read_plan(item.folder, digest=item.digest)
     if plan.record.tokenizer_digest != tokenizer:
         raise RefusedInput(
             f"reference_plan was made with tokenizer {plan.record.tokenizer_digest[:12]}, the job gives"

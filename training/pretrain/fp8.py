@@ -125,7 +125,7 @@ def check_fp8(
     gpus_per_node: int,
     device: str = "",
 ) -> None:
-    """Raise RecipeError, with the arithmetic, if recipe and profile do not allow fp8 or would not gain by it.
+    """Raise RecipeError, showing the calculation, if recipe and profile do not allow fp8 or it would not be faster.
 
     `device` is the GPU's name. If it is empty or not in the table, the GPU of the table that would gain most is
     assumed, so that a recipe is refused only if none of them would gain.

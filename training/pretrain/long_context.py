@@ -39,7 +39,7 @@ def run(job: Job, work: Work) -> Outcome:
     for length in lengths.values():
         _items(job, recipe, [0], length)  # raises if a row has no room for needles
     item = job.input_of(*PLANS)
-    plan = read_plan(Path(item.path), digest=item.digest)
+    plan = read_plan(item.folder, digest=item.digest)
     haystack_sources(plan)
     outcome = trained(job, work, start=_base(job))
     return judged(job, work, outcome, plan, lengths) if outcome.files else outcome

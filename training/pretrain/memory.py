@@ -50,7 +50,7 @@ def machine_memory() -> tuple[int, str]:
 
 
 def check_memory(what: str, needed: Needed, *, together: int, total: int, where: str) -> None:
-    """Raise RecipeError, with the sum, if `together` processes certainly need more than `total` bytes."""
+    """Raise RecipeError, showing the calculation, if the known needs of `together` processes exceed `total` bytes."""
     if together * sum(needed.values()) > total:
         parts = " + ".join(f"{name} {size / 1e9:.3g}" for name, size in needed.items() if size)
         raise RecipeError(

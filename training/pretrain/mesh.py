@@ -159,7 +159,7 @@ class Pieces:
         return join(padded, 0, group)[:rows]
 
     def matrix(self, piece: Piece, part: Tensor) -> Tensor:
-        """Gather the whole matrices of which `part` is this process's part.
+        """Gather the parts of all processes into whole matrices; `part` is the part of this process.
 
         For a weight of experts, these are the matrices of all experts in this process's layer.
         """

@@ -93,6 +93,14 @@ class World:
             dist.all_reduce(vector, group=self.group(*axes) if axes else None)
         return vector
 
+    def first_said(self, said: str) -> str:
+        """Return, in every process, what the first process with something to say passed; empty if none has."""
+        if self.size == 1:
+            return said
+        told = [""] * self.size
+        dist.all_gather_object(told, said)
+        return next(filter(None, told), "")
+
     def wait(self) -> None:
         """Wait until every process has called this."""
         if self.size > 1:

@@ -44,6 +44,7 @@ from training.pretrain.parallel import World, joined_world
 from training.pretrain.run import Watch, train
 from training.pretrain.samples import sampler
 from training.pretrain.settings import PretrainRecipe
+from training.pretrain.shares import check_by_share
 from training.pretrain.step import Trainer
 from training.pretrain.usage import keep_freed_memory, memory_of
 from training.pretrain.watchdog import watched
@@ -60,8 +61,9 @@ SKIPPED_FILE = "skipped_documents.jsonl"
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Train a base model; see `trained`."""
-    return trained(job, work)
+    """Train a base model, or train an adopted model further; see `trained`."""
+    adopted = job.inputs_of("adopted_model")
+    return trained(job, work, start=adopted[0].file(MODEL_FOLDER) if adopted else None)
 
 
 def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
@@ -71,13 +73,14 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
     them.
     """
     recipe = job.settings_as(PretrainRecipe, "pretrain")
-    plan, shards, sidecars = open_inputs(job, recipe)
     set_up_torch(job)
     numerics.note(job, work, any_processes=job.run.audit)
     check_devices(job.run)
     degrees = Degrees.of(job.run)
     with joined_world(degrees, hang_seconds=job.run.hang_seconds) as world:
-        shape = model_shape(job.settings_as(ModelRecipe, "model"), _tokenizer_folder(job))
+        check_by_share(job.input_of(*PLANS), job.inputs_of("token_shards"), world)
+        plan, shards, sidecars = open_inputs(job, recipe)
+        shape = model_shape(job.settings_as(ModelRecipe, "model"), _tokenizer_folder(job), start)
         if not own_layout(shape, recipe):
             export.require_transformers()
         check_degrees(
@@ -149,9 +152,13 @@ def compile_model(trainer: Trainer, what: bool | str) -> None:
         trainer.hidden = torch.compile(trainer.model)
 
 
-def model_shape(recipe: ModelRecipe, tokenizer: Path) -> ModelConfig:
-    """Return the recipe's shape with the size of the tokenizer's vocabulary."""
-    return recipe.shape(vocab_size=max(export.token_ids(tokenizer).values()) + 1)
+def model_shape(recipe: ModelRecipe, tokenizer: Path, start: Path | None = None) -> ModelConfig:
+    """Return the recipe's shape with the size of the tokenizer's vocabulary.
+
+    A model in `start` may have more rows than there are tokens, as many published models have; it keeps them.
+    """
+    size = max(export.token_ids(tokenizer).values()) + 1
+    return recipe.shape(vocab_size=size if start is None else max(size, export.read_shape(start).vocab_size))
 
 
 def own_layout(shape: ModelConfig, recipe: PretrainRecipe) -> tuple[str, ...]:
@@ -193,7 +200,7 @@ def make_objective(recipe: PretrainRecipe, plan: Plan, tokenizer: Path) -> Objec
 def open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards, Sidecars]:
     """Return plan, shards and sidecars, checked against each other, the tokenizer and the recipe."""
     item, tokenizer = job.input_of(*PLANS), job.input_of("tokenizer").digest
-    plan = read_plan(Path(item.path), digest=item.digest)
+    plan = read_plan(item.folder, digest=item.digest)
     record = plan.record
     if record.tokenizer_digest != tokenizer:
         raise RefusedInput(
@@ -211,10 +218,8 @@ def open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards, Sidecar
             f"pretrain: seed, packing and (sequence_length, global_batch_tokens, steps) are {asked}, the plan was made"
             f" for {planned}; materialize training_plan again"
         )
-    # All processes of a node map the same files, so one process verifies every byte for the node.
-    is_first_here = os.environ.get("LOCAL_RANK", "0") == "0"
     inputs = {one.fingerprint: one for one in job.inputs_of("token_shards")}
-    shards = open_shards(plan, inputs, verify=is_first_here)
+    shards = open_shards(plan, inputs, verify=True)
     return plan, shards, Sidecars(plan, inputs)
 
 
@@ -255,7 +260,7 @@ def require_fp8(config: ModelConfig, plan: Plan, run: RunSettings, world: World)
 def check_room(
     config: ModelConfig, recipe: PretrainRecipe, plan: Plan, job: Job, world: World, teacher: ModelConfig | None
 ) -> None:
-    """Raise RecipeError, with the sum, if the processes of a node certainly need more memory than it has."""
+    """Raise RecipeError, showing the calculation, if the known needs of a node's processes exceed its memory."""
     needed = needed_to_train(
         config,
         recipe,
@@ -271,7 +276,7 @@ def check_room(
 
 
 def _tokenizer_folder(job: Job) -> Path:
-    return Path(job.input_of("tokenizer").path)
+    return job.input_of("tokenizer").folder
 
 
 def _notes(trainer: Trainer, broken: tuple[str, ...], resumed_at: int) -> dict[str, Any]:

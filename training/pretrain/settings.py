@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from training.order.batch_settings import BatchesRecipe, BatchPhase
 from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.optim.settings import NoSettings, UpdateRecipe
 from training.pretrain.spike_settings import SpikeRecipe
-from training.records import RecipeError, differing_from_defaults, read_record
+from training.records import RecipeError, check_names, differing_from_defaults, read_record
 
 FILL_TOKENS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 
@@ -145,6 +146,8 @@ class PretrainRecipe:
     compute_budget: float | None = None  # most FLOPs of the training, for `tokens: auto`; None: no limit
     seed: int = 0
 
+    NAMES: ClassVar[Mapping[str, Iterable[str]]] = {"optimizer": OPTIMIZERS}
+
     def __post_init__(self) -> None:
         if self.compute_budget is not None and (self.tokens != "auto" or self.compute_budget <= 0):
             raise RecipeError(
@@ -156,9 +159,7 @@ class PretrainRecipe:
                 f"pretrain.distill: not with objective {self.objective.kind} and z_loss={self.z_loss}; a teacher says"
                 " the next token, and its probabilities keep the logits where they are"
             )
-        if self.optimizer not in OPTIMIZERS:
-            names = ", ".join(map(repr, OPTIMIZERS))
-            raise RecipeError(f"pretrain.optimizer: {self.optimizer!r} is not one of {names}")
+        check_names(self, "pretrain")
         object.__setattr__(self, "optimizer_settings", differing_from_defaults(self.own_settings))
         _ = self.batches  # checks itself
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PRETRAIN = Stage(
     name="pretrain",
-    version="3",
+    version="4",
     module="training.pretrain.pretrain",
     libraries=("torch", "numpy", "safetensors"),
     kinds=("pytorch", "safetensors"),
@@ -36,7 +36,7 @@ DOREMI = Stage(
 )
 EXTEND = Stage(
     name="extend",
-    version="3",
+    version="4",
     module="training.pretrain.long_context",
     libraries=("tokenizers", "torch", "numpy", "safetensors"),
     kinds=("pytorch", "safetensors"),
@@ -110,10 +110,10 @@ ASSETS = (
         name="base_model",
         stage=PRETRAIN,
         description="The pretrained decoder in the transformers layout, with held-out bits per byte.",
-        group="models",
-        scope="recipe",
+        group="pretraining",
+        scope="corpus",
         settings=_settings,
-        inputs=(Input(asset="training_plan"), *_TOKENS),
+        inputs=(Input(asset="training_plan"), *_TOKENS, Input(asset="adopted_model")),
         guards=CLEAN_DATA,
     ),
     Asset(

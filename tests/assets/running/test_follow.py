@@ -150,6 +150,7 @@ def test_numbers_of_a_training_become_observations_of_its_asset_now_and_then_and
 
 def test_metadata_has_numbers_first_in_digits_that_people_read(tmp_path):
     record = {
+        "asset": "base_model",
         "fingerprint": "f",
         "digest": "d",
         "seconds": 7.2,

@@ -14,10 +14,20 @@ from pathlib import Path
 import pytest
 
 from resources.tracking.errors import TrackingError
+from resources.tracking.loadable import Score
 from resources.tracking.registry import Registry
 from resources.tracking.reports import Tracking
 from resources.tracking.spool import APPLIED_FILE, SPOOL_FILE, append_line
-from resources.tracking.store import KEY_TAG, KIND_TAG, default_uri, make_client, server_command, shown
+from resources.tracking.store import (
+    KEY_TAG,
+    KIND_TAG,
+    default_uri,
+    experiments,
+    make_client,
+    server_command,
+    shown,
+    write_page_address,
+)
 from resources.tracking.writer import REJECTED_FILE
 
 FINGERPRINT = "0123456789abcdef" * 4
@@ -55,14 +65,22 @@ def stage_run(tracking, launch, asset="filtered_documents", **tags):
 
 def run_of(client, key):
     """The one run with this key."""
-    experiment = client.get_experiment_by_name("pedigree")
-    found = client.search_runs([experiment.experiment_id], f"tags.`{KEY_TAG}` = '{key}'")
+    found = client.search_runs(experiments(client), f"tags.`{KEY_TAG}` = '{key}'")
     assert len(found) == 1, f"{len(found)} runs with key {key}"
     return found[0]
 
 
 def history(client, run, name):
     return [(metric.step, metric.value) for metric in client.get_metric_history(run.info.run_id, name)]
+
+
+def toy_export(folder):
+    """What MLflow's description of a model is made from."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"architectures": ["Qwen3ForCausalLM"]}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
+    (folder / "model.safetensors").write_text("weights")
+    return folder
 
 
 def lines_of(path):
@@ -77,9 +95,12 @@ def test_a_materialization_is_a_run_under_its_launch(tracking, client, launch, t
     (tmp_path / "report.txt").write_text("report")
     tracking.launch(launch, "toy", "digest-of-recipe")
     stage = stage_run(tracking, launch, **{"dagster/run_id": "r1"})
-    upstream = {"asset": "extracted_documents", "partition": "toy@2024", "fingerprint": "ff", "path": "/runs/x"}
-    stage.log_inputs([{**upstream, "digest": "d" * 64}])
-    stage.log_params({"min_words": 5, "text": "x" * 1000})
+    upstream = {"partition": "toy@2024", "fingerprint": "ff", "path": "/runs/x", "digest": "d" * 64}
+    named = [("extracted_documents", "extracted_documents"), ("data_contamination", "guard: data_contamination")]
+    stage.log_inputs([{**upstream, "asset": asset, "context": context} for asset, context in named])
+    suites = [{"name": "arc", "uri": "https://user:hunter22@host/arc"}]
+    stage.log_params({"min_words": 5, "text": "x" * 1000, "evaluation": {"suites": suites, "empty": [], "none": None}})
+    stage.log_text("recipe.yaml", "name: toy")
     stage.log_metrics([{"time": 1000.0, "step": 1, "kept@1 %": 0.5, "note": "no number", "flag": True}])
     stage.log_metrics(rows(0, 3))
     stage.set_tags({"digest": "abc"})
@@ -101,13 +122,33 @@ def test_a_materialization_is_a_run_under_its_launch(tracking, client, launch, t
     assert history(client, run, "loss") == [(0, 0.0), (1, 1.0), (2, 2.0)]
     assert history(client, run, "kept_1 _") == [(1, 0.5)]
     assert run.data.metrics.keys() == {"loss", "kept_1 _"}
-    assert run.data.params == {"min_words": "5", "text": "x" * 500}
-    assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["report.txt"]
-    (entry,) = run.inputs.dataset_inputs
+    assert run.data.params == {
+        "min_words": "5",
+        "text": f"{'x' * 499}…",
+        "evaluation.suites.arc.uri": "https://***@host/arc",
+        "evaluation.empty": "[]",
+        "evaluation.none": "null",
+    }
+    assert {file.path for file in client.list_artifacts(run.info.run_id)} == {"recipe.yaml", "report.txt"}
+    guard, entry = sorted(run.inputs.dataset_inputs, key=lambda one: one.dataset.name)
+    assert [tag.value for tag in guard.tags] == ["guard: data_contamination"]
     assert entry.dataset.name == "extracted_documents toy@2024"
     assert json.loads(entry.dataset.source) == {"uri": "/runs/x", "fingerprint": "ff", "digest": "d" * 64}
     assert not (tmp_path / "tracking" / REJECTED_FILE).exists()
     assert stage.url.endswith(f"/runs/{run.info.run_id}")
+
+
+def test_each_recipe_has_an_experiment_and_links_lead_to_the_server_that_runs(tracking, client, launch, tmp_path):
+    place = {"asset": "tokenizer", "fingerprint": FINGERPRINT, "tags": {}}
+    runs = [tracking.stage_run(name + launch, partition=name, **place) for name in ("one", "two")]
+    tracking.replay()
+    found = [run_of(client, run.key).info for run in runs]
+    names = [client.get_experiment(run.experiment_id).name for run in found]
+    assert names == ["pedigree/one", "pedigree/two"]
+    assert runs[1].url == f"http://127.0.0.1:5000/#/experiments/{found[1].experiment_id}/runs/{found[1].run_id}"
+    write_page_address(tmp_path, 5017)
+    assert runs[1].url.startswith("http://127.0.0.1:5017/#/experiments/")
+    assert tracking.run_url("none", "one").startswith(f"http://127.0.0.1:5017/#/experiments/{found[0].experiment_id}/")
 
 
 @pytest.mark.parametrize("status", ["FAILED", "KILLED"])
@@ -231,26 +272,29 @@ def test_a_killed_writer_is_replaced_and_closes_what_its_killed_parent_left_open
 
 
 def test_a_version_is_registered_once_and_found_by_its_digest(tracking, client, launch, tmp_path):
-    name = f"toy-{launch}"
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text("{}")
+    name, model = f"toy-{launch}", toy_export(tmp_path / "export")
     stage = stage_run(tracking, launch, asset="aligned_model")
     tracking.replay()
     registry = Registry(tracking, name)
     assert registry.version_of("d1") is None
     assert registry.holder("champion") is None
     key = f"aligned_model-{FINGERPRINT[:16]}"
-    version = registry.register(str(model), run_key=key, tags={"digest": "d1", "recipe": "toy"})
+    version = registry.register(model, run_key=key, tags={"digest": "d1", "recipe": "toy"})
     assert registry.version_of("d1").version == version
     assert registry.version_of("d2") is None
     assert registry.holder("champion") is None
     registry.set_alias("champion", version)
     champion = registry.holder("champion")
-    assert (champion.version, champion.tags) == (version, {"digest": "d1", "recipe": "toy"})
+    assert champion.version == version and {"digest": "d1", "recipe": "toy"}.items() <= champion.tags.items()
     registered = client.get_model_version_by_alias(name, "champion")
-    assert registered.source == str(model)
     run = run_of(client, stage.key)
+    registry.score(version, [Score(suite="cloze", value=0.5, exam="e" * 64, source="{}")])
+    logged = client.get_logged_model(champion.tags["logged_model"])
+    assert (logged.status, logged.source_run_id) == ("READY", run.info.run_id)
+    assert [(one.key, one.value, one.dataset_name, one.run_id) for one in logged.metrics] == [
+        ("eval/cloze", 0.5, "cloze", run.info.run_id)
+    ]
+    assert registered.source == logged.artifact_location
     assert registered.run_id == run.info.run_id  # from the version to its run
     assert run.data.tags["registered_model"] == f"{name}/{version}"  # and back
 
@@ -297,12 +341,12 @@ def test_through_a_server_reports_arrive_and_models_are_uploaded(tmp_path, store
     tracking = Tracking(uri, tmp_path, in_background=False)
     stage = stage_run(tracking, launch, asset="aligned_model")
     stage.log_metrics(rows(0, 50))
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text('{"width": 1}')
+    model = toy_export(tmp_path / "export")
 
     shutil.copy(store.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
-    make_client(default_uri(tmp_path), tmp_path).rename_experiment("1", "of another team")
+    copied = make_client(default_uri(tmp_path), tmp_path)
+    for place in experiments(copied):
+        copied.rename_experiment(place, f"of another team {place}")
     argv, environment = server_command("", tmp_path, port)
     with open(tmp_path / "server.log", "wb") as output:
         server = subprocess.Popen(
@@ -324,10 +368,11 @@ def test_through_a_server_reports_arrive_and_models_are_uploaded(tmp_path, store
         assert client.get_experiment(run.info.experiment_id).tags[KIND_TAG] == "custom_model_development"
         key = f"aligned_model-{FINGERPRINT[:16]}"
         registry = Registry(tracking, "toy-served")
-        version = registry.register(str(model), run_key=key, tags={"digest": "d1"})
+        version = registry.register(model, run_key=key, tags={"digest": "d1"})
         assert registry.version_of("d1").version == version
-        served = client.download_artifacts(run.info.run_id, "model/config.json", str(tmp_path))
-        assert json.loads(Path(served).read_text()) == {"width": 1}
+        served = registry.folder_of(registry.version(version))
+        assert (served / "model" / "config.json").read_bytes() == (model / "config.json").read_bytes()
+        assert (served / "MLmodel").is_file() and not (served / "components" / "model.safetensors").exists()
     finally:
         os.killpg(server.pid, signal.SIGKILL)
         server.wait()

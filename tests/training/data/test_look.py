@@ -62,6 +62,12 @@ def test_each_format_is_found_with_its_columns_languages_and_files(folders):
     assert len(found["twice"].snapshots) == 2
 
 
+def test_a_text_file_is_no_split_whatever_its_name(tmp_path):
+    for name in ("post-training.txt", "other.txt"):
+        (tmp_path / name).write_text(sentences(name))
+    assert (look_at(str(tmp_path)).files, look_at(str(tmp_path)).notes) == (2, ())
+
+
 def test_the_recipe_is_ten_lines_that_read_exactly_these_files(folders, tmp_path):
     for path in sorted(folders.iterdir()):
         file = write_recipe(str(path), "", folders / f"{path.name}.yaml")

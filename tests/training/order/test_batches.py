@@ -15,8 +15,9 @@ from tests.training.pretrain import tiny
 from training.job import RefusedInput
 from training.order import batches
 from training.order.batch_settings import BatchPhase
+from training.order.held_out import is_held_out
 from training.order.loss_mask import IGNORED
-from training.order.plan import Size, effective_tokens, is_held_out, plan_phases, plan_sources
+from training.order.plan import Size, effective_tokens, plan_phases, plan_sources
 from training.order.settings import MixtureRecipe
 from training.pretrain.parallel import World, micro_batches
 from training.pretrain.settings import PretrainRecipe

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from tests.training.pretrain import tiny
+from training.artifact import sha256_of
+from training.checksums import sha256_of_written
 from training.job import RefusedInput
 from training.order.ledger import Ledger
 from training.pretrain import checkpoint
@@ -89,6 +92,17 @@ def test_a_flip_or_a_cut_of_a_trainers_own_checkpoint_is_always_noticed(tmp_path
                 tried += 1
         path.write_bytes(whole)
     assert checkpoint._problem(newest) is None and tried > 3000
+
+
+def test_tensors_are_written_as_the_library_writes_them_with_the_checksum_taken_on_the_way(tmp_path):
+    values = torch.arange(24).reshape(2, 3, 4)
+    tensors = {str(dtype): values.to(dtype) for dtype in checkpoint._TYPES}
+    tensors |= {"turned": values.float().mT, "none": torch.zeros(0, 3), "one": torch.tensor(2.5), "é": values.half()}
+    checkpoint.save_tensors(tensors, tmp_path / "ours")
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, tmp_path / "theirs", {"format": "pt"})
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+    (tmp_path / "ours").chmod(0)  # the checksum is known without reading
+    assert sha256_of_written(tmp_path / "ours") == sha256_of(tmp_path / "theirs")
 
 
 def test_random_states_of_device_and_cpu_come_back_to_the_process_that_had_them(monkeypatch):

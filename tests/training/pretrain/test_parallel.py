@@ -21,7 +21,7 @@ import torch.distributed as dist
 from benchmarks import parallel
 from benchmarks.parallel import ALONE, LIMIT, MODELS, Combination
 from tests.training.pretrain import tiny
-from training.job import write_job
+from training.job import RefusedInput, write_job
 from training.pretrain import audit, checkpoint
 from training.pretrain import pretrain as stage
 from training.pretrain.checkpoint import Store
@@ -31,6 +31,7 @@ from training.pretrain.mesh import gathered
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.parallel import World, make_world, micro_batches
 from training.pretrain.pipeline import schedule
+from training.pretrain.shares import check_by_share, own_share
 from training.pretrain.step import Trainer
 from training.pretrain.watchdog import Watchdog
 from training.progress import read_metrics
@@ -124,6 +125,42 @@ def skipping(data, degrees, rank, size):
     return told
 
 
+def checked_by_share(folder, rank, size):
+    """What every process says of inputs and of a checkpoint that are whole, and then of damaged ones."""
+    world = world_of(Degrees(), rank, size)
+    plan, shards = (tiny.commit(folder / name, name, names) for name, names in SHARED.items())
+    told = []
+    for damaged in (None, *SHARED["shards"]):
+        if damaged:
+            world.wait()
+            if world.is_first:
+                (folder / "shards" / damaged).write_bytes(b"x" * 4000)
+            world.wait()
+        try:
+            check_by_share(plan, [shards], world)
+            told.append("")
+        except RefusedInput as refused:
+            told.append(str(refused).split("; `")[0].rsplit("/")[-1])
+        if damaged and world.is_first:
+            (folder / "shards" / damaged).write_bytes(b"o" * 4000)
+        world.wait()
+    store = Store(folder / "kept", world)
+    for step in (1, 2):
+        store.begin(step=step, tensors={f"model.{n}": torch.ones(9) for n in "ab"}, own={}, state={"ledger": []})
+        store.settle()
+    if not world.is_first:
+        flip = folder / "kept" / "step-00000002" / "tensors-00002-of-00002.safetensors"
+        flip.write_bytes(flip.read_bytes()[:-1] + b"x")
+    world.wait()
+    found = Store(folder / "kept", world).newest()
+    both = [None] * size
+    dist.all_gather_object(both, (told, found.state["step"], found.broken))
+    return both
+
+
+SHARED = {"plan": ["plan.json"], "shards": [f"{number}.bin" for number in range(3)]}
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     return parallel.make_data(tmp_path_factory.mktemp("chain"))
@@ -142,6 +179,11 @@ def done(data, tmp_path_factory):
     tasks["from four", "two"] = (2, partial(resumed, data, folder / "four", Degrees(context=2)))
     for degrees in SKIPPING:
         tasks["skipping", degrees] = (2, partial(skipping, data, degrees))
+    for name, names in SHARED.items():
+        (folder / "shared" / name).mkdir(parents=True)
+        for file in names:
+            (folder / "shared" / name / file).write_bytes(b"o" * 4000)
+    tasks["shared", 2] = (2, partial(checked_by_share, folder / "shared"))
     for size in (2, 4):
         tasks["audited", size] = (size, partial(audited, data))
     results = parallel.in_processes(list(tasks.values()), folder)
@@ -168,7 +210,7 @@ def passes_of(rank):
 
 def test_a_checkpoint_of_any_mesh_goes_on_in_any_other(done):
     expected_loss, expected = done["alone"]
-    apart = ("audited", "skipping")
+    apart = ("audited", "skipping", "shared")
     others = {key: value for key, value in done.items() if isinstance(key, tuple) and key[0] not in apart}
     assert len(others) == 3 * len(MESHES) + 1
     for key, (loss, weights) in others.items():
@@ -181,6 +223,30 @@ def test_a_checkpoint_of_any_mesh_goes_on_in_any_other(done):
 def test_a_gradient_that_is_not_finite_in_one_process_is_skipped_by_all(done):
     for degrees in SKIPPING:
         assert done["skipping", degrees] == 2 * [([False, True, False], True, [1])], degrees
+
+
+def test_a_damaged_file_is_read_by_one_process_and_refused_by_all(done):
+    one, other = done["shared", 2]
+    assert one == other
+    told, step, broken = one
+    assert told == ["", *(f"{name}: content differs from its checksum {CHECKSUM[:12]}…" for name in SHARED["shards"])]
+    assert step == 1
+    assert broken == ("step-00000002: tensors-00002-of-00002.safetensors differs from its checksum",)
+
+
+CHECKSUM = hashlib.sha256(b"o" * 4000).hexdigest()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 64])
+def test_processes_check_each_file_once_and_about_as_many_bytes(tmp_path, size):
+    for number in range(40):
+        (tmp_path / f"{number}.bin").write_bytes(bytes(100 + number))
+    item = tiny.commit(tmp_path, "token_shards", [f"{number}.bin" for number in range(40)])
+    files = [(item, name) for name in item.files()]
+    shares = [own_share(files, rank=rank, size=size) for rank in range(size)]
+    assert sorted(name for share in shares for _, name in share) == sorted(name for _, name in files)
+    sizes = [sum(item.files()[name]["bytes"] for _, name in share) for share in shares]
+    assert max(sizes) <= sum(sizes) / size + 2 * 140
 
 
 def test_an_audited_run_gives_the_same_bits_for_any_number_of_processes(done, data):

@@ -72,7 +72,7 @@ class Corpus:  # no slots: cached_property keeps its value in the instance
         return int(self.file_starts[-1])
 
     def own(self, name: str, bucket: int | None = None) -> npt.NDArray[Any]:
-        """Return one signature array of the own snapshot, [own documents, …]."""
+        """Return one signature array of this snapshot, [documents of the snapshot, …]."""
         parts = [signatures.load(path, name, bucket) for path in self.signature_files[self.first_own_file :]]
         return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
@@ -120,7 +120,7 @@ class Verdicts:
         )
 
     def remove(self, rows: Orders, reason: Any, of: Orders, similarity: Any = 1.0) -> None:
-        """Mark the own documents `rows` as removed; `reason` is one for all of them, or one for each."""
+        """Mark `rows` of this snapshot's documents as removed; `reason` is one for all of them, or one for each."""
         self.reason[rows], self.of[rows], self.similarity[rows] = reason, of, similarity
 
 
@@ -185,7 +185,7 @@ def join(
     earlier: Iterator[tuple[int, npt.NDArray[Any]]],
     key_of: Callable[[npt.NDArray[Any]], Hashes] = lambda keys: keys,
 ) -> tuple[Hashes, Orders]:
-    """Return keys and order numbers of the own documents, and of the earlier documents that share one of their keys."""
+    """Return keys and order numbers of this snapshot's documents, and of earlier documents with one of the keys."""
     keys, orders = [own_keys], [own_orders]
     search = None  # made for the first earlier file: a corpus of one snapshot needs none
     for start, rows in earlier if len(own_keys) else ():

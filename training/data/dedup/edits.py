@@ -45,7 +45,7 @@ class Edits:
     counts: Counter[str] = field(default_factory=Counter)
 
     def apply(self, texts: pa.StringArray, rows: Orders) -> tuple[pa.StringArray, list[str | None]]:
-        """Return the edited texts of the own documents `rows`, and why each is dropped.
+        """Return the edited texts of `rows` of this snapshot's documents, and the reason why each is dropped.
 
         The reason is None for a document that stays. A document is dropped when a cut leaves no text.
         """

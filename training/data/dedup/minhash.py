@@ -16,7 +16,7 @@ _MIX = 0x9E3779B97F4A7C15
 
 
 def ngram_sets(data: Bytes, offsets: Offsets, num_words: int) -> tuple[Hashes, Offsets]:
-    """Return each text's distinct n-grams end to end, ordered by first word, and each text's start, [texts + 1]."""
+    """Return one array of each text's distinct n-grams, in order of occurrence, and the start of each text in it."""
     hashes, word_starts = hash_words(data, offsets)
     sets = np.empty(len(hashes), np.uint64)
     starts = distinct_ngrams(hashes, word_starts, num_words, sets)
@@ -25,7 +25,7 @@ def ngram_sets(data: Bytes, offsets: Offsets, num_words: int) -> tuple[Hashes, O
 
 @native
 def distinct_ngrams(hashes, word_starts, num_words, sets):
-    """Fill `sets` with each text's distinct n-grams, ordered by first word; return each text's start, [texts + 1].
+    """Write the distinct n-grams of each text into `sets`, in order of occurrence; return the starts, [texts + 1].
 
     `sets` must have room for as many n-grams as there are words. A text with fewer than `num_words` words has one
     n-gram, made of all its words.

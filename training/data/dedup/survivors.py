@@ -48,7 +48,7 @@ def choose_survivors(corpus: Corpus, verdicts: Verdicts, policy: str) -> list[st
 
 
 def _clusters(verdicts: Verdicts, own_start: int) -> tuple[Orders, Orders]:
-    """Return (row of the cluster's first document, row of the member) for each member; rows count own documents."""
+    """Return (row of the cluster's first document, row of the member) for each member; rows count this snapshot's."""
     removed = np.flatnonzero(verdicts.reason)
     heads = verdicts.of[removed] - own_start
     direct = heads >= 0

@@ -27,7 +27,7 @@ from training.data.documents import DocumentWriter, count_documents, document_fi
 from training.data.exams.benchmarks import load_index
 from training.data.exams.decontaminate_settings import CONTAMINATED, DecontaminateRecipe
 from training.data.exams.item_rule import Finder, Found, strongest_first
-from training.job import Counts, Job, Outcome, Work
+from training.job import Counts, InputArtifact, Job, Outcome, Work
 from training.runner import total_counts
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def num_ranks(job: Job) -> int:
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     """Scan one document file, write its kept and its dropped documents, and list its hits in a scratch file."""
     recipe = job.settings_as(DecontaminateRecipe, "decontaminate")
-    finder, names = _finder(job.input_of("benchmark_index").path)
+    finder, names = _finder(job.input_of("benchmark_index"))
     path = document_files(job.input_of("deduplicated_documents"))[rank]
     hits: dict[int, list[dict[str, Any]]] = {}
     row = 0
@@ -83,7 +83,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     """Write the hits of all ranks to `hits.parquet`, and return the stage's counts and metrics."""
     recipe = job.settings_as(DecontaminateRecipe, "decontaminate")
-    _, names = _finder(job.input_of("benchmark_index").path)
+    _, names = _finder(job.input_of("benchmark_index"))
     parts = [pq.read_table(work.scratch / f"hits-{rank:05d}.parquet") for rank in range(len(ranks))]
     listed = pa.concat_tables([_HIT_SCHEMA.empty_table(), *parts]).to_pylist()
     _write_hits(listed, work.path / HITS_FILE)
@@ -98,8 +98,8 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
 
 
 @lru_cache(maxsize=1)
-def _finder(folder: str) -> tuple[Finder, list[tuple[str, str]]]:
-    index, names = load_index(Path(folder))
+def _finder(item: InputArtifact) -> tuple[Finder, list[tuple[str, str]]]:
+    index, names = load_index(item.folder)
     return Finder(index), names
 
 

@@ -95,12 +95,12 @@ _HASHES: Final = _FoldedHashes()
 
 
 def folded_hash(word: str) -> int:
-    """Return the hash of one word as it is spelled in a text."""
+    """Return the hash of one word in its original spelling."""
     return _HASHES[word]
 
 
 def folded_words(text: str) -> list[str]:
-    """Return the folded words of a text, in order."""
+    """Return the words of a text in order, normalized for comparison (the module's docstring says how)."""
     return [folded_word(word) for word in _pattern(text).findall(text)]
 
 

@@ -57,7 +57,7 @@ def names_one(answer: str, values: Iterable[str]) -> bool:
 
 
 class Values:
-    """The right answers of one set of data, by which a guess at many of them is told from an answer.
+    """The right answers of one data set, used to recognize an answer that merely lists many of them.
 
     The set is a choice if it has at most MAX_CHOICES values, or if each value is right for two questions or more on
     average. Then all other values are rivals of the right one. For any other set, an answer that gives more than

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from training.data.exams.task_names import check_task
 from training.names import check_name
-from training.records import RecipeError, Uri, formerly
+from training.records import RecipeError, Uri, all_of, formerly
 
 # Fields of lm-eval's TaskConfig that recipes cannot set: the suite decides its name, rows and examples, and code is
 # not allowed.
@@ -45,17 +45,23 @@ class BenchmarkRecipe:
     metric: str = ""  # lm-eval's `metric` or `metric,filter` that gives the score; empty: the task's first
 
     def __post_init__(self) -> None:
-        check_name(self.name, "benchmark name")
+        all_of(lambda: check_name(self.name, "benchmark name"), self._check_task, self._check_lm_eval)
+
+    def _check_task(self) -> None:
         if self.task and self.task_file:
             raise RecipeError(f"{self.name}: task={self.task!r} and task_file={self.task_file!r}; name one of them")
         if self.task:
             check_task(self.task, self.name)
+
+    def _check_lm_eval(self) -> None:
+        """Raise RecipeError for fields that have no effect, or that the suite decides."""
         idle = [name for name in ("num_fewshot", "fewshot_uri", "metric") if getattr(self, name)]
         if idle and not self.is_task:
             raise RecipeError(f"{self.name}: {', '.join(idle)} need a task, task_file or lm_eval to have an effect")
-        decided = sorted(DECIDED_HERE & self.lm_eval.keys())
-        if decided:
-            raise RecipeError(f"{self.name}: lm_eval.{decided[0]} is decided by the suite; leave it out")
+        if decided := sorted(DECIDED_HERE & self.lm_eval.keys()):
+            raise RecipeError(
+                *(f"{self.name}: lm_eval.{name} is decided by the suite; leave it out" for name in decided)
+            )
 
     @property
     def is_task(self) -> bool:

@@ -26,10 +26,9 @@ def check_task(name: str, where: str) -> None:
         raise RecipeError(
             f"{where}: task={name!r} runs code that the model writes, which nothing here confines; take another suite"
         )
-    files = _files()
-    if not files or name in _names(file for file in files if name in (file.stem, file.parent.name)):
+    if not _files() or _is_named(name):
         return
-    names = _names(files)
+    names = _all_names()
     if name not in names:
         near = get_close_matches(name, names, n=3)
         raise RecipeError(
@@ -39,13 +38,30 @@ def check_task(name: str, where: str) -> None:
 
 
 @cache
-def _files() -> tuple[Path, ...]:
+def _is_named(name: str) -> bool:
+    """Whether a file of this name, or one in a folder of this name, declares such a task; spares opening all files."""
+    return name in _names(_files().get(name, ()))
+
+
+@cache
+def _all_names() -> set[str]:
+    """The names in all files, each of which is opened once."""
+    return _names({path for paths in _files().values() for path in paths})
+
+
+@cache
+def _files() -> dict[str, list[str]]:
+    """The task files by their names without suffix, and by their folders' names: plain text, for there are 14,000."""
     found = importlib.util.find_spec("lm_eval")
     if found is None or found.origin is None:
-        return ()
-    folders = os.walk(Path(found.origin).parent / "tasks")  # a fifth of the time that rglob takes for 14,000 files
-    return tuple(Path(folder, name) for folder, _, names in folders for name in names if name.endswith(".yaml"))
+        return {}
+    files: dict[str, list[str]] = {}
+    for folder, _, names in os.walk(Path(found.origin).parent / "tasks"):  # a fifth of the time that rglob takes
+        for name in (name for name in names if name.endswith(".yaml")):
+            for key in {name.removesuffix(".yaml"), os.path.basename(folder)}:
+                files.setdefault(key, []).append(os.path.join(folder, name))
+    return files
 
 
-def _names(files: Iterable[Path]) -> set[str]:
-    return {match.decode() for file in files for match in NAMED.findall(file.read_bytes())}
+def _names(files: Iterable[str]) -> set[str]:
+    return {match.decode() for file in files for match in NAMED.findall(Path(file).read_bytes())}

@@ -75,12 +75,15 @@ from training.data.words.native import native
 
 @lru_cache(maxsize=1)
 def signs() -> Signs:
-    """Return the automaton of WORDS, and the attributes that are signs by being present (`href` marks a link)."""
+    """Return the automaton that finds WORDS, and the attributes whose presence is a sign (`href` marks a link)."""
     return make_signs(WORDS, ATTRIBUTES, present={"href": LINKED, "hidden": INVISIBLE}, section=SECTION)
 
 
 def scan_page(html: bytes, *, max_depth: int) -> Markup:
-    """Return the elements, texts and signs of a page of UTF-8 bytes, and the tags that state a date or terms of use."""
+    """Scan a page of UTF-8 bytes; return its elements and texts, and the tags that state a date or terms of use.
+
+    Each element has signs: bits that say what its class, id and other attributes tell about its content.
+    """
     return scan(html, signs(), max_depth=max_depth, wanted=WANTED)
 
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 import zstandard
 
 from training.accounts import Counted
-from training.data.crawl.crawl import read_listing
+from training.data.crawl.crawl import LIST_FILE, read_listing
 from training.data.crawl.warc import Damage, Record, read_warc
 from training.data.documents import DocumentWriter, LineWriter, decompressed, document_id, open_documents
 from training.data.extract.digests import contradicts
@@ -115,7 +115,7 @@ def num_ranks(job: Job) -> int:
 
 
 def _listing(job: Job) -> dict[str, Any]:
-    return read_listing(Path(job.input_of("crawl_archives").path))
+    return read_listing(job.input_of("crawl_archives").file(LIST_FILE).parent)
 
 
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 from training.data.filter.language_limits import published_limits
 from training.data.filter.rule import CommonSettings
 from training.data.filter.rules import RULES
+from training.data.filter.rules.personal_data import KINDS as PERSONAL_DATA
 from training.data.words.languages import check_languages
-from training.records import RecipeError, read_record
+from training.records import RecipeError, all_of, check_names, read_record
 
 _OF_RULES = [rule.settings for rule in RULES.values()]
 _COMMON = frozenset(field.name for field in fields(CommonSettings))
@@ -36,20 +39,24 @@ class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance
     min_kept_fraction: float = 0.0  # gate: lower survival, also of one language or source, stops the chain
     max_kept_fraction: float = 1.0
 
+    NAMES: ClassVar[Mapping[str, Iterable[str]]] = {"rules": RULES, "personal_data": PERSONAL_DATA, "by_kind": KINDS}
+
     def __post_init__(self) -> None:
-        for place, name in enumerate(self.rules):
-            if name not in RULES:
-                raise RecipeError(f"filter.rules[{place}]: {name!r} is not one of {', '.join(map(repr, RULES))}")
+        all_of(
+            lambda: check_names(self, "filter"),
+            *(partial(rule.check, self) for rule in RULES.values()),
+            self._check_shares,
+            self._check_overrides,
+        )
+
+    def _check_shares(self) -> None:
         if len(set(self.rules)) != len(self.rules):
             raise RecipeError(f"filter.rules: {', '.join(self.rules)}; each rule at most once")
-        for rule in RULES.values():
-            rule.check(self)
         if not 0 <= self.min_kept_fraction <= self.max_kept_fraction <= 1:
             raise RecipeError(
                 f"filter: min_kept_fraction={self.min_kept_fraction}, max_kept_fraction={self.max_kept_fraction};"
                 " fractions from 0 to 1, the first not above the second"
             )
-        self._check_overrides()
 
     def _check_overrides(self) -> None:
         """Raise RecipeError for limits of a language or kind that are no limits, or that no page can have."""
@@ -57,9 +64,6 @@ class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance
         for code in self.by_language:
             if self.languages and code not in self.languages:
                 raise RecipeError(f"filter.by_language.{code}: without effect; add {code!r} to filter.languages")
-        for kind in self.by_kind:
-            if kind not in KINDS:
-                raise RecipeError(f"filter.by_kind: {kind!r} is not one of {', '.join(KINDS)}")
         for name in ("by_language", "by_kind"):
             for key in getattr(self, name):
                 self._overrides(name, key)

@@ -19,7 +19,6 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,7 +85,7 @@ class BucketedNgrams:
 def load_models(item: InputArtifact) -> QualityModels | None:
     """Load the models of a `quality_models` artifact; None if its recipe asks for no models."""
     summary = json.loads(item.file(SUMMARY_FILE).read_text("utf-8"))
-    folder = Path(item.path)
+    folder = item.folder
     toxicity = LinearClassifier.load(folder, TOXICITY) if summary.get("has_toxicity") else None
     if not summary["has_models"]:
         return QualityModels(ngrams={}, classifier=None, toxicity=toxicity) if toxicity else None

@@ -24,7 +24,7 @@ ASSETS = (
             "that the recipe names."
         ),
         group="corpus",
-        scope="recipe",
+        scope="corpus",
         settings=sections("quality"),
         inputs=(Input(asset="extracted_documents", which="quality"),),
     ),

@@ -22,8 +22,8 @@ ASSETS = (
             "Which sites, sources and snapshots the tokens of the corpus come from, with the share of each. How often "
             "each document is trained on is in the plan."
         ),
-        group="tokens",
-        scope="recipe",
+        group="training_data",
+        scope="corpus",
         settings=sections(),
         inputs=(Input(asset="token_shards", which="every"),),
     ),

@@ -29,11 +29,11 @@ ASSETS = (
     Asset(
         name="tokenizer",
         stage=TOKENIZER,
-        description="The byte-level vocabulary with its special tokens, and its fertility (bytes per token).",
-        group="tokens",
-        scope="recipe",
+        description="The byte-level vocabulary, trained or adopted, and its fertility (bytes per token).",
+        group="training_data",
+        scope="corpus",
         settings=sections("tokenizer"),
-        inputs=(Input(asset="decontaminated_documents", which="tokenizer"),),
+        inputs=(Input(asset="decontaminated_documents", which="tokenizer"), Input(asset="adopted_model")),
     ),
     Asset(
         name="token_shards",
@@ -42,7 +42,7 @@ ASSETS = (
             "Memory-mapped files with the token ids of one snapshot. A table beside each file maps every token to its "
             "document."
         ),
-        group="tokens",
+        group="training_data",
         scope="snapshot",
         settings=sections("shards"),
         inputs=(Input(asset="decontaminated_documents"), Input(asset="tokenizer")),

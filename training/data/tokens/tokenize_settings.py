@@ -12,9 +12,10 @@ from training.records import RecipeError
 class ShardsRecipe:
     """Settings for writing documents as token files.
 
-    `buckets` splits each source of the mixture in up to four: `web/head`, `web/middle`, `web/tail` and `web/unscored`.
-    The bucket is the one that the rule `perplexity` wrote, or it follows from the classifier's score and
-    `quality_limits` (`head` from the first limit on, `tail` below the second).
+    `buckets` divides each source of the mixture by quality: `web` becomes `web/head`, `web/middle`, `web/tail` and, for
+    documents without a score, `web/unscored`. With `perplexity` a document's bucket is that of the filter rule of this
+    name. With `quality` it depends on the classifier's score: at least the first of `quality_limits` is `head`, less
+    than the second is `tail`, and between them is `middle`.
     """
 
     max_shard_tokens: int = 100_000_000

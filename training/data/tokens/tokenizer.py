@@ -4,6 +4,8 @@
 tokens have the first ids, in the recipe's order. The first one ends every document (and may begin a text); the second
 one is for padding. Post-training adds the chat template.
 
+If the recipe adopts a model, nothing is trained: the tokenizer is that model's, and only its fertility is measured.
+
 Text is split by Qwen2's pattern (GPT-4's with single digits), so that numbers have one spelling. Nothing is normalized,
 so that every text is restored exactly. Special tokens never occur in text: the encoder of `load_tokenizer` encodes a
 text that looks like a special token with ordinary tokens.
@@ -33,7 +35,7 @@ from training.data.sources import open_uri
 from training.data.tokens import unigram
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.data.words.ngrams import words
-from training.job import Counts, DataError, Gate, Job, Outcome, Work
+from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Work
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,7 @@ PATTERN: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 WORDPIECE_SIGNS: Final = 100  # longest word that models.WordPiece accepts
+NO_LIMIT: Final = int(1e30)  # transformers' value for a tokenizer without a longest text
 NEVER: Final = -1e9  # a special token's score under Unigram, so that its single bytes are always more probable
 HELD_OUT_FRACTION: Final = 0.02
 HELD_OUT_BYTES: Final = 2_000_000
@@ -170,6 +173,13 @@ def _train_unigram(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:
     return tokenizer
 
 
+def adopted_files(item: InputArtifact) -> tuple[str, dict[str, Any]]:
+    """Return `tokenizer.json` and the content of `tokenizer_config.json` of an adopted model, without its length."""
+    content = item.file(f"model/{TOKENIZER_FILE}").read_text("utf-8")
+    config = json.loads(item.file(f"model/{CONFIG_FILE}").read_text("utf-8"))
+    return content, config | {"model_max_length": NO_LIMIT}
+
+
 def tokenizer_config(recipe: TokenizerRecipe) -> dict[str, Any]:
     """Return the content of `tokenizer_config.json`, which transformers needs beside `tokenizer.json`."""
     end, pad = recipe.special_tokens[:2]
@@ -179,7 +189,7 @@ def tokenizer_config(recipe: TokenizerRecipe) -> dict[str, Any]:
         "eos_token": end,
         "pad_token": pad,
         "clean_up_tokenization_spaces": False,
-        "model_max_length": int(1e30),  # transformers' value for "no limit"
+        "model_max_length": NO_LIMIT,
     }
 
 
@@ -228,6 +238,13 @@ class Sample:
             unused=int(np.count_nonzero((hashes > train_below) & (hashes < held_out_above))),
         )
 
+    def only_held_out(self) -> Sample:
+        """Return the sample without documents to train on; the held-out documents stay the same."""
+        unused = sum(
+            _hash(row["id"]) < self.held_out_above for path in self.files for row in read_documents(path, ["id"])
+        )
+        return replace(self, train_below=-1, train_bytes=0, unused=unused)
+
     def training_texts(self) -> Iterator[str]:
         """The texts to train on, in file order."""
         return (row["text"] for row in self._rows() if _hash(row["id"]) <= self.train_below)
@@ -259,13 +276,17 @@ def _hash(document_id: str) -> int:
 
 def run(job: Job, work: Work) -> Outcome:
     """Train a tokenizer, write it, and check the written files."""
-    recipe = job.settings_as(TokenizerRecipe, "tokenizer")
+    recipe, adopted = job.settings_as(TokenizerRecipe, "tokenizer"), job.inputs_of("adopted_model")
     sample = Sample.choose(sample_files(job, recipe), recipe)
+    sample = sample.only_held_out() if adopted else sample
     work.progress.log(step=0, training_bytes=sample.train_bytes)
     texts = Counted(sample.training_texts())
-    trained = train(texts, recipe)
-    write_text(work.path / TOKENIZER_FILE, trained.to_str(pretty=False))
-    write_json(work.path / CONFIG_FILE, tokenizer_config(recipe))
+    if adopted:
+        content, config = adopted_files(adopted[0])
+    else:
+        content, config = train(texts, recipe).to_str(pretty=False), tokenizer_config(recipe)
+    write_text(work.path / TOKENIZER_FILE, content)
+    write_json(work.path / CONFIG_FILE, config)
     tokenizer = load_tokenizer(work.path / TOKENIZER_FILE)
     rows = sample.held_out_rows()
     held_out = [row["text"] for row in rows]
@@ -282,7 +303,7 @@ def run(job: Job, work: Work) -> Outcome:
         },
         gates=(
             _all_bytes_gate(tokenizer),
-            _round_trip_gate(tokenizer, held_out, recipe),
+            _round_trip_gate(tokenizer, held_out, recipe, is_adopted=bool(adopted)),
             Gate(
                 name="fertility",
                 passed=fertility["bytes_per_token"] >= recipe.min_bytes_per_token,
@@ -401,19 +422,24 @@ def _all_bytes_gate(tokenizer: Tokenizer) -> Gate:
     return Gate(name="all_bytes", passed=not missing, evidence={"bytes": 256 - len(missing), "missing": missing})
 
 
-def _round_trip_gate(tokenizer: Tokenizer, held_out: Sequence[str], recipe: TokenizerRecipe) -> Gate:
-    """Check that texts are restored exactly and never contain a special token, even if they spell one."""
+def _round_trip_gate(
+    tokenizer: Tokenizer, held_out: Sequence[str], recipe: TokenizerRecipe, *, is_adopted: bool
+) -> Gate:
+    """Check that texts are restored exactly and never contain a special token, even if they spell one.
+
+    A trained tokenizer has its special tokens first; an adopted one has them wherever they are.
+    """
     texts = [*held_out, *HARD_STRINGS, *look_alikes(recipe.special_tokens), every_byte()]
     encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
     decoded = tokenizer.decode_batch([encoding.ids for encoding in encoded], skip_special_tokens=False)
-    numbers = (tokenizer.token_to_id(token) for token in recipe.special_tokens)
+    numbers = [tokenizer.token_to_id(token) for token in recipe.special_tokens]
     special = {number for number in numbers if number is not None}
     changed = [text for text, back in zip(texts, decoded, strict=True) if text != back]
     controlled = [text for text, encoding in zip(texts, encoded, strict=True) if special & set(encoding.ids)]
-    expected = list(range(len(recipe.special_tokens)))
+    expected = sorted(special) if is_adopted else list(range(len(recipe.special_tokens)))
     return Gate(
         name="round_trip",
-        passed=not changed and not controlled and sorted(special) == expected,
+        passed=not changed and not controlled and sorted(special) == expected and None not in numbers,
         evidence={
             "texts": len(texts),
             "changed": [text[:200] for text in changed[:5]],

@@ -1,4 +1,4 @@
-"""The languages that recipes may name: those that the language model tells apart. Standard library only."""
+"""The languages that recipes may name, which are the ones that fastText's model identifies. Standard library only."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ UNSPACED = frozenset(("bo", "ja", "km", "lo", "my", "th", "wuu", "yue", "zh"))
 
 
 def check_languages(field: str, codes: Iterable[str]) -> None:
-    """Raise RecipeError if one of `codes` is not a language that pages can be identified as."""
-    for code in codes:
-        if code not in LANGUAGES:
-            raise RecipeError(
+    """Raise RecipeError with those of `codes` that are no language that pages can be identified as."""
+    if unknown := [code for code in codes if code not in LANGUAGES]:
+        raise RecipeError(
+            *(
                 f"{field}: {code!r} is not one of the 176 languages that pages are identified as; write a code of ISO"
                 " 639-1, such as de, or of 639-3 where there is none, such as ceb"
+                for code in unknown
             )
+        )

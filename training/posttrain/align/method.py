@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from training.parts import declaration, part_names
-from training.records import RecipeError
+from training.records import RecipeError, unknown_names
 
 PACKAGE = "training.posttrain.methods"
 
@@ -49,7 +49,7 @@ def method_names() -> tuple[str, ...]:
 def method_of(name: str) -> Method:
     """Return the declaration of a method. Raise RecipeError, with a list of all methods, if there is none."""
     if name not in method_names():
-        raise RecipeError(f"align.method: {name!r} is not one of {', '.join(map(repr, method_names()))}")
+        raise RecipeError(*unknown_names("align.method", name, method_names()))
     return declaration(PACKAGE, name, Method)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ALIGN = Stage(
     name="align",
-    version="7",
+    version="8",
     module="training.posttrain.align.align",
     libraries=("torch", "transformers", "trl", "peft"),
     kinds=("trl", "safetensors"),
@@ -41,7 +41,7 @@ ASSETS = (
         name="aligned_model",
         stage=ALIGN,
         description="The SFT model aligned by the preference method that the recipe names.",
-        group="models",
+        group="posttraining",
         scope="align",
         settings=_settings,
         inputs=(

@@ -31,7 +31,7 @@ ASSETS = (
         name="instruction_data",
         stage=INSTRUCTIONS,
         description="Conversations for supervised fine-tuning, each with its source and generator.",
-        group="models",
+        group="instructions",
         scope="sft",
         settings=_settings,
         inputs=(Input(asset="benchmark_index"),),

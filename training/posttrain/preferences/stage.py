@@ -30,7 +30,7 @@ ASSETS = (
         name="preference_data",
         stage=PREFERENCES,
         description="Prompts with a chosen and a rejected answer, each with its source.",
-        group="models",
+        group="instructions",
         scope="align",
         settings=_settings,
         inputs=(Input(asset="benchmark_index"),),

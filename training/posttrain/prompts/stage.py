@@ -33,7 +33,7 @@ ASSETS = (
         name="prompt_data",
         stage=PROMPTS,
         description="Prompts for reinforcement learning, with the right answers that the verifiable reward knows.",
-        group="models",
+        group="instructions",
         scope="prompts",
         settings=_settings,
         inputs=(Input(asset="benchmark_index"),),

@@ -8,7 +8,7 @@ from training.stage import Asset, Input, Stage
 
 REWARD = Stage(
     name="reward",
-    version="3",
+    version="4",
     module="training.posttrain.reward.reward",
     libraries=("torch", "transformers", "trl", "peft"),
     kinds=("trl", "safetensors"),
@@ -23,7 +23,7 @@ ASSETS = (
         name="reward_model",
         stage=REWARD,
         description="A reward model (Bradley-Terry) trained on the preferences, with its accuracy on held-out pairs.",
-        group="models",
+        group="posttraining",
         scope="align",
         settings=sections("reward"),
         inputs=(Input(asset="sft_model"), Input(asset="preference_data")),

@@ -71,8 +71,8 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def _base(job: Job) -> Path:
-    """Return the folder of the model with which training begins: the base model or the long-context model."""
-    return job.input_of("base_model", "long_context_model").file(MODEL_FOLDER)
+    """Return the folder of the model with which training begins: the base, the long-context or an adopted model."""
+    return job.input_of("base_model", "long_context_model", "adopted_model").file(MODEL_FOLDER)
 
 
 def fitting(

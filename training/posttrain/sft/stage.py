@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from training.data.sections import sections
 from training.guards import CLEAN_DATA
+from training.scopes import pretrains
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 SFT = Stage(
     name="sft",
-    version="3",
+    version="4",
     module="training.posttrain.sft.sft",
     libraries=("torch", "transformers", "trl", "peft"),
     kinds=("trl", "safetensors"),
@@ -29,17 +30,22 @@ def _stays_short(recipe: Recipe) -> bool:
     return not recipe.long_context.tokens
 
 
+def _begins_with_adopted(recipe: Recipe) -> bool:
+    return not pretrains(recipe)
+
+
 ASSETS = (
     Asset(
         name="sft_model",
         stage=SFT,
         description="The base model fine-tuned on conversations; only the assistant's tokens count in the loss.",
-        group="models",
+        group="posttraining",
         scope="sft",
         settings=sections("sft"),
         inputs=(
             Input(asset="base_model", when=_stays_short),
             Input(asset="long_context_model"),
+            Input(asset="adopted_model", when=_begins_with_adopted),
             Input(asset="instruction_data"),
         ),
         guards=CLEAN_DATA,

@@ -229,7 +229,7 @@ class Decoder(nn.Module):
 
     @torch.no_grad()
     def rebalance(self, loads: Tensor) -> None:
-        """Move each router's bias against its `loads` `[expert layers, experts]`, those of the whole global batch."""
+        """Move each router's bias against its `loads` in the whole global batch, `[expert layers, experts]`."""
         layers = [layer for layer in range(self.config.layers) if self.config.has_experts(layer)]
         for layer, load in zip(layers, loads, strict=True):
             block = self.blocks[layer]

@@ -21,11 +21,12 @@ from training.artifact import write_json
 from training.job import DataError
 from training.pretrain.checkpoint import save_tensors
 from training.pretrain.models.attention import one_document
+from training.pretrain.models.config_json import ROPE_TYPES, read_config
 from training.pretrain.models.decoder import MLP, Attention, Block, Decoder
 from training.pretrain.models.experts import Experts
 from training.pretrain.models.families import FAMILIES, family_of, inexpressible
 from training.pretrain.models.rotary import ntk_theta
-from training.pretrain.models.shape import ModelConfig, RotaryScaling
+from training.pretrain.models.shape import ModelConfig
 from training.records import RecipeError, read_record, write_record
 from training.tokenizer_files import write_tokenizer
 
@@ -92,54 +93,6 @@ def _rotary_fields(config: ModelConfig) -> dict[str, Any]:
         }
     older = {} if fields["rope_type"] == "default" else {"rope_scaling": fields}
     return {"rope_parameters": {**fields, "rope_theta": theta}, "rope_theta": theta, **older}
-
-
-ROPE_TYPES = {"none": "default", "linear": "linear", "yarn": "yarn", "llama3": "llama3"}
-
-
-def read_config(data: dict[str, Any]) -> ModelConfig:
-    """Return the shape that a `config.json` of one of the families describes.
-
-    Raise DataError if this package lacks a feature.
-    """
-    name = data.get("model_type")
-    if name not in FAMILIES:
-        raise DataError(f"config.json: model_type {name!r}; {', '.join(FAMILIES)} can be read")
-    if data.get("attention_bias") or data.get("mlp_bias") or data.get("hidden_act", "silu") != "silu":
-        raise DataError("config.json: biases and activations other than silu cannot be read")
-    rope = data.get("rope_parameters") or data.get("rope_scaling") or {}
-    return ModelConfig(
-        vocab_size=data["vocab_size"],
-        width=data["hidden_size"],
-        layers=data["num_hidden_layers"],
-        heads=data["num_attention_heads"],
-        kv_heads=data.get("num_key_value_heads") or data["num_attention_heads"],
-        head_width=data.get("head_dim") or 0,
-        mlp_width=data["intermediate_size"],
-        max_length=data["max_position_embeddings"],
-        rope_theta=rope.get("rope_theta") or data.get("rope_theta", 10_000.0),
-        rope_scaling=_read_scaling(rope),
-        tied_embeddings=data.get("tie_word_embeddings", False),
-        norm_epsilon=data["rms_norm_eps"],
-        **FAMILIES[name].read(data),
-    )
-
-
-def _read_scaling(rope: dict[str, Any]) -> RotaryScaling:
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind not in ROPE_TYPES.values() or rope.get("attention_factor") or rope.get("mscale"):
-        raise DataError(f"config.json: rotary positions {rope}; readable are {', '.join(ROPE_TYPES.values())}")
-    if kind == "default":
-        return RotaryScaling()
-    names = {
-        "original_max_position_embeddings": "original_length",
-        "low_freq_factor": "low_frequency_factor",
-        "high_freq_factor": "high_frequency_factor",
-        "beta_fast": "beta_fast",
-        "beta_slow": "beta_slow",
-    }
-    given = {ours: rope[theirs] for theirs, ours in names.items() if rope.get(theirs) is not None}
-    return RotaryScaling(kind=kind, factor=rope["factor"], **given)
 
 
 def hugging_face_views(model: Decoder) -> Iterator[tuple[str, Tensor]]:

@@ -20,4 +20,4 @@ class UpdateRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoSettings:
-    """The empty settings of an optimizer that has none of its own."""
+    """Settings of an optimizer that has no fields besides the shared ones."""

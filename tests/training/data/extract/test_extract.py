@@ -21,13 +21,14 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from tests.own_pages import write_warc
 from tests.training.data import chain
 from training.artifact import sha256_of
 from training.data.crawl.crawl import source_files
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.crawl.warc import Record, read_warc
 from training.data.documents import document_files, read_lines
-from training.data.extract.extract import _check_digests, _response
+from training.data.extract.extract import _check_digests, _response, documents_of
 from training.data.extract.responses import PayloadError
 from training.data.extract.settings import ExtractRecipe
 from training.data.kitchen.settings import KitchenWorld
@@ -529,3 +530,14 @@ def test_wiki_page_is_read_without_its_menus(tmp_path: Path):
     assert (html["language"], html["title"][:8]) == ("an", "Escopete")
     assert html["text"].startswith("Escopete\n")
     assert "Menú principal" in wet["text"] and "Menú principal" not in html["text"]
+
+
+def test_documents_have_the_kind_that_their_extractor_tells(tmp_path):
+    write_warc(tmp_path / "own.warc.gz", pages=2)
+    kinds = {
+        extractor: {
+            row["kind"] for row in documents_of(tmp_path / "own.warc.gz", "warc", ExtractRecipe(extractor=extractor))
+        }
+        for extractor in ("blocks", "resiliparse")
+    }
+    assert kinds == {"blocks": {"prose"}, "resiliparse": {""}}

@@ -67,7 +67,7 @@ def test_a_limit_by_kind_goes_before_that_of_the_language_and_must_have_an_effec
     assert [one.gopher_max_bullet_fraction for one in found] == [0.0, 0.5, 0.0, 0.9]
     assert recipe.measured() == FilterRecipe(rules=ALL, languages=("en", "de")).measured()
     for by_kind, message in (
-        ({"menu": {}}, "filter.by_kind: 'menu' is not one of prose, code, table, list"),
+        ({"menu": {}}, "filter.by_kind: 'menu' is not one of 'prose', 'code', 'table', 'list'"),
         ({"code": {"c4_strip_lines": False}}, "filter.by_kind.code.c4_strip_lines: not a limit"),
         ({"code": {"gopher_min_words": "few"}}, "filter.by_kind.code.gopher_min_words: expected int, got 'few'"),
     ):

@@ -172,12 +172,12 @@ def test_a_tokenizer_that_lacks_a_byte_or_changes_text_does_not_pass(trained):
     content["model"]["vocab"]["changed"] = content["model"]["vocab"].pop("!")
     lacking = Tokenizer.from_str(json.dumps(content))
     assert not stage._all_bytes_gate(lacking).passed
-    assert not stage._round_trip_gate(lacking, ["a!b"], RECIPE).passed
+    assert not stage._round_trip_gate(lacking, ["a!b"], RECIPE, is_adopted=False).passed
 
 
 def test_a_special_token_in_text_does_not_pass(trained):
     taking = Tokenizer.from_file(str(trained.file("tokenizer.json")))
-    gate = stage._round_trip_gate(taking, ["text"], RECIPE)
+    gate = stage._round_trip_gate(taking, ["text"], RECIPE, is_adopted=False)
     assert not gate.passed and gate.evidence["with_special_tokens"]
 
 

@@ -14,6 +14,7 @@ from tests.training.pretrain import tiny
 from training.job import DataError
 from training.pretrain.models import export
 from training.pretrain.models.attention import one_document
+from training.pretrain.models.config_json import read_config
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.shape import ExpertLayers, ModelConfig, RotaryScaling
 from training.records import RecipeError
@@ -194,7 +195,7 @@ def test_a_model_that_no_class_is_keeps_its_own_layout(tokenizer, tmp_path, name
 )
 def test_a_configuration_that_cannot_be_read_is_refused(changed, said):
     with pytest.raises(DataError, match=said):
-        export.read_config(export.hugging_face_config(SMALL, eos_id=0) | changed)
+        read_config(export.hugging_face_config(SMALL, eos_id=0) | changed)
 
 
 def test_a_published_configuration_is_read():
@@ -216,6 +217,6 @@ def test_a_published_configuration_is_read():
         "sliding_window": None,
         "max_window_layers": 28,
     }
-    assert export.read_config(data).parameter_count == 596_049_920
-    windowed = export.read_config({**data, "use_sliding_window": True, "sliding_window": 512, "max_window_layers": 27})
+    assert read_config(data).parameter_count == 596_049_920
+    windowed = read_config({**data, "use_sliding_window": True, "sliding_window": 512, "max_window_layers": 27})
     assert windowed.window == 512 and [windowed.is_windowed(n) for n in (0, 26, 27)] == [False, False, True]

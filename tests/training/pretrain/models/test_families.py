@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 from training.pretrain.models.account import preset_shape
-from training.pretrain.models.export import hugging_face_config, read_config
+from training.pretrain.models.config_json import read_config
+from training.pretrain.models.export import hugging_face_config
 from training.pretrain.models.families import FAMILIES, family_of, inexpressible
 from training.pretrain.models.presets import PRESETS, SMALL
 from training.pretrain.models.shape import ExpertLayers, ModelConfig

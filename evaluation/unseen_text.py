@@ -1,7 +1,8 @@
-"""Bits per byte of a model on a text from outside the corpus."""
+"""Bits per byte of a model on texts that it was not pretrained on: held-out documents, and a text from outside."""
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -11,9 +12,11 @@ from lm_eval.api.instance import Instance
 
 from evaluation.intervals import ratio_interval
 from evaluation.local_model import LocalModel
+from training.data.documents import document_files, read_documents
 from training.data.sources import read_rows
 from training.evaluation_settings import EvaluationRecipe
-from training.job import DataError
+from training.job import DataError, InputArtifact
+from training.order.held_out import held_out_rank, is_held_out
 
 
 def read_texts(recipe: EvaluationRecipe, settings: Mapping[str, Any]) -> list[str]:
@@ -33,6 +36,26 @@ def read_texts(recipe: EvaluationRecipe, settings: Mapping[str, Any]) -> list[st
     if not found:
         raise DataError(f"{recipe.outside_text}: no text in it")
     return found
+
+
+def held_out_texts(corpus: Sequence[InputArtifact], *, fraction: float, limit: int | None) -> list[str]:
+    """Return the texts of the corpus's held-out documents.
+
+    They are in the order in which documents are held out as the share grows. So a smaller `limit` (None: all) gives the
+    first of the same texts, and the order of the snapshots changes nothing.
+    """
+    files = [path for item in corpus for path in document_files(item)]
+    rows = ((row["id"], file) for file, path in enumerate(files) for row in read_documents(path, ["id"]))
+    ranked = ((held_out_rank(name), name, file) for name, file in rows if is_held_out(name, fraction))
+    chosen = sorted(ranked) if limit is None else heapq.nsmallest(limit, ranked)
+    wanted = {name for _, name, _ in chosen}
+    texts = {
+        row["id"]: row["text"]
+        for file in sorted({file for _, _, file in chosen})
+        for row in read_documents(files[file], ["id", "text"])
+        if row["id"] in wanted
+    }
+    return [texts[name] for _, name, _ in chosen]
 
 
 def bits_per_byte(model: LocalModel, texts: Sequence[str]) -> dict[str, Any]:

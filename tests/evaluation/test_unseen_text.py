@@ -1,4 +1,4 @@
-"""Bits per byte on a text from outside the corpus."""
+"""Bits per byte on texts that a model was not pretrained on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 import torch
 
 from evaluation.local_model import LocalModel
-from evaluation.outside import bits_per_byte, read_texts
+from evaluation.unseen_text import bits_per_byte, read_texts
 from training.evaluation_settings import EvaluationRecipe
 from training.job import DataError
 

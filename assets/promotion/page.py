@@ -1,0 +1,44 @@
+"""The report of a recipe with its promotion: made again when the promotion is decided, beside the decision.
+
+The page is in no digest, as the report beside the card. What the card's stage chose from the documents is shown again,
+so that no document is read here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assets.lineage import CARD, DECISION
+from assets.promotion.standing import Standing
+from assets.status import Comparison
+from resources.tracking.registry import Registry
+from training.files import write_text
+
+
+def told(standing: Standing, registry: Registry) -> dict[str, Any]:
+    """Return what a report shows of the registry: where the model stands, and every move of the champion."""
+    moves = [move.as_json() for move in registry.history()]
+    return {**standing.as_json(), "promoted": standing.promoted, "moves": moves}
+
+
+def report_page(
+    comparison: Comparison, registered: Mapping[str, Any], *, shown: Sequence[Mapping[str, Any]] | None = None
+) -> str:
+    """Return the page about all artifacts of a recipe, as HTML; `shown` as `evaluation.report.render_report` has it."""
+    from evaluation.report import render_report
+
+    made = [cell.artifact for cell in comparison.cells.values() if cell.artifact is not None]
+    return render_report([(item.path, item.record) for item in made], registered, shown=shown)
+
+
+def show_decision(comparison: Comparison, standing: Standing, registry: Registry) -> None:
+    """Write the report beside the decision of `comparison`; nothing without a decision, or if the card has no page."""
+    from evaluation.card import REPORT_PAGE, SHOWN_RECORDS
+
+    decision, card = (comparison.cells[asset, comparison.recipe.name].artifact for asset in (DECISION, CARD))
+    if decision is None or card is None or not (card.path / SHOWN_RECORDS).exists():
+        return
+    shown = json.loads((card.path / SHOWN_RECORDS).read_text("utf-8"))
+    write_text(decision.path / REPORT_PAGE, report_page(comparison, told(standing, registry), shown=shown))

@@ -1,0 +1,224 @@
+"""One picture for each materialization, made from the numbers that its artifact holds; a small SVG in Markdown.
+
+Dagster has no metadata type for images and shows those in Markdown. The events are stored with their pictures, so a
+picture has a few kilobytes, whatever the size of the corpus. Nothing outside of the artifact is read, and
+Dagster's page fetches nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
+from itertools import islice
+
+from training.artifact import Artifact
+
+WIDTH, ROW, LABELS, NUMBERS = 640, 22, 210, 90  # pixels
+MOST_BARS = 16
+MOST_POINTS = 200  # of a curve
+MOST_LENGTHS = 1_000_000  # documents of which a histogram is made
+BAR, SECOND, TEXT, LINE = "#4f6df5", "#c9513b", "#555b66", "#c9ccd3"  # read on white and on dark
+
+Bars = list[tuple[str, float]]
+
+
+def picture_of(made: Artifact) -> str:
+    """Markdown with the picture of an artifact; empty if it holds no numbers that a picture would show better."""
+    record = made.record
+    drawn = _DRAWN.get(record["asset"])
+    if drawn is None and (made.path / "metrics.jsonl").exists():
+        drawn = _losses
+    svg = drawn(made) if drawn is not None else ""
+    svg = svg or _funnel(made)
+    if not svg:
+        return ""
+    return f"![{record['asset']}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"
+
+
+# What is drawn of which asset
+
+
+def _funnel(made: Artifact) -> str:
+    """What came in, what was dropped for which reason, and what was kept."""
+    counts = made.record["counts"]
+    if not counts or not counts["in"]:
+        return ""
+    lost = [(reason, n) for kind in ("dropped", "quarantined") for reason, n in counts[kind].items() if n]
+    shown = _largest(lost, MOST_BARS - 2)
+    return bars([("in", counts["in"]), *shown, ("kept", counts["kept"])], "records", marked={name for name, _ in shown})
+
+
+def _lengths(made: Artifact) -> str:
+    """How long the documents are, in tokens, in classes that double."""
+    import numpy as np
+
+    seen: Counter[int] = Counter()
+    left = MOST_LENGTHS
+    for path in sorted(made.path.glob("shards/*.offsets.npy")):
+        lengths = np.diff(np.load(path, mmap_mode="r")[: left + 1])
+        seen.update(max(length, 1).bit_length() - 1 for length in lengths.tolist())
+        left -= len(lengths)
+        if left <= 0:
+            break
+    rows = [(f"{1 << k} to {(2 << k) - 1}", float(seen[k])) for k in range(min(seen), max(seen) + 1)] if seen else []
+    return bars(rows, "documents by their tokens") if rows else ""
+
+
+def _clusters(made: Artifact) -> str:
+    """How many clusters of duplicates have how many documents."""
+    import pyarrow.parquet as pq
+
+    sizes: Counter[str] = Counter()
+    for path in islice(sorted(made.path.glob("dropped/*.parquet")), 64):
+        sizes.update(pq.read_table(path, columns=["duplicate_of"])["duplicate_of"].to_pylist())
+    found = Counter(size + 1 for size in sizes.values())
+    rows = [(f"{size} documents", float(number)) for size, number in sorted(found.items())]
+    return bars(rows[:MOST_BARS], "clusters by what they hold") if rows else ""
+
+
+def _mixture(made: Artifact) -> str:
+    return bars(_under(made.record["metrics"], "share_"), "share of the tokens")
+
+
+def _scores(made: Artifact) -> str:
+    """The scores of each model, with their intervals."""
+    metrics = made.record["metrics"]
+    rows = [name for name in metrics if f"{name}_low" in metrics and not name.endswith(("_low", "_high"))]
+    whole = [name for name in rows if not any(name.startswith(f"{other}_") for other in rows)]
+    ranges = {name: (metrics[f"{name}_low"], metrics[f"{name}_high"]) for name in whole}
+    return bars([(name, metrics[name]) for name in whole], "score, with its interval of 95 %", ranges=ranges, most=1.0)
+
+
+def _contamination(made: Artifact) -> str:
+    """The fraction of each suite's items that was found in what the model is trained on."""
+    found = next((gate["evidence"].get("found_fraction") for gate in made.record["gates"]), None)
+    return bars(list(found.items()), "fraction of the items found", most=1.0, colour=SECOND) if found else ""
+
+
+def _found_plants(made: Artifact) -> str:
+    return bars(_under(made.record["metrics"], "plants_found_"), "fraction of planted copies found", most=1.0)
+
+
+def _rewards(made: Artifact) -> str:
+    named = [(name, value) for name, value in made.record["metrics"].items() if name.endswith("_reward")]
+    return bars(named, "mean reward")
+
+
+def _ladder(made: Artifact) -> str:
+    return bars(list(made.record["metrics"].items())[:MOST_BARS], "numbers of the fit")
+
+
+def _decision(made: Artifact) -> str:
+    return bars(_under(made.record["metrics"], "score_"), "score", most=1.0)
+
+
+def _losses(made: Artifact) -> str:
+    """The training loss by step; empty for a stage that reports none."""
+    points = []
+    with open(made.path / "metrics.jsonl", encoding="utf-8") as lines:
+        for line in lines:
+            row = json.loads(line)
+            if isinstance(row.get("loss"), (int, float)) and "step" in row:
+                points.append((float(row["step"]), float(row["loss"])))
+    every = max(1, -(-len(points) // MOST_POINTS))
+    return curve([*points[:-1:every], points[-1]], "loss by step") if len(points) > 1 else ""
+
+
+_DRAWN: Mapping[str, Callable[[Artifact], str]] = {
+    "token_shards": _lengths,
+    "deduplicated_documents": _clusters,
+    "training_plan": _mixture,
+    "reference_plan": _mixture,
+    "long_context_plan": _mixture,
+    "ladder_plan": _mixture,
+    "mixture_weights": lambda made: bars(_under(made.record["metrics"], "weight_"), "weight"),
+    "model_scores": _scores,
+    "data_contamination": _contamination,
+    "contamination_report": _contamination,
+    "benchmark_index": _found_plants,
+    "alignment_rewards": _rewards,
+    "scaling_fit": _ladder,
+    "promoted_model": _decision,
+}
+
+
+def _under(metrics: Mapping[str, float], prefix: str) -> Bars:
+    return [(name.removeprefix(prefix), value) for name, value in metrics.items() if name.startswith(prefix)]
+
+
+def _largest(rows: Sequence[tuple[str, float]], most: int) -> Bars:
+    """The largest rows; the rest as one."""
+    ordered = sorted(rows, key=lambda row: -row[1])
+    rest = sum(value for _, value in ordered[most - 1 :])
+    return list(ordered) if len(ordered) <= most else [*ordered[: most - 1], ("others", rest)]
+
+
+# Drawing
+
+
+def bars(
+    rows: Sequence[tuple[str, float]],
+    title: str,
+    *,
+    most: float = 0.0,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    marked: frozenset[str] | set[str] = frozenset(),
+    colour: str = BAR,
+) -> str:
+    """Horizontal bars with names and numbers; empty if there are no rows. `most` is the value of a full bar;
+    a bar of a negative number has the other colour."""
+    if not rows:
+        return ""
+    rows = rows[:MOST_BARS]
+    full = most or max(abs(value) for _, value in rows) or 1.0
+    room = WIDTH - LABELS - NUMBERS
+    parts = []
+    for number, (name, value) in enumerate(rows):
+        y, length = 30 + number * ROW, min(1.0, abs(value) / full) * room
+        fill = SECOND if name in marked or value < 0 else colour
+        parts.append(_text(LABELS - 8, y + 13, _short(name), "end"))
+        parts.append(f'<rect x="{LABELS}" y="{y}" width="{length:.1f}" height="{ROW - 6}" rx="2" fill="{fill}"/>')
+        low, high = (LABELS + end / full * room for end in (ranges or {}).get(name, (0.0, 0.0)))
+        if high > low:
+            middle = y + (ROW - 6) / 2
+            parts.append(f'<path d="M{low:.1f} {middle}H{high:.1f}" stroke="{TEXT}" stroke-width="2"/>')
+        parts.append(_text(max(LABELS + length, high) + 6, y + 13, f"{value:,.4g}" if value % 1 else f"{value:,.0f}"))
+    return _svg(title, 36 + len(rows) * ROW, parts)
+
+
+def curve(points: Sequence[tuple[float, float]], title: str) -> str:
+    """A line through points (x, y), with its least and greatest values."""
+    (left, right), (low, high) = ((min(axis), max(axis)) for axis in zip(*points, strict=True))
+    wide, tall = WIDTH - 80, 180
+    path = " ".join(
+        f"{60 + (x - left) / (right - left or 1) * wide:.1f},{30 + (high - y) / (high - low or 1) * tall:.1f}"
+        for x, y in points
+    )
+    parts = [
+        f'<path d="M60 30V{30 + tall}H{60 + wide}" fill="none" stroke="{LINE}"/>',
+        f'<polyline points="{path}" fill="none" stroke="{BAR}" stroke-width="2"/>',
+        _text(54, 36, f"{high:.3g}", "end"),
+        _text(54, 30 + tall, f"{low:.3g}", "end"),
+        _text(60, 48 + tall, f"{left:,.0f}"),
+        _text(60 + wide, 48 + tall, f"{right:,.0f}", "end"),
+    ]
+    return _svg(title, 60 + tall, parts)
+
+
+def _svg(title: str, height: int, parts: Iterable[str]) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
+        f'font-family="sans-serif" font-size="12"><title>{escape(title)}</title>'
+        f'<text x="8" y="17" font-weight="bold" fill="{TEXT}">{escape(title)}</text>{"".join(parts)}</svg>'
+    )
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{TEXT}">{escape(text)}</text>'
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 30 else f"{name[:29]}…"

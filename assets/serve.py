@@ -1,0 +1,95 @@
+"""`pedigree serve`: one model behind an address with OpenAI's interface, on loopback, until interrupted."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+from assets.dev import LOOPBACK, end_services, is_free, start_guard
+from assets.interrupt import by_signal, exit_code_of, signals_collected
+from assets.outside import REGISTERED, model_folder
+from assets.recipe_folders import load_recipe, recipe_folders
+from assets.run import FAILED
+from assets.status import compare
+from resources.tracking.reports import Tracking
+from training.job import DataError
+from training.records import RecipeError
+from training.scopes import last_model
+
+MODULE = "training.generate.serve"
+NEEDED = ("openai", "fastapi", "uvicorn")
+PROJECT = Path(__file__).parents[1]
+LOOK_SECONDS = 0.2
+
+
+def model_of(model: str, root: Path, tracking: Tracking) -> tuple[Path, str]:
+    """The folder of a model, and the name under which it is served.
+
+    `model` is a folder, a name of the registry (`models:/NAME@ALIAS`), or a recipe, whose last model is meant. Raise
+    DataError if it is none of these, or if the model is not made.
+    """
+    if found := REGISTERED.fullmatch(model):
+        return model_folder(model, tracking), found["name"]
+    if model.startswith("models:") or Path(model).is_dir():
+        return model_folder(model, tracking), Path(model).resolve().name
+    try:
+        comparison = compare(load_recipe(model, recipe_folders(root)), root)
+    except RecipeError as error:
+        raise DataError(f"{model}: neither a folder nor models:/NAME@ALIAS, and as a recipe: {error}") from None
+    name = comparison.recipe.name
+    cell = comparison.cells[last_model(comparison.recipe), name]
+    if cell.artifact is None:
+        raise DataError(f"{cell.asset} of recipe {name} is not made under {root}; `pedigree run {model}` makes it")
+    return cell.artifact.path / "model", name
+
+
+def serve(folder: Path, name: str, port: int) -> int:
+    """Serve the model in a folder under a name until a signal comes; return the exit code.
+
+    Raise DataError if the port is in use or the packages of the extra `serve` are not installed.
+    """
+    if missing := [package for package in NEEDED if find_spec(package) is None]:
+        raise DataError(f"serve: {', '.join(missing)} is not installed; `pip install 'pedigree[serve]'` installs it")
+    if not is_free(port):
+        raise DataError(f"port {port} on {LOOPBACK} is in use; end what uses it, or give another with --port")
+    with signals_collected() as stopped_by, tempfile.TemporaryDirectory() as scratch:
+        Path(scratch, name).symlink_to(folder.resolve())  # so that requests name the model by this name, not by a path
+        server = subprocess.Popen(
+            [sys.executable, "-m", MODULE, name, str(port)],
+            cwd=scratch,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")])},
+            start_new_session=True,
+        )
+        guard = start_guard([server])
+        try:
+            return _watch(server, name, port, stopped_by)
+        finally:
+            end_services([server])
+            guard.communicate(b"ended\n")
+
+
+def _watch(server: subprocess.Popen[bytes], name: str, port: int, stopped_by: list[int]) -> int:
+    """Say when the server answers, and end it when a signal came; return the exit code."""
+    is_up = False
+    while not stopped_by and server.poll() is None:
+        if not is_up and (is_up := _answers(port)):
+            print(f"model {name}: http://{LOOPBACK}:{port}/v1   (Ctrl-C ends it)", flush=True)
+        time.sleep(LOOK_SECONDS)
+    if not stopped_by:
+        print(f"error: the server of {name} ended with exit code {server.returncode}", file=sys.stderr)
+        return FAILED
+    end_services([server])
+    print(f"{by_signal(stopped_by[0])}; {name} is no longer served", file=sys.stderr, flush=True)
+    return exit_code_of(stopped_by[0])
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(LOOK_SECONDS)
+        return probe.connect_ex((LOOPBACK, port)) == 0

@@ -1,0 +1,82 @@
+"""`pedigree serve`: a real server, one real answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets import serve
+from resources.tracking.reports import Tracking
+from tests.cluster.minislurm import free_ports
+from tests.end_to_end.conftest import COMMAND, RECIPES
+from training.job import DataError
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+ASKED = {"model": "kitchen-small", "messages": [{"role": "user", "content": "How hot?"}], "max_tokens": 4}
+
+
+@pytest.fixture
+def server(first, root) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The server of the small kitchen's model once it answers, and its port."""
+    (port,) = free_ports(1)
+    process = subprocess.Popen(
+        [*COMMAND, "serve", "kitchen-small", "--port", str(port), "--root", str(root)],
+        env={**os.environ, "PEDIGREE_RECIPES": str(RECIPES)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()  # empty if the server ended
+        assert line.startswith(f"model kitchen-small: http://127.0.0.1:{port}/v1"), process.communicate()
+        yield process, port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def ask(port: int, host: str) -> dict[str, Any]:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/chat/completions",
+        data=json.dumps(ASKED).encode(),
+        headers={"Content-Type": "application/json", "Host": host},
+    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request) as response:
+        return json.loads(response.read())
+
+
+def test_a_model_answers_programs_of_this_machine_until_ctrl_c(server):
+    process, port = server
+    said = ask(port, f"localhost:{port}")
+    assert said["object"] == "chat.completion" and said["choices"][0]["message"]["role"] == "assistant"
+    assert "<|" not in said["choices"][0]["message"]["content"]  # neither the prompt nor a marker
+    assert said["usage"]["completion_tokens"] <= ASKED["max_tokens"]
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        ask(port, "elsewhere.example")
+    with pytest.raises(DataError, match=f"port {port} on 127.0.0.1 is in use; .* --port"):
+        serve.serve(Path("model"), "model", port)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    assert process.returncode == 130
+    assert errors.strip().splitlines()[-1] == "interrupted by Ctrl-C; kitchen-small is no longer served"
+
+
+def test_what_cannot_be_served_is_said(tmp_path, monkeypatch):
+    with pytest.raises(DataError, match="no-such-model: neither a folder nor models:/NAME@ALIAS, and as a recipe"):
+        serve.model_of("no-such-model", tmp_path, Tracking("", tmp_path))
+    with pytest.raises(DataError, match=r"aligned_model of recipe kitchen is not made under .*`pedigree run kitchen`"):
+        serve.model_of("kitchen", tmp_path, Tracking("", tmp_path))
+    monkeypatch.setattr(serve, "NEEDED", ("no_such_package",))
+    with pytest.raises(DataError, match=r"no_such_package is not installed; `pip install 'pedigree\[serve\]'`"):
+        serve.serve(tmp_path, "model", 1)

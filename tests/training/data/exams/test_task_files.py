@@ -1,0 +1,53 @@
+"""Tasks of one's own in lm-eval's form, checked when the recipe is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from assets.recipe_folders import load_recipe
+from training.data.exams.task_files import _fields
+from training.recipe import recipe_as_data
+from training.recipes import recipe_of
+from training.records import RecipeError
+
+OWN = {"output_type": "generate_until", "doc_to_text": "{{asked_thing}} is", "doc_to_target": "colour"}
+OWN |= {"metric_list": [{"metric": "exact_match"}]}
+
+
+def test_all_that_is_wrong_with_tasks_of_ones_own_is_told_when_the_recipe_is_read(tmp_path):
+    plain, code = tmp_path / "plain.yaml", tmp_path / "code.yaml"
+    plain.write_text(json.dumps({**OWN, "output_type": "loglikelihood_rolling", "metrics": [], "include": "x.yaml"}))
+    code.write_text("doc_to_text: !function os.getcwd\n")
+    files = {"a": plain, "b": code, "c": tmp_path / "none.yaml"}
+    suites = [{"name": n, "uri": "x.jsonl", "kind": "generate", "task_file": str(f)} for n, f in files.items()]
+    suites.append({"name": "d", "uri": "x.jsonl", "kind": "generate", "lm_eval": {**OWN, "doc_to_txt": "x"}})
+    suites.append({"name": "e", "uri": "x.jsonl", "kind": "generate", "lm_eval": {"output_type": "multiple_choice"}})
+    data = recipe_as_data(load_recipe("kitchen"))
+    data["evaluation"] |= {"suites": suites}
+    data["promote"] |= {"min_scores": {}}
+    with pytest.raises(RecipeError) as refused:
+        recipe_of(data)
+    expected = [
+        f"a: {plain}: metrics: lm-eval's tasks have no such field; did you mean `metric_list`?",
+        f"a: {plain}: include: lm-eval's tasks have no such field",
+        "a: output_type='loglikelihood_rolling': expected multiple_choice, loglikelihood, generate_until, by which"
+        " an item is right or wrong",
+        f"b: {code}: not plain YAML of one task (functions are not called): could not determine a constructor for",
+        f"c: task_file='{tmp_path / 'none.yaml'}': no such file",
+        "d: lm_eval.doc_to_txt: lm-eval's tasks have no such field; did you mean `doc_to_text`?",
+        *(f"e: the task has no doc_to_{part}" for part in ("text", "target", "choice")),
+    ]
+    assert len(refused.value.problems) == len(expected)
+    assert all(said.startswith(start) for said, start in zip(refused.value.problems, expected, strict=True))
+    plain.write_text(json.dumps({**OWN, "task": "another_name", "dataset_path": "some/where"}))
+    data["evaluation"] |= {"suites": suites[:1]}
+    assert recipe_of(data).evaluation.suites[0].task_file == str(plain)
+
+
+def test_the_fields_of_a_task_are_those_of_lm_evals_class():
+    from lm_eval.config.task import TaskConfig
+
+    assert _fields() == {field.name for field in dataclasses.fields(TaskConfig)}

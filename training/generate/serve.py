@@ -1,0 +1,56 @@
+"""Serve one model on loopback with OpenAI's interface: `python -m training.generate.serve NAME PORT`.
+
+The server is `transformers serve`, which loads the model that the folder NAME of the working directory holds. This
+module adds what it lacks: it answers no request whose host is not this machine. Otherwise a page of another site could
+ask it through a name that its owner points to 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from training.generate.chat_template import TEMPLATE_FILE
+
+LOOPBACK = "127.0.0.1"
+HOSTS = (LOOPBACK, "localhost")
+MARKERS = ("<|im_start|>", "<|turn>")  # of Qwen's and of Gemma's templates
+
+
+def main(name: str, port: int) -> None:
+    """Serve until a signal ends the process."""
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from transformers.cli.serve import Serve
+    from transformers.cli.serving import server, utils
+
+    if not _has_markers_of_its_type(Path(name)):
+        utils._RESPONSE_TEMPLATE_FALLBACKS.clear()  # an answer would begin with the prompt
+    build = server.build_server
+
+    def guarded(*arguments: Any, **options: Any) -> Any:
+        app = build(*arguments, **options)
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS), www_redirect=False)
+        return app
+
+    server.build_server = guarded
+    # typer gives the other options their defaults only on the command line.
+    sys.argv = ["transformers serve", name, "--host", LOOPBACK, "--port", str(port)]
+    import typer
+
+    app = typer.Typer()
+    app.command()(Serve)
+    app()
+
+
+def _has_markers_of_its_type(model: Path) -> bool:
+    """Whether the chat template has the markers by which `transformers serve` takes answers of known types apart.
+
+    It chooses them by `model_type`, which says nothing about a model with a template of its own.
+    """
+    template = model / TEMPLATE_FILE
+    return template.is_file() and any(marker in template.read_text("utf-8") for marker in MARKERS)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
