@@ -69,8 +69,11 @@ def _asset(declared: Asset, partitions: Partitions) -> dg.AssetsDefinition:
 
 
 def _trains(declared: Asset) -> bool:
-    """Whether the asset is a trained model: the long work, of which one at a time fits a machine."""
-    return declared.stage.by_a_model and declared.name.endswith("_model")
+    """Whether the asset is a trained model: the long work, of which one at a time fits a machine.
+
+    A model without inputs is adopted as it is.
+    """
+    return declared.stage.by_a_model and declared.name.endswith("_model") and bool(declared.inputs)
 
 
 def _description(declared: Asset) -> str:

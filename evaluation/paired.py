@@ -65,7 +65,10 @@ class Drop:
 
 
 def read_answers(folder: Path, model: str) -> dict[str, Answers]:
-    """Return `model`'s answers to every suite of the scores in `folder`; no items for a suite without kept samples."""
+    """Return `model`'s answers by suite, from the `model_scores` artifact in `folder`.
+
+    A suite whose samples were not kept has no items.
+    """
     scores = json.loads((folder / "scores.json").read_text("utf-8"))[model]
     return {
         suite: Answers(

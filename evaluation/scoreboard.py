@@ -1,7 +1,7 @@
 """A summary of a run on one screen, from its artifacts alone: documents by stage, scores, contamination and cost.
 
-`scoreboard` gathers plain data; evaluation/scoreboard_print.py prints it. The part of a missing artifact is left out.
-Artifacts that a gate refused are included, and listed with the gate.
+`scoreboard` gathers plain data; evaluation/scoreboard_print.py prints it. What would come from a missing artifact is
+left out. Artifacts that a gate refused are included, and listed with the gate.
 """
 
 from __future__ import annotations

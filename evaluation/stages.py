@@ -203,7 +203,7 @@ ASSETS = (
         stage=CONTAMINATION,
         description=(
             "Which items of the scored benchmarks occur in the data that the models are going to be trained on. "
-            "Training waits for this verdict, and is refused if it is not clean or tolerated."
+            "Training waits for this verdict, and is refused unless it is clean or tolerated."
         ),
         group="training_data",
         scope="recipe",

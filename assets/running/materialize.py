@@ -33,7 +33,10 @@ def materialize(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.Mat
 
 
 def asked_of(context: dg.AssetExecutionContext, pipeline: Pipeline) -> tuple[Cell, Comparison]:
-    """The cell of the context's asset and partition, with its comparison; reports its fingerprint to Dagster."""
+    """What Dagster asks to materialize: the cell (an asset in a partition), and the state of all cells of its recipe.
+
+    The cell's fingerprint is reported to Dagster.
+    """
     comparison = pipeline.compared(pipeline.recipe(context.partition_key))
     cell = comparison.cells[context.asset_key.path[-1], context.partition_key]
     observe_used(context, cell)

@@ -49,7 +49,10 @@ class Score:
 
 
 def log_model(client: Any, export: Path, *, experiment: str, run_id: str, name: str, tags: dict[str, str]) -> LoggedAs:
-    """Log the model in `export` as a LoggedModel of a run. Where MLflow has no folder on this machine, it is copied."""
+    """Log the model in `export` as a LoggedModel of a run.
+
+    If MLflow keeps its artifacts in a local folder, the LoggedModel refers to the weights; otherwise they are uploaded.
+    """
     model = client.create_logged_model(
         experiment, name=name, source_run_id=run_id, tags=tags, model_type="transformers"
     )

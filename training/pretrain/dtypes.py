@@ -39,7 +39,10 @@ def products_in(result: Tensor) -> dict[str, int]:
 
 
 def _kind(name: str) -> str | None:
-    """Return the label to count a node under: "" means its number format, None means that it is not counted."""
+    """Return the label under which a node of the autograd graph is counted.
+
+    The label is "" if the node's number format is to be the label, and None if the node is not counted.
+    """
     if name.startswith(FP8_PRODUCT):
         return "float8"
     if name.startswith("CompiledFunction"):

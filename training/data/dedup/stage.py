@@ -44,7 +44,8 @@ ASSETS = (
         name="document_signatures",
         stage=SIGN,
         description=(
-            "MinHash signatures of one snapshot's filtered documents, so that later snapshots need not read its text."
+            "MinHash signatures of one snapshot's filtered documents."
+            " Later snapshots are compared with them, not with the text."
         ),
         group="corpus",
         scope="snapshot",

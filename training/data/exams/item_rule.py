@@ -419,7 +419,10 @@ class _Text:
         return ("item" if answered else "question"), share, start, end
 
     def _share(self, part: int, first: int, last: int) -> tuple[float, int, int]:
-        """Return the share of a part's weight between two words of the text, with the match's first word and end."""
+        """Return how much of an item's part (question or answer) the words `first` to `last` of the text hold.
+
+        The result is the share of the part's weight, and the first word and the end of the passage that holds it.
+        """
         index, first = self._index, max(0, first)
         here = slice(int(index.begins[part]), int(index.begins[part + 1]))
         weights, total = index.weights[here], float(self._finder._sums[part])
@@ -459,7 +462,10 @@ class _Text:
     def _with_question(
         self, item: int, part: int, share: float, start: int, end: int
     ) -> tuple[Kind, float, int, int] | None:
-        """Judge a long answer together with the part of its question that occurs before or after it."""
+        """Return the finding for a long answer at words `start` to `end` of the text, if its question is near it.
+
+        The question is searched for before and behind the answer. None if too little of it is there.
+        """
         question = self._finder._questions[item]
         reach = ANSWER_REACH + 2 * int(self._finder._lengths[question])
         sides = self._share(question, start - reach, start), self._share(question, end, end + reach)

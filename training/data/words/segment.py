@@ -305,7 +305,10 @@ def begins_at_other(pattern: re.Pattern[str]) -> bool:
 
 @cache
 def tail_of(pattern: re.Pattern[str]) -> Tail:
-    """Return where a pattern can match; ANYWHERE unless each of its alternatives ends with `$`."""
+    """Return at which ends of a text a pattern can match.
+
+    ANYWHERE if it may also match elsewhere, because one of its alternatives does not end with `$`.
+    """
     tree = _tree(pattern)
     if tree is None:
         return ANYWHERE
