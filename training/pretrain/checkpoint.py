@@ -5,7 +5,7 @@ the sha256 of all of them. If a weight is spread over processes, each file has t
 header gives the position of that part (`places`). A save blocks only while the state is copied in memory: a thread
 writes the copy under a temporary name, and the folder gets its final name at a later step boundary, when every process
 has written. So a killed save leaves nothing that counts. A checkpoint can be read by any number of processes, however
-the model is spread over them.
+the model is spread over them. A save that fails, such as on a full disk, ends nothing: it is said, and tried again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import shutil
 import struct
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -40,6 +40,7 @@ from training.records import differences
 STATE_FILE = "state.json"
 MANIFEST_FILE = "manifest.json"
 KEPT = 2
+RETRY_SECONDS = 60.0  # from a save that failed to the next one, unless checkpoints are due sooner
 FORMAT = 3  # version of a checkpoint's content; a checkpoint of another version is skipped like a broken one
 OTHER_VERSION = "another version of this package wrote it"
 
@@ -130,6 +131,7 @@ class Store:
         self._begun: _Begun | None = None
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
+        self.failed: tuple[str, ...] = ()  # a line for each save that failed and was not yet told by `tell_failed`
         self._read: set[Path] = set()  # `tidy` verified these, so `newest` need not read them again
         self.lost: tuple[str, ...] = ()  # a line for each broken checkpoint set aside because none was whole
 
@@ -182,18 +184,41 @@ class Store:
     def commit(self) -> None:
         """Make the pending checkpoint count, once every process has written its part. Do nothing if none is pending.
 
-        Raise the error that occurred while writing, such as OSError when the disk is full.
+        If a file could not be written on any process, such as on a full disk, `failed` says so on all of them, and the
+        files of this save are removed. Raise any other error that occurred while writing.
         """
         if self._begun is None or self._thread is None:
             return
         self._thread.join()
         self._thread = None
-        if self._error is not None:
-            raise self._error
+        error, self._error = self._error, None
+        if error is not None and not isinstance(error, OSError):
+            raise error
         begun, self._begun = self._begun, None
-        if self.world.is_first:
+        said = self.world.first_said("" if error is None else str(error))
+        if said := said or self.world.first_said(self._published(begun)):
+            self.failed += (f"the checkpoint of step {begun.step} could not be written: {said}",)
+            if self.world.is_first:
+                shutil.rmtree(self._temporary(begun.step), ignore_errors=True)
+
+    def _published(self, begun: _Begun) -> str:
+        """Let the first process publish what all have written; return why it could not, empty if it could."""
+        if not self.world.is_first:
+            return ""
+        try:
             _publish(self._temporary(begun.step), self.folder / _name(begun.step))
-            self._prune(begun)
+        except OSError as error:
+            return str(error)
+        self._prune(begun)
+        return ""
+
+    def tell_failed(self, tell: Callable[[str], None]) -> bool:
+        """Tell of each save that failed since the last call; return whether there was one. Equal on every process."""
+        lines, self.failed = self.failed, ()
+        for line in lines:
+            newest = next((_step_of(path) for path in checkpoints(self.folder)), 0)
+            tell(f"{line}. The newest checkpoint is of step {newest}; training goes on, and saving is tried again")
+        return bool(lines)
 
     def settle(self) -> None:
         """Wait until no checkpoint is pending on any process."""

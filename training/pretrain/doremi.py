@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,7 +34,7 @@ from training.artifact import write_json, written
 from training.job import Job, Outcome, RefusedInput, Work
 from training.order.batches import Plan, Sample, Shards, index, open_shards, read_plan, sample_ids
 from training.order.loss_mask import IGNORED
-from training.pretrain.checkpoint import Store, check_identity, data_identity, pack, pack_own, unpack
+from training.pretrain.checkpoint import RETRY_SECONDS, Store, check_identity, data_identity, pack, pack_own, unpack
 from training.pretrain.doremi_settings import DoremiRecipe
 from training.pretrain.loss import next_token_loss, token_losses
 from training.pretrain.memory import check_memory, needed_beside_reference
@@ -111,6 +112,8 @@ def _train(
             work.progress.log(step=step, steps=steps, loss=loss, **_prefixed("weight", line["weights"]))
         if not store.is_writing:
             store.commit()
+        if store.tell_failed(partial(work.progress.message, level="WARNING")):
+            saved = time.monotonic() - max(0.0, job.run.checkpoint_seconds - RETRY_SECONDS)
         is_due = not store.is_pending and time.monotonic() - saved > job.run.checkpoint_seconds
         if step + 1 < steps and (asked or is_due):
             stream.flush()
@@ -121,6 +124,8 @@ def _train(
             if asked:
                 store.settle()
                 text = f"checkpoint of step {step + 1} of {steps} saved; the same command goes on there"
+                if store.failed:
+                    text = f"{store.failed[-1]}; the same command goes on from the newest checkpoint before it"
                 work.progress.saved(text)
                 raise StopRequested(text)
 

@@ -28,6 +28,7 @@ from training.order.ledger import LEDGER_FILE, Ledger, write_ledger
 from training.order.sidecars import Sidecars
 from training.pretrain.checkpoint import Store, checkpoints
 from training.pretrain.degrees import Degrees
+from training.pretrain.disk import check_disk, needed_on_disk
 from training.pretrain.distill import read_teacher, teacher_folder
 from training.pretrain.divisible import check_degrees
 from training.pretrain.fp8 import check_fp8, check_gpu
@@ -97,6 +98,7 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         taught_by = teacher_folder(job, recipe, _tokenizer_folder(job), world)
         check_room(shape, recipe, plan, job, world, export.read_shape(taught_by) if taught_by else None)
         store = Store(work.scratch / CHECKPOINTS_FOLDER, world)
+        check_disk("pretrain", needed_on_disk(shape, recipe, kept=store.kept), work.path)
         store.tidy()
         model = build_model(shape, recipe, start, is_read=bool(checkpoints(store.folder)))
         trainer = Trainer(

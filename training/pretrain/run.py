@@ -40,6 +40,10 @@ class Watch:
     sample_steps: int | None = None  # steps between two texts; None: TEXT_SAMPLES in a run
     evaluation_steps: int | None = None  # steps between two evaluations on held-out text; None: EVALUATIONS in a run
 
+    def warn(self, text: str) -> None:
+        """Report one line that somebody should read."""
+        self.progress.message(text, level="WARNING")
+
 
 def train(trainer: Trainer, watch: Watch) -> None:
     """Run the plan's remaining steps; checkpoints go to the store that was given to `resume`.
@@ -52,6 +56,8 @@ def train(trainer: Trainer, watch: Watch) -> None:
             if trainer.recipe.spikes.deviations and not checkpoint.checkpoints(store.folder):
                 trainer.state.save()  # a spike may occur before the first regular checkpoint
             _run_steps(trainer, watch, store, asked)
+            store.settle()
+            store.tell_failed(watch.warn)
     except Diverged as error:
         bundle.write(watch.bundle, trainer, str(error), describe=watch.describe)
         trainer.world.wait()  # the first process that ends in an error ends the others
@@ -75,28 +81,39 @@ def _run_steps(trainer: Trainer, watch: Watch, store: checkpoint.Store, asked: l
             continue
         if not report.told.writing:
             store.commit()
+        if store.tell_failed(watch.warn):
+            saved = time.monotonic() - max(0.0, watch.checkpoint_seconds - checkpoint.RETRY_SECONDS)
         if trainer.state.position.step < steps and (report.told.save or report.told.stop):
             store.settle()
             trainer.state.save()
             saved = time.monotonic()
             if report.told.stop:
-                store.settle()
-                step = trainer.state.position.step
-                text = f"checkpoint of step {step} of {steps} saved; the same command goes on from there"
+                text = _saved_at_last(trainer, watch, store)
                 watch.progress.saved(text)
                 trainer.world.wait()  # the first process that ends in an error ends the others
                 raise StopRequested(text)
 
 
+def _saved_at_last(trainer: Trainer, watch: Watch, store: checkpoint.Store) -> str:
+    """Wait for the last save before a stop, and try it once more if it failed; say from where a resumed run goes on."""
+    step, steps = trainer.state.position.step, trainer.plan.record.steps
+    store.settle()
+    if store.tell_failed(watch.warn):
+        trainer.state.save()
+        store.settle()
+    if store.failed:
+        return f"{store.failed[-1]}; the same command goes on from the newest checkpoint before step {step} of {steps}"
+    return f"checkpoint of step {step} of {steps} saved; the same command goes on from there"
+
+
 def _roll_back(trainer: Trainer, watch: Watch, spike: Entry) -> None:
     broken = trainer.state.roll_back(spike)
     for line in broken:
-        watch.progress.message(f"a checkpoint is damaged: {line}", level="WARNING")
-    watch.progress.message(
+        watch.warn(f"a checkpoint is damaged: {line}")
+    watch.warn(
         f"a spike at steps {spike.onset} to {spike.seen_at} (loss {spike.loss:.4g}, gradient norm"
         f" {spike.gradient_norm:.4g}): back to step {trainer.state.position.step}; steps {spike.first} to {spike.last}"
-        " will not be trained on",
-        level="WARNING",
+        " will not be trained on"
     )
 
 

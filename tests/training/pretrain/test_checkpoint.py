@@ -27,8 +27,15 @@ SIZES = {"a": 300, "b": 7, "c": 50, "d": 90, "e": 1, "f": 64}
 TENSORS = {f"model.{name}": torch.arange(size, dtype=torch.float32) for name, size in SIZES.items()}
 
 
+class Alone(World):
+    """A process whose fellows are in this process too, and have nothing to say."""
+
+    def first_said(self, said: str) -> str:
+        return said
+
+
 def world(rank=0, size=1):
-    return World(rank=rank, size=size, device=torch.device("cpu"))
+    return Alone(rank=rank, size=size, device=torch.device("cpu"))
 
 
 def written(folder, step, *, size=1, tensors=TENSORS, **more):
@@ -167,14 +174,39 @@ def test_memory_for_the_copy_is_kept_and_follows_the_tensors(tmp_path):
         assert found.keys() == tensors.keys() and all(torch.equal(found[name], tensors[name]) for name in tensors)
 
 
-def test_a_failure_while_writing_is_raised_where_training_goes_on(tmp_path):
+@pytest.mark.parametrize("place", [".step-00000002.tmp", ".step-00000002.tmp/manifest.json"])
+def test_a_save_that_fails_is_told_once_and_the_next_one_counts(tmp_path, place):
+    """It fails where the tensors are written, in the thread, and where the checkpoint is published."""
     written(tmp_path, 1)
-    (tmp_path / ".step-00000002.tmp").write_text("in the way")
+    in_the_way = tmp_path / place
+    in_the_way.mkdir(parents=True)
+    if in_the_way.parent == tmp_path:
+        in_the_way.rmdir()
+        in_the_way.write_text("no folder")
+    store, told = Store(tmp_path, world()), []
+    store.begin(step=2, tensors=TENSORS, own={}, state={"ledger": []})
+    store.settle()
+    assert not store.is_pending and store.newest().state["step"] == 1
+    assert store.tell_failed(told.append) and not store.tell_failed(told.append)
+    (line,) = told
+    assert line.startswith("the checkpoint of step 2 could not be written: [Errno ")
+    assert line.endswith(". The newest checkpoint is of step 1; training goes on, and saving is tried again")
+    in_the_way.unlink(missing_ok=True)
+    store.begin(step=3, tensors=TENSORS, own={}, state={"ledger": []})
+    store.settle()
+    assert not store.failed and store.newest().state["step"] == 3
+    assert {path.name for path in tmp_path.iterdir()} == {"step-00000001", "step-00000003"}
+
+
+def test_what_is_no_fault_of_the_disk_ends_the_training(tmp_path, monkeypatch):
+    def broken(*_):
+        raise ValueError("no tensor")
+
+    monkeypatch.setattr(checkpoint, "save_tensors", broken)
     store = Store(tmp_path, world())
     store.begin(step=2, tensors=TENSORS, own={}, state={"ledger": []})
-    with pytest.raises(OSError, match="step-00000002"):
+    with pytest.raises(ValueError, match="no tensor"):
         store.settle()
-    assert store.newest().state["step"] == 1
 
 
 def test_what_a_killed_save_left_is_no_checkpoint_and_goes(tmp_path):

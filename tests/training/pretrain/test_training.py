@@ -27,8 +27,10 @@ from resources.profile import Size
 from tests.training.pretrain import tiny
 from training.job import RefusedInput, write_job
 from training.order.batches import held_out_bytes
+from training.order.ledger import Ledger
 from training.pretrain import checkpoint, held_out
 from training.pretrain import pretrain as stage
+from training.pretrain.disk import check_disk, needed_on_disk
 from training.pretrain.models import export
 from training.pretrain.models.shape import ExpertLayers
 from training.pretrain.optim.averages import use_average
@@ -36,6 +38,7 @@ from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.parallel import World
 from training.pretrain.run import Watch, _utilization, train
 from training.pretrain.settings import AverageRecipe
+from training.pretrain.spike_settings import SpikeRecipe
 from training.pretrain.state import Diverged
 from training.pretrain.step import Trainer
 from training.progress import read_metrics
@@ -292,6 +295,27 @@ def test_a_signal_saves_at_the_step_boundary_and_asks_to_be_requeued(chain, tmp_
     assert resumed.state.position.step == 5
 
 
+def test_a_stop_whose_last_save_fails_twice_says_what_is_left(chain, tmp_path):
+    trainer, told = trainer_of(chain), []
+    store = tmp_path / "checkpoints"
+    resume(trainer, store)
+    store.mkdir(exist_ok=True)
+    (store / ".step-00000002.tmp").write_text("no folder")
+    watch = watch_in(tmp_path)
+    healthy = trainer.run_step
+
+    def signalled(asked):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return healthy(asked)
+
+    trainer.run_step = signalled
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Watch, "warn", lambda _, text: told.append(text))
+        with pytest.raises(StopRequested, match=r"step 2 could not be written: .*from the newest .* step 2 of 12$"):
+            train(trainer, watch)
+    assert len(told) == 1 and "The newest checkpoint is of step 0" in told[0]
+
+
 # The stage
 
 
@@ -334,6 +358,44 @@ def test_a_resumed_stage_fills_no_weights_and_ends_in_the_same_bytes(made, chain
     stage.run(job, tiny.work_in(Path(job.output)))
     files = [folder / "model" / "model.safetensors" for folder in (made[0].path, Path(job.output))]
     assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_saves_that_fail_change_nothing_in_the_model(made, chain, monkeypatch):
+    job, told = chain.job("unsaved", checkpoint_seconds=1e-9), []
+    folder = Path(job.output, "scratch", stage.CHECKPOINTS_FOLDER)
+    folder.mkdir(parents=True)
+    for step in range(12):
+        (folder / f".step-{step:08d}.tmp").write_text("no folder")
+    monkeypatch.setattr(checkpoint.Store, "tidy", lambda store: Ledger())  # it would clear the way
+    monkeypatch.setattr(Watch, "warn", lambda _, text: told.append(text))
+    stage.run(job, tiny.work_in(Path(job.output)))
+    assert told and not any(folder.glob("step-*"))
+    assert all(
+        "could not be written: [Errno 17]" in line and "The newest checkpoint is of step 0" in line for line in told
+    )
+    files = [one / "model" / "model.safetensors" for one in (made[0].path, Path(job.output))]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_too_little_disk_stops_the_stage_with_the_sum(chain, monkeypatch):
+    job = chain.job("disk")
+    needed = needed_on_disk(stage.model_shape(tiny.MODEL, Path(chain.tokenizer.path)), chain.pretrain, kept=2)
+    assert list(needed) == ["3 checkpoints", "export"] and needed["3 checkpoints"] > 6 * needed["export"]
+    spiky = dataclasses.replace(chain.pretrain, spikes=SpikeRecipe(deviations=6.0))
+    assert "5 checkpoints" in needed_on_disk(stage.model_shape(tiny.MODEL, Path(chain.tokenizer.path)), spiky, kept=2)
+    monkeypatch.setattr(stage, "needed_on_disk", lambda *_, **__: {"3 checkpoints": 1 << 60, "export": 1 << 50})
+    with pytest.raises(RecipeError, match=r"needs 3 checkpoints 1.15e\+09 \+ export 1.13e\+06 = .* GB free; "):
+        stage.run(job, tiny.work_in(Path(job.output)))
+    assert read_metrics(Path(job.output) / "metrics.jsonl") == []
+
+
+def test_the_files_of_a_run_that_goes_on_count_as_free(tmp_path):
+    free = shutil.disk_usage(tmp_path).free
+    with open(tmp_path / "checkpoint", "wb") as stream:
+        stream.truncate(1 << 40)  # sparse
+    check_disk("pretrain", {"checkpoints": free // 2 + (1 << 40)}, tmp_path)
+    with pytest.raises(RecipeError, match=r"and 1.1e\+03 GB in its folder"):
+        check_disk("pretrain", {"checkpoints": free + (2 << 40)}, tmp_path)
 
 
 def test_a_model_of_experts_passes_its_gates_as_qwen3_moe(chain):
