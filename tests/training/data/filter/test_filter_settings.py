@@ -4,8 +4,10 @@ import pytest
 
 from assets.recipe_folders import load_recipe
 from tests.training.data.filter.pages import ALL
+from training.data.filter.decide import broken_limit
 from training.data.filter.language_limits import published_limits
-from training.data.filter.settings import LIMITS, FilterRecipe
+from training.data.filter.rule import page_of
+from training.data.filter.settings import KINDS, LIMITS, FilterRecipe
 from training.data.words.languages import LANGUAGES
 from training.records import RecipeError
 
@@ -66,6 +68,9 @@ def test_a_limit_by_kind_goes_before_that_of_the_language_and_must_have_an_effec
     assert [one.gopher_min_words for one in found] == [9, 9, 50, 50]
     assert [one.gopher_max_bullet_fraction for one in found] == [0.0, 0.5, 0.0, 0.9]
     assert recipe.measured() == FilterRecipe(rules=ALL, languages=("en", "de")).measured()
+    pages = [page_of({"text": "", "url": "", "language": "de", "language_score": 1.0, "kind": kind}) for kind in KINDS]
+    broken = [broken_limit(recipe, page, "gopher_quality:too_many_bullets") for page in pages]
+    assert [limit and limit.most for limit in broken] == [0.5, 0.5, 0.5, None]  # 0 switches a limit off
     for by_kind, message in (
         ({"menu": {}}, "filter.by_kind: 'menu' is not one of 'prose', 'code', 'table', 'list'"),
         ({"code": {"c4_strip_lines": False}}, "filter.by_kind.code.c4_strip_lines: not a limit"),
