@@ -205,7 +205,7 @@ def _kind_cell(entry: Mapping[str, Any]) -> str:
 
 
 def comparison_columns(comparisons: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-    """Return the compared models, such as `base → sft`, the next model first and those further apart last."""
+    """Return the pairs of models that are compared, such as `base → sft`; neighbours in the chain come first."""
     pairs = {(MODELS.index(one["before"]), MODELS.index(one["after"])) for of in comparisons.values() for one in of}
     return [f"{MODELS[a]} → {MODELS[b]}" for a, b in sorted(pairs, key=lambda pair: (pair[1] - pair[0], pair[0]))]
 

@@ -220,7 +220,8 @@ ASSETS = (
         name="contamination_report",
         stage=CONTAMINATION_REPORT,
         description=(
-            "The verdict on the training data, and each model's scores on the items that do and do not occur in them."
+            "The contamination verdict, and each model's scores on the items that occur in its training data and on the"
+            " others."
         ),
         group="evaluation",
         scope="recipe",

@@ -1,9 +1,10 @@
 """Numerics classes: the device, threads, processes and library builds that decide the last bits of a model's output.
 
-The order of a floating-point sum decides its last bits, and during training such differences grow into another model.
-Two runs of one fingerprint give the same bytes in the same class, and may differ between classes. The class is part of
-the artifact's record and of no fingerprint. This module imports only the standard library, and torch when a function
-needs it.
+The order of a floating-point sum decides its last bits, and during training a difference in one bit grows until the
+models differ. Two runs of one fingerprint give the same bytes in the same class, and may differ between classes. The
+class is in the artifact's record, and no fingerprint depends on it.
+
+This module imports only the standard library, and torch when a function needs it.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def _lengths(made: Artifact) -> str:
 
 
 def _clusters(made: Artifact) -> str:
-    """How many clusters of duplicates have how many documents."""
+    """A histogram of the clusters of duplicates, by their number of documents."""
     import pyarrow.parquet as pq
 
     sizes: Counter[str] = Counter()

@@ -2,10 +2,10 @@
 
 MLflow sets one alias at a time, so a move is recorded before it is made: a tag of the registered model holds the
 versions, the person and the reason. If a process dies during a move, the tag remains, and the next process finishes the
-move. Every finished move is kept as a tag in MLflow too, so all roots and machines see the same history.
+move. Every finished move is kept as a tag in MLflow too, so everybody who uses this store sees the same history.
 
-A lock beside the store lets only one process decide at a time. The store of a server cannot be locked; there the
-champion is checked just before and just after a move, and the time between is not covered (docs/tracking.md).
+A lock beside the store lets only one process at a time decide on a promotion. The store of a server cannot be locked;
+there the champion is checked just before and just after a move, and the time between is not covered (docs/tracking.md).
 """
 
 from __future__ import annotations

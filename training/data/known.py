@@ -65,7 +65,7 @@ _table: ContextVar[Table | None] = ContextVar("table", default=None)
 
 @contextmanager
 def known_under(root: Path) -> Iterator[None]:
-    """Use the table under this root in the block."""
+    """While the block runs, look up the checksums of sources in the table under this root, and note new ones there."""
     table = Table(Path(root) / TABLE_FILE)
     token = _table.set(table)
     try:

@@ -73,7 +73,7 @@ class Balance:
         return self.saved > self.cast
 
     def said(self) -> str:
-        """Return the arithmetic as a sentence."""
+        """Return, as a sentence, how many milliseconds fp8 saves and what the conversion costs."""
         return (
             f"on {self.device}, in passes of {self.tokens} tokens, a layer's products take {1e3 * self.products:.3g} ms"
             f" in bf16 ({PRODUCT_SHARE:.0%} of {PEAK_TERAFLOPS[self.device]:.0f} TFLOP/s) and {1e3 * self.saved:.3g} ms"

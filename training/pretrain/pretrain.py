@@ -200,7 +200,10 @@ def make_objective(recipe: PretrainRecipe, plan: Plan, tokenizer: Path) -> Objec
 
 
 def open_inputs(job: Job, recipe: PretrainRecipe) -> tuple[Plan, Shards, Sidecars]:
-    """Return plan, shards and sidecars, checked against each other, the tokenizer and the recipe."""
+    """Return the plan, the token shards and their sidecars (the documents of each shard).
+
+    They are checked against each other, and against the tokenizer and the recipe.
+    """
     item, tokenizer = job.input_of(*PLANS), job.input_of("tokenizer").digest
     plan = read_plan(item.folder, digest=item.digest)
     record = plan.record

@@ -76,7 +76,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ItemText:
-    """The text of an exam item to search for. `answers` are all accepted answers."""
+    """The texts of an exam item that are searched for: its question, all accepted answers, and its passage if any."""
 
     benchmark: str
     id: str

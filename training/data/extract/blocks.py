@@ -259,7 +259,7 @@ def _gather(html, start, end, node, block, owner, is_link, dropped_inline, first
 
 @native
 def _text_without_comments(parent, last, marks, text):
-    """Characters of a page outside links, without comments unless these are nearly all of the page."""
+    """Count the characters of a page outside links. Readers' comments count only if they are nearly all of the page."""
     total = text[0]
     n = 1
     while n < parent.size:

@@ -394,7 +394,7 @@ def union(text: str, other: str) -> str:
 
 
 class _Words:
-    """The words of a text, in which the words of a line can be found."""
+    """The words of a text in order, made to find where the words of another text's line stand in it."""
 
     def __init__(self, lines: list[str]) -> None:
         self.words: list[str] = []

@@ -17,7 +17,7 @@ def unit_rms(x: Tensor, eps: float) -> Tensor:
 
 
 class _UnitRMS(torch.autograd.Function):
-    """`unit_rms` by hand for CPUs, where torch has no fused form and needs twice as many passes over memory."""
+    """`unit_rms` written out for CPUs: torch has no fused form there, and its own passes over memory twice as often."""
 
     @staticmethod
     def forward(ctx, x, eps):
