@@ -214,14 +214,23 @@ def _checksum_of_remote(uri: str, tag: str) -> str:
 
 def _tag_of(location: str) -> str:
     """Return the size and ETag of a remote file; empty if its server or store gives no strong ETag."""
+    try:
+        size, tag = size_and_tag(location)
+    except DataError:
+        return ""  # a server without HEAD; one that refuses everything says so when the file is read
+    return f"{size} {tag}" if tag else ""
+
+
+def size_and_tag(location: str) -> tuple[int, str]:
+    """Return the size in bytes of a remote file (-1 if not known) and its strong ETag, or "".
+
+    A weak ETag says nothing about single bytes, so it counts as none. Raise DataError if nothing is there.
+    """
     if is_http(location):
         from training.data.web import declared_bytes
 
-        try:
-            with _http_response("HEAD", location) as response:
-                size, tag = declared_bytes(response), response.headers.get("ETag", "")
-        except DataError:
-            return ""  # a server without HEAD; one that refuses everything says so when the file is read
+        with _http_response("HEAD", location) as response:
+            size, tag = declared_bytes(response), response.headers.get("ETag", "")
     else:
         import fsspec
 
@@ -230,9 +239,14 @@ def _tag_of(location: str) -> str:
         try:
             said = system.info(place)
         except FileNotFoundError:
-            return ""
+            raise DataError(f"{location}: nothing is there") from None
         size, tag = said.get("size", -1), str(said.get("ETag") or "")
-    return f"{size} {tag}" if tag and not tag.startswith("W/") else ""
+    return size, strong(tag)
+
+
+def strong(tag: str) -> str:
+    """Return an ETag if it is strong, otherwise ""."""
+    return "" if tag.startswith("W/") else tag
 
 
 def size_of(uri: str) -> int:
@@ -285,9 +299,9 @@ def read_rows(uri: str, *, settings: Mapping[str, Any] | None = None) -> Iterato
         elif name.endswith(".json"):
             yield from _json_rows(stream, uri)
         elif name.endswith(".parquet"):
-            yield from _parquet_rows(_seekable(stream), uri)
+            yield from _parquet_rows(seekable(stream), uri)
         elif name.endswith(".zip"):
-            yield from _zip_rows(_seekable(stream), uri)
+            yield from _zip_rows(seekable(stream), uri)
         else:
             yield {"text": decoded(_whole(stream, uri)), "name": name}
 
@@ -299,7 +313,7 @@ def _json_lines(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:
         yield from (_row(value, uri) for value in parsed_lines(lines, uri))
 
 
-def _seekable(stream: BinaryIO) -> BinaryIO:
+def seekable(stream: BinaryIO) -> BinaryIO:
     """Return the stream if it is seekable, as parquet and zip need; otherwise a copy of it in a temporary file."""
     if stream.seekable():
         return stream

@@ -10,6 +10,10 @@ The files are in `archives/<name>`, sorted by name. `archives.json` lists them a
 Local files are copied (as clones where the file system supports it), so that the artifact does not depend on the
 originals. Remote files are downloaded, and interrupted downloads resume. Files without a single readable record are
 quarantined. The counts are numbers of files.
+
+With `archives: referenced`, nothing is copied: an entry of the list has, instead of a path, what
+training/data/crawl/references.py needs to read the file and to recognize it, and `selected/` holds the places of
+selected records. Files without a selected record are dropped (`not_selected`).
 """
 
 from __future__ import annotations
@@ -20,17 +24,30 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from training.artifact import sha256_of, write_json
 from training.data import generated
+from training.data.crawl import selection
+from training.data.crawl.references import described
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.crawl.warc import Damage, Record, read_warc
 from training.data.documents import open_documents, read_lines, write_lines
-from training.data.sources import checksum_of, expand, is_http, is_remote, open_uri, size_of
+from training.data.sources import (
+    DATA_VARIABLE,
+    checksum_of,
+    expand,
+    is_http,
+    is_remote,
+    open_uri,
+    resolve,
+    size_and_tag,
+    size_of,
+)
 from training.generated_sources import SOURCES
 from training.job import Counts, DataError, Job, Outcome, Work
 from training.records import RecipeError
@@ -47,6 +64,7 @@ SUFFIXES = {
 """What a folder or a pattern is searched for, by source. A file named by itself may have any name."""
 
 FOLDER = "archives"
+SELECTED_FOLDER = "selected"
 LIST_FILE = "archives.json"
 FICLONE = 0x40049409  # Linux ioctl that makes a file share the blocks of another file
 QUARANTINE_FILE = "quarantine/00000.jsonl"
@@ -58,14 +76,37 @@ def source_files(snapshot: SnapshotRecipe) -> list[dict[str, Any]]:
 
     They identify the snapshot independently of where its files are stored. The list is empty for generated snapshots
     and for Common Crawl. The checksum of a remote file is empty, because computing it would mean downloading the file.
-    Raise DataError if a path leads to no file.
+    A file that is only referenced has its URI and its ETag too. Raise DataError if a path leads to no file.
     """
     if snapshot.source not in SUFFIXES:
         return []
+    if snapshot.is_referenced:
+        return [{"name": name, **_described(location)} for name, location in _located(snapshot).items()]
     return [
         {"name": name, "bytes": size_of(location), "sha256": "" if is_remote(location) else checksum_of(location)}
         for name, location in _located(snapshot).items()
     ]
+
+
+def index_files(snapshot: SnapshotRecipe) -> list[dict[str, Any]]:
+    """Return URI, size, ETag and checksum of each index file by which records are selected; empty without any."""
+    if snapshot.select is None:
+        return []
+    return [_described(location) for location in expand(snapshot.select.index, selection.SUFFIXES)]
+
+
+def _described(location: str) -> dict[str, Any]:
+    return described(location, _uri_of(location))
+
+
+def _uri_of(location: str) -> str:
+    """Return the URI under which every machine finds a file: `data://` if it is in that folder."""
+    if is_remote(location):
+        return location
+    absolute, folder = os.path.abspath(location), os.environ.get(DATA_VARIABLE, "")
+    if folder and absolute.startswith(f"{os.path.abspath(folder)}/"):
+        return f"data://{os.path.relpath(absolute, os.path.abspath(folder))}"
+    return absolute
 
 
 def _located(snapshot: SnapshotRecipe) -> dict[str, str]:
@@ -88,6 +129,8 @@ def _located(snapshot: SnapshotRecipe) -> dict[str, str]:
 def run(job: Job, work: Work) -> Outcome:
     """Collect the snapshot's files, check each one and list them."""
     snapshot = job.settings_as(SnapshotRecipe, "snapshot")
+    if snapshot.is_referenced:
+        return _referenced(snapshot, job, work)
     folder = work.path / FOLDER
     folder.mkdir(exist_ok=True)
     extra: list[str] = []
@@ -97,48 +140,133 @@ def run(job: Job, work: Work) -> Outcome:
         asked = _fetch_crawl(snapshot, folder, work)
     else:
         asked = _bring(snapshot, job.settings.get("files", []), folder, work)
-    form = snapshot.source if snapshot.source in SUFFIXES else "warc"
-    return _listed(snapshot, form, work, asked, extra)
+    found = _Found()
+    for path in sorted(folder.iterdir()):
+        name = f"{FOLDER}/{path.name}"
+        if found.is_readable(path, snapshot):
+            found.entries.append(
+                {"name": path.name, "path": name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
+            )
+    files = (*(entry["path"] for entry in found.entries), *extra)
+    return _listed(snapshot, work, asked, found, files)
 
 
-def _listed(snapshot: SnapshotRecipe, form: str, work: Work, asked: int, extra: list[str]) -> Outcome:
-    """Check every file, list the readable ones and quarantine the others. `asked` is the number of files requested."""
-    entries, quarantined = [], []
-    for path in sorted((work.path / FOLDER).iterdir()):
-        problem = _problem(path, form, snapshot)
-        if problem is None:
-            name = f"{FOLDER}/{path.name}"
-            entries.append({"name": path.name, "path": name, "bytes": path.stat().st_size, "sha256": sha256_of(path)})
-        else:
-            quarantined.append(
+@dataclass(kw_only=True, slots=True)
+class _Found:
+    """What became of the files of a snapshot, in the order of their names."""
+
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    quarantined: list[dict[str, Any]] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+
+    def is_readable(self, path: Path, snapshot: SnapshotRecipe) -> bool:
+        """Whether a file has a readable record. If not, it is quarantined."""
+        problem = problem_of(path, _form(snapshot), text_field=snapshot.text_field, snapshot=snapshot.name)
+        if problem is not None:
+            self.quarantined.append(
                 {"warc_file": path.name, "warc_offset": 0, "reason": problem.reason, "detail": problem.detail}
             )
-    if not entries:
-        first = quarantined[0]
+        return problem is None
+
+
+def _form(snapshot: SnapshotRecipe) -> str:
+    return snapshot.source if snapshot.source in SUFFIXES else "warc"
+
+
+def _listed(snapshot: SnapshotRecipe, work: Work, asked: int, found: _Found, files: Iterable[str]) -> Outcome:
+    """List the readable files. `asked` is the number of files requested; `files` are the artifact's further files."""
+    if not found.entries:
+        if not found.quarantined:
+            raise DataError(f"snapshots.{snapshot.name}.select: no record of its {asked} archives is selected")
+        first = found.quarantined[0]
         raise DataError(
             f"snapshots.{snapshot.name}: no readable file; {first['warc_file']} is {first['reason']}: {first['detail']}"
         )
     listing = {
         "snapshot": snapshot.name,
         "label": snapshot.label,
-        "form": form,
+        "form": _form(snapshot),
         "text_field": snapshot.text_field,
         "url_field": snapshot.url_field,
-        "files": entries,
+        "files": found.entries,
     }
     write_json(work.path / LIST_FILE, listing)
-    write_lines(work.path / QUARANTINE_FILE, quarantined)
-    work.progress.message(f"{len(entries)} archive files, {len(quarantined)} quarantined")
-    reasons = sorted(line["reason"] for line in quarantined)
+    write_lines(work.path / QUARANTINE_FILE, found.quarantined)
+    dropped = f", {found.dropped.total()} without a selected record" if found.dropped else ""
+    work.progress.message(f"{len(found.entries)} archive files, {len(found.quarantined)} quarantined{dropped}")
+    reasons = sorted(line["reason"] for line in found.quarantined)
     return Outcome(
-        files=(LIST_FILE, QUARANTINE_FILE, *(entry["path"] for entry in entries), *extra),
+        files=(LIST_FILE, QUARANTINE_FILE, *files),
         counts=Counts(
             records_in=asked,
-            kept=len(entries),
+            kept=len(found.entries),
+            dropped=dict(found.dropped),
             quarantined={reason: reasons.count(reason) for reason in dict.fromkeys(reasons)},
         ),
-        metrics={"files": len(entries), "bytes": sum(entry["bytes"] for entry in entries)},
+        metrics={"files": len(found.entries), "bytes": sum(entry["bytes"] or 0 for entry in found.entries)},
     )
+
+
+# Archives that stay where they are
+
+
+def _referenced(snapshot: SnapshotRecipe, job: Job, work: Work) -> Outcome:
+    """List the files without reading them; of local ones the first record is read."""
+    if snapshot.source == "commoncrawl":
+        base = snapshot.base_url.rstrip("/")
+        asked = [
+            {"name": path.rpartition("/")[2], "uri": f"{base}/{path}", "bytes": None, "etag": "", "sha256": ""}
+            for path in _crawl_paths(snapshot, work)
+        ]
+    else:
+        asked = job.settings.get("files") or source_files(snapshot)
+    chosen, counts = _selected(snapshot, job, [entry["name"] for entry in asked])
+    found, files = _Found(), []
+    for entry in asked:
+        name = entry["name"]
+        if snapshot.select and name not in chosen:
+            found.dropped["not_selected"] += 1
+            continue
+        location = resolve(entry["uri"])
+        if not is_remote(location):
+            _check_listed(location, entry)
+            if not found.is_readable(Path(location), snapshot):
+                continue
+        place = ""
+        if snapshot.select:
+            place = f"{SELECTED_FOLDER}/{name}.json"
+            offsets, lengths = chosen[name].in_order(name)
+            gap = snapshot.select.max_gap_bytes
+            write_json(work.path / place, {"offsets": offsets, "lengths": lengths, "max_gap_bytes": gap})
+            files.append(place)
+        found.entries.append({**entry, "selected": place})
+    outcome = _listed(snapshot, work, len(asked), found, files)
+    return replace(outcome, notes={"index": counts}) if counts else outcome
+
+
+def _selected(
+    snapshot: SnapshotRecipe, job: Job, names: list[str]
+) -> tuple[Mapping[str, selection.Chosen], Mapping[str, int]]:
+    """Return the selected records of the archives `names`, and the counts of the index's records; empty without any."""
+    if snapshot.select is None:
+        return {}, {}
+    index = job.settings.get("index") or index_files(snapshot)
+    for entry in index:
+        location = resolve(entry["uri"])
+        if is_remote(location):
+            found: tuple[Any, ...] = size_and_tag(location)
+            is_same = found[1] == entry["etag"] and entry["bytes"] in (None, found[0])
+        else:
+            is_same = os.path.isfile(location) and checksum_of(location) == entry["sha256"]
+        if not is_same:
+            raise DataError(f"{entry['uri']}: the index changed since the job was written; run again")
+    return selection.selected(snapshot.select, [entry["uri"] for entry in index], frozenset(names))
+
+
+def _check_listed(location: str, entry: Mapping[str, Any]) -> None:
+    """Raise DataError if a local file is gone or has another size. The ranks compare its content."""
+    if not os.path.isfile(location) or os.path.getsize(location) != entry["bytes"]:
+        raise DataError(f"{entry['uri']}: the file changed since the job was written; run again")
 
 
 # Bringing files together
@@ -242,21 +370,28 @@ def _copy_remote(location: str, target: Path, scratch: Path) -> None:
 
 def _fetch_crawl(snapshot: SnapshotRecipe, folder: Path, work: Work) -> int:
     """Download the chosen WARC files of a Common Crawl snapshot according to its listing; return their number."""
-    from training.data.crawl.download import Manners, fetch, fetch_all  # requests is slow to import
+    from training.data.crawl.download import Manners, fetch_all  # requests is slow to import
 
-    manners = Manners()
     base = snapshot.base_url.rstrip("/")
-    listing = work.scratch / "warc.paths.gz"
-    fetch(f"{base}/crawl-data/{snapshot.crawl}/warc.paths.gz", listing, work.scratch, manners)
-    chosen = _chosen_paths(snapshot, listing)
+    chosen = _crawl_paths(snapshot, work)
     work.progress.message(f"fetching {len(chosen)} files of {snapshot.crawl} from {base}")
     fetch_all(
         [f"{base}/{path}" for path in chosen],
         [folder / path.rpartition("/")[2] for path in chosen],
         work.scratch,
-        manners,
+        Manners(),
     )
     return len(chosen)
+
+
+def _crawl_paths(snapshot: SnapshotRecipe, work: Work) -> list[str]:
+    """Return the paths of the chosen WARC files, below the address of Common Crawl."""
+    from training.data.crawl.download import Manners, fetch
+
+    listing = work.scratch / "warc.paths.gz"
+    url = f"{snapshot.base_url.rstrip('/')}/crawl-data/{snapshot.crawl}/warc.paths.gz"
+    fetch(url, listing, work.scratch, Manners())
+    return _chosen_paths(snapshot, listing)
 
 
 def _chosen_paths(snapshot: SnapshotRecipe, listing: Path) -> list[str]:
@@ -282,15 +417,17 @@ def _chosen_paths(snapshot: SnapshotRecipe, listing: Path) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Problem:
+class Problem:
+    """Why a file cannot be used at all."""
+
     reason: str
     detail: str
 
 
-def _problem(path: Path, form: str, snapshot: SnapshotRecipe) -> _Problem | None:
+def problem_of(path: Path, form: str, *, text_field: str, snapshot: str) -> Problem | None:
     """Return why a file cannot be used at all; None if it has at least one readable record."""
     if path.stat().st_size == 0:
-        return _Problem(reason="empty", detail="0 bytes")
+        return Problem(reason="empty", detail="0 bytes")
     if form == "warc":
         return _warc_problem(path)
     if form == "text":
@@ -298,26 +435,26 @@ def _problem(path: Path, form: str, snapshot: SnapshotRecipe) -> _Problem | None
     try:
         fields = _parquet_fields(path) if form == "parquet" else _first_row_fields(path)
     except DataError as error:
-        return _Problem(reason="unreadable", detail=str(error).replace(f"{path.parent}/", ""))
+        return Problem(reason="unreadable", detail=str(error).replace(f"{path.parent}/", ""))
     if not fields:
-        return _Problem(reason="empty", detail="no rows")
-    if form == "parquet" and snapshot.text_field not in fields:
+        return Problem(reason="empty", detail="no rows")
+    if form == "parquet" and text_field not in fields:
         raise RecipeError(
-            f"snapshots.{snapshot.name}.text_field: {path.name} has no column {snapshot.text_field!r}; it has"
+            f"snapshots.{snapshot}.text_field: {path.name} has no column {text_field!r}; it has"
             f" {', '.join(sorted(fields))}"
         )
     return None
 
 
-def _warc_problem(path: Path) -> _Problem | None:
+def _warc_problem(path: Path) -> Problem | None:
     first: Damage | None = None
     for item in read_warc(path, max_content_bytes=0):
         if isinstance(item, Record):
             return None
         first = first or item
     if first is None:
-        return _Problem(reason="empty", detail="no records")
-    return _Problem(reason="unreadable", detail=f"no WARC record in it; {first.reason}: {first.detail}")
+        return Problem(reason="empty", detail="no records")
+    return Problem(reason="unreadable", detail=f"no WARC record in it; {first.reason}: {first.detail}")
 
 
 def _parquet_fields(path: Path) -> list[str]:

@@ -12,7 +12,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import requests
 
+from training.data.sources import strong
 from training.data.web import Body, Broken, declared_bytes
 from training.data.web import response as ask
 from training.job import DataError
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 BLOCK_BYTES = 1 << 20
 TRY_AGAIN = frozenset({403, 408, 429, 500, 502, 503, 504})
+PROGRESS_BYTES = 1 << 20  # an attempt that brought so many bytes begins the count of attempts anew
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,79 +80,166 @@ def fetch_all(urls: Sequence[str], paths: Sequence[Path], scratch: Path, manners
             raise
 
 
-def fetch(url: str, path: Path, scratch: Path, manners: Manners) -> None:
-    """Download one file to `path`, which appears only when the file is complete.
+class Changed(DataError):
+    """A file is not the one that was listed, or it changed between two requests."""
 
-    The bytes received so far stay in `scratch` and are not requested again, not even by a later run. Raise DataError if
-    the server does not have the file or does not deliver it within `manners.attempts` attempts.
+
+def fetch(url: str, path: Path, scratch: Path, manners: Manners, *, tag: str = "", needs_tag: bool = False) -> int:
+    """Download one file to `path`, which appears only when the file is complete; return the number of requests.
+
+    The bytes received so far stay in `scratch` and are not requested again, not even by a later run. With `needs_tag`,
+    this holds only for a server that gives strong ETags, because others cannot say whether the rest belongs to the same
+    file. With the ETag `tag`, raise Changed if the server's file has another. Raise DataError if the server does not
+    have the file or does not deliver it within `manners.attempts` attempts in a row that bring nearly nothing.
     """
     if path.exists():
-        return
+        return 0
     partial = scratch / f"{path.name}.part"
-    problem = ""
-    for attempt in range(manners.attempts):
+    calls = insistently(
+        url, lambda: _fetch_rest(url, partial, manners, tag, needs_tag), lambda: _size(partial), manners
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(partial, path)
+    _validator(partial).unlink(missing_ok=True)
+    return calls
+
+
+def insistently(place: str, attempt: Callable[[], object], size: Callable[[], int], manners: Manners) -> int:
+    """Call `attempt` until it succeeds, with waits between the calls; return the number of calls.
+
+    `size` returns the bytes that are there. Raise DataError after `manners.attempts` calls in a row without
+    PROGRESS_BYTES more of them.
+    """
+    failures = calls = 0
+    most = size()
+    while True:
+        calls += 1
         try:
-            _fetch_rest(url, partial, manners)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(partial, path)
-            _validator(partial).unlink(missing_ok=True)
-            return
+            attempt()
+            return calls
         except (_Again, Broken, requests.RequestException) as error:
             problem = masked(str(error))
-            if attempt + 1 < manners.attempts:
-                seconds = manners.wait_seconds(attempt, getattr(error, "wait_seconds", None))
-                shown = masked(url)
-                log.warning(
-                    "%s: %s; attempt %d of %d in %.1f s", shown, problem, attempt + 2, manners.attempts, seconds
-                )
-                time.sleep(seconds)
-    raise DataError(f"{masked(url)}: not fetched in {manners.attempts} attempts; the last: {problem}")
+            failures = 1 if size() >= most + PROGRESS_BYTES else failures + 1
+            most = max(most, size())
+            if failures >= manners.attempts:
+                break
+            seconds = manners.wait_seconds(failures - 1, getattr(error, "wait_seconds", None))
+            shown = masked(place)
+            log.warning("%s: %s; attempt %d of %d in %.1f s", shown, problem, failures + 1, manners.attempts, seconds)
+            time.sleep(seconds)
+    raise DataError(f"{masked(place)}: not fetched in {manners.attempts} attempts; the last: {problem}")
 
 
-def _fetch_rest(url: str, partial: Path, manners: Manners) -> None:
+def fetch_range(url: str, path: Path, start: int, end: int, manners: Manners, *, tag: str = "") -> int:
+    """Append the bytes from `start` to `end` of a file to `path`; return the number of requests.
+
+    Raise DataError if the file ends before, or the server sends no ranges; raise Changed as `fetch` does.
+    """
+    before = _size(path)
+
+    def rest() -> None:
+        if _size(path) - before > end - start:
+            os.truncate(path, before)
+        first = start + _size(path) - before
+        headers = _headers(manners) | {"Range": f"bytes={first}-{end - 1}"} | ({"If-Range": tag} if tag else {})
+        with ask("GET", url, headers=headers, timeout_seconds=manners.timeout_seconds) as response:
+            if response.status_code == 416:
+                raise _beyond(url, start, end)
+            _check_status(response, url)
+            _check_tag(response, url, tag)
+            if response.status_code == 200:
+                declared = declared_bytes(response)
+                if first == 0 and declared == end:  # the range is the whole file
+                    _write(response, path, "ab", expected=end)
+                    return
+                if first == 0 and 0 <= declared < end:
+                    raise _beyond(url, start, end)
+                raise DataError(f"{masked(url)}: the server sends no ranges, so single records cannot be selected")
+            found = _content_range(response)
+            if found is None or found[0] != first:
+                raise _Again("the server sent another part than was asked for")
+            if found[1] != end:
+                raise _beyond(url, start, end)
+            _write(response, path, "ab", expected=end - first)
+
+    return insistently(url, rest, lambda: _size(path), manners)
+
+
+def _beyond(url: str, start: int, end: int) -> DataError:
+    return DataError(
+        f"{masked(url)}: the file ends before byte {end}, to which snapshots.select.index names records from"
+        f" {start} on; the index does not fit this archive"
+    )
+
+
+def _fetch_rest(url: str, partial: Path, manners: Manners, tag: str, needs_tag: bool) -> None:
     """Append the missing bytes to `partial`, and check its size."""
-    have = partial.stat().st_size if partial.exists() else 0
-    headers = {"User-Agent": manners.user_agent, "Accept-Encoding": "identity"}
+    have = _size(partial)
+    known = _validator(partial).read_text("utf-8") if _validator(partial).exists() else ""
+    if have and ((tag and known != tag) or (needs_tag and not known)):  # perhaps bytes of another edition
+        partial.unlink()
+        have = 0
+    headers = _headers(manners)
     if have:
         headers["Range"] = f"bytes={have}-"
-        if _validator(partial).exists():
-            headers["If-Range"] = _validator(partial).read_text("utf-8")
+        if known:
+            headers["If-Range"] = known
     with ask("GET", url, headers=headers, timeout_seconds=manners.timeout_seconds) as response:
         if response.status_code == 416:
             _check_complete(response, partial, have)
             return
         _check_status(response, url)
-        appending = response.status_code == 206 and _range_start(response) == have
+        _check_tag(response, url, tag)
+        found = _content_range(response) if response.status_code == 206 else None
+        appending = found is not None and found[0] == have
         if response.status_code == 206 and not appending:
             partial.unlink()
             raise _Again("the server sent another part than was asked for")
-        if tag := response.headers.get("ETag"):
-            _validator(partial).write_text(tag, "utf-8")
-        _write(response, partial, "ab" if appending else "wb")
-        expected = declared_bytes(response)
-        got = partial.stat().st_size - (have if appending else 0)
-        if expected >= 0 and got != expected:
-            raise _Again(f"the connection ended after {got} of {expected} bytes")
+        if said := strong(response.headers.get("ETag", "")):
+            _validator(partial).parent.mkdir(parents=True, exist_ok=True)
+            _validator(partial).write_text(said, "utf-8")
+        _write(response, partial, "ab" if appending else "wb", expected=declared_bytes(response))
+        if found is not None and (there := _size(partial)) != found[2]:
+            if there > found[2]:
+                partial.unlink()
+            raise _Again(f"the file has {found[2]} bytes, and {there} were sent")
 
 
-def _write(response: requests.Response, partial: Path, mode: str) -> None:
-    body = Body(response)
+def _headers(manners: Manners) -> dict[str, str]:
+    return {"User-Agent": manners.user_agent, "Accept-Encoding": "identity"}
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _write(response: requests.Response, partial: Path, mode: str, *, expected: int) -> None:
+    """Write the body of a response to a file. Raise _Again unless it has `expected` bytes (negative: not known)."""
+    body, got = Body(response), 0
     partial.parent.mkdir(parents=True, exist_ok=True)
     with open(partial, mode) as stream:
         try:
             while block := body.read(BLOCK_BYTES):
-                stream.write(block)
+                got += stream.write(block)
         finally:
             stream.flush()
             os.fsync(stream.fileno())
+    if expected >= 0 and got != expected:
+        raise _Again(f"the connection ended after {got} of {expected} bytes")
 
 
 def _check_status(response: requests.Response, url: str) -> None:
     status = response.status_code
-    if status in TRY_AGAIN:
+    if status in TRY_AGAIN or (status >= 400 and "Retry-After" in response.headers):
         raise _Again(f"HTTP {status}", _retry_after(response))
     if status not in (200, 206):
         raise DataError(f"{masked(url)}: HTTP {status} {response.reason}; check the address")
+
+
+def _check_tag(response: requests.Response, url: str, tag: str) -> None:
+    said = response.headers.get("ETag", "")
+    if tag and said != tag:
+        raise Changed(f"{masked(url)}: the file changed after it was listed: ETag {said or 'none'}, listed {tag}")
 
 
 def _check_complete(response: requests.Response, partial: Path, have: int) -> None:
@@ -161,9 +250,10 @@ def _check_complete(response: requests.Response, partial: Path, have: int) -> No
         raise _Again("what was fetched before is not a part of the file")
 
 
-def _range_start(response: requests.Response) -> int:
-    found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
-    return int(found[1]) if found else -1
+def _content_range(response: requests.Response) -> tuple[int, int, int] | None:
+    """Return the first byte, the byte after the last, and the file's size that a Content-Range names; None if none."""
+    found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", response.headers.get("Content-Range", "").strip())
+    return (int(found[1]), int(found[2]) + 1, int(found[3])) if found else None
 
 
 def _retry_after(response: requests.Response) -> float | None:
@@ -178,5 +268,5 @@ def _retry_after(response: requests.Response) -> float | None:
 
 
 def _validator(partial: Path) -> Path:
-    """Path of the file with a partial file's ETag, so that a file that changed on the server is downloaded anew."""
+    """Path of the file with a partial file's strong ETag, by which a file that changed is downloaded anew."""
     return partial.with_name(partial.name + ".etag")

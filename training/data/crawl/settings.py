@@ -10,12 +10,39 @@ from training.records import RecipeError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SelectionRecipe:
+    """Which records of the archives are read, according to index files; nothing else of the archives is requested.
+
+    `index` names CDX files (a JSON object in each line, as Common Crawl publishes them) or the parquet files of its
+    columnar index. A record is selected if it fulfils every filter that is not empty.
+    """
+
+    index: tuple[str, ...]  # paths, globs or URLs
+    hosts: tuple[str, ...] = ()  # example.org selects its subdomains too
+    languages: tuple[str, ...] = ()  # as the index writes them, such as eng; one of a page's languages is enough
+    mime_types: tuple[str, ...] = ()  # as detected by the crawler, such as text/html
+    max_gap_bytes: int = 1_000_000  # records with a smaller gap between them are requested together
+
+    def __post_init__(self) -> None:
+        if not self.index:
+            raise RecipeError("snapshots.select.index: empty; name at least one CDX or parquet file")
+        if self.max_gap_bytes < 0:
+            raise RecipeError(f"snapshots.select.max_gap_bytes={self.max_gap_bytes}; must not be negative")
+        for name in ("hosts", "languages", "mime_types"):
+            if bad := next((word for word in getattr(self, name) if word != word.lower() or not word.strip()), None):
+                raise RecipeError(f"snapshots.select.{name}: {bad!r}; index files have lower-case names")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SnapshotRecipe:
     """One crawl snapshot, or one collection of already extracted text. Each snapshot is one partition.
 
     `source` is the kind of data: `kitchen` (generated), `warc` (`paths` are folders, globs or fsspec URLs), `parquet`
     or `jsonl` (already extracted text, a document in each row), `text` (a document in each file), `commoncrawl` (the
     crawl with the id `crawl`, and `num_files` WARC files of its listing from number `first_file` on).
+
+    `archives` says whether the files are copied into the artifact, or only referenced and read where they are by the
+    rank that extracts them (training/data/crawl/references.py). With references, `select` can choose single records.
     """
 
     name: str
@@ -28,6 +55,8 @@ class SnapshotRecipe:
     first_file: int = 0
     num_files: int = 1
     base_url: str = "https://data.commoncrawl.org/"
+    archives: Literal["copied", "referenced"] = "copied"
+    select: SelectionRecipe | None = None  # None: every record
 
     def __post_init__(self) -> None:
         check_name(self.name, "snapshots.name")
@@ -37,3 +66,18 @@ class SnapshotRecipe:
             )
         if self.source == "commoncrawl" and not self.crawl:
             raise RecipeError(f"snapshots.{self.name}.crawl: empty; name a crawl such as CC-MAIN-2024-22")
+        if self.archives == "referenced" and self.source == "kitchen":
+            raise RecipeError(
+                f"snapshots.{self.name}.archives: source 'kitchen' writes its archives into the root; there is nothing"
+                " to refer to"
+            )
+        if self.select and (self.archives != "referenced" or self.source not in ("warc", "commoncrawl")):
+            raise RecipeError(
+                f"snapshots.{self.name}.select: single records can be read only of WARC files that stay where they are;"
+                " it needs source 'warc' or 'commoncrawl', and archives: referenced"
+            )
+
+    @property
+    def is_referenced(self) -> bool:
+        """Whether the archives stay where they are."""
+        return self.archives == "referenced"

@@ -18,19 +18,25 @@ CRAWL = Stage(
     libraries=("warcio",),  # generated sources write their archives with it
     kinds=("warc",),
     gates=("counts_balance",),
-    locations=(("snapshot", "paths"), ("snapshot", "base_url")),
+    locations=(("snapshot", "paths"), ("snapshot", "base_url"), ("snapshot", "select", "index")),
 )
 
 
 def _settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
-    """Return the snapshot's settings with its files' names, sizes and checksums, but not their paths."""
-    from training.data.crawl.crawl import source_files
+    """Return the snapshot's settings with its files' names, sizes and checksums, but not their paths.
+
+    The URI of an archive that is only referenced is part of its identity, because the artifact holds it.
+    """
+    from training.data.crawl.crawl import index_files, source_files
 
     chosen = recipe.snapshot(snapshot)
     settings: dict[str, Any] = {"snapshot": chosen}
     if chosen.source in SOURCES:
         return settings | generated(recipe, [chosen.source])
-    return settings | {"files": source_files(chosen)}
+    settings["files"] = source_files(chosen)
+    if chosen.is_referenced and chosen.source == "commoncrawl":
+        settings["referenced_from"] = chosen.base_url
+    return settings | ({"index": index_files(chosen)} if chosen.select else {})
 
 
 ASSETS = (

@@ -27,7 +27,9 @@ import pyarrow as pa
 import zstandard
 
 from training.accounts import Counted
-from training.data.crawl.crawl import LIST_FILE, read_listing
+from training.checksums import digest_of
+from training.data.crawl.crawl import LIST_FILE, problem_of, read_listing
+from training.data.crawl.references import AtHand, at_hand
 from training.data.crawl.warc import Damage, Record, read_warc
 from training.data.documents import DocumentWriter, LineWriter, decompressed, document_id, open_documents
 from training.data.extract.digests import contradicts
@@ -122,18 +124,33 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     """Extract archive file number `rank`."""
     settings = job.settings_as(ExtractRecipe, "extract")
     listing = _listing(job)
-    entry = listing["files"][rank]
-    file = ArchiveFile(
-        path=job.input_of("crawl_archives").file(entry["path"]),
-        name=entry["name"],
-        snapshot=listing["snapshot"],
-        label=listing["label"],
-        text_field=listing["text_field"],
-        url_field=listing["url_field"],
-    )
+    entry, archives = listing["files"][rank], job.input_of("crawl_archives")
     _check_lists(job, settings)
-    read, judge = _FORMS[listing["form"]]
-    items = Counted(read(file, settings))
+    if "uri" not in entry:
+        file = _archive_file(archives.file(entry["path"]), listing, entry)
+        read, judge = _FORMS[listing["form"]]
+        items = Counted(read(file, settings))
+        return _write(judge(items, file, settings), items, file, work, rank)
+    with at_hand(entry, archives, work, rank) as given:
+        file = _archive_file(given.path, listing, entry)
+        return _extracted(given, file, listing["form"], settings, work, rank) | {"archive": dict(given.read)}
+
+
+def _archive_file(path: Path, listing: Mapping[str, Any], entry: Mapping[str, Any]) -> ArchiveFile:
+    shared = {name: listing[name] for name in ("snapshot", "label", "text_field", "url_field")}
+    return ArchiveFile(path=path, name=entry["name"], **shared)
+
+
+def _extracted(
+    given: AtHand, file: ArchiveFile, form: str, settings: ExtractRecipe, work: Work, rank: int
+) -> dict[str, Any]:
+    """Extract an archive that was only referenced. If no record of it can be read, the whole is one quarantined one."""
+    problem = problem_of(given.path, form, text_field=file.text_field, snapshot=file.snapshot)
+    if problem is not None and given.selection is None:
+        whole = Counted([Quarantined(offset=0, reason=problem.reason, detail=problem.detail)])
+        return _write(iter(whole), whole, file, work, rank)
+    read, judge = _FORMS[form]
+    items = Counted(given.placed(read(file, settings)))
     return _write(judge(items, file, settings), items, file, work, rank)
 
 
@@ -211,6 +228,12 @@ def _measure(fate: Fate, metrics: Counter[str]) -> None:
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     """Combine the counts and metrics of all ranks."""
     counts = total_counts(ranks)
+    read = [rank["archive"] for rank in ranks if "archive" in rank]
+    if read and counts.records_in == sum(counts.quarantined.get(reason, 0) for reason in ("empty", "unreadable")):
+        raise DataError(
+            f"{job.partition}: no readable archive ({_listed(counts.quarantined)}); what is wrong with each of them is"
+            f" in {work.path}/quarantine"
+        )
     are_rows = _listing(job)["form"] != "warc"  # damage in an archive is not the user's mistake; a wrong field name is
     if are_rows and counts.records_in and counts.records_in == sum(counts.quarantined.values()):
         raise DataError(
@@ -233,7 +256,14 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
             **metrics,
             "replaced_characters_fraction": metrics["replaced_characters"] / max(1, metrics["text_characters"]),
         },
+        notes=_reading(read) if read else {},
     )
+
+
+def _reading(read: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what reading referenced archives took, and the digest of their contents in the order of the listing."""
+    totals = {name: sum(one[name] for one in read) for name in ("bytes", "requests")}
+    return {"archives": {**totals, "sha256": digest_of([one["sha256"] for one in read])}}
 
 
 def _listed(reasons: Mapping[str, int]) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import http.server
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.training.data import chain
+from tests.training.data.crawl.web_server import Server
 from training.artifact import check_input
 from training.data.crawl.crawl import read_listing, source_files
 from training.data.crawl.download import Manners, fetch
@@ -144,68 +143,6 @@ def test_the_record_names_the_kitchen_s_code_where_the_kitchen_wrote_the_archive
 
 
 # Common Crawl, from a local server that misbehaves as real ones do
-
-
-class Server:
-    """A web server over loopback laid out like Common Crawl, with trouble that a test asks for."""
-
-    def __init__(self, files: dict[str, bytes]) -> None:
-        self.files = files
-        self.requests: list[tuple[str, dict[str, str]]] = []
-        self.refuse: dict[str, list[tuple[int, dict[str, str]]]] = {}  # path: answers to give first
-        self.cut: dict[str, int] = {}  # path: bytes after which the connection is dropped, once
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_HEAD(self) -> None:
-                outer.answer(self, body=False)
-
-            def do_GET(self) -> None:
-                outer.answer(self, body=True)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def answer(self, handler: http.server.BaseHTTPRequestHandler, *, body: bool) -> None:
-        path = handler.path.lstrip("/")
-        self.requests.append((path, {name.lower(): value for name, value in handler.headers.items()}))
-        if self.refuse.get(path):
-            status, headers = self.refuse[path].pop(0)
-            self._send(handler, status, headers, b"")
-            return
-        if path not in self.files:
-            self._send(handler, 404, {}, b"")
-            return
-        content = self.files[path]
-        start = int(handler.headers.get("Range", "bytes=0-")[6:-1])
-        if start and start >= len(content):
-            self._send(handler, 416, {"Content-Range": f"bytes */{len(content)}"}, b"")
-            return
-        headers = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}
-        rest = content[start:]
-        sent = rest[: self.cut.pop(path, len(rest))] if body else b""
-        self._send(handler, 206 if start else 200, headers, sent, length=len(rest))
-
-    @staticmethod
-    def _send(
-        handler: http.server.BaseHTTPRequestHandler, status: int, headers: dict[str, str], sent: bytes, length: int = 0
-    ) -> None:
-        handler.send_response(status)
-        for name, value in {**headers, "Content-Length": str(length), "Connection": "close"}.items():
-            handler.send_header(name, value)
-        handler.end_headers()
-        handler.wfile.write(sent)
-        handler.close_connection = True
 
 
 @pytest.fixture
