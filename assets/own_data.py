@@ -23,7 +23,7 @@ def recipe_for(place: str, name: str, file: str) -> str:
     if CRAWL_ID.fullmatch(place):
         found = Look(source="commoncrawl", snapshots=(), files=1, bytes=1_000_000_000)
         snapshots = [f"{{name: {place.lower()}, source: commoncrawl, crawl: {place}, num_files: 1}}"]
-        said = "the first of some 90,000 files, about 1 GB"
+        said = "the first of some 90,000 files, about 1 GB; for many add archives: referenced"
     else:
         found = look_at(place)
         snapshots = [_snapshot(found, paths, f"{name}-{number}") for number, paths in enumerate(found.snapshots, 1)]

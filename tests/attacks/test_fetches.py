@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from training.data.crawl.download import Manners, fetch
-from training.data.sources import checksum_of, open_uri, read_rows, size_of
+from training.data.crawl.download import Manners, fetch, fetch_range
+from training.data.sources import checksum_of, open_uri, read_rows, size_and_tag, size_of
 from training.job import DataError
 
 HASTY = Manners(attempts=2, first_wait_seconds=0.001, timeout_seconds=5.0)
@@ -97,6 +97,8 @@ def everything_that_fetches(url: str, folder: Path):
     yield lambda: list(read_rows(url if url.endswith(".jsonl") else f"{url}?a.jsonl"))
     yield lambda: checksum_of(url)
     yield lambda: size_of(url)
+    yield lambda: size_and_tag(url)
+    yield lambda: fetch_range(url, folder / "range", 0, 10, HASTY)
 
 
 INSIDE = (

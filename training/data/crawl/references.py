@@ -19,6 +19,7 @@ refuses them, also where the server has no ETag.
 from __future__ import annotations
 
 import bisect
+import errno
 import fcntl
 import json
 import logging
@@ -37,6 +38,7 @@ from training.data.crawl.warc import GZIP_MAGIC, ZSTD_MAGIC, Damage, Record
 from training.data.sources import check_store, checksum_of, is_http, is_remote, resolve, size_and_tag
 from training.files import Unsealed, read_sealed, write_sealed
 from training.job import DataError, InputArtifact, Work
+from training.secrets import masked
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,7 @@ FIRST_READ_FOLDER = "first-read"
 BLOCK_BYTES = 1 << 20
 STORE_BLOCK_BYTES = 32 << 20  # of one request to an object store
 RECORD_MAGICS = (GZIP_MAGIC, ZSTD_MAGIC, b"WARC/")
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # of the scratch folder
 MAX_BYTES = 1 << 62  # more than any file has
 WAY_OUT = "run again, which lists it anew"
 
@@ -273,6 +276,10 @@ def _opened_in_store(location: str, entry: Mapping[str, Any]) -> Iterator[tuple[
             yield stream, int(stream.size)
     except FileNotFoundError:
         raise DataError(f"{entry['uri']}: nothing is there; {WAY_OUT}") from None
+    except OSError as error:  # of the store: s3fs raises one for an object that changes while it is read
+        if error.errno in DISK_ERRORS:
+            raise
+        raise DataError(f"{entry['uri']}: the store did not give it whole: {masked(str(error))}") from None
     _check_object(location, entry)
 
 
