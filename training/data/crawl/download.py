@@ -84,19 +84,21 @@ class Changed(DataError):
     """A file is not the one that was listed, or it changed between two requests."""
 
 
-def fetch(url: str, path: Path, scratch: Path, manners: Manners, *, tag: str = "", needs_tag: bool = False) -> int:
+def fetch(url: str, path: Path, scratch: Path, manners: Manners, *, tag: str = "", is_lasting: bool = True) -> int:
     """Download one file to `path`, which appears only when the file is complete; return the number of requests.
 
-    The bytes received so far stay in `scratch` and are not requested again, not even by a later run. With `needs_tag`,
-    this holds only for a server that gives strong ETags, because others cannot say whether the rest belongs to the same
-    file. With the ETag `tag`, raise Changed if the server's file has another. Raise DataError if the server does not
-    have the file or does not deliver it within `manners.attempts` attempts in a row that bring nearly nothing.
+    The bytes received so far stay in `scratch` and are not requested again, not even by a later run. With the ETag
+    `tag`, raise Changed if the server has another. Raise DataError if the server does not have the file or does not
+    deliver it within `manners.attempts` attempts in a row that bring nearly nothing.
+
+    A file that is not `is_lasting` is read at once and removed. It is not forced to the disk, and it is requested again
+    from the start if the server gives no strong ETag, because nobody can say whether the rest belongs to the same file.
     """
     if path.exists():
         return 0
     partial = scratch / f"{path.name}.part"
     calls = insistently(
-        url, lambda: _fetch_rest(url, partial, manners, tag, needs_tag), lambda: _size(partial), manners
+        url, lambda: _fetch_rest(url, partial, manners, tag, is_lasting), lambda: _size(partial), manners
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     os.replace(partial, path)
@@ -172,11 +174,11 @@ def _beyond(url: str, start: int, end: int) -> DataError:
     )
 
 
-def _fetch_rest(url: str, partial: Path, manners: Manners, tag: str, needs_tag: bool) -> None:
+def _fetch_rest(url: str, partial: Path, manners: Manners, tag: str, is_lasting: bool) -> None:
     """Append the missing bytes to `partial`, and check its size."""
     have = _size(partial)
     known = _validator(partial).read_text("utf-8") if _validator(partial).exists() else ""
-    if have and ((tag and known != tag) or (needs_tag and not known)):  # perhaps bytes of another edition
+    if have and ((tag and known != tag) or (not is_lasting and not known)):  # perhaps bytes of another edition
         partial.unlink()
         have = 0
     headers = _headers(manners)
@@ -198,7 +200,7 @@ def _fetch_rest(url: str, partial: Path, manners: Manners, tag: str, needs_tag: 
         if said := strong(response.headers.get("ETag", "")):
             _validator(partial).parent.mkdir(parents=True, exist_ok=True)
             _validator(partial).write_text(said, "utf-8")
-        _write(response, partial, "ab" if appending else "wb", expected=declared_bytes(response))
+        _write(response, partial, "ab" if appending else "wb", expected=declared_bytes(response), is_lasting=is_lasting)
         if found is not None and (there := _size(partial)) != found[2]:
             if there > found[2]:
                 partial.unlink()
@@ -213,7 +215,7 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _write(response: requests.Response, partial: Path, mode: str, *, expected: int) -> None:
+def _write(response: requests.Response, partial: Path, mode: str, *, expected: int, is_lasting: bool = False) -> None:
     """Write the body of a response to a file. Raise _Again unless it has `expected` bytes (negative: not known)."""
     body, got = Body(response), 0
     partial.parent.mkdir(parents=True, exist_ok=True)
@@ -223,7 +225,8 @@ def _write(response: requests.Response, partial: Path, mode: str, *, expected: i
                 got += stream.write(block)
         finally:
             stream.flush()
-            os.fsync(stream.fileno())
+            if is_lasting:
+                os.fsync(stream.fileno())
     if expected >= 0 and got != expected:
         raise _Again(f"the connection ended after {got} of {expected} bytes")
 

@@ -197,7 +197,7 @@ def _check_first_read(given: AtHand, entry: Mapping[str, Any], folder: Path) -> 
     except (FileNotFoundError, Unsealed):
         try:
             folder.mkdir(exist_ok=True)
-            write_sealed(path, found)
+            write_sealed(path, found, durable=False)
         except OSError as error:  # somebody else's root
             log.warning("%s: cannot note the checksum of the first reading: %s", given.uri, error)
         return
@@ -219,8 +219,7 @@ def _fetched(location: str, path: Path, folder: Path, entry: Mapping[str, Any], 
         if is_http(location):
             from training.data.crawl.download import Manners, fetch  # requests is slow to import
 
-            needs_tag = not entry["sha256"]
-            return fetch(location, path, folder, Manners(), tag=entry["etag"], needs_tag=needs_tag)
+            return fetch(location, path, folder, Manners(), tag=entry["etag"], is_lasting=False)
         return _fetch_from_store(location, path, folder, entry)
     joined = folder / f"{path.name}.ranges"
     joined.unlink(missing_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import json
 from collections.abc import Iterator
@@ -18,11 +17,12 @@ from tests.training.data import chain
 from tests.training.data.crawl.web_server import Server
 from training.data.crawl.crawl import index_files, read_listing, source_files
 from training.data.crawl.download import Manners, fetch, fetch_range
-from training.data.crawl.references import Selection
+from training.data.crawl.references import Selection, at_hand
 from training.data.crawl.settings import SelectionRecipe, SnapshotRecipe
 from training.data.documents import document_files, read_lines
 from training.data.extract.settings import ExtractRecipe
-from training.job import DataError, InputArtifact
+from training.job import DataError, InputArtifact, Work
+from training.progress import Progress
 from training.records import RecipeError
 
 HASTY = Manners(attempts=3, first_wait_seconds=0.001)
@@ -182,14 +182,14 @@ def test_a_file_that_changes_while_it_is_streamed_is_refused(tmp_path: Path, ser
 
 def test_of_a_file_whose_tag_was_not_known_one_edition_is_read_whole(tmp_path: Path, server: Server):
     server.cut["a.warc.gz"], server.replace_after_cut["a.warc.gz"] = 700, FILES["b.warc.gz"]
-    fetch(server.url + "a.warc.gz", tmp_path / "a", tmp_path, HASTY, needs_tag=True)
+    fetch(server.url + "a.warc.gz", tmp_path / "a", tmp_path, HASTY, is_lasting=False)
     assert (tmp_path / "a").read_bytes() == FILES["b.warc.gz"]
 
 
 def test_without_a_strong_tag_an_interrupted_stream_begins_anew(tmp_path: Path, server: Server):
     server.has_tags = False
     server.cut["a.warc.gz"] = 700
-    fetch(server.url + "a.warc.gz", tmp_path / "a", tmp_path, HASTY, needs_tag=True)
+    fetch(server.url + "a.warc.gz", tmp_path / "a", tmp_path, HASTY, is_lasting=False)
     assert server.ranges_of("a.warc.gz") == [None, None]
     assert (tmp_path / "a").read_bytes() == FILES["a.warc.gz"]
 
@@ -254,20 +254,17 @@ def test_an_object_that_changed_after_the_listing_is_refused(tmp_path: Path):
         extract(tmp_path, archives)
 
 
-def test_an_archive_that_another_process_still_reads_is_read_into_a_folder_of_its_own(
-    tmp_path: Path, server: Server, copied: InputArtifact
-):
+def test_an_archive_that_another_process_still_reads_is_read_into_a_folder_of_its_own(tmp_path: Path, server: Server):
     archives = crawl(tmp_path, at(server))
-    settings = {"extract": ExtractRecipe()}
-    made = extract(tmp_path / "elsewhere", archives)  # says where the other folder will be
-    place = tmp_path / Path(made.path).relative_to(tmp_path / "elsewhere") / ".scratch" / "archives"
-    place.mkdir(parents=True)
-    with open(place / "00000.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        (place / "00000").mkdir()
-        (place / "00000" / "a.warc.gz.part").write_bytes(b"of the other process")
-        made = chain.run(tmp_path, "extract", "extracted_documents", "tiny@s", settings, [archives])
-    assert made.digest == copied.digest
+    entry = read_listing(Path(archives.path))["files"][0]
+    place = tmp_path / "scratch" / "archives"
+    work = Work(path=tmp_path, scratch=tmp_path / "scratch", progress=Progress(tmp_path, enabled=False))
+    with at_hand(entry, archives, work, 0) as first, at_hand(entry, archives, work, 0) as second:
+        assert first.path != second.path and first.path.read_bytes() == second.path.read_bytes()
+        assert {first.path.parent.name, second.path.parent.name} == {
+            path.name for path in place.iterdir() if path.is_dir()
+        }
+    assert [path.name for path in place.iterdir()] == ["00000.lock"]
 
 
 def test_a_remote_file_that_is_no_archive_is_quarantined_whole(tmp_path: Path, server: Server):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.references import report
+from benchmarks.archives import report
 
 
 def pair(local: str, http: str) -> dict[str, dict[str, object]]:

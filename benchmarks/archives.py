@@ -1,6 +1,6 @@
 """Seconds to extract archives that stay on a web server, beside the same archives on the local disk.
 
-    PEDIGREE_DATA=… python -m benchmarks.references [--archives 40] [--latency 0.05] [--pairs 5] [--workers 2]
+    PEDIGREE_DATA=… python -m benchmarks.archives [--archives 40] [--latency 0.05] [--pairs 5] [--workers 2]
 
 Archives of at least 1 MB are cut from real WARC files at record boundaries. Both sides are references (`archives:
 referenced`), and each extraction is a process of its own with a number of workers, in turns. The web server, a process
