@@ -108,9 +108,7 @@ def check_store(location: str) -> None:
 
 @contextmanager
 def _http_response(method: str, url: str) -> Iterator[Any]:
-    import requests
-
-    from training.data.web import response
+    from training.data.web import requests, response
 
     try:
         with response(method, url, headers={"Accept-Encoding": "identity"}) as answer:

@@ -19,14 +19,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import requests
 import urllib3
-from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import NameResolutionError, NewConnectionError
 
 from training.job import DataError
+from training.lean import without
 from training.secrets import masked
+
+with without("chardet"):  # of two libraries that guess a text's charset, requests imports this one, in 1.2 s, if it can
+    import requests
+    from requests.adapters import HTTPAdapter
 
 ALLOW_VARIABLE, PROXY_VARIABLE, MAX_VARIABLE = (
     "PEDIGREE_FETCH_ALLOW",

@@ -212,6 +212,7 @@ def _listed(snapshot: SnapshotRecipe, work: Work, asked: int, found: _Found, fil
 
 def _referenced(snapshot: SnapshotRecipe, job: Job, work: Work) -> Outcome:
     """List the files without reading them; of local ones the first record is read."""
+    asked: list[dict[str, Any]]
     if snapshot.source == "commoncrawl":
         base = snapshot.base_url.rstrip("/")
         asked = [

@@ -18,10 +18,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-import requests
-
 from training.data.sources import strong
-from training.data.web import Body, Broken, declared_bytes
+from training.data.web import Body, Broken, declared_bytes, requests
 from training.data.web import response as ask
 from training.job import DataError
 from training.secrets import masked
