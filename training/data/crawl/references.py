@@ -182,7 +182,7 @@ def _check_read(given: AtHand, entry: Mapping[str, Any]) -> None:
     if given.selection is not None:
         return
     for name, found in (("bytes", given.read["bytes"]), ("sha256", given.read["sha256"])):
-        if entry[name] and found != entry[name]:
+        if entry[name] not in (None, "") and found != entry[name]:
             raise DataError(
                 f"{entry['uri']}: {name} {found}; it was listed with {entry[name]}: the file changed; {WAY_OUT}"
             )

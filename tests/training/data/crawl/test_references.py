@@ -254,6 +254,42 @@ def test_an_object_that_changed_after_the_listing_is_refused(tmp_path: Path):
         extract(tmp_path, archives)
 
 
+def test_a_local_file_that_changes_while_it_is_read_is_refused_by_name(tmp_path: Path, folder: Path):
+    archives = crawl(tmp_path, referenced(folder))
+    entry = read_listing(Path(archives.path))["files"][0]
+    work = Work(path=tmp_path, scratch=tmp_path / "scratch", progress=Progress(tmp_path, enabled=False))
+    with (
+        pytest.raises(DataError, match=r"in/a\.warc\.gz: the file changed while it was read"),
+        at_hand(entry, archives, work, 0) as given,
+    ):
+        given.path.write_bytes(changed(FILES["a.warc.gz"]))
+
+
+def test_an_empty_file_that_is_no_longer_empty_is_refused_though_its_server_has_no_tags(tmp_path: Path, server: Server):
+    server.has_tags, server.files["late.warc"] = False, b""
+    archives = crawl(tmp_path, referenced(server.url + "late.warc"))
+    server.files["late.warc"] = FILES["a.warc.gz"]
+    with pytest.raises(DataError, match=r"late\.warc: bytes \d+; it was listed with 0"):
+        extract(tmp_path, archives)
+
+
+def test_rows_are_extracted_by_reference_as_by_copy(tmp_path: Path, server: Server):
+    rows = [{"text": f"The miller brings sack number {n}.", "url": f"http://a.test/{n}"} for n in range(20)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    for form in ("parquet", "jsonl"):
+        name = f"a.{form}"
+        server.files[name] = (tmp_path / name).read_bytes()
+        copy = SnapshotRecipe(name="s", source=form, paths=(str(tmp_path / name),))
+        digests = {
+            extracted(tmp_path / f"{form}-{number}", snapshot).digest
+            for number, snapshot in enumerate(
+                [copy, replace(copy, archives="referenced"), referenced(server.url + name, source=form)]
+            )
+        }
+        assert len(digests) == 1 and server.sent[name] == len(server.files[name])
+
+
 def test_an_archive_that_another_process_still_reads_is_read_into_a_folder_of_its_own(tmp_path: Path, server: Server):
     archives = crawl(tmp_path, at(server))
     entry = read_listing(Path(archives.path))["files"][0]
