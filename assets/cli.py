@@ -292,6 +292,7 @@ def _status_data(cells: Any) -> dict[str, Any]:
             "other_code": list(cell.other_code),
             "refused_by": [gate["name"] for gate in cell.artifact.failed_gates] if cell.artifact else [],
             "numerics": cell.artifact.record.get("numerics") if cell.artifact else None,
+            "reused_ranks": cell.artifact.record.get("reused_ranks") if cell.artifact else None,
         }
     return result
 
@@ -313,7 +314,7 @@ def why(
         return
     for entry in answer["partitions"]:
         print(f"{answer['asset']} [{entry['partition']}]: {entry['state']}")
-        for line in (*entry["differences"], *entry.get("numerics", ())):
+        for line in (*entry["differences"], *entry.get("numerics", ()), *filter(None, [entry.get("reused_ranks")])):
             print(f"  {line}")
 
 

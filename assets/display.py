@@ -23,6 +23,7 @@ from rich.text import Text
 from assets.status import Cell
 from assets.stores import dagster_home
 from assets.time_left import Running, TimeLeft, in_words
+from training import reuse
 from training.recipe import Recipe
 from training.secrets import Masked
 
@@ -217,4 +218,5 @@ def _ending(kind: str, cell: Cell, record: dict[str, Any]) -> tuple[str, str]:
     kept = f", {counts['kept']:,} of {counts['in']:,} kept" if counts else ""
     refused = [gate["name"] for gate in record.get("gates", []) if not gate["passed"]]
     told = f"  REFUSED by gate {', '.join(refused)}" if refused else ""
-    return f"{_name(cell)}: {note}{kept}{told}", "red" if refused else ""
+    taken = f", {said}" if kind == "made" and (said := reuse.in_words(record)) else ""
+    return f"{_name(cell)}: {note}{taken}{kept}{told}", "red" if refused else ""

@@ -376,4 +376,5 @@ def entry_of(cell: Cell, *, reused: bool) -> dict[str, Any]:
         "seconds": record["seconds"],
         "counts": record["counts"],
         "metrics": record["metrics"],
+        **({"reused_ranks": record["reused_ranks"]} if "reused_ranks" in record else {}),
     }

@@ -8,7 +8,7 @@ from typing import Any
 from assets.chain import CHAIN
 from assets.remade import class_lines
 from assets.status import Cell, compare
-from training import made_by
+from training import made_by, reuse
 from training.recipe import Recipe
 from training.records import RecipeError, differences
 
@@ -30,6 +30,7 @@ def explain(asset: str, recipe: Recipe, other: Recipe | None, root: Path) -> dic
                 "differences": [line for line in (*cell.reasons, cell.way_out, _remark(cell)) if line],
                 "other_code": list(cell.other_code),
                 "numerics": class_lines(cell.asset, cell.artifact),
+                "reused_ranks": reuse.in_words(cell.artifact.record) if cell.artifact else "",
             }
             for cell in cells
         ]

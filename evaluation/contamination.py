@@ -48,7 +48,7 @@ from training.data.exams.item_rule import Finder, Found, build_items
 from training.data.exams.row_search import searched
 from training.data.exams.settings import BenchmarkRecipe
 from training.evaluation_settings import CANNOT_BE_KNOWN, EvaluationRecipe, TrainedOn
-from training.job import InputArtifact, Job, Outcome, Work
+from training.job import InputArtifact, Job, Outcome, Share, Work
 from training.posttrain.formats import prompt_text, spoken
 from training.posttrain.sorting import INSTRUCTIONS_FILE, PROMPTS_FILE, TRAIN_FILE
 from training.records import read_record
@@ -58,6 +58,11 @@ QUESTION_SEEN = "question_seen"
 TOTALS = {"findings": "num_findings", "scanned_texts": "texts"}  # metrics that are sums over the ranks
 DOCUMENT_COLUMNS = ("id", "text", "url", "snapshot", "warc_file", "warc_offset")
 KEPT_FINDINGS_PER_ITEM = 20  # by each rank; all findings are counted
+FIELDS = (
+    *("benchmark", "item", "where"),
+    *("document", "url", "snapshot", "warc_file", "warc_offset", "row", "source", "generator", "side"),
+    *("how", "part", "share", "span", "text", "before", "after"),
+)
 CONTEXT_CHARACTERS = 160  # kept on each side of the matched text
 SHOWN_CHARACTERS = 400
 NOTHING_TRAINED = "nothing is trained on these data"
@@ -84,6 +89,13 @@ def num_ranks(job: Job) -> int:
     return len(_parts(job))
 
 
+def rank_shares(job: Job) -> list[Share]:
+    """Return what each rank reads: one document file or one file of rows; the last one reads none."""
+    named = [(item, name) for item in job.inputs_of(DOCUMENTS) for name in document_files(item).names]
+    named += [(item, file) for asset, _, file, _ in _ROWS for item in job.inputs_of(asset)]
+    return [*(Share(files=((item, name),)) for item, name in named), Share(files=())]
+
+
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     """Return the findings in one part of the training data, with the name of the asset that it belongs to.
 
@@ -102,7 +114,8 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     """Write what was found, the verdict and the findings; with `contamination: before`, return the gate."""
     recipe = job.settings_as(EvaluationRecipe, "evaluation")
-    findings = findings_of(ranks)
+    # A rank's result has its fields in the order of the alphabet.
+    findings = [{name: one[name] for name in sorted(one, key=FIELDS.index)} for one in findings_of(ranks)]
     exams = _exams(canonical_json(job.settings))
     report: dict[str, Any] = {
         "rule": rule(),
@@ -139,12 +152,7 @@ def _parts(job: Job) -> list[Part]:
         for files in _document_files(job)
         for place in range(len(files))
     ]
-    readers = (
-        ("instruction_data", INSTRUCTIONS, _instructions),
-        ("preference_data", PREFERENCES, _preferences),
-        ("prompt_data", PROMPTS, _prompts),
-    )
-    parts += [(asset, where, partial(read, item)) for asset, where, read in readers for item in job.inputs_of(asset)]
+    parts += [(asset, where, partial(read, item)) for asset, where, _, read in _ROWS for item in job.inputs_of(asset)]
     return [*parts, ("", PROMPTS, partial(_system_prompt, job))]
 
 
@@ -190,6 +198,13 @@ def _prompts(item: InputArtifact) -> Iterator[Text]:
     """Yield each prompt for reinforcement learning with the answer that is rewarded and the wrong ones."""
     for row in read_lines(item.file(PROMPTS_FILE)):
         yield _row_source(row), prompt_text(row)
+
+
+_ROWS = (
+    ("instruction_data", INSTRUCTIONS, INSTRUCTIONS_FILE, _instructions),
+    ("preference_data", PREFERENCES, TRAIN_FILE, _preferences),
+    ("prompt_data", PROMPTS, PROMPTS_FILE, _prompts),
+)
 
 
 def _system_prompt(job: Job) -> Iterator[Text]:

@@ -50,6 +50,7 @@ CONTAMINATION = Stage(
     kinds=("numpy", "json"),
     gates=("contamination",),
     in_ranks=True,
+    by_file=("decontaminated_documents", "token_shards", "instruction_data", "preference_data", "prompt_data"),
 )
 CONTAMINATION_REPORT = Stage(
     name="contamination_report",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from training.files import Unsealed, read_sealed
 ARTIFACT_FILE = "artifact.json"
 
 _sound: dict[str, tuple[str, Identity]] = {}  # by path: the sha256 that this process found when it read the file
+_noting: list[set[tuple[str, str]]] = []  # the set that gets (folder, name) of what is opened; empty: nobody asks
 
 
 class Refused(ValueError):
@@ -53,12 +55,25 @@ def is_known(path: Path, sha256: str) -> bool:
     return known == sha256 and path.exists() and identity == identity_of(path)
 
 
+@contextmanager
+def noting_opened() -> Iterator[set[tuple[str, str]]]:
+    """Collect, for every file or folder that is checked in the block, its artifact's folder and its name."""
+    opened = set[tuple[str, str]]()
+    _noting.append(opened)
+    try:
+        yield opened
+    finally:
+        _noting.remove(opened)
+
+
 def check(folder: Path, digest: str, name: str) -> None:
     """Check the file `name`, or all files in the folder `name`, of the artifact in `folder` with this digest.
 
     A file that was checked and has not changed since is not read again. A name that the manifest does not list is no
     fault: `job.json` and the record beside the files have checksums of their own. Raise Refused if a file is damaged.
     """
+    for opened in _noting:
+        opened.add((str(folder), name))
     for entry in _entries(folder, digest, name):
         path = folder / entry["path"]
         if not is_known(path, entry["sha256"]) and (damage := damage_of(path, entry)):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from training.checksums import note_written
+from training.checksums import note_written, sha256_of_written
 
 
 @contextmanager
@@ -62,6 +64,35 @@ class _Digesting(io.BufferedWriter):
         """Return the checksum (hex) of the flushed file; empty if it was not written from start to end."""
         is_all = not self._was_moved and self._counted == os.fstat(self.fileno()).st_size
         return self._sha256.hexdigest() if is_all else ""
+
+
+def copied(source: Path, target: Path, sha256: str) -> bool:
+    """Copy a file that has this checksum; return False, and leave no copy, if it is another file or is gone.
+
+    The copy is a file of its own, never a hard link, so that whatever happens to one of the two leaves the other as it
+    is. Where the file system can, they share their blocks until then. The checksum is that of the bytes in the copy.
+    """
+    if not source.exists():
+        return False
+    with open(source, "rb") as original, written(target) as copy:
+        if not shares_blocks(original, copy):
+            shutil.copyfileobj(original, copy, 1 << 20)
+    if sha256_of_written(target) == sha256:
+        return True
+    target.unlink()
+    return False
+
+
+FICLONE = 0x40049409  # Linux ioctl that makes a file share the blocks of another file
+
+
+def shares_blocks(original: IO[bytes], copy: IO[bytes]) -> bool:
+    """Make an empty file share the blocks of another, as Btrfs, XFS and others can; return whether that was done."""
+    try:
+        fcntl.ioctl(copy.fileno(), FICLONE, original.fileno())
+    except OSError:
+        return False
+    return True
 
 
 def write_text(path: Path, text: str, *, durable: bool = True) -> None:

@@ -82,6 +82,19 @@ class InputArtifact:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Share:
+    """What one rank gets from the inputs that its stage declares as `by_file` (training/stage.py).
+
+    Ranks with equal shares make equal files, whatever else the inputs hold, and in whatever place the rank is among the
+    others: a rank's output depends on the bytes of its `files` and on `facts`, and on no name or number of a file.
+    """
+
+    files: tuple[tuple[InputArtifact, str], ...]  # inputs and names of their files
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what the rank uses of `listings`, as plain data
+    listings: tuple[tuple[InputArtifact, str], ...] = ()  # files about all ranks, which change when any of them does
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
     """One stage to run: its inputs, its settings, and the folder of the result."""
 

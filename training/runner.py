@@ -12,13 +12,15 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
+import json
 import logging
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -26,10 +28,11 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from training import artifact, made_by, numerics
+from training import artifact, made_by, numerics, reuse
 from training.accounts import balance_gate
 from training.attempt import Attempt
-from training.checked import damage_of
+from training.checked import damage_of, noting_opened
+from training.checksums import canonical_json, digest_of
 from training.files import Unsealed, read_sealed, write_sealed
 from training.job import Counts, DataError, Job, Outcome, RefusedInput, Work, read_job, write_job
 from training.lean import leave_pandas_out
@@ -200,7 +203,8 @@ def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: Lease, missing_
         marks = list(_marks(folder))
         code = made_by.recorded(work, *modules_of(stage, job.settings), ranks=[mark.get("code", "") for mark in marks])
         files = artifact.manifest(folder, outcome.files, _files_of(marks))
-        commit(job, outcome, folder, lease, files=files, code=code, seconds=seconds, node_hours=node_hours)
+        ranks = reuse.in_record(marks, reuse.keep(folder, marks))
+        commit(job, outcome, folder, lease, files=files, code=code, ranks=ranks, seconds=seconds, node_hours=node_hours)
     except BaseException as error:
         work.progress.closed(error)
         raise
@@ -224,10 +228,11 @@ def commit(
     *,
     files: list[dict[str, Any]],
     code: dict[str, Any],
+    ranks: dict[str, Any],
     seconds: float,
     node_hours: float,
 ) -> None:
-    """Write `artifact.json` with the manifest `files`, after which the artifact counts as made.
+    """Write `artifact.json` with the manifest `files` and the fields `ranks`; then the artifact counts as made.
 
     Raise LeaseHeld if the lease was lost.
     """
@@ -251,6 +256,7 @@ def commit(
         "notes": outcome.notes,
         "numerics": outcome.numerics,
         "files": files,
+        **ranks,
         **({"guards": write_record(job.guards)} if job.guards else {}),
         **({"replaces": list(job.replaces)} if job.replaces else {}),
         "seconds": round(seconds, 3),
@@ -313,7 +319,13 @@ def _run_missing_ranks(
     return [done[rank] for rank in range(total)]
 
 
-def _each_rank(job: Job, stage: Stage, missing: list[int]):
+def _each_rank(job: Job, stage: Stage, missing: list[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield each missing rank and its result: first those that earlier artifacts have, then those that are made."""
+    done = set[int]()
+    for rank, result in _each_taken_over(job, stage, missing):
+        done.add(rank)
+        yield rank, result
+    missing = [rank for rank in missing if rank not in done]
     workers = min(job.run.workers, len(missing))
     if workers <= 1:
         for rank in missing:
@@ -321,6 +333,60 @@ def _each_rank(job: Job, stage: Stage, missing: list[int]):
         return
     ready = partial(_begin_worker, stage)
     yield from each_result(partial(run_rank, job, stage), missing, workers=workers, modules=[stage.module], begin=ready)
+
+
+def _each_taken_over(job: Job, stage: Stage, missing: list[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    module = _module(stage)
+    places = list(reuse.earlier(job, stage, module)) if missing and reuse.is_reusable(stage, module) else []
+    if not places:
+        return
+    folder = Path(job.output)
+    made_by.note(_work(folder, enabled=False), *modules_of(stage, job.settings))
+    asked = _asked(job, stage, module)
+    wanted = [asked[rank] for rank in missing if any(asked[rank].key in place.lines for place in places)]
+    with ThreadPoolExecutor(max(1, job.run.workers)) as pool:
+        taken = pool.map(partial(_taken_over, job, places, module), wanted)
+        yield from ((one.rank, result) for one, result in zip(wanted, taken, strict=True) if result is not None)
+
+
+def _taken_over(job: Job, places: list[reuse.Earlier], module: ModuleType, asked: reuse.Asked) -> dict[str, Any] | None:
+    """Take a rank over and write its completion mark; return its result, or None if no earlier artifact has it."""
+    clock = _Clock(time.thread_time)
+    mark = reuse.taken_over(job, asked, places, module)
+    if mark is None:
+        return None
+    _write_mark(job, asked.rank, mark, clock)
+    return mark["result"]
+
+
+_asked_last: tuple[Job, list[reuse.Asked]] | None = None  # a process runs many ranks of one job
+
+
+def _asked(job: Job, stage: Stage, module: ModuleType) -> list[reuse.Asked]:
+    global _asked_last
+    if _asked_last is None or _asked_last[0] is not job:
+        code = digest_of(made_by.own_code(*modules_of(stage, job.settings)))
+        _asked_last = job, reuse.asked_of(job, stage, module, code)
+    return _asked_last[1]
+
+
+class _Clock:
+    """Wall and processor seconds since it was made."""
+
+    def __init__(self, cpu: Callable[[], float] = time.process_time) -> None:
+        self._cpu = cpu
+        self._before, self._started = cpu(), time.monotonic()
+
+    def spent(self) -> dict[str, float]:
+        return {"wall_seconds": time.monotonic() - self._started, "cpu_seconds": self._cpu() - self._before}
+
+
+def _write_mark(job: Job, rank: int, mark: Mapping[str, Any], clock: _Clock) -> None:
+    """Write a rank's completion mark; its files are in place."""
+    folder = Path(job.output)
+    spent = {"pid": os.getpid(), "peak_memory_bytes": _peak_memory_bytes(), **clock.spent()}
+    changed = {entry["path"]: (folder / entry["path"]).stat().st_mtime_ns for entry in mark["files"]}
+    write_sealed(_mark(folder, rank), {**mark, "fingerprint": job.fingerprint, "changed": changed, "spent": spent})
 
 
 def _begin_worker(stage: Stage) -> None:
@@ -335,26 +401,37 @@ def run_rank(job: Job, stage: Stage, rank: int) -> dict[str, Any]:
     """
     folder = Path(job.output)
     work = _work(folder, enabled=False)
-    before, started = time.process_time(), time.monotonic()
+    clock = _Clock()
     code = made_by.note(work, *modules_of(stage, job.settings))
-    result = _module(stage).run_rank(job, work, rank)
-    files = artifact.manifest(folder, result.get("files", []))
-    spent = {
-        "pid": os.getpid(),
-        "wall_seconds": time.monotonic() - started,
-        "cpu_seconds": time.process_time() - before,
-        "peak_memory_bytes": _peak_memory_bytes(),
-    }
+    module = _module(stage)
+    with noting_opened() as opened:
+        # As it is read from a mark, so that `finish` gets the same of a rank whether it was made now or before.
+        result = json.loads(canonical_json(module.run_rank(job, work, rank)))
     mark = {
-        "fingerprint": job.fingerprint,
-        "files": files,
-        "changed": {entry["path"]: (folder / entry["path"]).stat().st_mtime_ns for entry in files},
+        "rank": rank,
+        "files": artifact.manifest(folder, result.get("files", [])),
         "result": result,
-        "spent": spent,
         "code": code,
+        **_for_reuse(job, stage, module, rank, opened),
     }
-    write_sealed(_mark(folder, rank), mark)
+    _write_mark(job, rank, mark, clock)
     return result
+
+
+_strayed = set[str]()  # stages of which a rank of this process read what is not in its share, and may have kept it
+
+
+def _for_reuse(job: Job, stage: Stage, module: ModuleType, rank: int, opened: set[tuple[str, str]]) -> dict[str, Any]:
+    """Return the key and the reads for a rank's mark; nothing if the rank cannot be taken over."""
+    if not reuse.is_reusable(stage, module):
+        return {}
+    asked = _asked(job, stage, module)[rank]
+    if strays := asked.strays(opened):
+        _strayed.add(stage.name)
+        log.warning("rank %d opened %s, which is not in its share; it cannot be taken over later", rank, strays[0])
+    return (
+        {} if stage.name in _strayed else {"key": asked.key, "reads": asked.reads, "environment": reuse.environment()}
+    )
 
 
 def finished_rank(folder: Path, rank: int) -> dict[str, Any] | None:

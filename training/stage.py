@@ -57,6 +57,7 @@ class Stage:
     reads: tuple[str, ...] = ()  # assets whose kept records this stage counts as coming in (training/accounts.py)
     reads_in_ranks: tuple[str, ...] = ()  # assets of which each kept record (a file) is one rank of this stage
     reads_last: bool = False  # records come in only from the last input, which is the partition's own snapshot
+    by_file: tuple[str, ...] = ()  # inputs of which each rank reads its share only; the module has `rank_shares`
     by_a_model: bool = False  # torch decides the bytes, so the record holds a numerics class (training/numerics.py)
     locations: tuple[tuple[str, ...], ...] = ()  # settings that say only where bytes are found; in no fingerprint
     context: tuple[str, ...] = ()  # settings that are recorded but are in no fingerprint

@@ -13,6 +13,7 @@ from assets.running.evidence import evidence_of, table
 from assets.running.pictures import picture_of
 from assets.settings import OTHER_CODE
 from assets.status import Cell
+from training import reuse
 from training.artifact import Artifact
 from training.stage import Asset
 
@@ -71,6 +72,7 @@ def metadata_of(made: Made) -> dict[str, Any]:
     values: dict[str, Any] = _count_metadata(record["counts"]) if record["counts"] else {}
     values |= {"reused": made.reused, "seconds": float(record["seconds"])}
     values |= {name: float(record["cost"][name]) for name in ("node_hours", "price") if name in record.get("cost", {})}
+    values |= {"reused_ranks": taken} if (taken := reuse.in_words(record)) else {}
     values["bytes"] = sum(entry["bytes"] for entry in record["files"])
     values |= {name: readable(value) for name, value in record["metrics"].items() if name not in values}
     if picture := picture_of(made.artifact):

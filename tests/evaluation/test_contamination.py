@@ -196,6 +196,22 @@ def test_a_planted_page_is_named_with_its_warc_record(tmp_path):
     assert report["suites"]["market"]["found_fraction"] == 0.25
 
 
+def test_a_changed_page_makes_only_its_rank_scan_again(tmp_path):
+    texts = [FILLER, FILLER + LEAK[2] + FILLER, FILLER, FILLER]
+    before = contaminated_job(tmp_path / "before", texts, sft=[LEAK[0]])
+    after = contaminated_job(tmp_path / "after", [*texts[:2], FILLER + LEAK[1], FILLER], sft=[LEAK[0]])
+    before, taking, anew = (
+        replace(job, settings=before.settings, fingerprint=name, output=str(tmp_path / place / name))
+        for job, place, name in ((before, "scans", "before"), (after, "scans", "after"), (after, "anew", "after"))
+    )
+    run_job(before, STAGES)
+    report = report_of(taking)
+    record = find(Path(taking.output)).record
+    assert record["reused_ranks"] == {"ranks": 4, "of": 5, "from": {"before": 4}}  # and not documents/00000.parquet
+    assert {found["item"] for found in report[1]} == {"item-0", "item-1", "item-2"}
+    assert report == report_of(anew) and record["record_digest"] == find(Path(anew.output)).record["record_digest"]
+
+
 def test_rows_learned_after_pretraining_are_read_too(tmp_path):
     job = contaminated_job(tmp_path, [FILLER], sft=[FILLER, LEAK[0]], pairs=[(ITEMS[1]["question"], "May", "August")])
     report, findings, gate = report_of(job)

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from training.artifact import written
-from training.job import DataError, InputArtifact
+from training.job import DataError, InputArtifact, Share
 
 ROWS_PER_GROUP = 1000
 ZSTD_LEVEL = 3
@@ -231,10 +231,10 @@ class Files(Sequence[Path]):
     """Files of an input artifact, in order. A file is checked when its path is taken, so a rank reads its own only."""
 
     def __init__(self, item: InputArtifact, names: Sequence[str]) -> None:
-        self._item, self._names = item, names
+        self.item, self.names = item, names
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self.names)
 
     @overload
     def __getitem__(self, place: int) -> Path: ...
@@ -242,13 +242,19 @@ class Files(Sequence[Path]):
     def __getitem__(self, place: slice) -> Files: ...
     def __getitem__(self, place: int | slice) -> Path | Files:
         if isinstance(place, slice):
-            return Files(self._item, self._names[place])
-        return self._item.file(self._names[place])
+            return Files(self.item, self.names[place])
+        return self.item.file(self.names[place])
 
 
 def document_files(item: InputArtifact, folder: str = "documents") -> Files:
     """Return the artifact's files in `folder` according to its manifest, sorted and thus in rank order."""
     return Files(item, sorted(name for name in item.files() if name.startswith(folder + "/")))
+
+
+def shares_of(*files: Files) -> list[Share]:
+    """Return the shares of ranks that each read one file of every given artifact, those in the same place together."""
+    named = [[(one.item, name) for name in one.names] for one in files]
+    return [Share(files=together) for together in zip(*named, strict=True)]
 
 
 # Lines of JSON: `.jsonl`, `.jsonl.gz` or `.jsonl.zst`.

@@ -18,7 +18,6 @@ selected records. Files without a selected record are dropped (`not_selected`).
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import json
 import os
@@ -48,6 +47,7 @@ from training.data.sources import (
     size_and_tag,
     size_of,
 )
+from training.files import shares_blocks
 from training.generated_sources import SOURCES
 from training.job import Counts, DataError, Job, Outcome, Work
 from training.records import RecipeError
@@ -66,7 +66,6 @@ SUFFIXES = {
 FOLDER = "archives"
 SELECTED_FOLDER = "selected"
 LIST_FILE = "archives.json"
-FICLONE = 0x40049409  # Linux ioctl that makes a file share the blocks of another file
 QUARANTINE_FILE = "quarantine/00000.jsonl"
 MAX_LISTING_BYTES = 256 << 20  # after decompression; a listing of 90,000 files has 13 million bytes
 
@@ -349,9 +348,7 @@ def _copy(source: Path, target: Path, scratch: Path) -> None:
     """
     partial = scratch / f"{target.name}.part"
     with open(source, "rb") as original, open(partial, "wb") as copy:
-        try:
-            fcntl.ioctl(copy.fileno(), FICLONE, original.fileno())
-        except OSError:
+        if not shares_blocks(original, copy):
             shutil.copyfileobj(original, copy, 1 << 20)
         copy.flush()
         os.fsync(copy.fileno())

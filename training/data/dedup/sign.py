@@ -32,9 +32,9 @@ import xxhash
 
 from training.artifact import written
 from training.data.dedup.settings import DedupRecipe
-from training.data.documents import count_documents, document_files, open_documents, utf8_of
+from training.data.documents import count_documents, document_files, open_documents, shares_of, utf8_of
 from training.data.words.ngrams import Hashes, mixed, ngram_set
-from training.job import Counts, Job, Outcome, Work
+from training.job import Counts, Job, Outcome, Share, Work
 from training.runner import total_counts
 
 log = logging.getLogger(__name__)
@@ -66,6 +66,11 @@ class Signatures:
 def num_ranks(job: Job) -> int:
     """Number of ranks: one per document file."""
     return len(document_files(job.input_of("filtered_documents")))
+
+
+def rank_shares(job: Job) -> list[Share]:
+    """Return what each rank reads: its document file."""
+    return shares_of(document_files(job.input_of("filtered_documents")))
 
 
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:

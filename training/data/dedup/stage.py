@@ -19,6 +19,7 @@ SIGN = Stage(
     kinds=("numpy",),
     gates=("counts_balance",),
     in_ranks=True,
+    by_file=("filtered_documents",),
     reads=("filtered_documents",),
 )
 DEDUP = Stage(

@@ -23,11 +23,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from training.artifact import SCRATCH_FOLDER, written
-from training.data.documents import DocumentWriter, count_documents, document_files, extra_columns, read_tables
+from training.data.documents import (
+    DocumentWriter,
+    count_documents,
+    document_files,
+    extra_columns,
+    read_tables,
+    shares_of,
+)
 from training.data.exams.benchmarks import load_index
 from training.data.exams.decontaminate_settings import CONTAMINATED, DecontaminateRecipe
 from training.data.exams.item_rule import Finder, Found, strongest_first
-from training.job import Counts, InputArtifact, Job, Outcome, Work
+from training.job import Counts, InputArtifact, Job, Outcome, Share, Work
 from training.runner import total_counts
 
 log = logging.getLogger(__name__)
@@ -59,6 +66,11 @@ _DOCUMENT: Final = ("id", "url", "snapshot", "warc_file", "warc_offset")
 def num_ranks(job: Job) -> int:
     """Return the number of ranks: one for each document file."""
     return len(document_files(job.input_of("deduplicated_documents")))
+
+
+def rank_shares(job: Job) -> list[Share]:
+    """Return what each rank reads: its document file. The index of the exams is read whole."""
+    return shares_of(document_files(job.input_of("deduplicated_documents")))
 
 
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:

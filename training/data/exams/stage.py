@@ -26,6 +26,7 @@ DECONTAMINATE = Stage(
     kinds=("numpy", "parquet"),
     gates=("counts_balance",),
     in_ranks=True,
+    by_file=("deduplicated_documents",),
     reads=("deduplicated_documents",),
 )
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
@@ -31,7 +31,15 @@ from training.checksums import digest_of
 from training.data.crawl.crawl import LIST_FILE, problem_of, read_listing
 from training.data.crawl.references import AtHand, at_hand
 from training.data.crawl.warc import Damage, Record, read_warc
-from training.data.documents import DocumentWriter, LineWriter, decompressed, document_id, open_documents
+from training.data.documents import (
+    DocumentWriter,
+    LineWriter,
+    decompressed,
+    document_id,
+    open_documents,
+    read_documents,
+    read_lines,
+)
 from training.data.extract.digests import contradicts
 from training.data.extract.html import Extracted, clean, day_of, is_html
 from training.data.extract.isolation import BATCH_BYTES, BATCH_PAGES, Failure, Isolation, Page, isolation_for
@@ -39,7 +47,7 @@ from training.data.extract.responses import PayloadError, Response, parse_respon
 from training.data.extract.settings import ExtractRecipe
 from training.data.extract.terms import read_lists
 from training.data.sources import checksum_of, decoded
-from training.job import Counts, DataError, Job, Outcome, Work
+from training.job import Counts, DataError, InputArtifact, Job, Outcome, Share, Work
 from training.runner import total_counts
 
 DOCUMENT_TYPES = frozenset({"response", "resource", "conversion"})
@@ -118,6 +126,66 @@ def num_ranks(job: Job) -> int:
 
 def _listing(job: Job) -> dict[str, Any]:
     return read_listing(job.input_of("crawl_archives").file(LIST_FILE).parent)
+
+
+def rank_shares(job: Job) -> list[Share]:
+    """Return what each rank reads: its archive file, and what the listing says of it and of the snapshot."""
+    item, listing = job.input_of("crawl_archives"), _listing(job)
+    shared = {name: value for name, value in listing.items() if name != "files"}
+    return [
+        Share(
+            files=tuple((item, entry[name]) for name in ("path", "selected") if entry.get(name)),
+            facts={**shared, "name": entry["name"], **_identity(entry, item)},
+            listings=((item, LIST_FILE),),
+        )
+        for entry in listing["files"]
+    ]
+
+
+def _identity(entry: Mapping[str, Any], item: InputArtifact) -> dict[str, Any]:
+    """Return by what a referenced archive is known to be the same; nothing for one that is among the input's files.
+
+    If neither a checksum nor an ETag is known, its bytes are those that the first reader of this listing found.
+    """
+    if "uri" not in entry:
+        return {}
+    if entry["sha256"]:
+        return {"sha256": entry["sha256"]}
+    known = {name: entry[name] for name in ("uri", "bytes", "etag")}
+    return known if entry["etag"] else known | {"listing": item.digest}
+
+
+def rank_settings(job: Job) -> dict[str, Any]:
+    """Return the settings that decide a rank's files, without the lists; `still_holds` compares what these exclude."""
+    extract = {name: value for name, value in job.settings["extract"].items() if name not in ("blocked", "takedown")}
+    return {name: value for name, value in job.settings.items() if name != "data"} | {"extract": extract}
+
+
+def still_holds(job: Job, folder: Path, files: Sequence[str]) -> bool:
+    """Whether the job's lists exclude exactly those records of a finished rank that were excluded when it was made.
+
+    Lists judge a record by its URL and id, and all of these are in the rank's files.
+    """
+    settings = job.settings_as(ExtractRecipe, "extract")
+    _check_lists(job, settings)
+    return all(withdrawn(row, settings) == _exclusion_in(row) for row in _records_in(job, folder, files))
+
+
+def _exclusion_in(row: Mapping[str, Any]) -> str:
+    reason = row.get("reason", "")
+    return reason if reason.partition(":")[0] in ("takedown", "blocked") else ""
+
+
+def _records_in(job: Job, folder: Path, files: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield URL and id of every record in a rank's files, with the reason if it was dropped."""
+    for name in files:
+        if name.startswith("quarantine/"):
+            for line in read_lines(folder / name):
+                id_ = document_id(job.snapshot, line["warc_file"], line["warc_offset"])
+                yield {"id": id_, "url": line["url"]}
+        else:
+            columns = ["id", "url", *(["reason"] if name.startswith("dropped/") else [])]
+            yield from read_documents(folder / name, columns)
 
 
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:

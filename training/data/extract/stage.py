@@ -18,6 +18,7 @@ EXTRACT = Stage(
     kinds=("parquet",),
     gates=("counts_balance",),
     in_ranks=True,
+    by_file=("crawl_archives",),
     reads_in_ranks=("crawl_archives",),
 )
 

@@ -24,13 +24,14 @@ from training.data.documents import (
     document_files,
     extra_columns,
     read_documents,
+    shares_of,
 )
 from training.data.filter import personal_data
 from training.data.filter.decide import broken_limit, make_decisions
 from training.data.filter.rule import KEPT, Answer, Page, page_of
 from training.data.filter.rules import RULES
 from training.data.filter.settings import FilterRecipe
-from training.job import Counts, DataError, Gate, Job, Outcome, Work
+from training.job import Counts, DataError, Gate, Job, Outcome, Share, Work
 from training.runner import total_counts
 
 SAMPLES_PER_REASON = 3
@@ -43,6 +44,12 @@ MIN_GROUP_DOCUMENTS = 20  # a language or source with fewer documents is not jud
 def num_ranks(job: Job) -> int:
     """Number of ranks: one per input document file."""
     return len(document_files(job.input_of("extracted_documents")))
+
+
+def rank_shares(job: Job) -> list[Share]:
+    """Return what each rank reads: its document file and the scores of these documents."""
+    documents, scores = job.input_of("extracted_documents"), job.input_of("document_scores")
+    return shares_of(document_files(documents), document_files(scores, "scores"))
 
 
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:

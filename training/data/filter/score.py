@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from training.artifact import written
-from training.data.documents import count_documents, document_files, read_documents
+from training.data.documents import count_documents, document_files, read_documents, shares_of
 from training.data.filter import personal_data
 from training.data.filter.judge import ReadyRule, make_rules
 from training.data.filter.rule import Column, Page, page_of
 from training.data.filter.rules import RULES
 from training.data.filter.settings import FilterRecipe
 from training.data.quality.quality import load_models
-from training.job import Counts, InputArtifact, Job, Outcome, Work
+from training.job import Counts, InputArtifact, Job, Outcome, Share, Work
 from training.runner import total_counts
 
 ROWS_PER_GROUP = 1000
@@ -33,6 +33,11 @@ ROWS_PER_GROUP = 1000
 def num_ranks(job: Job) -> int:
     """Number of ranks: one per input document file."""
     return len(document_files(job.input_of("extracted_documents")))
+
+
+def rank_shares(job: Job) -> list[Share]:
+    """Return what each rank reads: its document file. The models are read whole."""
+    return shares_of(document_files(job.input_of("extracted_documents")))
 
 
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:

@@ -19,6 +19,7 @@ SCORE = Stage(
     kinds=("numpy", "parquet"),
     gates=("counts_balance",),
     in_ranks=True,
+    by_file=("extracted_documents",),
     reads=("extracted_documents",),
 )
 FILTER = Stage(
@@ -29,6 +30,7 @@ FILTER = Stage(
     kinds=("parquet",),
     gates=("counts_balance", "kept_fraction", "kept_fraction_by_group"),
     in_ranks=True,
+    by_file=("extracted_documents", "document_scores"),
     reads=("extracted_documents", "document_scores"),
 )
 

@@ -22,6 +22,7 @@ TOKENIZE = Stage(
     kinds=("tokenizers", "numpy"),
     gates=("counts_balance", "shards_decode"),
     in_ranks=True,
+    by_file=("decontaminated_documents", "tokenizer"),
     reads=("decontaminated_documents",),
 )
 

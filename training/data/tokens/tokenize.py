@@ -46,7 +46,7 @@ from training.data.tokens.tokenizer import (
     read_config,
     token_bytes,
 )
-from training.job import Counts, Gate, InputArtifact, Job, Outcome, Work
+from training.job import Counts, Gate, InputArtifact, Job, Outcome, Share, Work
 from training.runner import total_counts
 
 log = logging.getLogger(__name__)
@@ -212,6 +212,19 @@ def _is_proved(number: int) -> bool:
 def num_ranks(job: Job) -> int:
     """Number of ranks: one per document file."""
     return len(document_files(job.input_of("decontaminated_documents")))
+
+
+def rank_shares(job: Job) -> list[Share]:
+    """Return what each rank reads: its document file and the vocabulary, but not what else is said about it."""
+    item, documents = job.input_of("tokenizer"), job.input_of("decontaminated_documents")
+    vocabulary = ((item, TOKENIZER_FILE), (item, CONFIG_FILE))
+    return [Share(files=((documents, name), *vocabulary)) for name in document_files(documents).names]
+
+
+def renumbered(result: dict[str, Any], rename: Callable[[str], str]) -> dict[str, Any]:
+    """Return a rank's result with the shards' names as they are in another place among the ranks."""
+    shards = [one | {"name": rename(one["name"]), "path": rename(one["path"])} for one in result["shards"]]
+    return result | {"shards": shards}
 
 
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
