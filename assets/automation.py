@@ -23,6 +23,7 @@ from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 from dagster._core.storage.tags import PARTITION_NAME_TAG, SCHEDULE_NAME_TAG, SENSOR_NAME_TAG
 
 from assets.budget import AUTOMATION_TAG, RECIPE_TAG, is_asked_for, spent
+from assets.job import launch_of
 from assets.partitions import known_recipes
 from assets.recipe_folders import recipe_folders
 from assets.running.watchers import watchers_of
@@ -146,7 +147,7 @@ def being_made(instance: dg.DagsterInstance, comparison: Comparison) -> frozense
     """
     found = {cell.key for cell in comparison.to_do() if watchers_of(_folder(comparison, cell))}
     for run in instance.get_runs(dg.RunsFilter(statuses=NOT_FINISHED_STATUSES)):
-        if "pedigree/launch" not in run.tags:
+        if not launch_of(run.tags):
             found |= {(key.path[-1], run.tags.get(PARTITION_NAME_TAG, "")) for key in run.asset_selection or ()}
     for backfill in instance.get_backfills(BulkActionsFilter(statuses=OPEN)):
         if backfill.asset_backfill_data is not None:

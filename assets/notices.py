@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 
+from assets.job import launch_of
 from resources.notify import post
 from resources.profile import Notify, load_profile
 from training.secrets import masked, remember
@@ -71,7 +72,7 @@ def failed_runs(profile: str) -> dg.SensorDefinition:
         notify, run = load_profile(profile).notify, context.dagster_run
         if not notify.webhook.get_secret_value():
             return dg.SkipReason("the profile names no webhook (notify.webhook)")
-        if run.tags.get("pedigree/launch") or run.tags.get("dagster/will_retry") == "true":
+        if launch_of(run.tags) or run.tags.get("dagster/will_retry") == "true":
             return dg.SkipReason("the command that ran it tells by itself, or it is tried again")
         partition = run.tags.get("dagster/partition", "")
         if not tell_of_steps(notify, context.get_step_failure_events(), partition=partition, run_id=run.run_id):

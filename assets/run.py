@@ -179,7 +179,7 @@ def _materialize_all(
     import dagster as dg
 
     from assets.declare import build
-    from assets.job import JOB, run_job
+    from assets.job import JOB, LAUNCH_TAG, execute, run_job
     from assets.notices import tell_of_steps
     from assets.partitions import Partitions
     from assets.running.pipeline import Pipeline
@@ -194,27 +194,23 @@ def _materialize_all(
         exact=exact,
     )
     assets = build(Partitions({recipe.name: recipe}))
-    defs = dg.Definitions(assets=assets, jobs=[run_job()], resources={"pipeline": pipeline})
+    defs = dg.Definitions(
+        assets=assets, jobs=[run_job()], resources={"pipeline": pipeline}, executor=dg.in_process_executor
+    )
     job = defs.resolve_job_def(JOB)
     launch = uuid.uuid4().hex
     pipeline.tracking().launch(launch, recipe.name, artifact.digest_of(recipe_as_data(recipe)))
     launched = pipeline.tracking().launched(launch)
     report_asked(launched, recipe)
-    tags = {"pedigree/launch": launch, "pedigree/recipe": recipe.name}
+    tags = {LAUNCH_TAG: launch, "pedigree/recipe": recipe.name}
     tags |= {START_ANEW: "true"} if starts_anew else {}
     os.environ.setdefault("DAGSTER_HOME", str(dagster_home(root)))
     try:
         with heard_by(announce), opened_instance(root) as instance:
             observe(instance, comparison.cells.values())
             for group in _groups(lambda: pipeline.compared(recipe), until, snapshots, report, again):
-                result = job.execute_in_process(
-                    asset_selection=[dg.AssetKey(cell.asset) for cell in group],
-                    partition_key=group[0].partition,
-                    instance=instance,
-                    tags=tags,
-                    run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-                    raise_on_error=False,
-                )
+                chosen = [cell.asset for cell in group]
+                result = execute(job, chosen, group[0].partition, instance=instance, tags=tags)
                 if not result.success:
                     _explain(result, report, root)
                     notify, where = pipeline.loaded_profile().notify, group[0].partition

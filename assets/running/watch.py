@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 
 from assets.budget import stands_in_the_way
+from assets.job import launch_of
 from assets.notices import tell
 from assets.running.made import readable
 from assets.running.pipeline import Pipeline
@@ -36,7 +37,7 @@ class Watch:
     def of(context: dg.AssetExecutionContext, pipeline: Pipeline) -> Watch:
         """The watch of a Dagster run. All runs of a backfill share one launch."""
         tags = context.run.tags
-        launch = tags.get("pedigree/launch") or tags.get("dagster/backfill") or context.run.run_id
+        launch = launch_of(tags) or tags.get("dagster/backfill") or context.run.run_id
 
         def is_canceling() -> bool:
             run = context.instance.get_run_by_id(context.run.run_id)

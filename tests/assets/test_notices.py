@@ -79,6 +79,13 @@ def test_what_tells_by_itself_or_is_tried_again_is_not_told_twice(tmp_path, prof
     assert hook.messages == []
 
 
+def test_a_run_of_a_command_that_was_executed_again_is_told(tmp_path, profile, hook):
+    tags = {"pedigree/launch": "l", "dagster/parent_run_id": "of the command"}
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert hear(tmp_path, profile, instance, fail(tmp_path, profile, instance, tags)) is None
+    assert [message["kind"] for message in hook.messages] == ["failed"]
+
+
 def test_without_a_webhook_the_sensor_says_so(tmp_path):
     with dg.DagsterInstance.ephemeral() as instance:
         said = hear(tmp_path, "local", instance, fail(tmp_path, "local", instance, {}))

@@ -23,6 +23,8 @@ LAUNCH_BACKFILL = """mutation($params: LaunchBackfillParams!) { launchPartitionB
   __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
 REPORT = """mutation($params: ReportRunlessAssetEventsParams!) { reportRunlessAssetEvents(eventParams: $params) {
   __typename ... on PythonError { message } } }"""
+EXECUTE_AGAIN = """mutation($params: ReexecutionParams!) { launchRunReexecution(reexecutionParams: $params) {
+  __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
 BACKFILLS = """{ partitionBackfillsOrError { ... on PartitionBackfills { results { id status title
   tags { key value } assetSelection { path } } } } }"""
 RUNS = """{ runsOrError { ... on Runs { results { runId status assetSelection { path } tags { key value } } } } }"""
@@ -63,6 +65,13 @@ class Services:
         launched = self.ask(LAUNCH_BACKFILL, params=params)["launchPartitionBackfill"]
         assert launched["__typename"] == "LaunchBackfillSuccess", launched
         return launched["backfillId"]
+
+    def execute_again(self, run_id: str, strategy: str) -> str:
+        """Execute a run again, as the button of its page does; return the id of the new run."""
+        params = {"parentRunId": run_id, "strategy": strategy}
+        launched = self.ask(EXECUTE_AGAIN, params=params)["launchRunReexecution"]
+        assert launched["__typename"] == "LaunchRunSuccess", launched
+        return launched["run"]["runId"]
 
     def report(self, asset: str, partitions: list[str]) -> None:
         """Report partitions as materialized, as the UI does for what somebody made elsewhere."""

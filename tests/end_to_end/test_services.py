@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import http.client
+import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from assets.recipe_folders import load_recipe
 from assets.status import Comparison, compare
 from tests.assets.fabricate import point_to_shared
 from tests.browser import chromium
-from tests.end_to_end.conftest import RECIPES
+from tests.end_to_end.conftest import RECIPES, pedigree
 from tests.end_to_end.dagster_dev import OVER, services, wait_for
 from tests.hook import webhook
 from training.recipe import Recipe
@@ -255,6 +256,56 @@ def test_the_sensor_notices_a_new_snapshot_and_backfills_what_a_recipe_asks_for_
     assert kept and all(after.cells[cell.key].artifact.path == cell.artifact.path for cell in kept)
     others = {path.parent.name for path in (copied / "refs").glob("*/kitchen-small-leak*.json")}
     assert others <= {"instruction_data"}  # which a person asked for
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A run of a command that failed for a line of a data file, which was mended afterwards."""
+
+    run_id: str
+    recipe: Recipe
+
+
+@pytest.fixture
+def failed(running, copied, tmp_path) -> Failed:
+    turns = tmp_path / "turns.jsonl"
+    turns.write_text("no JSON\n")
+    write_recipe(tmp_path, "kitchen-mended", snapshots=snapshots(1), sft={"data": [{"uri": str(turns)}]})
+    path = tmp_path / "recipes" / "kitchen-mended.yaml"
+    point_to_shared(load_recipe(str(path)), copied)
+    ran = pedigree("run", str(path), "--until", "instruction_data", root=copied)
+    assert ran.code == 2 and "turns.jsonl" in ran.answer["error"]
+    wait_for(lambda: "kitchen-mended" in partitions_known(running, "instruction_data"), 120)
+    messages = [{"role": "user", "content": "How hot?"}, {"role": "assistant", "content": "Very hot."}]
+    turns.write_text(json.dumps({"messages": messages}) + "\n")
+    run = next(one for one in runs_of(running, "kitchen-mended") if one["status"] == "FAILURE")
+    return Failed(run_id=run["runId"], recipe=load_recipe(str(path)))
+
+
+def runs_of(running, recipe):
+    """The runs of one recipe's partition, newest first."""
+    return [one for one in running.runs() if {"key": "dagster/partition", "value": recipe} in one["tags"]]
+
+
+def test_a_failed_run_of_a_command_is_executed_again_from_the_ui(running, copied, failed):
+    again = running.execute_again(failed.run_id, "FROM_FAILURE")
+    wait_for(lambda: status_of_run(running, again) in ("SUCCESS", "FAILURE"), 300, running.runs)
+    assert status_of_run(running, again) == "SUCCESS"
+    assert compare(failed.recipe, copied).cells["instruction_data", "kitchen-mended"].state == "made"
+
+
+def status_of_run(running, run_id):
+    return next(one["status"] for one in running.runs() if one["runId"] == run_id)
+
+
+@pytest.mark.browser
+def test_a_person_executes_a_failed_run_again_in_the_browser(running, copied, failed):
+    with chromium() as page:
+        page.goto(f"{running.url}/runs/{failed.run_id}")
+        page.get_by_role("button", name="Re-execute").click()
+        page.get_by_text("Success", exact=True).first.wait_for()
+        again = page.url.rpartition("/")[2]
+    assert again != failed.run_id and status_of_run(running, again) == "SUCCESS"
 
 
 def test_an_edited_threshold_is_unsynced_where_it_is_read_and_nothing_else_is(running, copied, asked):
