@@ -111,7 +111,7 @@ lock: ## resolve pyproject.toml anew into requirements/lock.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-header \
 		--constraint requirements/torch.txt --override requirements/overrides.txt \
 		$(TORCH_FAMILY:%=--no-emit-package %) --extra dev --output-file requirements/lock.txt pyproject.toml
-	! grep -E '^(torch|triton|cuda-|nvidia-)' requirements/lock.txt
+	! grep -E '^(torch|triton|cuda-[a-z-]*|nvidia-[a-z0-9-]*)==' requirements/lock.txt
 
 sbom: ## write every locked package with its checksums to sbom.json (CycloneDX)
 	$(PYTHON) requirements/sbom.py sbom.json

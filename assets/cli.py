@@ -276,7 +276,10 @@ def status(
         return
     from assets.terminal import show_cells, show_status
 
-    (show_cells if all_ else show_status)(comparison)
+    if all_:
+        show_cells(comparison)
+    else:
+        show_status(comparison, recipe)
 
 
 def _status_data(cells: Any) -> dict[str, Any]:

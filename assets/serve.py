@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
+import select
 import subprocess
 import sys
 import tempfile
 import time
 from importlib.util import find_spec
+from io import FileIO
 from pathlib import Path
 
 from assets.dev import LOOPBACK, end_services, is_free, start_guard
@@ -60,26 +61,34 @@ def serve(folder: Path, name: str, port: int) -> int:
         raise DataError(f"port {port} on {LOOPBACK} is in use; end what uses it, or give another with --port")
     with signals_collected() as stopped_by, tempfile.TemporaryDirectory() as scratch:
         Path(scratch, name).symlink_to(folder.resolve())  # so that requests name the model by this name, not by a path
+        told, tells = os.pipe()
         server = subprocess.Popen(
-            [sys.executable, "-m", MODULE, name, str(port)],
+            [sys.executable, "-m", MODULE, name, str(port), str(tells)],
             cwd=scratch,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")])},
             start_new_session=True,
+            pass_fds=(tells,),
         )
+        os.close(tells)
         guard = start_guard([server])
         try:
-            return _watch(server, name, port, stopped_by)
+            with open(told, "rb", buffering=0) as ready:
+                return _watch(server, ready, name, port, stopped_by)
         finally:
             end_services([server])
             guard.communicate(b"ended\n")
 
 
-def _watch(server: subprocess.Popen[bytes], name: str, port: int, stopped_by: list[int]) -> int:
-    """Say when the server answers, and end it when a signal came; return the exit code."""
-    is_up = False
+def _watch(server: subprocess.Popen[bytes], ready: FileIO, name: str, port: int, stopped_by: list[int]) -> int:
+    """Say when the server listens, which it writes into `ready`, and end it when a signal came; return the exit code.
+
+    That something answers on the port proves nothing: another process may have taken it since the check.
+    """
+    while not stopped_by and server.poll() is None and not select.select([ready], [], [], LOOK_SECONDS)[0]:
+        pass
+    if not stopped_by and ready.read(1):  # empty if the server ended
+        print(f"model {name}: http://{LOOPBACK}:{port}/v1   (Ctrl-C ends it)", flush=True)
     while not stopped_by and server.poll() is None:
-        if not is_up and (is_up := _answers(port)):
-            print(f"model {name}: http://{LOOPBACK}:{port}/v1   (Ctrl-C ends it)", flush=True)
         time.sleep(LOOK_SECONDS)
     if not stopped_by:
         print(f"error: the server of {name} ended with exit code {server.returncode}", file=sys.stderr)
@@ -87,9 +96,3 @@ def _watch(server: subprocess.Popen[bytes], name: str, port: int, stopped_by: li
     end_services([server])
     print(f"{by_signal(stopped_by[0])}; {name} is no longer served", file=sys.stderr, flush=True)
     return exit_code_of(stopped_by[0])
-
-
-def _answers(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(LOOK_SECONDS)
-        return probe.connect_ex((LOOPBACK, port)) == 0

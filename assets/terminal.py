@@ -34,14 +34,17 @@ LINE = 80  # characters of a line that holds both state and reason
 LINES_BELOW = 2  # of a terminal, for the prompt
 
 
-def show_status(comparison: Comparison) -> None:
-    """Print a line for each group of assets, and the cells that need attention, on one screen."""
+def show_status(comparison: Comparison, asked: str) -> None:
+    """Print a line for each group of assets, and the cells that need attention, on one screen.
+
+    `asked` is the recipe's name or path as the person gave it, for the commands that are advised.
+    """
     console = Console(highlight=False)
-    for line in status_lines(comparison, console.height - LINES_BELOW):
+    for line in status_lines(comparison, console.height - LINES_BELOW, asked):
         console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
 
 
-def status_lines(comparison: Comparison, height: int) -> list[Text]:
+def status_lines(comparison: Comparison, height: int, asked: str) -> list[Text]:
     """The status on at most `height` lines: groups with their counts, then cells that need attention, worst first.
 
     A cell needs attention if it is neither made nor missing, if a gate refused it, or if there is a remark on it. Cells
@@ -61,8 +64,8 @@ def status_lines(comparison: Comparison, height: int) -> list[Text]:
         found = [*found[: room - 1], Text(f"  and {len(found) - room + 1} more lines", style="dim")]
     lines += found
     if to_do := comparison.to_do():
-        lines.append(Text(f"`pedigree run {comparison.recipe.name}` makes or records {len(to_do)} of {len(cells)}"))
-    return [*lines, Text(f"`pedigree status {comparison.recipe.name} --all` shows every asset and reason", style="dim")]
+        lines.append(Text(f"`pedigree run {asked}` makes or records {len(to_do)} of {len(cells)}"))
+    return [*lines, Text(f"`pedigree status {asked} --all` shows every asset and reason", style="dim")]
 
 
 def _counted(cells: Sequence[Cell]) -> str:

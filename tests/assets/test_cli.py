@@ -92,7 +92,7 @@ def test_status_fits_the_screen_and_shows_first_what_needs_a_person(tmp_path):
             (cell.artifact.path / "artifact.json").write_text("{}")
     path.write_text("extends: kitchen\nname: own\nfilter: {gopher_min_words: 60, gopher_max_words: 9000}\n")
     comparison = compare(load_recipe(str(path)), root)
-    lines = [line.plain for line in status_lines(comparison, 22)]
+    lines = [line.plain for line in status_lines(comparison, 22, str(path))]
     groups = sorted({CHAIN[cell.asset].group for cell in comparison.cells.values()}, key=GROUPS.index)
     assert [line.split()[0] for line in lines[1 : 1 + len(groups)]] == groups and len(lines) <= 22
     assert re.search(r": \d+ of \d+ made, .*\d+ outdated", lines[0])
@@ -102,11 +102,12 @@ def test_status_fits_the_screen_and_shows_first_what_needs_a_person(tmp_path):
     assert any(re.match(r"\d+ more are outdated because an input of theirs is", line) for line in first)
     assert not any(line.startswith("deduplicated_documents") for line in lines)
     path.write_text("extends: kitchen\nname: own\nfilter: {gopher_min_words: 60}\n")
-    one = [line.plain for line in status_lines(compare(load_recipe(str(path)), root), 22)]
+    one = [line.plain for line in status_lines(compare(load_recipe(str(path)), root), 22, "own")]
     about = [line for line in one if "gopher" in line or "filtered_documents" in line]
     assert about == ["filtered_documents [2 partitions]: outdated, filter.gopher_min_words: 50 → 60"]
-    short = [line.plain for line in status_lines(comparison, 10)]
-    assert len(short) == 10 and "more lines" in short[-3] and "--all" in short[-1]
+    assert lines[-2].startswith(f"`pedigree run {path}` makes or records ")
+    short = [line.plain for line in status_lines(comparison, 10, str(path))]
+    assert len(short) == 10 and "more lines" in short[-3] and short[-1].startswith(f"`pedigree status {path} --all`")
 
 
 def test_recipes_profiles_and_assets_are_listed_and_a_near_name_is_offered(monkeypatch, capsys, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from assets import serve
+from assets.run import FAILED
 from resources.tracking.reports import Tracking
 from tests.cluster.minislurm import free_ports
 from tests.end_to_end.conftest import COMMAND, RECIPES
@@ -70,6 +72,19 @@ def test_a_model_answers_programs_of_this_machine_until_ctrl_c(server):
     _, errors = process.communicate()
     assert process.returncode == 130
     assert errors.strip().splitlines()[-1] == "interrupted by Ctrl-C; kitchen-small is no longer served"
+
+
+def test_an_address_is_not_told_while_another_process_has_its_port(first, root, monkeypatch, capfd):
+    monkeypatch.setenv("PEDIGREE_RECIPES", str(RECIPES))
+    folder, name = serve.model_of("kitchen-small", root, Tracking("", root))
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        monkeypatch.setattr(serve, "is_free", lambda port: True)  # it was, when it was looked at
+        assert serve.serve(folder, name, other.getsockname()[1]) == FAILED
+    output, errors = capfd.readouterr()
+    assert output == "" and "address already in use" in errors
+    assert errors.strip().splitlines()[-1] == "error: the server of kitchen-small ended with exit code 3"
 
 
 def test_what_cannot_be_served_is_said(tmp_path, monkeypatch):

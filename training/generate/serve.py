@@ -1,12 +1,13 @@
-"""Serve one model on loopback with OpenAI's interface: `python -m training.generate.serve NAME PORT`.
+"""Serve one model on loopback with OpenAI's interface: `python -m training.generate.serve NAME PORT FD`.
 
 The server is `transformers serve`, which loads the model that the folder NAME of the working directory holds. This
 module adds what it lacks: it answers no request whose host is not this machine. Otherwise a page of another site could
-ask it through a name that its owner points to 127.0.0.1.
+ask it through a name that its owner points to 127.0.0.1. And it writes a byte into the open file FD once it listens.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ HOSTS = (LOOPBACK, "localhost")
 MARKERS = ("<|im_start|>", "<|turn>")  # of Qwen's and of Gemma's templates
 
 
-def main(name: str, port: int) -> None:
-    """Serve until a signal ends the process."""
+def main(name: str, port: int, ready: int) -> None:
+    """Serve until a signal ends the process; write a byte into the open file `ready` once the server listens."""
+    import uvicorn
     from starlette.middleware.trustedhost import TrustedHostMiddleware
     from transformers.cli.serve import Serve
     from transformers.cli.serving import server, utils
@@ -34,6 +36,13 @@ def main(name: str, port: int) -> None:
         return app
 
     server.build_server = guarded
+    start = uvicorn.Server.startup
+
+    async def started(self: uvicorn.Server, *arguments: Any, **options: Any) -> None:
+        await start(self, *arguments, **options)  # ends the process if the port is in use
+        os.write(ready, b"1")
+
+    uvicorn.Server.startup = started
     # typer gives the other options their defaults only on the command line.
     sys.argv = ["transformers serve", name, "--host", LOOPBACK, "--port", str(port)]
     import typer
@@ -53,4 +62,4 @@ def _has_markers_of_its_type(model: Path) -> bool:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
