@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import cache
+from contextlib import contextmanager, suppress
+from functools import cache, lru_cache
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 T = TypeVar("T")
@@ -136,6 +137,37 @@ def _read_record(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
         raise RecipeError(
             *(one if where and one.startswith(where) else f"{prefix}{one}" for one in error.problems)
         ) from None
+
+
+def _read_inner(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
+    """Return a record inside another one; equal data at an equal place are one record, which is read once.
+
+    Hundreds of variants of a recipe differ in a section or two. What is wrong, or is not the same after it was written
+    as JSON, is read each time.
+    """
+    text = as_json(data)
+    if text is not None:
+        with suppress(RecipeError):
+            return _read_once(cls, where, text)
+    return _read_record(cls, data, where, problems)
+
+
+def as_json(data: Any) -> str | None:
+    """Return plain data as a JSON text that stands for it; None if JSON has no equal data, as for a date."""
+    try:
+        text = json.dumps(data)
+    except (TypeError, ValueError):
+        return None
+    return text if json.loads(text) == data else None
+
+
+@lru_cache(maxsize=4096)
+def _read_once(cls: type[T], where: str, text: str) -> T:
+    problems: list[str] = []
+    record = _read_record(cls, json.loads(text), where, problems)
+    if problems:
+        raise RecipeError(*problems)
+    return record
 
 
 @cache
@@ -272,7 +304,7 @@ def _convert(hint: Any, value: Any, where: str, problems: list[str]) -> Any:
         named = [(_join(where, str(key)), item) for key, item in value.items()]
         return dict(zip(map(str, value), _convert_all(arguments[1], named, problems), strict=True))
     if dataclasses.is_dataclass(hint):
-        return value if isinstance(value, hint) else _read_record(hint, value, where, problems)
+        return value if isinstance(value, hint) else _read_inner(hint, value, where, problems)
     return _convert_scalar(hint, value, where)
 
 

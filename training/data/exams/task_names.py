@@ -39,8 +39,14 @@ def check_task(name: str, where: str) -> None:
 
 @cache
 def _is_named(name: str) -> bool:
-    """Whether a file of this name, or one in a folder of this name, declares such a task; spares opening all files."""
-    return name in _names(_files().get(name, ()))
+    """Whether a file that is named like the task declares it; spares opening all files.
+
+    The file or its folder has the task's name, or some successive words of it: `strategyqa.yaml` declares
+    `bigbench_strategyqa_multiple_choice`. The most words are looked for first.
+    """
+    words = name.split("_")
+    runs = ((start, start + number) for number in range(len(words), 0, -1) for start in range(len(words) - number + 1))
+    return any(name in _names(_files().get("_".join(words[start:end]), ())) for start, end in runs)
 
 
 @cache
