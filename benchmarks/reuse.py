@@ -10,8 +10,8 @@ Printed is, for each stage in ranks, how many ranks were made, and for all stage
 start of Python and imports included) beside that of the first build. With `--check` the last build is made under
 another root too, and the digests of all artifacts must be equal; otherwise the exit code is 1.
 
-With `--recipe`, every snapshot of the recipe is built up to its token shards. Then, for each snapshot in turn, one kept
-page of its second file is named by a takedown list, and everything is built again.
+With `--recipe`, every snapshot of the recipe is built up to its token shards. Then, for each snapshot in turn, one page
+of its second file that reaches the shards is named by a takedown list, and everything is built again.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def withdraw(name: str) -> None:
         first = corpus_of(recipe, place / "root")
         told("first build", first, first)
         for snapshot in recipe.snapshots:
-            item = first[f"extracted_documents [{recipe.name}@{snapshot.name}]"]
+            item = first[f"decontaminated_documents [{recipe.name}@{snapshot.name}]"]
             page = next(read_documents(document_files(item)[1], ["id"]))["id"]
             path = place / f"{snapshot.name}.txt"
             path.write_text(f"{page}\n")
