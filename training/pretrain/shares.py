@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from training.checked import note_sound
 from training.job import InputArtifact, RefusedInput
@@ -11,7 +12,7 @@ from training.pretrain.parallel import World
 
 TOKENS = ".bin"
 
-File = tuple[InputArtifact, str]
+File = tuple[InputArtifact, str, Mapping[str, Any]]  # an input, and a file's name and entry in its manifest
 
 
 def check_by_share(plan: InputArtifact, shards: Iterable[InputArtifact], world: World) -> None:
@@ -19,23 +20,23 @@ def check_by_share(plan: InputArtifact, shards: Iterable[InputArtifact], world: 
 
     Other files are checked by the processes that open them. Raise RefusedInput, in every process, if a file is damaged.
     """
-    files = [(plan, name) for name in plan.files()]
-    files += [(item, name) for item in shards for name in item.files() if name.endswith(TOKENS)]
+    files = [(plan, *file) for file in plan.files().items()]
+    files += [(item, *file) for item in shards for file in item.files().items() if file[0].endswith(TOKENS)]
     said = ""
     try:
-        for item, name in own_share(files, rank=world.rank, size=world.size):
+        for item, name, _ in own_share(files, rank=world.rank, size=world.size):
             item.file(name)
     except RefusedInput as error:
         said = str(error)
     if said := world.first_said(said):
         raise RefusedInput(f"an input is missing or differs from the checksum of its manifest: {said}")
-    for item, name in files:
-        note_sound(Path(item.path, name), item.files()[name]["sha256"])
+    for item, name, entry in files:
+        note_sound(Path(item.path, name), entry["sha256"])
 
 
 def own_share(files: Sequence[File], *, rank: int, size: int) -> list[File]:
     """Return the files that the process `rank` of `size` checks: of about as many bytes as every other process."""
-    sizes = [item.files()[name]["bytes"] for item, name in files]
+    sizes = [entry["bytes"] for _, _, entry in files]
     total, before, own = max(1, sum(sizes)), 0, []
     for file, more in zip(files, sizes, strict=True):
         if before * size // total == rank:

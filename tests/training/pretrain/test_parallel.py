@@ -242,10 +242,10 @@ def test_processes_check_each_file_once_and_about_as_many_bytes(tmp_path, size):
     for number in range(40):
         (tmp_path / f"{number}.bin").write_bytes(bytes(100 + number))
     item = tiny.commit(tmp_path, "token_shards", [f"{number}.bin" for number in range(40)])
-    files = [(item, name) for name in item.files()]
+    files = [(item, *file) for file in item.files().items()]
     shares = [own_share(files, rank=rank, size=size) for rank in range(size)]
-    assert sorted(name for share in shares for _, name in share) == sorted(name for _, name in files)
-    sizes = [sum(item.files()[name]["bytes"] for _, name in share) for share in shares]
+    assert sorted(name for share in shares for _, name, _ in share) == sorted(item.files())
+    sizes = [sum(entry["bytes"] for _, _, entry in share) for share in shares]
     assert max(sizes) <= sum(sizes) / size + 2 * 140
 
 
