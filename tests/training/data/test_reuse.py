@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import shutil
@@ -295,6 +296,15 @@ def swapped(path: Path) -> None:
     forged(path / reuse.INDEX_FILE, marks=index)
 
 
+def told_otherwise(path: Path) -> None:
+    """Change a count in a rank's result, and all checksums in `reuse/` with it."""
+    flip(path / reuse.MARKS_FILE, b'"kept":3', b'"kept":5')
+    lines = (path / reuse.MARKS_FILE).read_bytes().splitlines(keepends=True)
+    index = json.loads((path / reuse.INDEX_FILE).read_text())["marks"]
+    marks = [[*one[:2], hashlib.sha256(line).hexdigest(), *one[3:]] for one, line in zip(index, lines, strict=True)]
+    forged(path / reuse.INDEX_FILE, marks=marks)
+
+
 def older(path: Path) -> None:
     """Say of two ranks that another version of a library wrote them."""
     index = json.loads((path / reuse.INDEX_FILE).read_text())["marks"]
@@ -307,6 +317,7 @@ EDITS = {
     "a byte of the index": (lambda path: flip(path / reuse.INDEX_FILE, b"0", b"1"), 0),
     "the index, sealed again": (lambda path: forged(path / reuse.INDEX_FILE, marks=[]), 0),
     "keys in the index, sealed again": (swapped, 2),
+    "a line, sealed again": (told_otherwise, 0),
     "another version of a library": (older, 2),
     "a byte of a file": (lambda path: flip(path / "documents/00001.parquet", b"PAR1", b"PAR2"), 3),
     "a file less": (lambda path: (path / "dropped/00002.parquet").unlink(), 3),
