@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from training.order.batches import Plan, PlannedSource, PlanRecord, Shards
+from training.order.documents import HELD_OUT, Documents
 
 EOS = 0
 
@@ -29,17 +30,26 @@ def plan_over(
 
     Documents are read as often as the steps need, in a new order each epoch. One token counts as one byte.
     """
-    trained, kept = _table(documents), _table(held_out)
+    every = np.array([*documents, *held_out], dtype=np.int64).reshape(-1, 2)
+    starts, sizes = every[:, 0], every[:, 1]
+    positions = np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint64)
+    positions[len(documents) : -1] |= HELD_OUT
+    numbers = np.arange(len(every))
+    listed = Documents(positions, np.stack([numbers, np.zeros_like(numbers), numbers, starts]))
+    columns = (np.zeros_like(numbers), numbers, starts, sizes, sizes)
+    looked_at = np.stack(columns, axis=1)[len(documents) :]
+    held_tokens = int(sizes[len(documents) :].sum())
     source = PlannedSource(
         name="made",
         weight=1.0,
         samples=steps * rows,
-        first_row=0,
-        documents=len(trained),
-        tokens=int(trained[:, 3].sum()),
-        held_out_first_row=0,
-        held_out_documents=len(kept),
-        held_out_tokens=int(kept[:, 3].sum()),
+        first_document=0,
+        documents=len(documents),
+        tokens=int(sizes.sum()) - held_tokens,
+        held_out_documents=len(held_out),
+        held_out_tokens=held_tokens,
+        look_documents=len(held_out),
+        look_tokens=held_tokens,
     )
     record = PlanRecord(
         seed=seed,
@@ -52,16 +62,8 @@ def plan_over(
         shards=(),
         sources=(source,),
     )
-    digest = hashlib.sha256(tokens.tobytes() + trained.tobytes() + kept.tobytes() + repr(record).encode())
-    return Plan(record, trained, kept, digest=digest.hexdigest()), Shards([tokens])
-
-
-def _table(documents: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Rows as in `documents.npy`: shard, number, start, tokens, bytes."""
-    table = np.zeros((len(documents), 5), dtype=np.int64)
-    for number, (start, size) in enumerate(documents):
-        table[number] = (0, number, start, size, size)
-    return table
+    digest = hashlib.sha256(tokens.tobytes() + positions.tobytes() + starts.tobytes() + repr(record).encode())
+    return Plan(record, listed, looked_at, digest=digest.hexdigest()), Shards([tokens])
 
 
 def made_tokens(count: int, *, vocabulary: int, seed: int = 0) -> np.ndarray:

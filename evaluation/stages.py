@@ -69,7 +69,7 @@ SCALING = Stage(
 )
 CARD = Stage(
     name="card",
-    version="21",
+    version="22",
     module="evaluation.card",
     libraries=("huggingface-hub", "jinja2"),
     kinds=("markdown", "html"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from training.data.tokens import tokenize, tokenizer
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.job import Counts, InputArtifact, Job, RefusedInput
-from training.order import plan
+from training.order import corpus
 from training.order.settings import MixtureRecipe
 from training.pretrain.settings import PretrainRecipe
 from training.stages import STAGES
@@ -191,12 +191,12 @@ def one_stays_less(judged: Callable[..., Any]) -> Callable[..., Any]:
     return judging
 
 
-def one_planned_less(read: Callable[..., Any]) -> Callable[..., Any]:
-    def reading(*arguments: Any, **options: Any) -> Any:
-        found = read(*arguments, **options)
-        return replace(found, columns=found.columns[1:], sources=found.sources[1:], is_held_out=found.is_held_out[1:])
+def one_planned_less(find: Callable[..., Any]) -> Callable[..., Any]:
+    def finding(*arguments: Any) -> Any:
+        first, *others = find(*arguments)
+        return [first._replace(first=first.first + 1, documents=first.documents - 1), *others]
 
-    return reading
+    return finding
 
 
 LOSSES = [
@@ -212,7 +212,7 @@ LOSSES = [
     ("decontaminate", decontaminate, "read_tables", but_the_first_row),
     ("tokenizer", tokenizer, "read_documents", but_the_first),
     ("tokenize", tokenize, "read_tables", but_the_first_row),
-    ("plan", plan, "_read_documents", one_planned_less),
+    ("plan", corpus, "runs_of", one_planned_less),
 ]
 
 

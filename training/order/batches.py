@@ -5,7 +5,8 @@ standard library.
 
 A sample is one row of tokens. A source's documents are put end to end in a seeded order, another one in each epoch, and
 cut into rows of `sequence_length` tokens. In a packed plan (`training.order.packing`) the rows are fixed, and the order
-of the rows changes with each epoch.
+of the rows changes with each epoch. No order is ever made as a whole: `training.order.shuffle` computes the places that
+a step needs, block by block.
 
 A phase is a stretch of steps with one row length, batch size and mixture. Within it the sources are interleaved evenly
 by exact integer quotas. The next phase continues in each source where the phase before it ended.
@@ -13,16 +14,16 @@ by exact integer quotas. The next phase continues in each source where the phase
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import attrgetter
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -30,21 +31,26 @@ from training.artifact import sha256_of
 from training.checked import is_known
 from training.job import InputArtifact, RefusedInput
 from training.order.batch_settings import BatchPhase
+from training.order.documents import Documents, Place, block_starts, mapped, read_documents
 from training.order.ledger import Ledger
 from training.order.loss_mask import IGNORED
-from training.order.packing import Packing, row_of
+from training.order.packing import Rows, read_rows
+from training.order.shuffle import Shuffle
 from training.records import read_record
 
 PLAN_FILE = "plan.json"
-DOCUMENTS_FILE = "documents.npy"
 HELD_OUT_FILE = "held_out.npy"
-PIECES_FILE = "pieces.npy"  # `Packing.pieces`; the next file holds `Packing.ends`
-ROW_ENDS_FILE = "row_ends.npy"
+STARTS_FILE = "block_starts.npy"  # of every source with `stored_epochs`, epoch after epoch
+EARLIER_FILE = "documents.npy"  # a plan by an earlier edition has it
 
-# Columns of the arrays `documents` and `held_out`, int64. `start` is the document's first token within its shard,
-# `tokens` its number of tokens, and `bytes` the length of its text in UTF-8.
+# Columns of the array `held_out`, int64: the documents that a look at held-out text reads. `start` is the document's
+# first token within its shard, `tokens` its number of tokens, and `bytes` the length of its text in UTF-8.
 COLUMNS = ("shard", "document", "start", "tokens", "bytes")
 SHARD, DOCUMENT, START, TOKENS, BYTES = range(len(COLUMNS))
+
+ROWS_AT_ONCE = 64  # packed rows
+RELEASED_BLOCKS = 8  # each reads up to 64 MB of a large plan: the system maps 64 KB around every document
+OPEN_SHARDS = 256  # token files that are mapped at once, each with what a process has read of it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,19 +71,31 @@ class PlannedShard:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedSource:
-    """One source of the mixture: its share of the samples, and its rows in the arrays `documents` and `held_out`."""
+    """One source of the mixture: its share of the samples, and its place in the plan's arrays.
+
+    Held-out documents lie among the documents for training. The fields of a look describe those of them that every look
+    at held-out text reads.
+    """
 
     name: str
     weight: float  # share of the tokens that the mixture asks for, in [0, 1]
     samples: int  # number over the whole run
-    first_row: int
-    documents: int
-    tokens: int  # in one epoch
-    held_out_first_row: int
+    first_document: int
+    documents: int  # for training
+    tokens: int  # for training, in one epoch
     held_out_documents: int
     held_out_tokens: int
+    first_looked_at: int = 0
+    look_documents: int = 0
+    look_tokens: int = 0
     rows: int = 0  # packed plans only: number of rows in one epoch; the next field is the number of the first row
     first_packed: int = 0
+    stored_epochs: int = 0  # epochs whose `block_starts` are in the plan; those of others are computed when needed
+
+    @property
+    def all_documents(self) -> int:
+        """The number of documents, held-out ones included."""
+        return self.documents + self.held_out_documents
 
     def capacity(self, length: int) -> int:
         """Return how many positions one epoch takes: its tokens, or all places in its packed rows of `length`."""
@@ -117,6 +135,7 @@ class PlanRecord:
     sources: tuple[PlannedSource, ...]
     phases: tuple[PlannedPhase, ...] = ()
     packing: Literal["end_to_end", "best_fit"] = "end_to_end"
+    block_documents: int = 1024  # places of an epoch that are shuffled at once
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,16 +169,30 @@ class Segment(NamedTuple):
 Sample = tuple[Segment, ...]
 
 
+class Block(NamedTuple):
+    """Neighbouring documents in the order of an epoch, without held-out ones.
+
+    `ends` is the token of the epoch at which each of them ends.
+    """
+
+    ends: list[int]
+    places: list[Place]
+
+
 class Plan:
-    """A training plan with its arrays. It caches the document orders that were last used."""
+    """A training plan with its arrays. It caches the blocks that were last used.
+
+    `starts` are the arrays in `block_starts.npy` by source and epoch; what it lacks is computed when it is needed.
+    """
 
     def __init__(
         self,
         record: PlanRecord,
-        documents: np.ndarray,
+        documents: Documents,
         held_out: np.ndarray,
         *,
-        packing: Packing | None = None,
+        packing: Rows | None = None,
+        starts: Mapping[tuple[int, int], np.ndarray] | None = None,
         digest: str = "",
     ) -> None:
         self.record = record
@@ -168,7 +201,15 @@ class Plan:
         self.packing = packing
         self.digest = digest
         self.phases = tuple(_placed(record))
-        self._orders: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+        self._stored = starts or {}
+        self._starts: dict[tuple[int, int], np.ndarray] = {}
+        self._blocks: dict[tuple[int, int, int], Block] = {}
+        self._rows: dict[tuple[int, int, int], list[Sample]] = {}
+        self._made = 0  # blocks
+
+    def with_record(self, record: PlanRecord) -> Plan:
+        """Return a plan of the same documents with another record, such as another seed or other samples."""
+        return Plan(record, self.documents, self.held_out, packing=self.packing, digest=self.digest)
 
     def phase_at(self, step: int) -> Phase:
         """Return the phase of a step. Raise IndexError for a step that the plan does not have."""
@@ -182,22 +223,86 @@ class Plan:
             min(max(0, step - phase.first_step), phase.steps) * phase.global_batch_tokens for phase in self.phases
         )
 
-    def order(self, source: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return a source's rows of `documents` in the order of an epoch, and the token position where each row ends.
+    def block_at(self, source: int, epoch: int, position: int) -> Block:
+        """Return the block of a source's epoch that contains the token `position` of the epoch."""
+        number = int(np.searchsorted(self._block_starts(source, epoch), position, side="right")) - 1
+        key = (source, epoch, number)
+        if key not in self._blocks:
+            _forget(self._blocks, source)
+            self._blocks[key] = self._block(source, epoch, number)
+            self._made += 1
+            if self._made % RELEASED_BLOCKS == 0:
+                self.documents.release()
+        return self._blocks[key]
 
-        For a packed plan, return the rows of the packing in the order of the epoch, and an empty array.
-        """
+    def _block(self, source: int, epoch: int, number: int) -> Block:
+        """Return a block of a source's epoch by its number."""
+        documents, ends = self.documents_of_block(source, epoch, number)
+        return Block(ends.tolist(), self.documents.places(documents))
+
+    def documents_of_block(self, source: int, epoch: int, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the documents for training in a block, and the token of the epoch at which each of them ends."""
+        size, chosen = self.record.block_documents, self.record.sources[source]
+        shuffle = self._shuffle(source, epoch, chosen.all_documents)
+        numbers = shuffle.numbers(np.arange(number * size, min((number + 1) * size, chosen.all_documents)))
+        documents = chosen.first_document + numbers
+        tokens = self.documents.trained_tokens_of(documents)
+        ends = self._block_starts(source, epoch)[number] + np.cumsum(tokens)
+        trained = np.flatnonzero(tokens)
+        return documents[trained], ends[trained]
+
+    def _block_starts(self, source: int, epoch: int) -> np.ndarray:
+        """Return the token at which each block of a source's epoch begins, from the plan's file or computed."""
         key = (source, epoch)
-        if key not in self._orders:
+        if key in self._stored:
+            return self._stored[key]
+        if key not in self._starts:
             # Neighbouring steps need this epoch, and the next one if a sample crosses into it.
-            for old in [kept for kept in self._orders if kept[0] == source and kept[1] < epoch - 1]:
-                del self._orders[old]
-            chosen = self.record.sources[source]
-            first, count = (chosen.first_packed, chosen.rows) if self.packing else (chosen.first_row, chosen.documents)
-            rows = first + permutation(count, seed=self.record.seed, epoch=epoch, source=chosen.name)
-            ends = rows[:0] if self.packing else np.cumsum(self.documents[rows, TOKENS])
-            self._orders[key] = rows, ends
-        return self._orders[key]
+            for old in [kept for kept in self._starts if kept[0] == source and kept[1] < epoch - 1]:
+                del self._starts[old]
+            self._starts[key] = self.computed_starts(source, epoch)
+        return self._starts[key]
+
+    def computed_starts(self, source: int, epoch: int) -> np.ndarray:
+        """Return what the plan's file holds of a source's epoch, computed from all of the source's documents."""
+        chosen = self.record.sources[source]
+        shuffle = self._shuffle(source, epoch, chosen.all_documents)
+        size = self.record.block_documents
+        if chosen.all_documents <= size:
+            return np.zeros(1, dtype=np.int64)
+        return block_starts(self.documents, shuffle, first=chosen.first_document, size=size)
+
+    def packed_row(self, source: int, epoch: int, place: int) -> Sample:
+        """Return the row of a packed plan at a place of a source's epoch."""
+        number, within = divmod(place, ROWS_AT_ONCE)
+        key = (source, epoch, number)
+        if key not in self._rows:
+            _forget(self._rows, source)
+            self._rows[key] = self._packed_rows(source, epoch, number)
+        return self._rows[key][within]
+
+    def _packed_rows(self, source: int, epoch: int, number: int) -> list[Sample]:
+        assert self.packing is not None, "only a packed plan has rows"
+        chosen, length = self.record.sources[source], self.packing.length
+        places = np.arange(number * ROWS_AT_ONCE, min((number + 1) * ROWS_AT_ONCE, chosen.rows))
+        rows = chosen.first_packed + self._shuffle(source, epoch, chosen.rows).numbers(places)
+        documents, offsets, ends = self.packing.pieces_of(rows)
+        segments = [
+            Segment(shard, document, first + offset, min(length, tokens - offset), tokens - offset <= length)
+            for (shard, document, first, tokens), offset in zip(
+                self.documents.places(documents), offsets.tolist(), strict=True
+            )
+        ]
+        return [tuple(segments[start:end]) for start, end in pairwise([0, *ends.tolist()])]
+
+    def _shuffle(self, source: int, epoch: int, count: int) -> Shuffle:
+        return Shuffle(count, seed=self.record.seed, epoch=epoch, source=self.record.sources[source].name)
+
+
+def _forget(cache: dict[tuple[int, int, int], Any], source: int) -> None:
+    """Make room for a block of a source: keep the last one, because neighbouring steps may share it."""
+    for old in [kept for kept in cache if kept[0] == source][:-1]:
+        del cache[old]
 
 
 def _placed(record: PlanRecord) -> Iterator[Phase]:
@@ -232,24 +337,34 @@ def shapes(phases: Iterable[PlannedPhase | Phase | BatchPhase]) -> tuple[tuple[i
 
 
 def read_plan(folder: Path, *, digest: str = "") -> Plan:
-    """Return the plan in `folder`. Its arrays are memory-mapped."""
-    record = read_record(PlanRecord, json.loads((folder / PLAN_FILE).read_text("utf-8")), where="plan")
-    documents, held_out = _mapped(folder, DOCUMENTS_FILE, HELD_OUT_FILE)
-    packing = Packing(*_mapped(folder, PIECES_FILE, ROW_ENDS_FILE)) if record.packing == "best_fit" else None
-    return Plan(record, documents, held_out, packing=packing, digest=digest)
+    """Return the plan in `folder`. Its arrays are memory-mapped.
 
-
-def _mapped(folder: Path, *names: str) -> list[np.ndarray]:
-    return [np.load(folder / name, mmap_mode="r", allow_pickle=False) for name in names]
-
-
-def permutation(count: int, *, seed: int, epoch: int, source: str) -> np.ndarray:
-    """Return a shuffle of 0 … count - 1 that depends only on the arguments.
-
-    It sorts raw Philox output, which numpy promises to keep the same over versions, unlike its own `permutation`.
+    Raise RefusedInput for a plan by an earlier edition, whose order of the documents is another one.
     """
-    key = np.frombuffer(hashlib.sha256(f"{seed}/{epoch}/{source}".encode()).digest()[:16], dtype="<u8")
-    return np.argsort(np.random.Philox(key=key).random_raw(count), kind="stable")
+    if (folder / EARLIER_FILE).exists():
+        raise RefusedInput(
+            f"{folder}: the plan is by an earlier edition, whose order of the documents this one does not compute;"
+            " materialize training_plan again, or go on with that edition"
+        )
+    record = read_record(PlanRecord, json.loads((folder / PLAN_FILE).read_text("utf-8")), where="plan")
+    (held_out,) = mapped(folder, HELD_OUT_FILE)
+    packing = read_rows(folder, record.sequence_length) if record.packing == "best_fit" else None
+    starts = {}
+    if any(source.stored_epochs for source in record.sources):
+        (stored,) = mapped(folder, STARTS_FILE)
+        starts = _cut_starts(record, stored)
+    return Plan(record, read_documents(folder), held_out, packing=packing, starts=starts, digest=digest)
+
+
+def _cut_starts(record: PlanRecord, stored: np.ndarray) -> dict[tuple[int, int], np.ndarray]:
+    """Return the parts of `block_starts.npy` by source and epoch."""
+    found, at = {}, 0
+    for number, source in enumerate(record.sources):
+        blocks = -(-source.all_documents // record.block_documents)
+        for epoch in range(source.stored_epochs):
+            found[number, epoch] = stored[at : at + blocks]
+            at += blocks
+    return found
 
 
 def index(plan: Plan, step: int, ledger: Ledger = Ledger()) -> list[Sample]:  # noqa: B008 - immutable
@@ -318,38 +433,31 @@ def _sample(plan: Plan, source: int, *, start: int, length: int) -> Sample:
     """
     if plan.packing is not None:
         epoch, place = divmod(start // length, plan.record.sources[source].rows)
-        return _packed(plan, plan.packing, int(plan.order(source, epoch)[0][place]))
-    epoch, position = divmod(start, plan.record.sources[source].tokens)
+        return plan.packed_row(source, epoch, place)
+    tokens = plan.record.sources[source].tokens
+    epoch, position = divmod(start, tokens)
     segments: list[Segment] = []
     while length:
-        rows, ends = plan.order(source, epoch)
-        place = int(np.searchsorted(ends, position, side="right"))
-        while length and place < len(rows):
-            shard, document, first, tokens, _ = map(int, plan.documents[rows[place]])
-            skipped = position - (int(ends[place]) - tokens)
-            taken = min(length, tokens - skipped)
-            segments.append(Segment(shard, document, first + skipped, taken, skipped + taken == tokens))
-            length, position, place = length - taken, position + taken, place + 1
-        epoch, position = epoch + 1, 0
-    return tuple(segments)
-
-
-def _packed(plan: Plan, packing: Packing, number: int) -> Sample:
-    """Return the segments of one packed row."""
-    segments = []
-    for document_row, offset, taken in row_of(packing, number):
-        shard, document, first, tokens, _ = map(int, plan.documents[document_row])
-        segments.append(Segment(shard, document, first + offset, taken, offset + taken == tokens))
+        ends, places = plan.block_at(source, epoch, position)
+        for number in range(bisect_right(ends, position), len(ends)):
+            shard, document, first, size = places[number]
+            skipped = position - (ends[number] - size)
+            taken = min(length, size - skipped)
+            segments.append(Segment(shard, document, first + skipped, taken, skipped + taken == size))
+            length, position = length - taken, position + taken
+            if not length:
+                break
+        if position == tokens:
+            epoch, position = epoch + 1, 0
     return tuple(segments)
 
 
 def held_out_samples(plan: Plan, source: int) -> list[Sample]:
-    """Return the held-out documents of a source, in the plan's order and end to end, cut into rows.
+    """Return the documents of a look at a source's held-out text, in the plan's order and end to end, cut into rows.
 
     The last row may be short.
     """
-    chosen = plan.record.sources[source]
-    rows = plan.held_out[chosen.held_out_first_row : chosen.held_out_first_row + chosen.held_out_documents]
+    rows = _looked_at(plan, source)
     samples: list[Sample] = []
     segments: list[Segment] = []
     room = plan.record.sequence_length
@@ -366,17 +474,36 @@ def held_out_samples(plan: Plan, source: int) -> list[Sample]:
 
 
 def held_out_bytes(plan: Plan, source: int) -> int:
-    """Return the length of a source's held-out documents in UTF-8 bytes."""
+    """Return the length in UTF-8 bytes of the documents of a look at a source's held-out text."""
+    return int(_looked_at(plan, source)[:, BYTES].sum())
+
+
+def _looked_at(plan: Plan, source: int) -> np.ndarray:
     chosen = plan.record.sources[source]
-    return int(
-        plan.held_out[chosen.held_out_first_row : chosen.held_out_first_row + chosen.held_out_documents, BYTES].sum()
-    )
+    return plan.held_out[chosen.first_looked_at : chosen.first_looked_at + chosen.look_documents]
+
+
+class _Mapped:
+    """Token files by number. Each is memory-mapped when it is first read, and those read last are kept."""
+
+    def __init__(self, paths: Sequence[Path], dtype: np.dtype) -> None:
+        self._paths, self._dtype = paths, dtype
+        self._open: dict[int, np.ndarray] = {}
+
+    def __getitem__(self, shard: int) -> np.ndarray:
+        found = self._open.pop(shard, None)
+        if found is None:
+            if len(self._open) == OPEN_SHARDS:
+                del self._open[next(iter(self._open))]
+            found = np.memmap(self._paths[shard], dtype=self._dtype, mode="r").view(np.ndarray)
+        self._open[shard] = found  # the last one of the dict is the one read last
+        return found
 
 
 class Shards:
-    """The plan's token files, memory-mapped."""
+    """The plan's token files: arrays by their number in the plan."""
 
-    def __init__(self, files: Sequence[np.ndarray]) -> None:
+    def __init__(self, files: Sequence[np.ndarray] | _Mapped) -> None:
         self._files = files
 
     def rows(self, samples: Sequence[Sample], *, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -407,7 +534,7 @@ def open_shards(plan: Plan, inputs: Mapping[str, InputArtifact], *, verify: bool
     Raise RefusedInput if a shard is missing, belongs to another artifact than the plan's, has another size or, with
     `verify`, another checksum. A shard that was read for this before (training.pretrain.shares) is not read again.
     """
-    files = []
+    paths = []
     for shard in plan.record.shards:
         item = inputs.get(shard.artifact)
         if item is None or item.digest != shard.digest:
@@ -424,5 +551,5 @@ def open_shards(plan: Plan, inputs: Mapping[str, InputArtifact], *, verify: bool
             raise RefusedInput(
                 f"{path}: its content differs from the checksum in the plan; materialize token_shards again"
             )
-        files.append(np.memmap(path, dtype=np.dtype(plan.record.dtype).newbyteorder("<"), mode="r"))
-    return Shards(files)
+        paths.append(path)
+    return Shards(_Mapped(paths, np.dtype(plan.record.dtype).newbyteorder("<")))

@@ -1,8 +1,16 @@
-"""Which documents are held out of training. Only a document's id decides, never the seed, the mixture or its place."""
+"""Which documents are held out of training, and which of them a look at held-out text reads.
+
+Only a document's id decides whether it is held out, never the seed, the mixture or its place. Ids also give the order
+in which documents are held out as the share grows; a look reads the first ones in this order, up to a number of tokens.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping
+from math import ceil
+
+import numpy as np
 
 
 def is_held_out(document_id: str, fraction: float) -> bool:
@@ -13,3 +21,37 @@ def is_held_out(document_id: str, fraction: float) -> bool:
 def held_out_rank(document_id: str) -> int:
     """Return the document's place, from 0 to 2^64, in the order in which documents are held out as the share grows."""
     return int.from_bytes(hashlib.sha256(f"held_out/{document_id}".encode()).digest()[:8])
+
+
+def held_out_ranks(document_ids: Iterable[bytes]) -> np.ndarray:
+    """Return `held_out_rank` of many documents, whose ids are given in UTF-8, uint64."""
+    found = b"".join(hashlib.sha256(b"held_out/" + name).digest()[:8] for name in document_ids)
+    return np.frombuffer(found, dtype=">u8").astype(np.uint64)
+
+
+def are_held_out(ranks: np.ndarray, fraction: float) -> np.ndarray:
+    """Return `is_held_out` of documents with these ranks."""
+    limit = ceil(fraction * 2**64)
+    return ranks < np.uint64(limit) if limit < 2**64 else np.ones(len(ranks), dtype=bool)
+
+
+def budgets(held_out_tokens: Mapping[str, int], tokens: int) -> dict[str, int]:
+    """Divide the tokens of a look among the sources: equal parts, but to no source more than it holds out.
+
+    What a small source leaves goes to the others.
+    """
+    found, left = {}, tokens
+    by_size = sorted(held_out_tokens, key=lambda name: (held_out_tokens[name], name))
+    for place, name in enumerate(by_size):
+        found[name] = min(held_out_tokens[name], left // (len(by_size) - place))
+        left -= found[name]
+    return found
+
+
+def looked_at(ranks: np.ndarray, tokens: np.ndarray, budget: int) -> np.ndarray:
+    """Return which documents a look reads, as sorted indices: the first by rank, as long as they have at most `budget`
+    tokens together, and always the first.
+    """
+    order = np.argsort(ranks, kind="stable")
+    fitting = int(np.searchsorted(np.cumsum(tokens[order]), budget, side="right"))
+    return np.sort(order[: max(fitting, 1)])

@@ -2,15 +2,24 @@
 
 A document longer than a row fills whole rows and leaves a rest. Rests and shorter documents are placed by decreasing
 length, each into the row with the least room that still holds it (best-fit decreasing; Ding et al., arXiv 2404.10830).
-So no document that fits a row is cut. Places that stay empty are counted as waste. Needs only numpy and the standard
+So no document that fits a row is cut. Places that stay empty are counted as waste. The documents of a source are packed
+a window of WINDOW documents at a time, so that sorting them takes little memory. Needs only numpy and the standard
 library.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from training.order.documents import mapped
+
+PIECES_FILE = "pieces.npy"
+ROW_ENDS_FILE = "row_ends.npy"
+WINDOW = 1 << 18  # documents
 
 
 class Packing(NamedTuple):
@@ -65,12 +74,13 @@ def _shared_rows(sizes: list[int], length: int) -> list[list[int]]:
     return rows
 
 
-def cut_documents(tokens: np.ndarray, length: int) -> int:
+def cut_documents(tokens: np.ndarray, length: int, start: int = 0) -> int:
     """Return how many documents that would fit a row are cut when the documents are put end to end in this order.
 
-    `tokens` is the size of each document, int64 [documents]; rows have `length` tokens.
+    `tokens` is the size of each document, int64 [documents]; rows have `length` tokens. The first document begins at
+    the token `start`.
     """
-    ends = np.cumsum(tokens)
+    ends = start + np.cumsum(tokens)
     first, last = (ends - tokens) // length, (ends - 1) // length
     return int(np.count_nonzero((tokens > 0) & (tokens <= length) & (first != last)))
 
@@ -81,9 +91,30 @@ def row_of(packing: Packing, number: int) -> list[tuple[int, ...]]:
     return [tuple(map(int, piece)) for piece in packing.pieces[first : int(packing.ends[number])]]
 
 
-def joined(packings: list[tuple[int, Packing]]) -> Packing:
-    """Join several packings into one. Each is given with the index of its first document in the joined packing."""
-    moved = [packing.pieces + np.array([first, 0, 0]) for first, packing in packings]
-    starts = np.cumsum([0, *(len(packing.pieces) for _, packing in packings)])
-    ends = [packing.ends + start for (_, packing), start in zip(packings, starts, strict=False)]
-    return Packing(np.concatenate(moved), np.concatenate(ends))
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The packed rows of all sources of a plan, of `length` tokens each.
+
+    `pieces` is [pieces, 2], row after row: the document's number in the plan, and the first token within the document.
+    `ends` is int64 [rows]: the number of pieces up to the end of each row.
+    """
+
+    pieces: np.ndarray
+    ends: np.ndarray
+    length: int
+
+    def pieces_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the documents of the rows' pieces, row after row, and the first token of each within its document.
+
+        The third array says how many pieces there are up to the end of each row. All are int64.
+        """
+        firsts = np.where(rows > 0, self.ends[rows - 1], 0)
+        counts = self.ends[rows] - firsts
+        ends = np.cumsum(counts)
+        pieces = self.pieces[np.arange(counts.sum()) + np.repeat(firsts - ends + counts, counts)].astype(np.int64)
+        return pieces[:, 0], pieces[:, 1], ends
+
+
+def read_rows(folder: Path, length: int) -> Rows:
+    """Return the rows of the packed plan in `folder`, memory-mapped."""
+    return Rows(*mapped(folder, PIECES_FILE, ROW_ENDS_FILE), length=length)

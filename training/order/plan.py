@@ -1,28 +1,31 @@
 """The training plan: which documents are trained on, in which shares, and which are held out.
 
-Reads the sidecars of the token shards and writes `plan.json` and its arrays. `training.order.batches` computes from
-these files alone which tokens each step sees.
+Reads the sidecars of the token shards (`training.order.corpus`) and writes `plan.json` and its arrays.
+`training.order.batches` computes from these files alone which tokens each step sees. Nothing here grows with the number
+of documents but the files.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import exp
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
-from training.artifact import write_json, written
-from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, RefusedInput, Work
-from training.order import batches
+from training.artifact import write_json
+from training.job import Counts, DataError, Gate, Job, Outcome, Work
+from training.order import batches, documents, packing
 from training.order.batch_settings import BatchesRecipe, BatchPhase
-from training.order.batches import TOKENS, Plan, PlannedPhase, PlannedShard, PlannedSource, PlanRecord
-from training.order.held_out import is_held_out
-from training.order.packing import Packing, best_fit, cut_documents, joined
+from training.order.batches import Plan, PlannedPhase, PlannedSource, PlanRecord
+from training.order.corpus import Size, corpus_of, listing_of, streamed, write_documents
+from training.order.documents import read_documents
+from training.order.packing import best_fit, cut_documents
 from training.order.settings import MixtureRecipe
 from training.records import RecipeError, differing_from_defaults
 
@@ -32,36 +35,9 @@ WEIGHTS_FILE = "weights.json"  # file of the artifact `mixture_weights`
 # appendix A).
 REPETITION_DECAY = 15.387756
 MAX_SHARE_DIFFERENCE = 0.005  # largest allowed difference between a source's share in the mixture and in the plan
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Documents:
-    """The documents of all shards: int64 columns as in `batches.COLUMNS`, their sources, and which are held out."""
-
-    columns: np.ndarray
-    sources: np.ndarray
-    is_held_out: np.ndarray
-
-
-class Size(NamedTuple):
-    """The size of a source: documents and tokens for training, held-out documents and tokens, and packed rows.
-
-    Without packing `rows` is 0.
-    """
-
-    documents: int
-    tokens: int
-    held_out_documents: int
-    held_out_tokens: int
-    rows: int = 0
-
-    def capacity(self, length: int) -> int:
-        """Return the positions of one epoch in rows of `length`: the tokens, or all positions of packed rows."""
-        return self.rows * length or self.tokens
-
-    def fill(self, length: int) -> float:
-        """Return the share of positions in the source's rows of `length` tokens that hold a token."""
-        return self.tokens / (self.rows * length) if self.rows else 1.0
+# Sources with more documents have the starts of their blocks in the plan; those of others are computed in milliseconds.
+COMPUTED_DOCUMENTS = 1 << 16
+COUNTED_BLOCKS = 1024  # blocks of documents in which a metric counts cut documents
 
 
 def run(job: Job, work: Work) -> Outcome:
@@ -71,13 +47,13 @@ def run(job: Job, work: Work) -> Outcome:
     tokenizer = job.input_of("tokenizer")
     inputs = job.inputs_of("token_shards")
     tokenizer_digest = tokenizer.digest
-    listings = [_listing(item, tokenizer_digest) for item in inputs]
-    shards = tuple(shard for item in inputs for shard in _planned_shards(item))
-    documents = _read_documents(
-        shards, {item.fingerprint: item for item in inputs}, held_out_fraction=mixture.held_out_fraction
+    listings = [listing_of(item, tokenizer_digest) for item in inputs]
+    corpus = corpus_of(inputs)
+    sizes, looks = write_documents(
+        work.path, corpus, held_out_fraction=mixture.held_out_fraction, look_tokens=mixture.held_out_tokens
     )
-    packings = _packings(documents, pretrain)
-    sizes = _sizes(documents, packings)
+    if pretrain.packing == "best_fit":
+        sizes = write_rows(work, sizes, pretrain.sequence_length)
     mixture = _found_weights(job, mixture)
     affordable = job.settings.get("affordable", {}).get("tokens")
     budget = token_budget(sizes, mixture, pretrain, affordable) if pretrain.tokens == "auto" else None
@@ -94,15 +70,15 @@ def run(job: Job, work: Work) -> Outcome:
         tokenizer_digest=tokenizer_digest,
         eos_id=_same(listings, "eos_id"),
         dtype=_same(listings, "dtype"),
-        shards=shards,
-        sources=sources,
+        shards=corpus.shards,
+        sources=sources if pretrain.packing == "best_fit" else with_stored_epochs(sources, phases),
         phases=phases if len(phases) > 1 else (),
         packing=pretrain.packing,
     )
-    files = _write(work, record, documents, packings)
+    files = _write(work.path, record, looks)
     plan = batches.read_plan(work.path)
     # `records_in` counts the documents by the shards' offsets, `kept` the documents in the written plan's arrays.
-    counts = Counts(records_in=sum(shard.documents for shard in shards), kept=len(plan.documents) + len(plan.held_out))
+    counts = Counts(records_in=sum(shard.documents for shard in corpus.shards), kept=len(plan.documents))
     notes = {"resolved": str(budget)} if budget else {}
     return _outcome(plan, shares, files, counts, notes)
 
@@ -221,19 +197,21 @@ def plan_sources(
             f"mixture.source_epochs names {', '.join(unknown)}; the shards hold {', '.join(sorted(sizes))}"
         )
     sources = []
-    first, held_first, first_packed = 0, 0, 0
+    first, first_looked_at, first_packed = 0, 0, 0
     for number, name in enumerate(sorted(sizes)):
         size = sizes[name]
         source = PlannedSource(
             name=name,
             weight=weights[name],
             samples=sum(phase.samples[number] for phase in phases),
-            first_row=first,
+            first_document=first,
             documents=size.documents,
             tokens=size.tokens,
-            held_out_first_row=held_first,
             held_out_documents=size.held_out_documents,
             held_out_tokens=size.held_out_tokens,
+            first_looked_at=first_looked_at,
+            look_documents=size.look_documents,
+            look_tokens=size.look_tokens,
             rows=size.rows,
             first_packed=first_packed,
         )
@@ -242,9 +220,21 @@ def plan_sources(
         limit = mixture.source_epochs.get(name, mixture.max_epochs)
         _check_epochs(name, available=available, wanted=wanted, max_epochs=limit)
         sources.append(source)
-        first, held_first = first + size.documents, held_first + size.held_out_documents
+        first += source.all_documents
+        first_looked_at += size.look_documents
         first_packed += size.rows
     return tuple(sources)
+
+
+def with_stored_epochs(sources: Sequence[PlannedSource], phases: Sequence[PlannedPhase]) -> tuple[PlannedSource, ...]:
+    """Return the sources with the number of epochs that are begun, where the plan keeps the starts of their blocks."""
+    read = [sum(phase.samples[number] * phase.sequence_length for phase in phases) for number in range(len(sources))]
+    return tuple(
+        replace(source, stored_epochs=-(-tokens // source.tokens))
+        if tokens and source.all_documents > COMPUTED_DOCUMENTS
+        else source
+        for source, tokens in zip(sources, read, strict=True)
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -351,17 +341,6 @@ def _check_epochs(name: str, *, available: int, wanted: int, max_epochs: float) 
         )
 
 
-def _listing(item: InputArtifact, tokenizer_digest: str) -> dict[str, Any]:
-    """Return the content of an input's `shards.json`. Raise RefusedInput if it was made with another tokenizer."""
-    listing = json.loads(item.file("shards.json").read_text("utf-8"))
-    if listing["tokenizer_digest"] != tokenizer_digest:
-        raise RefusedInput(
-            f"token_shards [{item.partition}] were made with tokenizer {listing['tokenizer_digest'][:12]}, the"
-            f" recipe's is {tokenizer_digest[:12]}; materialize token_shards again"
-        )
-    return listing
-
-
 def _same(listings: list[dict[str, Any]], field: str) -> Any:
     values = {listing[field] for listing in listings}
     if len(values) != 1:
@@ -369,100 +348,68 @@ def _same(listings: list[dict[str, Any]], field: str) -> Any:
     return values.pop()
 
 
-def _planned_shards(item: InputArtifact) -> list[PlannedShard]:
-    """Return the token files in an input's manifest, sorted by name."""
-    return [
-        PlannedShard(
-            partition=item.partition,
-            artifact=item.fingerprint,
-            digest=item.digest,
-            path=entry["path"],
-            bytes=entry["bytes"],
-            sha256=entry["sha256"],
-            documents=len(np.load(item.file(_beside(entry["path"], ".offsets.npy")), mmap_mode="r")) - 1,
-        )
-        for entry in sorted(item.record()["files"], key=lambda entry: entry["path"])
-        if entry["path"].endswith(".bin")
+def write_rows(work: Work, sizes: Mapping[str, Size], length: int) -> dict[str, Size]:
+    """Pack the documents of each source into rows of `length`, window by window, and write the rows.
+
+    Return the sizes with the number of rows. How many there are is known only at the end, so the arrays are collected
+    in the scratch folder first.
+    """
+    planned, first, ends_at = read_documents(work.path), 0, 0
+    dtype = np.dtype("<u4" if len(planned) < 1 << 32 else "<u8")
+    collected = {name: work.scratch / name for name in (packing.PIECES_FILE, packing.ROW_ENDS_FILE)}
+    found = dict(sizes)
+    with open(collected[packing.PIECES_FILE], "wb") as pieces, open(collected[packing.ROW_ENDS_FILE], "wb") as ends:
+        for name in sorted(sizes):
+            stop, rows = first + sizes[name].documents + sizes[name].held_out_documents, 0
+            for start in range(first, stop, packing.WINDOW):
+                tokens = planned.trained_tokens(start, min(start + packing.WINDOW, stop))
+                if tokens.max() >= 1 << 32:
+                    raise DataError(
+                        f"mixture: source {name!r} has a document of {tokens.max():,} tokens, best_fit packs documents"
+                        " of less than 2^32; set pretrain.packing: end_to_end"
+                    )
+                window = best_fit(tokens, length)
+                pieces.write((window.pieces[:, :2] + [start, 0]).astype(dtype).tobytes())
+                ends.write((window.ends + ends_at).astype("<i8").tobytes())
+                rows, ends_at = rows + len(window.ends), ends_at + len(window.pieces)
+            found[name], first = sizes[name]._replace(rows=rows), stop
+    num_rows = sum(size.rows for size in found.values())
+    _move(collected[packing.PIECES_FILE], work.path, dtype, (ends_at, 2))
+    _move(collected[packing.ROW_ENDS_FILE], work.path, np.dtype("<i8"), (num_rows,))
+    return found
+
+
+def _move(collected: Path, folder: Path, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+    """Write collected numbers as the array file of the same name in `folder`."""
+    with open(collected, "rb") as source, streamed(folder / collected.name, dtype, shape) as stream:
+        shutil.copyfileobj(source, stream, 1 << 20)
+    collected.unlink()
+
+
+def _write(folder: Path, record: PlanRecord, looks: np.ndarray) -> tuple[str, ...]:
+    """Write what is missing of the plan beside its documents and rows; return the names of all files."""
+    files = [batches.PLAN_FILE, documents.POSITIONS_FILE, documents.RUNS_FILE, batches.HELD_OUT_FILE]
+    with streamed(folder / batches.HELD_OUT_FILE, np.dtype("<i8"), looks.shape) as stream:
+        stream.write(looks.astype("<i8").tobytes())
+    if record.packing == "best_fit":
+        files += [packing.PIECES_FILE, packing.ROW_ENDS_FILE]
+    if any(source.stored_epochs for source in record.sources):
+        files.append(batches.STARTS_FILE)
+        _write_starts(folder, Plan(record, read_documents(folder), looks))
+    write_json(folder / batches.PLAN_FILE, differing_from_defaults(record))
+    return tuple(files)
+
+
+def _write_starts(folder: Path, plan: Plan) -> None:
+    """Write the starts of the blocks of every stored epoch, one epoch after the other."""
+    size = plan.record.block_documents
+    stored = [
+        (number, epoch) for number, source in enumerate(plan.record.sources) for epoch in range(source.stored_epochs)
     ]
-
-
-def _beside(path: str, suffix: str) -> str:
-    return path.removesuffix(".bin") + suffix
-
-
-def _read_documents(
-    shards: tuple[PlannedShard, ...], inputs: dict[str, InputArtifact], *, held_out_fraction: float
-) -> _Documents:
-    """Return every document of every shard, sorted by source and id, so that the shards' order does not matter."""
-    columns, ids, sources = [], [], []
-    for number, shard in enumerate(shards):
-        item = inputs[shard.artifact]
-        offsets = np.load(item.file(_beside(shard.path, ".offsets.npy")))
-        sidecar = pq.read_table(item.file(_beside(shard.path, ".documents.parquet")), columns=["id", "source", "bytes"])
-        if len(sidecar) != shard.documents:
-            raise DataError(
-                f"{item.file(shard.path)}: {shard.documents} documents, its sidecar has {len(sidecar)};"
-                " materialize token_shards again"
-            )
-        ids += sidecar["id"].to_pylist()
-        sources += sidecar["source"].to_pylist()
-        own = np.arange(shard.documents, dtype=np.int64)
-        columns.append(
-            np.stack(
-                [np.full_like(own, number), own, offsets[:-1], np.diff(offsets), sidecar["bytes"].to_numpy()], axis=1
-            )
-        )
-    if not ids:
-        raise DataError("token_shards: no documents; every snapshot of the recipe is empty")
-    held_out = np.array([is_held_out(id_, held_out_fraction) for id_ in ids])
-    order = np.array(sorted(range(len(ids)), key=lambda row: (sources[row], ids[row])))
-    return _Documents(
-        columns=np.concatenate(columns)[order], sources=np.array(sources)[order], is_held_out=held_out[order]
-    )
-
-
-def _packings(documents: _Documents, pretrain: BatchesRecipe) -> dict[str, Packing]:
-    """Return the packing of each source by name; empty if the recipe does not pack by best fit."""
-    if pretrain.packing == "end_to_end":
-        return {}
-    trained = {name: (documents.sources == name) & ~documents.is_held_out for name in np.unique(documents.sources)}
-    return {
-        str(name): best_fit(documents.columns[chosen, TOKENS], pretrain.sequence_length)
-        for name, chosen in trained.items()
-    }
-
-
-def _sizes(documents: _Documents, packings: Mapping[str, Packing]) -> dict[str, Size]:
-    """Return the size of each source by name."""
-    sizes = {}
-    for name in np.unique(documents.sources):
-        tokens = documents.columns[:, TOKENS] * (documents.sources == name)
-        trained = (documents.sources == name) & ~documents.is_held_out
-        held = (documents.sources == name) & documents.is_held_out
-        sizes[str(name)] = Size(
-            int(trained.sum()),
-            int(tokens[trained].sum()),
-            int(held.sum()),
-            int(tokens[held].sum()),
-            len(packings[str(name)].ends) if packings else 0,
-        )
-    return sizes
-
-
-def _write(work: Work, record: PlanRecord, documents: _Documents, packings: Mapping[str, Packing]) -> tuple[str, ...]:
-    """Write the plan and its arrays; return the names of the files."""
-    arrays = {
-        batches.DOCUMENTS_FILE: documents.columns[~documents.is_held_out],
-        batches.HELD_OUT_FILE: documents.columns[documents.is_held_out],
-    }
-    if packings:
-        packing = joined([(source.first_row, packings[source.name]) for source in record.sources])
-        arrays |= {batches.PIECES_FILE: packing.pieces, batches.ROW_ENDS_FILE: packing.ends}
-    for name, array in arrays.items():
-        with written(work.path / name) as stream:
-            np.save(stream, array, allow_pickle=False)
-    write_json(work.path / batches.PLAN_FILE, differing_from_defaults(record))
-    return (batches.PLAN_FILE, *arrays)
+    blocks = sum(-(-plan.record.sources[number].all_documents // size) for number, _ in stored)
+    with streamed(folder / batches.STARTS_FILE, np.dtype("<i8"), (blocks,)) as stream:
+        for number, epoch in stored:
+            stream.write(plan.computed_starts(number, epoch).astype("<i8").tobytes())
 
 
 def _outcome(
@@ -475,6 +422,7 @@ def _outcome(
         "tokens": tokens,
         "available_tokens": sum(source.tokens for source in record.sources),
         "held_out_tokens": sum(source.held_out_tokens for source in record.sources),
+        "look_tokens": sum(source.look_tokens for source in record.sources),
     }
     effective = 0.0
     seen = _tokens_given(plan)
@@ -486,7 +434,7 @@ def _outcome(
             effective += effective_tokens(source.tokens, given)
     metrics["effective_tokens"] = effective
     metrics["packing_waste"] = 1 - sum(seen) / tokens
-    metrics["cut_documents_share"] = _cut_documents(plan) / max(len(plan.documents), 1)
+    metrics["cut_documents_share"] = _cut_documents_share(plan)
     empty = [source.name for source in record.sources if not source.held_out_documents]
     notes = notes | ({"sources_without_held_out_documents": empty} if empty else {})
     return Outcome(
@@ -498,12 +446,27 @@ def _outcome(
     )
 
 
-def _cut_documents(plan: Plan) -> int:
-    """Return how many documents that would fit a row are cut in the first epoch."""
-    if plan.packing:
-        return 0
-    orders = (plan.order(number, 0)[0] for number in range(len(plan.record.sources)))
-    return sum(cut_documents(plan.documents[rows, TOKENS], plan.record.sequence_length) for rows in orders)
+def _cut_documents_share(plan: Plan) -> float:
+    """Return the share of documents that would fit a row and are cut in the first epoch.
+
+    Sources of more than COUNTED_BLOCKS blocks are counted in as many blocks, spread evenly over the epoch.
+    """
+    documents_before = sum(source.documents for source in plan.record.sources)
+    if plan.packing or not documents_before:
+        return 0.0
+    cut = 0.0
+    for number, source in enumerate(plan.record.sources):
+        blocks = -(-source.all_documents // plan.record.block_documents)
+        counted = np.unique(np.linspace(0, blocks - 1, min(blocks, COUNTED_BLOCKS)).astype(int)).tolist()
+        seen = cuts = 0
+        for place in counted if source.tokens else ():
+            chosen, ends = plan.documents_of_block(number, 0, place)
+            tokens = plan.documents.trained_tokens_of(chosen)
+            cuts += cut_documents(tokens, plan.record.sequence_length, int(ends[0] - tokens[0]) if len(ends) else 0)
+            seen += len(chosen)
+            plan.documents.release()
+        cut += source.documents * cuts / max(seen, 1)
+    return cut / documents_before
 
 
 def _tokens_given(plan: Plan) -> list[float]:

@@ -32,8 +32,14 @@ class MixtureRecipe:
     max_epochs: float = 4.0  # most epochs of any source; a plan with more is refused
     source_epochs: dict[str, float] = field(default_factory=dict)  # most epochs of these sources, instead of max_epochs
     held_out_fraction: float = 0.01  # share of the documents that are held out, chosen by their ids
+    held_out_tokens: int = 4_000_000  # most of their tokens that a look in training reads, the same in every look
 
     def __post_init__(self) -> None:
+        if self.held_out_tokens < 1:
+            raise RecipeError(
+                f"mixture.held_out_tokens={self.held_out_tokens}; it must be at least 1. To hold out nothing, set"
+                " mixture.held_out_fraction: 0"
+            )
         starts = [phase.start for phase in self.phases]
         if starts != sorted(set(starts)):
             raise RecipeError(f"mixture.phases: start={starts}; each must be later than the one before it")

@@ -197,7 +197,7 @@ def alike(plan: Plan, *, seed: int) -> Plan:
         number += source.tokens > 0
         sources.append(replace(source, weight=1 / with_text if source.tokens else 0.0, samples=samples))
     changed = replace(record, seed=seed, sources=tuple(sources))
-    return Plan(changed, plan.documents, plan.held_out, packing=plan.packing, digest=plan.digest)
+    return plan.with_record(changed)
 
 
 def _outcome(plan: Plan, weights: SourceWeights) -> Outcome:

@@ -14,6 +14,7 @@ from training.pretrain.step import Trainer, idle
 
 EVALUATED_ROWS = 16  # in one pass
 HELD_OUT_BITS = "held_out_bits_per_byte"  # the metric's name; with `_SOURCE` appended, the metric of one source
+HELD_OUT_TOKENS = "held_out_tokens"  # the metric of how many tokens these bits were measured on
 
 
 def held_out(trainer: Trainer) -> dict[str, float]:
@@ -24,7 +25,8 @@ def held_out(trainer: Trainer) -> dict[str, float]:
 
 @torch.no_grad()
 def bits_per_byte(trainer: Trainer) -> dict[str, float]:
-    """Return the bits per UTF-8 byte of each source's held-out documents, including their end-of-text tokens.
+    """Return the bits per UTF-8 byte of the held-out documents that a look reads, for each source, including their
+    end-of-text tokens.
 
     The first token of a document has no context and is counted at log2(vocabulary) bits, so this is the length of a
     real code. Contexts are cut at the row's length. Sources without held-out documents are left out. The result is
@@ -34,9 +36,9 @@ def bits_per_byte(trainer: Trainer) -> dict[str, float]:
         return {}
     result = {}
     for number, source in enumerate(trainer.plan.record.sources):
-        if source.held_out_documents:
+        if source.look_documents:
             total, _ = _nats(trainer, number, lambda samples, _: Batch(*trainer.rows(samples)))
-            first_tokens = source.held_out_documents * math.log(trainer.model.config.vocab_size)
+            first_tokens = source.look_documents * math.log(trainer.model.config.vocab_size)
             result[source.name] = (total + first_tokens) / math.log(2) / max(1, held_out_bytes(trainer.plan, number))
     return result
 

@@ -105,7 +105,7 @@ def bits_per_byte(model: Decoder, pretrain: PretrainRecipe, plan: Plan, shards: 
     The result is None if no documents are held out.
     """
     record = replace(plan.record, sequence_length=length, global_batch_tokens=length, phases=())
-    cut = Plan(record, plan.documents, plan.held_out, digest=plan.digest)
+    cut = plan.with_record(record)
     alone = World(rank=0, size=1, device=own_device())
     sizes = {source.name: held_out_bytes(cut, number) for number, source in enumerate(cut.record.sources)}
     by_source = held_out.bits_per_byte(Trainer(model, pretrain, cut, shards, alone))

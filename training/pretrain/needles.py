@@ -72,7 +72,7 @@ def _needle(hay: Sequence[int], encode: Encode, length: int, depth: float, choic
 
 def haystack_sources(plan: Plan) -> list[int]:
     """Return the numbers of the sources with held-out documents. Raise DataError if there is none."""
-    found = [number for number, source in enumerate(plan.record.sources) if source.held_out_documents]
+    found = [number for number, source in enumerate(plan.record.sources) if source.look_documents]
     if not found:
         raise DataError("long_context: no held-out text to hide needles in; set mixture.held_out_fraction above 0")
     return found

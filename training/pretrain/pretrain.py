@@ -32,7 +32,7 @@ from training.pretrain.disk import check_disk, needed_on_disk
 from training.pretrain.distill import read_teacher, teacher_folder
 from training.pretrain.divisible import check_degrees
 from training.pretrain.fp8 import check_fp8, check_gpu
-from training.pretrain.held_out import HELD_OUT_BITS, held_out
+from training.pretrain.held_out import HELD_OUT_BITS, HELD_OUT_TOKENS, held_out
 from training.pretrain.memory import check_memory, needed_to_train
 from training.pretrain.mesh import gathered
 from training.pretrain.models import export
@@ -352,6 +352,7 @@ def _finish(
     }
     if any(name.startswith(HELD_OUT_BITS) for name in held_out):
         metrics[HELD_OUT_BITS] = _overall_bits_per_byte(trainer.plan, held_out)
+        metrics[HELD_OUT_TOKENS] = sum(source.look_tokens for source in record.sources)
     work.progress.log(
         step=position.step, **{name: value for name, value in metrics.items() if name.startswith("held_out")}
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PRETRAIN = Stage(
     name="pretrain",
-    version="4",
+    version="5",
     module="training.pretrain.pretrain",
     libraries=("torch", "numpy", "safetensors"),
     kinds=("pytorch", "safetensors"),
@@ -28,7 +28,7 @@ PRETRAIN = Stage(
 )
 DOREMI = Stage(
     name="doremi",
-    version="2",
+    version="3",
     module="training.pretrain.doremi",
     libraries=("torch", "numpy", "safetensors"),
     kinds=("pytorch", "json"),
@@ -36,7 +36,7 @@ DOREMI = Stage(
 )
 EXTEND = Stage(
     name="extend",
-    version="4",
+    version="5",
     module="training.pretrain.long_context",
     libraries=("tokenizers", "torch", "numpy", "safetensors"),
     kinds=("pytorch", "safetensors"),

@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from tests.training.pretrain import tiny
@@ -41,7 +42,13 @@ def long_plan(chain, *, epochs=3):
         for source, count in zip(record.sources, samples, strict=True)
     )
     fields = {name: getattr(record, name) for name in record.__slots__} | {"sources": sources, "steps": steps}
-    return batches.Plan(batches.PlanRecord(**fields), chain.plan.documents, chain.plan.held_out)
+    return chain.plan.with_record(batches.PlanRecord(**fields))
+
+
+def documents_of(plan, *, held_out):
+    """(shard, number in the shard) of the plan's documents."""
+    chosen = np.flatnonzero(plan.documents.are_held_out(0, len(plan.documents)) == held_out)
+    return {(place.shard, place.document) for place in plan.documents.places(chosen)}
 
 
 def test_a_batch_is_the_same_whatever_was_asked_before(chain):
@@ -177,20 +184,6 @@ def test_every_token_of_an_epoch_is_seen_once_before_the_next(chain):
         assert sum(1 for epoch, *_ in seen if epoch == 0) == source.tokens
 
 
-def test_epochs_are_shuffled_anew_and_sources_differently():
-    orders = [
-        batches.permutation(50, seed=1, epoch=epoch, source=source).tolist()
-        for epoch in (0, 1)
-        for source in ("a", "b")
-    ]
-    assert all(sorted(order) == list(range(50)) for order in orders)
-    assert len({tuple(order) for order in orders}) == 4
-
-
-def test_the_order_of_an_epoch_is_fixed_for_all_time():
-    assert batches.permutation(8, seed=1, epoch=0, source="web").tolist() == [4, 5, 0, 3, 1, 6, 2, 7]
-
-
 @pytest.mark.parametrize("quotas", [(5, 3, 0, 11), (1,), (7, 7), (100, 1)])
 def test_interleaving_equals_sorting_all_samples_by_time(quotas):
     times = sorted((Fraction(2 * k + 1, 2 * n), source, k) for source, n in enumerate(quotas) for k in range(n))
@@ -213,14 +206,25 @@ def test_rows_hold_the_documents_and_never_predict_across_their_ends(chain):
 def test_lineage_names_the_documents_of_a_step(chain):
     plan = chain.plan
     named = batches.documents_at(plan, 0)
-    assert named == sorted(set(named)) and set(named) <= {tuple(row) for row in plan.documents[:, :2].tolist()}
+    assert named == sorted(set(named)) and set(named) <= documents_of(plan, held_out=False)
 
 
 def test_held_out_documents_are_chosen_by_id_and_never_trained_on(chain):
     plan = chain.plan
-    assert len(plan.held_out) > 0 and len(plan.held_out) + len(plan.documents) == 120
-    trained = {tuple(row) for row in plan.documents[:, :2].tolist()}
-    assert not trained & {tuple(row) for row in plan.held_out[:, :2].tolist()}
+    held_out = documents_of(plan, held_out=True)
+    assert held_out == {tuple(row) for row in plan.held_out[:, :2].tolist()} and len(plan.documents) == 120
+    tables = [
+        pq.read_table(chain.shards.file(shard.path.replace(".bin", ".documents.parquet")))
+        for shard in plan.record.shards
+    ]
+    assert held_out == {
+        (shard, number)
+        for shard, table in enumerate(tables)
+        for number, name in enumerate(table["id"].to_pylist())
+        if is_held_out(name, 0.1)
+    }
+    trained = {document for step in range(plan.record.steps) for document in batches.documents_at(plan, step)}
+    assert trained and not trained & held_out
     assert sum(is_held_out(f"s/{i}", 0.2) for i in range(5000)) == pytest.approx(1000, rel=0.1)
     assert all(is_held_out(f"s/{i}", 0.3) for i in range(500) if is_held_out(f"s/{i}", 0.2))
 

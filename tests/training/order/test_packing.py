@@ -122,7 +122,7 @@ def test_shares_are_those_of_tokens_and_the_waste_is_what_stays_empty(packed):
 def test_end_to_end_wastes_nothing_and_says_how_many_documents_it_cuts(packed, tmp_path):
     chain = tiny.TinyChain(tmp_path)
     plan, metrics = chain.plan, chain.outcome.metrics
-    longest = max(plan.documents[:, batches.TOKENS])
+    longest = max(plan.documents.tokens(0, len(plan.documents)))
     assert (
         metrics["packing_waste"] == 0 and longest > LENGTH and metrics["cut_documents_share"] == 0
     )  # none of them fits

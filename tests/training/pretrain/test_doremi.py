@@ -256,7 +256,7 @@ def test_sources_are_read_alike_in_another_order_than_the_references(chain):
 
 def test_batches_without_room_for_every_source_are_refused(chain):
     record = dataclasses.replace(chain.plan.record, global_batch_tokens=5 * 64)
-    narrow = type(chain.plan)(record, chain.plan.documents, chain.plan.held_out)
+    narrow = chain.plan.with_record(record)
     with pytest.raises(RecipeError, match="3 sources with training documents and 5 rows"):
         doremi.alike(narrow, seed=0)
 
@@ -264,6 +264,6 @@ def test_batches_without_room_for_every_source_are_refused(chain):
 def test_a_source_without_training_documents_is_not_read(chain):
     sources = chain.plan.record.sources
     empty = dataclasses.replace(chain.plan.record, sources=(dataclasses.replace(sources[0], tokens=0), *sources[1:]))
-    plan = doremi.alike(type(chain.plan)(empty, chain.plan.documents, chain.plan.held_out), seed=0)
+    plan = doremi.alike(chain.plan.with_record(empty), seed=0)
     assert [source.samples for source in plan.record.sources] == [0, STEPS * 4, STEPS * 4]
     assert {source for source, _ in sample_ids(plan, 0)} == {1, 2}

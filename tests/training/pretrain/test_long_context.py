@@ -184,9 +184,9 @@ def test_the_same_job_gives_the_same_weights(chain, extended):
 
 def test_nothing_held_out_is_refused_before_training(chain):
     record = chain.plan.record
-    empty = replace(record, sources=tuple(replace(source, held_out_documents=0) for source in record.sources))
+    empty = replace(record, sources=tuple(replace(source, look_documents=0) for source in record.sources))
     with pytest.raises(DataError, match=r"set mixture\.held_out_fraction above 0"):
-        long_context.haystack_sources(stage.Plan(empty, chain.plan.documents, chain.plan.held_out))
+        long_context.haystack_sources(chain.plan.with_record(empty))
     assert EOS not in long_context.haystack(chain.plan, chain.open_shards(), tokens=100)
 
 
