@@ -429,7 +429,8 @@ def interleaved(quotas: Sequence[int], *, first: int, count: int) -> list[tuple[
 def _sample(plan: Plan, source: int, *, start: int, length: int) -> Sample:
     """Return the segments of `length` tokens of a source that begin at token `start` of its epochs end to end.
 
-    In packed plans `start` also counts the empty places of the rows.
+    In packed plans `start` also counts the empty places of the rows. Raise RefusedInput if the plan's block starts are
+    not those of its documents.
     """
     if plan.packing is not None:
         epoch, place = divmod(start // length, plan.record.sources[source].rows)
@@ -439,6 +440,8 @@ def _sample(plan: Plan, source: int, *, start: int, length: int) -> Sample:
     segments: list[Segment] = []
     while length:
         ends, places = plan.block_at(source, epoch, position)
+        if not (len(ends) and ends[0] - places[0][3] <= position < ends[-1]):
+            raise RefusedInput(f"{STARTS_FILE}: no document at token {position} of epoch {epoch}; make the plan again")
         for number in range(bisect_right(ends, position), len(ends)):
             shard, document, first, size = places[number]
             skipped = position - (ends[number] - size)

@@ -123,6 +123,16 @@ def test_what_is_stored_of_an_epoch_is_what_is_computed(large):
         assert len(starts) == -(-MANY // plan.record.block_documents) and (np.diff(starts) > 0).all()
 
 
+@pytest.mark.parametrize("by", [-700, 700])
+def test_stored_starts_that_are_not_those_of_the_documents_are_refused(large, by):
+    plan = large.plan
+    shifted = {key: starts + by * (starts > 0) for key, starts in plan._stored.items()}
+    wrong = batches.Plan(plan.record, plan.documents, plan.held_out, starts=shifted)
+    with pytest.raises(RefusedInput, match=r"block_starts.npy: no document at token \d+ of epoch 0; make"):
+        for step in range(plan.record.steps):
+            batches.index(wrong, step)
+
+
 @pytest.mark.parametrize("size", [1, 7, 300, 1 << 20])
 def test_the_order_is_the_same_for_any_size_of_the_blocks(large, size):
     plan, steps = large.plan, (0, 300, 3, large.plan.record.steps - 1)
