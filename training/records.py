@@ -142,10 +142,10 @@ def _read_record(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
 def _read_inner(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
     """Return a record inside another one; equal data at an equal place are one record, which is read once.
 
-    Hundreds of variants of a recipe differ in a section or two. What is wrong, or is not the same after it was written
-    as JSON, is read each time.
+    Hundreds of variants of a recipe differ in a section or two. What is wrong, is not the same after it was written as
+    JSON, or may change later is read each time.
     """
-    text = as_json(data)
+    text = as_json(data) if cls.__dataclass_params__.frozen else None
     if text is not None:
         with suppress(RecipeError):
             return _read_once(cls, where, text)

@@ -153,3 +153,27 @@ def test_the_uris_of_a_record_are_what_its_fields_of_that_type_hold():
         *uris_in(one),
         "f://6",
     ]
+
+
+@dataclass(frozen=True)
+class Kept:
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass
+class Changing:
+    numbers: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Both:
+    kept: Kept
+    changing: Changing
+
+
+def test_equal_records_are_one_unless_they_may_change():
+    one, other = (read_record(Both, {"kept": {"numbers": [1]}, "changing": {"numbers": [2]}}) for _ in range(2))
+    assert one == other and one.kept is other.kept and one.changing is not other.changing
+    one.changing.numbers.append(3)
+    again = read_record(Both, {"kept": {"numbers": [4]}, "changing": {"numbers": [2]}})
+    assert again.changing == other.changing != one.changing and again.kept == Kept((4,))
