@@ -101,7 +101,7 @@ def told_tracker(cells: Iterable[Cell], tracking: Tracking) -> list[Said]:
     cells = list(cells)
     with explained(tracking):
         found = _told_by_runs(cells, tracking)
-        if found and tracking.pending():  # MLflow may not have the latest reports yet
+        if found:  # MLflow may not have had the latest reports yet, even if none is pending by now
             tracking.flush(FLUSH_SECONDS)
             found = _told_by_runs(cells, tracking)
     return found

@@ -145,11 +145,15 @@ def _read_inner(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
     Hundreds of variants of a recipe differ in a section or two. What is wrong, is not the same after it was written as
     JSON, or may change later is read each time.
     """
-    text = as_json(data) if cls.__dataclass_params__.frozen else None
+    text = as_json(data) if _is_frozen(cls) else None
     if text is not None:
         with suppress(RecipeError):
             return _read_once(cls, where, text)
     return _read_record(cls, data, where, problems)
+
+
+def _is_frozen(cls: Any) -> bool:
+    return cls.__dataclass_params__.frozen
 
 
 def as_json(data: Any) -> str | None:
