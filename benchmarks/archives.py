@@ -11,6 +11,7 @@ documents must have the same digest on both sides, and each archive must be sent
 from __future__ import annotations
 
 import argparse
+import http.server
 import multiprocessing
 import os
 import statistics
@@ -37,6 +38,7 @@ from training.run_settings import RunSettings
 
 SOURCES = ("data://crawl/snapshot-1/web-*-00000.warc.gz", "data://crawl/snapshot-2/web-*-00000.warc.gz")
 LEAST_BYTES = 1_000_000
+WRITES_PER_SECOND = 20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,6 +101,25 @@ def write(folder: Path, number: int, content: bytes) -> int:
     return (folder / f"{number:05d}.warc.gz").write_bytes(content)
 
 
+class SlowServer(Server):
+    """A server with ETags that waits before each answer, and gives each connection so many bytes a second (0: all)."""
+
+    def __init__(self, files: dict[str, bytes], *, latency_seconds: float, bytes_per_second: float) -> None:
+        self._latency_seconds, self._bytes_per_second = latency_seconds, bytes_per_second
+        super().__init__(files, has_tags=True)
+
+    def answer(self, handler: http.server.BaseHTTPRequestHandler, *, body: bool) -> None:
+        time.sleep(self._latency_seconds)
+        super().answer(handler, body=body)
+
+    def write(self, handler: http.server.BaseHTTPRequestHandler, sent: bytes) -> None:
+        step = int(self._bytes_per_second / WRITES_PER_SECOND) or len(sent) or 1
+        for at in range(0, len(sent), step):
+            super().write(handler, sent[at : at + step])
+            if self._bytes_per_second:
+                time.sleep(1 / WRITES_PER_SECOND)
+
+
 @contextmanager
 def serving(folder: Path, options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], int]]]:
     """Serve the archives by a process of its own; give its address, and what returns the bytes that it has sent."""
@@ -120,12 +141,8 @@ def serving(folder: Path, options: argparse.Namespace) -> Iterator[tuple[str, Ca
 
 
 def _serve(pipe: Any, folder: Path, latency: float, megabytes_per_second: float) -> None:
-    server = Server(
-        {path.name: path.read_bytes() for path in folder.iterdir()},
-        has_tags=True,
-        latency_seconds=latency,
-        bytes_per_second=megabytes_per_second * 1e6,
-    )
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    server = SlowServer(files, latency_seconds=latency, bytes_per_second=megabytes_per_second * 1e6)
     pipe.send(server.url)
     while pipe.recv() == "sent":
         pipe.send(server.sent.total())

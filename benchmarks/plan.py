@@ -151,7 +151,7 @@ def memory(row: Mapping[str, int]) -> str:
 
 
 def generated(folder: Path, tokenizer: InputArtifact, documents: int) -> InputArtifact:
-    """A `token_shards` artifact of `documents` documents; every file but the first three is a link to one of them."""
+    """Make a `token_shards` artifact with so many documents: the files of one shard, and links to them."""
     (folder / "shards").mkdir(parents=True)
     per_shard = min(documents, SHARD_DOCUMENTS)
     chance = np.random.Generator(np.random.Philox(0))

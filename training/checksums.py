@@ -19,7 +19,10 @@ _written: dict[str, tuple[str, Identity]] = {}  # by path: the sha256 that was t
 
 
 def canonical_json(value: Any) -> str:
-    """Return plain data as JSON that is the same text for equal data: sorted keys, no spaces, no NaN."""
+    """Return plain data as canonical JSON, so that equal data give the same text: keys sorted, no spaces.
+
+    Raise ValueError for NaN and infinity.
+    """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 

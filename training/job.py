@@ -70,7 +70,7 @@ class InputArtifact:
             raise self.refused(str(error)) from None
 
     def refused(self, problem: str) -> RefusedInput:
-        """Return the error that says what is wrong with a file of this input, and what to do."""
+        """Return the error to raise for a damaged file of this input: `problem`, and the command that mends it."""
         return RefusedInput(
             f"{self.where}: {problem}; `pedigree verify {self.partition.partition('@')[0]} --mend` sets it aside, and"
             " the next run makes it again"

@@ -69,7 +69,10 @@ def is_reusable(stage: Stage, module: ModuleType) -> bool:
 
 
 def asked_of(job: Job, stage: Stage, module: ModuleType, code: str) -> list[Asked]:
-    """Return what the job asks of each rank. `code` is the digest of the code that this process runs."""
+    """Return, for each rank of a job, the key under which it may be reused, and the files that it reads.
+
+    `code` is the digest of the stage's code in this process.
+    """
     common = _common(job, stage, module)
     by_file = frozenset(os.path.abspath(item.path) for item in job.inputs if item.asset in stage.by_file)
     manifests: dict[str, dict[str, Mapping[str, Any]]] = {}

@@ -36,7 +36,7 @@ def has_assets(recipe: Recipe, scope: Scope) -> bool:
 
 
 def pretrains(recipe: Recipe) -> bool:
-    """Whether a recipe trains a base model; without a corpus, an adopted model takes its place."""
+    """Whether a recipe trains a base model. A recipe without a corpus does not: it begins with an adopted model."""
     return has_assets(recipe, "corpus")
 
 

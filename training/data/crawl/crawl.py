@@ -88,7 +88,7 @@ def source_files(snapshot: SnapshotRecipe) -> list[dict[str, Any]]:
 
 
 def index_files(snapshot: SnapshotRecipe) -> list[dict[str, Any]]:
-    """Return URI, size, ETag and checksum of each index file by which records are selected; empty without any."""
+    """Return URI, size, ETag and checksum of each index file in `select`; empty for a snapshot without `select`."""
     if snapshot.select is None:
         return []
     return [_described(location) for location in expand(snapshot.select.index, selection.SUFFIXES)]

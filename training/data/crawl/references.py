@@ -310,7 +310,9 @@ def _cut_out(location: str, path: Path, entry: Mapping[str, Any], chosen: Select
 
 
 def _cut(source: Path, chosen: Selection, path: Path, uri: str, *, ranges: Sequence[tuple[int, int]]) -> None:
-    """Write the selected records one after another. `source` holds the archive's `ranges` one after another.
+    """Copy the selected records out of `source` to `path`, one behind the other.
+
+    `source` consists of the `ranges` of the archive's bytes (start, end), one behind the other.
 
     Raise DataError if a record does not begin where the index says, or ends behind the archive's end.
     """

@@ -143,7 +143,7 @@ def rank_shares(job: Job) -> list[Share]:
 
 
 def _identity(entry: Mapping[str, Any], item: InputArtifact) -> dict[str, Any]:
-    """Return by what a referenced archive is known to be the same; nothing for one that is among the input's files.
+    """Return what identifies the content of a referenced archive; nothing for an archive that was copied.
 
     If neither a checksum nor an ETag is known, its bytes are those that the first reader of this listing found.
     """

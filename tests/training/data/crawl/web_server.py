@@ -6,25 +6,15 @@ import hashlib
 import http.server
 import re
 import threading
-import time
 from collections import Counter
 
 
 class Server:
     """Serves files and ranges of them, with or without ETags; counts what is asked and sent."""
 
-    def __init__(
-        self,
-        files: dict[str, bytes],
-        *,
-        has_tags: bool = False,
-        latency_seconds: float = 0.0,
-        bytes_per_second: float = 0.0,
-    ) -> None:
+    def __init__(self, files: dict[str, bytes], *, has_tags: bool = False) -> None:
         self.files = files
         self.has_tags = has_tags
-        self.latency_seconds = latency_seconds  # before each answer; for benchmarks
-        self.bytes_per_second = bytes_per_second  # of each connection; 0: no limit
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.sent: Counter[str] = Counter()  # path: bytes of bodies
         self.refuse: dict[str, list[tuple[int, dict[str, str]]]] = {}  # path: answers to give first
@@ -60,8 +50,6 @@ class Server:
         return [headers.get("range") for asked, headers in self.requests if asked == path]
 
     def answer(self, handler: http.server.BaseHTTPRequestHandler, *, body: bool) -> None:
-        if self.latency_seconds:
-            time.sleep(self.latency_seconds)
         path = handler.path.lstrip("/")
         self.requests.append((path, {name.lower(): value for name, value in handler.headers.items()}))
         if self.refuse.get(path):
@@ -112,9 +100,8 @@ class Server:
         for name, value in {**headers, "Content-Length": str(length), "Connection": "close"}.items():
             handler.send_header(name, value)
         handler.end_headers()
-        step = int(self.bytes_per_second / 20) or len(sent) or 1
-        for at in range(0, len(sent), step):
-            handler.wfile.write(sent[at : at + step])
-            if self.bytes_per_second:
-                time.sleep(1 / 20)
+        self.write(handler, sent)
         handler.close_connection = True
+
+    def write(self, handler: http.server.BaseHTTPRequestHandler, sent: bytes) -> None:
+        handler.wfile.write(sent)
