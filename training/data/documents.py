@@ -218,7 +218,7 @@ def count_documents(path: Path) -> int:
 
 @contextmanager
 def open_documents(path: Path) -> Iterator[pq.ParquetFile]:
-    """Open a parquet file for streaming, mapped: the check has read its bytes. Raise DataError if it is not parquet."""
+    """Open a parquet file, memory-mapped, to read it row group by row group. Raise DataError if it is not parquet."""
     try:
         parquet = pq.ParquetFile(path, memory_map=True)
     except pa.ArrowInvalid as error:
@@ -228,7 +228,9 @@ def open_documents(path: Path) -> Iterator[pq.ParquetFile]:
 
 
 class Files(Sequence[Path]):
-    """Files of an input artifact, in order. A file is checked when its path is taken, so a rank reads its own only."""
+    """Paths of an input artifact's files, in order. A file's checksum is verified only when its path is taken from the
+    list, so a rank verifies only the files that it reads.
+    """
 
     def __init__(self, item: InputArtifact, names: Sequence[str]) -> None:
         self.item, self.names = item, names
@@ -252,7 +254,7 @@ def document_files(item: InputArtifact, folder: str = "documents") -> Files:
 
 
 def shares_of(*files: Files) -> list[Share]:
-    """Return the shares of ranks that each read one file of every given artifact, those in the same place together."""
+    """Return what each rank reads, if rank i reads file i of every given list of files."""
     named = [[(one.item, name) for name in one.names] for one in files]
     return [Share(files=together) for together in zip(*named, strict=True)]
 

@@ -40,7 +40,9 @@ class Table:
         return ""
 
     def keep(self, place: str, identity: str, sha256: str, *, changed_ns: int | None = None) -> None:
-        """Keep the checksum of a source, unless it changed so lately (`changed_ns`) that its time says nothing."""
+        """Store the checksum of a source, unless it changed so recently (`changed_ns`) that its time of change is no
+        evidence.
+        """
         is_fresh = changed_ns is not None and time.time_ns() - changed_ns < TICK_NS
         if is_fresh or not self.path.parent.is_dir():
             return
@@ -65,7 +67,9 @@ _table: ContextVar[Table | None] = ContextVar("table", default=None)
 
 @contextmanager
 def known_under(root: Path) -> Iterator[None]:
-    """While the block runs, look up the checksums of sources in the table under this root, and note new ones there."""
+    """Context manager: while it is open, checksums of sources are looked up in the table under this root and stored
+    there.
+    """
     table = Table(Path(root) / TABLE_FILE)
     token = _table.set(table)
     try:
@@ -76,7 +80,7 @@ def known_under(root: Path) -> Iterator[None]:
 
 
 def table_in_use() -> Table | None:
-    """Return the table of the block that runs; None if there is none, as in a job."""
+    """Return the table that `known_under` has opened in this process; None outside of it, as in a job."""
     return _table.get()
 
 

@@ -1,4 +1,4 @@
-"""Look at a folder, file or URL of documents: their format, columns and languages, as `pedigree init` needs them.
+"""Inspect a folder, file or URL of documents for `pedigree init`: their format, columns and languages.
 
 Only the first records of a few files are read.
 """
@@ -52,7 +52,9 @@ class Look:
 
 
 def look_at(place: str) -> Look:
-    """Return what is at a path or URL. Raise DataError, with what would be right, if no documents are there."""
+    """Return the format, columns, size and languages of the documents at a path or URL. Raise DataError, with what
+    would be right, if no documents are there.
+    """
     if not is_remote(place):
         place = os.path.abspath(os.path.expanduser(place))
     found = {source: files for source in SUFFIXES if (files := _files(place, source))}
@@ -80,7 +82,7 @@ def look_at(place: str) -> Look:
 
 
 def _files(place: str, source: str) -> list[str]:
-    """Return the files of one source at a place: the file itself, or those of a folder and its subfolders."""
+    """Return the files of one format at a path: the file itself, or those in the folder and its subfolders."""
     suffixes = SUFFIXES[source]
     if is_http(place) or Path(place).is_file():
         return [place] if place.endswith(suffixes) else []
@@ -106,7 +108,7 @@ def _nothing(place: str) -> str:
 
 
 def _of_training(files: list[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Return the files of the split `train` if a data set has one, and a sentence about the other files."""
+    """Return only the files of the split `train` if the data set has one, and a sentence about the files left out."""
     train = [name for name in files if TRAIN.search(name.rpartition("/")[2])]
     if not train or len(train) == len(files):
         return files, ()
@@ -119,7 +121,10 @@ def counted(files: int) -> str:
 
 
 def _parts(files: list[str]) -> list[list[str]]:
-    """Return the files in one group, or in one for each folder if names repeat: in a snapshot they must differ."""
+    """Divide the files into groups that can each be one snapshot, in which file names must be unique.
+
+    There is one group, or one for each folder if a file name occurs in several folders.
+    """
     if len({os.path.basename(name) for name in files}) == len(files):
         return [files]
     folders: dict[str, list[str]] = {}
@@ -142,9 +147,9 @@ def _paths(place: str, source: str, part: list[str], files: list[str]) -> tuple[
 
 
 def _fields(file: str) -> tuple[str, str]:
-    """Return the columns of text and URL: the usual names, or else the column with the longest text.
+    """Return the names of the columns with text and URL: the usual names, or else the column with the longest text.
 
-    Raise DataError for rows that are conversations, or that hold no text.
+    Raise DataError for rows that are conversations or have no text.
     """
     row = next(read_rows(file), {})
     texts = {name: value for name, value in row.items() if isinstance(value, str)}
@@ -161,14 +166,14 @@ def _fields(file: str) -> tuple[str, str]:
 
 
 def _sampled(files: list[str], source: str, text_field: str) -> Iterator[str]:
-    """Yield up to SAMPLES texts, an equal number from each of some files spread over all."""
+    """Yield up to SAMPLES texts: equally many from each of a few files, which are spread evenly over all files."""
     chosen = files[:: -(-len(files) // SAMPLED_FILES)]
     for file in chosen:
         yield from islice(_texts(file, source, text_field), SAMPLES // len(chosen))
 
 
 def _texts(file: str, source: str, text_field: str) -> Iterator[str]:
-    """Yield the texts of a file in order; of HTML pages what is left without tags. Nothing of a remote archive."""
+    """Yield the texts of a file in order; HTML pages without their tags. A remote archive yields nothing."""
     if source != "warc":
         yield from (row[text_field] for row in read_rows(file) if isinstance(row.get(text_field), str))
     elif not is_remote(file):
@@ -194,7 +199,7 @@ def _text_of(record: Record) -> str:
 
 
 def _languages(texts: list[str]) -> tuple[str, ...]:
-    """Return the languages of at least MIN_LANGUAGE_SHARE of the texts that are long enough to tell."""
+    """Return the languages of at least MIN_LANGUAGE_SHARE of the texts, counting only texts long enough to identify."""
     counts = Counter(identify(text)[0] for text in texts if len(text) >= MIN_CHARACTERS)
     enough = MIN_LANGUAGE_SHARE * counts.total()
     return tuple(language for language, number in counts.most_common() if language and number >= enough)

@@ -28,8 +28,9 @@ def sections(*names: str) -> Settings:
 
 
 def with_data(recipe: Recipe, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return `asked` plus the sections of the generated sources that it names, and `data` (URI → sha256) of its files.
+    """Return the settings `asked` with everything that their URIs refer to.
 
+    Added are the sections of the generated sources that a URI names, and under `data` the sha256 of each file by URI.
     `data` is absent if no files are named.
     """
     from training.data.sources import checksum_of  # imports parquet, which takes a second that declarations should save
@@ -43,9 +44,10 @@ def with_data(recipe: Recipe, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def generated(recipe: Recipe, sources: Iterable[str]) -> dict[str, Any]:
-    """Return the sections of the generated sources, and under `sources` the version of each that is past its first.
+    """Return the recipe's sections of these generated sources, and under `sources` the version of each if it is above
+    1.
 
-    A source with a new version thus changes the fingerprints of what reads it, and of nothing else.
+    A new version of a source thus changes the fingerprints of the stages that read it, and of no others.
     """
     newer = versions(sources)
     return {name: getattr(recipe, name) for name in sorted(sources)} | ({"sources": newer} if newer else {})

@@ -96,7 +96,7 @@ def open_uri(uri: str) -> Iterator[BinaryIO]:
 def check_store(location: str) -> None:
     """Raise DataError unless fsspec would read the URL from an object store, and from nothing else on the way.
 
-    Its other file systems open web addresses, connections and local files by their own rules.
+    fsspec's other file systems open web addresses, connections and local files without this project's checks.
     """
     scheme = location.partition("://")[0].lower()
     if scheme not in STORES or "::" in location:
@@ -172,10 +172,11 @@ def _wanted(name: str, suffixes: Sequence[str]) -> bool:
 
 
 def checksum_of(uri: str) -> str:
-    """Return the sha256 (hex) of the file behind a URI, which is read only if no table or cache knows it.
+    """Return the sha256 (hex) of the file behind a URI, which is read only if its checksum is not stored yet.
 
-    A table (training.data.known) keeps the checksum of a local file while its path, size, time of change and inode
-    stay, and of a remote one while its size and ETag stay. Without a table each process reads a file once.
+    A table (training.data.known) stores checksums: that of a local file is valid while its path, size, time of change
+    and inode are the same, that of a remote file while its size and ETag are the same. Without a table each process
+    reads a file once.
     """
     location = resolve(uri)
     if is_remote(location):
@@ -281,8 +282,8 @@ def read_rows(uri: str, *, settings: Mapping[str, Any] | None = None) -> Iterato
     """Yield the rows behind a URI in file order, read by its suffix (FORMATS); JSON and parquet rows stay as they are.
 
     A text file is one row `{"text", "name"}`; a zip file is one such row for each of its `.txt` files, sorted by name.
-    A generated file needs the job's `settings`. Raise DataError if the file is missing or damaged, or has something
-    else than rows.
+    A generated file needs the job's `settings`. Raise DataError if the file is missing or damaged, or is not made of
+    rows.
     """
     if generated.is_generated(uri):
         with generated.opened(uri, settings or {}) as stream:

@@ -93,7 +93,7 @@ class Body(io.RawIOBase):
             raise self._too_large()
 
     def readable(self) -> bool:
-        """True: a response body can be read."""
+        """Whether the body can be read, which is always true; part of Python's interface for streams."""
         return True
 
     def readinto(self, buffer: Any) -> int:

@@ -152,14 +152,16 @@ def run(job: Job, work: Work) -> Outcome:
 
 @dataclass(kw_only=True, slots=True)
 class _Found:
-    """What became of the files of a snapshot, in the order of their names."""
+    """Entries of a snapshot's readable files, quarantine rows of its unreadable ones, and counts of dropped files by
+    reason.
+    """
 
     entries: list[dict[str, Any]] = field(default_factory=list)
     quarantined: list[dict[str, Any]] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
 
     def is_readable(self, path: Path, snapshot: SnapshotRecipe) -> bool:
-        """Whether a file has a readable record. If not, it is quarantined."""
+        """Whether a file has a readable record; a file without one is added to the quarantined files."""
         problem = problem_of(path, _form(snapshot), text_field=snapshot.text_field, snapshot=snapshot.name)
         if problem is not None:
             self.quarantined.append(
@@ -173,7 +175,11 @@ def _form(snapshot: SnapshotRecipe) -> str:
 
 
 def _listed(snapshot: SnapshotRecipe, work: Work, asked: int, found: _Found, files: Iterable[str]) -> Outcome:
-    """List the readable files. `asked` is the number of files requested; `files` are the artifact's further files."""
+    """Write the listing of the readable files, `archives.json`, and the quarantined files; return the stage's outcome.
+
+    `asked` is the number of archives requested. `files` are further files of the artifact. Raise DataError if no file
+    is left to list.
+    """
     if not found.entries:
         if not found.quarantined:
             raise DataError(f"snapshots.{snapshot.name}.select: no record of its {asked} archives is selected")
@@ -210,7 +216,7 @@ def _listed(snapshot: SnapshotRecipe, work: Work, asked: int, found: _Found, fil
 
 
 def _referenced(snapshot: SnapshotRecipe, job: Job, work: Work) -> Outcome:
-    """List the files without reading them; of local ones the first record is read."""
+    """List archives that stay where they are: remote ones are not read, and of local ones only the first record is."""
     asked: list[dict[str, Any]]
     if snapshot.source == "commoncrawl":
         base = snapshot.base_url.rstrip("/")
@@ -247,7 +253,10 @@ def _referenced(snapshot: SnapshotRecipe, job: Job, work: Work) -> Outcome:
 def _selected(
     snapshot: SnapshotRecipe, job: Job, names: list[str]
 ) -> tuple[Mapping[str, selection.Chosen], Mapping[str, int]]:
-    """Return the selected records of the archives `names`, and the counts of the index's records; empty without any."""
+    """Return the selected records of the archives `names`, and counts of the index's records.
+
+    Both are empty for a snapshot that selects no records.
+    """
     if snapshot.select is None:
         return {}, {}
     index = job.settings.get("index") or index_files(snapshot)
@@ -264,7 +273,9 @@ def _selected(
 
 
 def _check_listed(location: str, entry: Mapping[str, Any]) -> None:
-    """Raise DataError if a local file is gone or has another size. The ranks compare its content."""
+    """Raise DataError if a local file is gone or has another size. The rank that reads the file compares its checksum
+    later.
+    """
     if not os.path.isfile(location) or os.path.getsize(location) != entry["bytes"]:
         raise DataError(f"{entry['uri']}: the file changed since the job was written; run again")
 
@@ -273,7 +284,7 @@ def _check_listed(location: str, entry: Mapping[str, Any]) -> None:
 
 
 def _generate(snapshot: SnapshotRecipe, job: Job, work: Work) -> tuple[int, list[str]]:
-    """Let the source write its archives; keep the truth of its pages apart, in `truth/`.
+    """Let a generated source write the archives of its snapshot, and the truth of its pages into the folder `truth/`.
 
     Return the number of archives and the names of the truth files.
     """

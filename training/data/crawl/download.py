@@ -33,7 +33,9 @@ PROGRESS_BYTES = 1 << 20  # an attempt that brought so many bytes begins the cou
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manners:
-    """How politely a server is treated. Waits are in seconds and double with each attempt, with jitter."""
+    """Settings of polite downloads: connections, attempts, waits. Waits double with each attempt and have random
+    jitter.
+    """
 
     connections: int = 4
     attempts: int = 8
@@ -48,9 +50,10 @@ class Manners:
         return f"pedigree/{version('pedigree')} (language model corpus builder; python-requests/{requests.__version__})"
 
     def wait_seconds(self, attempt: int, asked_for: float | None) -> float:
-        """Seconds to wait after failed attempt `attempt` (from 0).
+        """Seconds to wait after failed attempt number `attempt` (from 0).
 
-        The server's wish (`asked_for`) counts first; without one the wait grows with each attempt.
+        `asked_for` is the wait in seconds that the server asked for, and is obeyed up to a limit. If it is None, the
+        wait doubles with each attempt.
         """
         if asked_for is not None:
             return min(asked_for, self.longest_asked_wait_seconds)
@@ -59,7 +62,7 @@ class Manners:
 
 
 class _Again(Exception):
-    """An error that is worth another attempt, after `wait_seconds` if the server gave a time."""
+    """A request failed in a way that may succeed if repeated, after `wait_seconds` if the server named a time."""
 
     def __init__(self, what: str, wait_seconds: float | None = None) -> None:
         super().__init__(what)
@@ -89,8 +92,9 @@ def fetch(url: str, path: Path, scratch: Path, manners: Manners, *, tag: str = "
     `tag`, raise Changed if the server has another. Raise DataError if the server does not have the file or does not
     deliver it within `manners.attempts` attempts in a row that bring nearly nothing.
 
-    A file that is not `is_lasting` is read at once and removed. It is not forced to the disk, and it is requested again
-    from the start if the server gives no strong ETag, because nobody can say whether the rest belongs to the same file.
+    If `is_lasting` is false, the caller reads the file at once and removes it. It is then not forced to the disk
+    (fsync). Without a strong ETag it is requested again from the start, because the remaining bytes might belong to a
+    changed file.
     """
     if path.exists():
         return 0
@@ -105,10 +109,10 @@ def fetch(url: str, path: Path, scratch: Path, manners: Manners, *, tag: str = "
 
 
 def insistently(place: str, attempt: Callable[[], object], size: Callable[[], int], manners: Manners) -> int:
-    """Call `attempt` until it succeeds, with waits between the calls; return the number of calls.
+    """Call `attempt`, which downloads to a file, until it succeeds; wait between the calls; return the number of calls.
 
-    `size` returns the bytes that are there. Raise DataError after `manners.attempts` calls in a row without
-    PROGRESS_BYTES more of them.
+    `size` returns the number of bytes downloaded so far. Raise DataError after `manners.attempts` successive calls that
+    each added fewer than PROGRESS_BYTES bytes.
     """
     failures = calls = 0
     most = size()
@@ -133,7 +137,8 @@ def insistently(place: str, attempt: Callable[[], object], size: Callable[[], in
 def fetch_range(url: str, path: Path, start: int, end: int, manners: Manners, *, tag: str = "") -> int:
     """Append the bytes from `start` to `end` of a file to `path`; return the number of requests.
 
-    Raise DataError if the file ends before, or the server sends no ranges; raise Changed as `fetch` does.
+    Raise DataError if the remote file ends before `end`, or if the server does not support ranges. Raise Changed if the
+    file's ETag is not `tag`.
     """
     before = _size(path)
 
@@ -252,7 +257,10 @@ def _check_complete(response: requests.Response, partial: Path, have: int) -> No
 
 
 def _content_range(response: requests.Response) -> tuple[int, int, int] | None:
-    """Return the first byte, the byte after the last, and the file's size that a Content-Range names; None if none."""
+    """Return the first byte, the byte after the last one, and the file's size from a response's header Content-Range.
+
+    None if the header is missing or unreadable.
+    """
     found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", response.headers.get("Content-Range", "").strip())
     return (int(found[1]), int(found[2]) + 1, int(found[3])) if found else None
 
@@ -269,5 +277,5 @@ def _retry_after(response: requests.Response) -> float | None:
 
 
 def _validator(partial: Path) -> Path:
-    """Path of the file with a partial file's strong ETag, by which a file that changed is downloaded anew."""
+    """Path of the file that stores the strong ETag of a partial download, by which a changed remote file is noticed."""
     return partial.with_name(partial.name + ".etag")

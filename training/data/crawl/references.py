@@ -8,12 +8,12 @@ An entry of the listing says where an archive is and how to recognize it:
 the file with the offsets and lengths of the selected records; it is empty if all records are read.
 
 A local file is read in place. A remote one is streamed into the rank's scratch folder, in one request if the connection
-lasts, and is removed after the rank: mapping a file is how archives are read fast, and an interrupted stream resumes
-where it ended (docs/decisions/0017-archives-by-reference.md has the measurements). Of selected records only the ranges
-that hold them are requested.
+lasts, and is removed when the rank is finished. It becomes a file because archives are read fastest by memory mapping,
+and because an interrupted stream resumes where it ended (docs/decisions/0017-archives-by-reference.md has the
+measurements). If records are selected, only the byte ranges that hold them are requested.
 
 Whoever reads an archive first writes its size and sha256 beside the listing. A later reader that finds other bytes
-refuses them, also where the server has no ETag.
+refuses them, even if the server gives no ETag.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Item = TypeVar("Item", bound=Record | Damage)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """The selected records of one archive, by offset."""
+    """Offsets and lengths, in bytes, of the selected records of one archive, sorted by offset."""
 
     offsets: Sequence[int]
     lengths: Sequence[int]
@@ -63,11 +63,13 @@ class Selection:
 
     @classmethod
     def read(cls, path: Path) -> Selection:
-        """Return the selection that the stage `crawl` wrote."""
+        """Read the selection of one archive from the file that the stage `crawl` wrote."""
         return cls(**json.loads(path.read_text("utf-8")))
 
     def ranges(self) -> list[tuple[int, int]]:
-        """Return the ranges of bytes to request: the records, with neighbours below the gap limit joined."""
+        """Return the byte ranges to request: one for each record, but nearby records share a range if the gap is small
+        enough.
+        """
         found: list[tuple[int, int]] = []
         for offset, length in zip(self.offsets, self.lengths, strict=True):
             if found and offset - found[-1][1] <= self.max_gap_bytes:
@@ -79,7 +81,7 @@ class Selection:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AtHand:
-    """An archive that can be read: its file on this machine, and what reading it took."""
+    """A referenced archive as a local file, with the size and checksum of what was read and the number of requests."""
 
     path: Path
     uri: str
@@ -87,9 +89,9 @@ class AtHand:
     read: Mapping[str, Any]  # bytes, sha256, requests
 
     def placed(self, items: Iterator[Item]) -> Iterator[Item]:
-        """Yield records and damage with the offsets that they have in the archive.
+        """Yield records and damaged parts with their offsets in the original archive instead of in the local file.
 
-        Raise DataError if a selected record is not among them, because its index then belongs to another archive.
+        Raise DataError if a selected record is missing, because then the index describes another archive.
         """
         if self.selection is None:
             yield from items
@@ -121,10 +123,10 @@ def described(location: str, uri: str) -> dict[str, Any]:
 
 @contextmanager
 def at_hand(entry: Mapping[str, Any], archives: InputArtifact, work: Work, rank: int) -> Iterator[AtHand]:
-    """Give the archive of a listing's entry to the block, as a file on this machine.
+    """Context manager that gives the archive of a listing's entry as a local file.
 
-    Raise DataError, with the archive's URI, if it is not the archive that was listed or read before, or if it changes
-    while the block reads it.
+    Raise DataError, with the archive's URI, if its content is not what was listed or first read, or if the file changes
+    inside the `with` block.
     """
     location = resolve(entry["uri"])
     chosen = Selection.read(archives.file(entry["selected"])) if entry["selected"] else None
@@ -147,10 +149,10 @@ def at_hand(entry: Mapping[str, Any], archives: InputArtifact, work: Work, rank:
 
 @contextmanager
 def _own_folder(place: Path, rank: int) -> Iterator[Path]:
-    """Give a folder that no other process uses to the block, and remove it if the block succeeds.
+    """Context manager that gives a folder used by no other process; the folder is removed if the `with` block succeeds.
 
-    It is the rank's folder, in which an earlier attempt may have left the beginning of the archive. If another process
-    still uses that, such as an attempt that its node forgot, the folder is new.
+    Usually this is the rank's own folder, where an earlier attempt may have left a partial download to resume. If
+    another process still has that folder locked, such as an attempt on a node that lost contact, a new folder is made.
     """
     place.mkdir(parents=True, exist_ok=True)
     with open(place / f"{rank:05d}.lock", "w") as lock:
@@ -178,7 +180,10 @@ def _check_local(location: str, entry: Mapping[str, Any]) -> None:
 
 
 def _check_read(given: AtHand, entry: Mapping[str, Any]) -> None:
-    """Raise DataError if a whole archive differs from its entry. Of a local selection, `_cut_out` has checked it."""
+    """Raise DataError if a whole archive has another size or checksum than its entry in the listing.
+
+    Local archives with selected records are checked in `_cut_out` instead.
+    """
     if given.selection is not None:
         return
     for name, found in (("bytes", given.read["bytes"]), ("sha256", given.read["sha256"])):
@@ -189,7 +194,9 @@ def _check_read(given: AtHand, entry: Mapping[str, Any]) -> None:
 
 
 def _check_first_read(given: AtHand, entry: Mapping[str, Any], folder: Path) -> None:
-    """Compare with what the first reader found; whoever is the first says what it found."""
+    """Compare an archive's checksum with the one that its first reader stored; store it if this reading is the
+    first.
+    """
     path = folder / f"{entry['name']}.json"
     found = {"uri": given.uri, "bytes": given.read["bytes"], "sha256": given.read["sha256"]}
     try:
@@ -246,7 +253,7 @@ def _fetch_ranges(location: str, joined: Path, entry: Mapping[str, Any], chosen:
 
 
 def _fetch_from_store(location: str, path: Path, folder: Path, entry: Mapping[str, Any]) -> int:
-    """Copy an object; what an earlier attempt copied is kept if the object is still the one that was listed."""
+    """Copy an object of an object store to `path`, resuming a partial copy if the object is still the listed one."""
     partial = folder / f"{path.name}.part"
     with _opened_in_store(location, entry) as (stream, size), open(partial, "ab") as target:
         if not entry["etag"] or target.tell() > size:  # nothing says that it is the same object
@@ -260,10 +267,11 @@ def _fetch_from_store(location: str, path: Path, folder: Path, entry: Mapping[st
 
 @contextmanager
 def _opened_in_store(location: str, entry: Mapping[str, Any]) -> Iterator[tuple[Any, int]]:
-    """Open an object that is still the listed one, before and after; give the stream and the object's size.
+    """Context manager that opens an object and gives its stream and size in bytes, if it is the object that was listed.
 
-    The file system is made here, in the process of the rank, because none survives a fork. s3fs sends the object's ETag
-    with every request, and its own retries wait.
+    Raise DataError if the object's size or ETag differs from the listing, before or after the block. The file system is
+    created in the rank's process, because it does not survive a fork. s3fs sends the ETag with every request, and
+    retries with its own waits.
     """
     import fsspec
 
@@ -292,7 +300,7 @@ def _check_object(location: str, entry: Mapping[str, Any]) -> None:
 
 
 def _copy(source: Any, target: Any, size: int) -> None:
-    """Copy `size` bytes. Raise DataError if there are fewer."""
+    """Copy exactly `size` bytes from one stream to another. Raise DataError if the source ends earlier."""
     while size:
         block = source.read(min(size, BLOCK_BYTES))
         if not block:
@@ -310,11 +318,10 @@ def _cut_out(location: str, path: Path, entry: Mapping[str, Any], chosen: Select
 
 
 def _cut(source: Path, chosen: Selection, path: Path, uri: str, *, ranges: Sequence[tuple[int, int]]) -> None:
-    """Copy the selected records out of `source` to `path`, one behind the other.
+    """Copy the selected records from `source` to `path`, one after another.
 
-    `source` consists of the `ranges` of the archive's bytes (start, end), one behind the other.
-
-    Raise DataError if a record does not begin where the index says, or ends behind the archive's end.
+    `source` holds the byte `ranges` (start, end) of the archive, one after another. Raise DataError if a record does
+    not begin where the index says, or ends after the archive's end.
     """
     size = source.stat().st_size
     befores = accumulate((end - start for start, end in ranges), initial=0)

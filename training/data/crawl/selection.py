@@ -2,8 +2,8 @@
 
 A line of a CDX file ends in a JSON object with `filename`, `offset`, `length`, `url`, `mime-detected` and `languages`;
 a row of the columnar index has the columns of COLUMNS. One process reads the index files, one after another; it holds
-16 bytes for each selected record. An index that is damaged, ends early or lacks what it is asked for is refused,
-because it would select too little without anybody noticing.
+16 bytes for each selected record. An index that is damaged, ends early or lacks a field used by a filter is refused,
+because it would silently select too few records.
 
 Formats: https://github.com/commoncrawl/cc-index-table, https://pywb.readthedocs.io/en/latest/manual/indexing.html.
 """
@@ -115,7 +115,7 @@ def _parents(host: str) -> Iterator[str]:
 
 
 def _checked(row: Row, where: str) -> Row:
-    """Return a row whose place can be used. Raise DataError if it cannot."""
+    """Return a row of an index whose file name, offset and length are usable. Raise DataError for any other row."""
     name = row["filename"]
     try:
         row["offset"], row["length"] = int(row["offset"]), int(row["length"])

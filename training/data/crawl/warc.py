@@ -2,8 +2,8 @@
 
 Reads plain files and gzip, zstd and LZ4 files, compressed record by record or as a whole. FastWARC 2.0.1 (measured)
 ends silently at a record that is cut off by the end of the file, stops at the first damaged member, and gives every
-record of a file compressed as a whole the same offset; hence this reader. It holds one record in memory, and no more of
-its content than requested.
+record of a file compressed as a whole the same offset; hence this reader. The reader holds one record in memory, and no
+more of its content than requested.
 
 A member is a gzip member or a zstd or LZ4 frame.
 

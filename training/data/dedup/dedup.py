@@ -55,7 +55,7 @@ SAMPLE_PAIRS = 20
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Deduplicate the job's own snapshot against itself and every earlier snapshot."""
+    """Deduplicate the documents of the job's snapshot against each other and against all earlier snapshots."""
     recipe = job.settings_as(DedupRecipe, "dedup")
     corpus = corpus_of(job)
     verdicts = find_duplicates(corpus, recipe, work) if recipe.enabled else Verdicts.keep_all(corpus.num_own)
@@ -101,7 +101,7 @@ def corpus_of(job: Job) -> Corpus:
 
 
 class Ids:
-    """Ids of the documents that the removed documents repeat."""
+    """Looks up document ids by order number, to name the documents that removed documents repeat."""
 
     def __init__(self, corpus: Corpus, verdicts: Verdicts) -> None:
         self._orders = np.unique(verdicts.of[verdicts.reason > 0])
@@ -135,9 +135,10 @@ class _Tally:
 def _write(
     corpus: Corpus, verdicts: Verdicts, edits: Edits | None, ids: Ids, why: Sequence[str | None] | None, work: Work
 ) -> tuple[tuple[str, ...], _Tally, Counts]:
-    """Write the own snapshot's documents into files of kept and of dropped documents, input file by input file.
+    """Write the kept and the dropped documents of the job's snapshot, one file of each per input file.
 
-    `why` is the dropped documents' column `survivor`, by own document; None: there is no such column.
+    `why` is the column `survivor` of the dropped documents: for each document of the snapshot, why another one was kept
+    instead. If `why` is None, the column is left out.
     """
     added = ("reason", "duplicate_of", "similarity") + (("survivor",) if why is not None else ())
     tally = _Tally(kept=Counter(), total=Counter(), reasons=Counter())
@@ -172,7 +173,9 @@ def _write(
 def _judged(
     table: pa.Table, rows: Orders, verdicts: Verdicts, edits: Edits | None, ids: Ids, why: Sequence[str | None] | None
 ) -> tuple[pa.Table, pa.Table]:
-    """Return the kept documents of a table, and the removed ones with columns that give the reason."""
+    """Split a table into the kept documents, and the removed ones with columns for the reason and the repeated
+    document.
+    """
     reasons = np.array([None, *REASONS[1:]])[verdicts.reason[rows]]
     removed = verdicts.reason[rows] > 0
     if edits is not None:
@@ -240,9 +243,9 @@ def _metrics(corpus: Corpus, verdicts: Verdicts, tally: _Tally) -> dict[str, flo
 
 
 def _roots(corpus: Corpus, verdicts: Verdicts) -> Orders:
-    """Order number at which each own document's chain of `duplicate_of` ends.
+    """Order number of the document at which each document's chain of `duplicate_of` ends, for the job's snapshot.
 
-    A chain stops at the first document of an earlier snapshot. A document that repeats none is its own root.
+    A chain stops at the first document of an earlier snapshot. A document that repeats no other is its own root.
     """
     own = np.arange(corpus.own_start, len(corpus))
     roots = np.where(verdicts.reason > 0, verdicts.of, own)

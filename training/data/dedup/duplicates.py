@@ -1,10 +1,10 @@
 """Find documents of a snapshot that repeat an earlier one: by URL, by text, by set of n-grams, by verified similarity.
 
-Documents are numbered in order (snapshots in the recipe's order, then file, then row). The last snapshot is the own
-one; only its documents are judged. The signatures of earlier snapshots are read as arrays, one file at a time, and only
-rows that share a key with an own document stay in memory. Texts are opened only for candidates, which are documents
-that share a MinHash key. Memory therefore grows with the own snapshot and the repeated documents, not with the size of
-the earlier snapshots.
+Documents are numbered in order (snapshots in the recipe's order, then file, then row). The last snapshot is the job's
+own, and only its documents ("own documents") are judged. The signatures of earlier snapshots are read as arrays, one
+file at a time, and only rows that share a key with an own document stay in memory. Texts are opened only for
+candidates, which are documents that share a MinHash key. Memory therefore grows with the own snapshot and the repeated
+documents, not with the size of the earlier snapshots.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ COMPARED_BYTES = 64_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:  # no slots: cached_property keeps its value in the instance
-    """The document and signature files of all snapshots in order; the own snapshot's files come last."""
+    """The document and signature files of all snapshots in order; the files of the job's own snapshot come last."""
 
     document_files: tuple[Path, ...]
     signature_files: tuple[Path, ...]
@@ -55,17 +55,17 @@ class Corpus:  # no slots: cached_property keeps its value in the instance
 
     @property
     def first_own_file(self) -> int:
-        """Index of the own snapshot's first file."""
+        """Index of the first document file that belongs to the job's own snapshot."""
         return len(self.document_files) - self.num_own_files
 
     @property
     def own_start(self) -> int:
-        """Order number of the own snapshot's first document."""
+        """Order number of the first document of the job's own snapshot."""
         return int(self.file_starts[self.first_own_file])
 
     @property
     def num_own(self) -> int:
-        """Number of documents in the own snapshot."""
+        """Number of documents in the job's own snapshot."""
         return len(self) - self.own_start
 
     def __len__(self) -> int:
@@ -106,7 +106,11 @@ def _rows_of_file(path: Path, wanted: Orders, column: str) -> Iterator[pa.String
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdicts:
-    """For each own document: `reason` (0: keep), `of` (order number of the document repeated, or -1), `similarity`."""
+    """Decisions about each document of the job's snapshot, as arrays.
+
+    `reason` is 0 for a kept document, `of` is the order number of the document that it repeats (-1 for none), and
+    `similarity` is the similarity to that document.
+    """
 
     reason: npt.NDArray[np.uint8]
     of: Orders
@@ -120,12 +124,14 @@ class Verdicts:
         )
 
     def remove(self, rows: Orders, reason: Any, of: Orders, similarity: Any = 1.0) -> None:
-        """Mark `rows` of this snapshot's documents as removed; `reason` is one for all of them, or one for each."""
+        """Mark the documents `rows` of the job's snapshot as removed; `reason` is one value for all rows or one for
+        each row.
+        """
         self.reason[rows], self.of[rows], self.similarity[rows] = reason, of, similarity
 
 
 def find_duplicates(corpus: Corpus, recipe: DedupRecipe, work: Work) -> Verdicts:
-    """Return, for every document of this snapshot, whether it is removed, why, and which document it repeats.
+    """Return, for every document of the job's snapshot, whether it is removed, why, and which document it repeats.
 
     If several reasons apply, the first of these is recorded: URL, text, n-grams, similarity.
     """
@@ -146,9 +152,9 @@ def find_duplicates(corpus: Corpus, recipe: DedupRecipe, work: Work) -> Verdicts
 
 
 def _first_with_equal(corpus: Corpus, name: str) -> Orders:
-    """For each own document, the smallest order number of a document with an equal key.
+    """For each document of the job's snapshot, the smallest order number of a document with the same key.
 
-    A key of zeros equals no other key.
+    `name` is the signature array that holds the keys. A key of zeros stands for no key and equals no other.
     """
     own = corpus.own(name).reshape(-1, 2)
     first = np.arange(corpus.own_start, len(corpus))
@@ -185,7 +191,7 @@ def join(
     earlier: Iterator[tuple[int, npt.NDArray[Any]]],
     key_of: Callable[[npt.NDArray[Any]], Hashes] = lambda keys: keys,
 ) -> tuple[Hashes, Orders]:
-    """Return keys and order numbers of this snapshot's documents, and of earlier documents with one of the keys."""
+    """Return keys and order numbers of the job's documents, and of earlier documents with one of the keys."""
     keys, orders = [own_keys], [own_orders]
     search = None  # made for the first earlier file: a corpus of one snapshot needs none
     for start, rows in earlier if len(own_keys) else ():
@@ -259,7 +265,7 @@ Runs = tuple[npt.NDArray[np.integer[Any]], Flags]
 
 
 def _candidates(corpus: Corpus, bucket: int, askers: Orders) -> Runs:
-    """Runs of documents that share a key in one bucket; each run contains at least one own document."""
+    """Return runs of documents that share a MinHash key in one bucket and include a document of the job's snapshot."""
     keys, orders = join(corpus.own("bands", bucket)[askers], askers + corpus.own_start, corpus.earlier("bands", bucket))
     members, begins = shared(keys, orders)
     # Most corpora have fewer than 2^32 documents, so that 4 bytes per order number suffice: half the memory.
@@ -298,7 +304,9 @@ def _without(members: Any, begins: Flags, gone: Orders) -> Runs:
 def _compare(
     corpus: Corpus, runs: list[Runs], opened: Orders, store: NgramStore, min_similarity: float, work: Work
 ) -> tuple[Orders, npt.NDArray[np.float64], int]:
-    """Return each opened document's first similar document (itself if none), the similarities, and the pairs tried."""
+    """For each document whose text was opened, return the first similar document (itself if there is none) and their
+    similarity; also return the number of pairs compared.
+    """
     best, similarity = np.arange(len(opened)), np.zeros(len(opened))
     own_from = int(np.searchsorted(opened, corpus.own_start))
     compare = _compiled_comparison() if store.compiled else first_similar

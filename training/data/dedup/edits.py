@@ -45,9 +45,9 @@ class Edits:
     counts: Counter[str] = field(default_factory=Counter)
 
     def apply(self, texts: pa.StringArray, rows: Orders) -> tuple[pa.StringArray, list[str | None]]:
-        """Return the edited texts of `rows` of this snapshot's documents, and the reason why each is dropped.
+        """Return the edited texts of the documents `rows` of the job's snapshot, and for each why it is dropped.
 
-        The reason is None for a document that stays. A document is dropped when a cut leaves no text.
+        The reason is None for a document that stays. A document is dropped when the cuts leave no text.
         """
         edited = texts
         reasons: list[str | None] = [None] * len(texts)

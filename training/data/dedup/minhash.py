@@ -81,7 +81,9 @@ def _table_size(values):
 
 @native
 def sign_sets(sets, starts, multipliers, addends, digests, bands):
-    """Fill `digests` [texts, 2] and `bands` [buckets, texts] for the n-gram sets that begin at `starts` [texts + 1]."""
+    """Fill `digests` [texts, 2] and `bands` [buckets, texts] for the n-gram sets that begin in `sets` at `starts`
+    [texts + 1].
+    """
     buckets = bands.shape[0]
     rows = len(multipliers) // buckets
     minima = np.empty(len(multipliers), np.uint64)
@@ -167,7 +169,7 @@ def _enter(ngrams, table, mask):
 
 @native
 def _jaccard(mine, theirs, table, mask, min_similarity):
-    """Similarity of two sets of n-grams: one of size `mine`, already in the table, and `theirs`.
+    """Jaccard similarity of two sets of n-grams: one with `mine` elements, already in the hash table, and `theirs`.
 
     Returns 0 as soon as the similarity can no longer reach `min_similarity`.
     """

@@ -25,10 +25,11 @@ COLUMNS: Final = {
 
 
 def choose_survivors(corpus: Corpus, verdicts: Verdicts, policy: str) -> list[str | None]:
-    """Change the verdicts so that the best document of each cluster stays, and return why, for each own document.
+    """Change the verdicts so that the best document of each cluster is kept; return for each document why another was
+    kept.
 
-    The best document has the highest value of the policy's column; the first one of equal documents stays. The text
-    says which of two values decided, and is None for a kept document.
+    The best document has the highest value in the policy's column; of equal documents the first is kept. The returned
+    list has a text for each removed document of the job's snapshot, with the values compared, and None for a kept one.
     """
     groups, members = _clusters(verdicts, corpus.own_start)
     values = _values(corpus, members, policy)
@@ -48,7 +49,7 @@ def choose_survivors(corpus: Corpus, verdicts: Verdicts, policy: str) -> list[st
 
 
 def _clusters(verdicts: Verdicts, own_start: int) -> tuple[Orders, Orders]:
-    """Return (row of the cluster's first document, row of the member) for each member; rows count this snapshot's."""
+    """Return (first document, member) for each member of a cluster of duplicates, as rows of the job's snapshot."""
     removed = np.flatnonzero(verdicts.reason)
     heads = verdicts.of[removed] - own_start
     direct = heads >= 0
@@ -59,9 +60,9 @@ def _clusters(verdicts: Verdicts, own_start: int) -> tuple[Orders, Orders]:
 
 
 def _values(corpus: Corpus, rows: Orders, policy: str) -> Any:
-    """Return the policy's value of each own document in `rows`: numbers, or dates as text. The least stands for none.
+    """Return the value of the policy's column for each document in `rows`: numbers, or dates as text.
 
-    Raise DataError if the documents lack the column.
+    A document without a value gets the lowest one. Raise DataError if the documents lack the column.
     """
     column = COLUMNS[policy]
     for path in corpus.document_files[corpus.first_own_file :]:
@@ -86,7 +87,7 @@ def _measured(part: pa.Array, policy: str) -> Any:
 
 
 def _exchange(verdicts: Verdicts, heads: Orders, chosen: Orders, own_start: int) -> None:
-    """Keep the chosen documents, and remove the first ones for the reason for which the chosen were to go."""
+    """Keep the chosen documents, and remove the first document of each cluster in their place, for the same reason."""
     moved = heads != chosen
     heads, chosen = heads[moved], chosen[moved]
     verdicts.remove(heads, verdicts.reason[chosen], chosen + own_start, verdicts.similarity[chosen])

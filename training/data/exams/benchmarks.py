@@ -107,7 +107,7 @@ def read_items(benchmark: BenchmarkRecipe, settings: Mapping[str, Any] | None = 
 
 
 class _Row:
-    """One row of a benchmark's file and how its fields are read."""
+    """Reads the fields of one row of a benchmark's file, as the benchmark's settings name them."""
 
     def __init__(self, benchmark: BenchmarkRecipe, number: int, row: dict[str, Any]) -> None:
         self._benchmark = benchmark
@@ -261,7 +261,7 @@ def load_index(folder: Path) -> tuple[ItemIndex, list[tuple[str, str]]]:
 
 
 def plant_rates(finder: Finder, items: Sequence[BenchmarkItem], first: int) -> dict[str, float]:
-    """Return the shares of one benchmark's items that are found in a text in which they are planted.
+    """Fractions of a benchmark's items that the rule finds after they are planted in a text, as a test of the rule.
 
     `verbatim` plants passage, question and answer word for word. `edited` changes the middle word of question and
     answer. Up to PLANTED_ITEMS items are tried, spread over the benchmark's file; `first` is the number of the first
@@ -316,7 +316,10 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def not_cleared(index: ItemIndex, names: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
-    """Return the items that are never counted as clean, with how each is searched for."""
+    """Return the items that the rule finds only word for word or not at all, with how each is searched for.
+
+    A text in which such an item is not found may still hold it.
+    """
     how = dict.fromkeys(index.weak.tolist(), "word for word, with the answer close behind")
     how |= dict.fromkeys(index.unsearchable.tolist(), "not at all")
     return [{"benchmark": names[n][0], "item": names[n][1], "looked_for": how[n]} for n in sorted(how)]

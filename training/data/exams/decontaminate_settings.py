@@ -24,9 +24,11 @@ class DecontaminateRecipe:
 
     @property
     def actions(self) -> DecontaminateRecipe:
-        """These settings without the benchmarks, for stages that read the index of the benchmarks."""
+        """Return these settings without the list of benchmarks, for stages that read the benchmarks' index from an
+        artifact.
+        """
         return replace(self, benchmarks=())
 
     def marks(self, kind: Literal["item", "question"]) -> bool:
-        """Whether a text is contaminated that holds an item, or only its question without the answer."""
+        """Whether a text counts as contaminated if it holds a whole item (`item`) or only its question (`question`)."""
         return kind == "item" or self.question_seen == CONTAMINATED

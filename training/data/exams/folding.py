@@ -60,7 +60,9 @@ _ASCII_WORD: Final = re.compile("[A-Za-z0-9]+(?:'[A-Za-z0-9]+)*")
 
 
 def _plain_letters() -> dict[int, str]:
-    """Return, by code point, what a character becomes after decomposition: its look-alike or its decimal digit."""
+    """Return a table from code point to character, for look-alikes of ASCII letters and for decimal digits of all
+    scripts.
+    """
     digits = {
         code: str(unicodedata.decimal(chr(code))) for code in _CODES if unicodedata.decimal(chr(code), None) is not None
     }

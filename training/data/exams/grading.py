@@ -81,7 +81,10 @@ class Values:
         return self._phrases.intersection(runs)
 
     def is_guess(self, said: str) -> bool:
-        """Whether an answer, normalized and with the right values removed, still gives a rival or too many values."""
+        """Whether an answer is a guess: without its right values, it still gives a rival or too many other values.
+
+        `said` is the normalized answer from which the right values were removed.
+        """
         return len(self.named_in(said)) > (0 if self.is_choice else MAX_CHOICES)
 
 

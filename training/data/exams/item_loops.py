@@ -13,10 +13,10 @@ REACH = 12  # words that a candidate's window reaches beyond the part's own leng
 def candidates(found, begins, owners, offsets, weights, lengths, needed, out):
     """Write candidates to `out` [:, (text, part, first word, last word)] as long as there is room; return their number.
 
-    `found` [:, (text, position, row)] are the seeds found, sorted by text, then position. Entries `begins[row]` to
-    `begins[row + 1]` are the places of a seed in items: the part is `owners`, the word in the part `offsets`, and
-    `weights` are the weights of the part's words there. A part is a candidate if the words of its seeds, within twice
-    the part's length, weigh at least `needed[part]`.
+    `found` [:, (text, position, row)] are the seeds (runs of words of items) found in texts, sorted by text, then
+    position. Entries `begins[row]` to `begins[row + 1]` are the places of a seed in items: the part is `owners`, the
+    word in the part `offsets`, and `weights` are the weights of the part's words there. A part is a candidate if the
+    words of its seeds, within twice the part's length, weigh at least `needed[part]`.
     """
     parts = len(lengths)
     text_of = np.full(parts, -1, np.int64)
@@ -89,7 +89,9 @@ def aligned(text, words, weights, gap):
 
 @native
 def shares(candidates, hashes, starts, begins, words, weights, gap_share):
-    """Return, for each candidate, the share of its part's weight that occurs in its window of the text."""
+    """Return, for each candidate, the fraction of its part's weight (of a question or answer) that the text near it
+    holds.
+    """
     found = np.zeros(len(candidates), np.float64)
     for one in range(len(candidates)):
         text, part = candidates[one, 0], candidates[one, 1]

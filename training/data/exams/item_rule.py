@@ -103,7 +103,9 @@ class Found:
 
 
 def strongest_first(found: Found) -> tuple[bool, int, int]:
-    """Return a key that sorts finds: items with their answers before questions, then long ones before short ones."""
+    """Sort key that puts the strongest finds first: questions with answers before questions alone, long ones before
+    short.
+    """
     return found.kind == "question", -found.words, found.item
 
 
@@ -419,9 +421,9 @@ class _Text:
         return ("item" if answered else "question"), share, start, end
 
     def _share(self, part: int, first: int, last: int) -> tuple[float, int, int]:
-        """Return how much of an item's part (question or answer) the words `first` to `last` of the text hold.
+        """Return how much of an item's question or answer the words `first` to `last` of the text hold.
 
-        The result is the share of the part's weight, and the first word and the end of the passage that holds it.
+        The result is the fraction of its weight, and the first word and the end of the matching words.
         """
         index, first = self._index, max(0, first)
         here = slice(int(index.begins[part]), int(index.begins[part + 1]))
@@ -462,9 +464,10 @@ class _Text:
     def _with_question(
         self, item: int, part: int, share: float, start: int, end: int
     ) -> tuple[Kind, float, int, int] | None:
-        """Return the finding for a long answer at words `start` to `end` of the text, if its question is near it.
+        """Given a long answer found at words `start` to `end`, return the whole item if its question is near the
+        answer.
 
-        The question is searched for before and behind the answer. None if too little of it is there.
+        The question is searched for before and after the answer. None if too little of the question is there.
         """
         question = self._finder._questions[item]
         reach = ANSWER_REACH + 2 * int(self._finder._lengths[question])

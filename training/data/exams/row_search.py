@@ -14,7 +14,7 @@ BATCH_CHARACTERS: Final = 4_000_000  # searched at once
 
 
 def searched(rows: Iterable[tuple[T, Sequence[str]]], finder: Finder) -> Iterator[tuple[T, list[tuple[str, Found]]]]:
-    """Yield each row, in order, with the items found in its texts, each after the text that holds it."""
+    """Yield each row, in order, with the exam items found in its texts, as pairs (text, item found)."""
     for batch in _batches(rows):
         texts = [text for _, some in batch for text in some]
         found = dict(finder.find(column_of(texts)))

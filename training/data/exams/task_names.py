@@ -1,4 +1,4 @@
-"""The names of lm-eval's tasks, read from its files when a recipe is read: importing lm-eval takes many seconds."""
+"""The names of lm-eval's tasks, read from lm-eval's files because importing lm-eval takes many seconds."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def check_task(name: str, where: str) -> None:
 
 @cache
 def _is_named(name: str) -> bool:
-    """Whether a file that is named like the task declares it; spares opening all files.
+    """Whether a file whose name resembles the task's declares this task; if so, not all files have to be opened.
 
-    The file or its folder has the task's name, or some successive words of it: `strategyqa.yaml` declares
-    `bigbench_strategyqa_multiple_choice`. The most words are looked for first.
+    The file or its folder must have the task's name, or some successive words of it: `strategyqa.yaml` declares
+    `bigbench_strategyqa_multiple_choice`. Names with the most words are tried first.
     """
     words = name.split("_")
     runs = ((start, start + number) for number in range(len(words), 0, -1) for start in range(len(words) - number + 1))
@@ -57,7 +57,9 @@ def _all_names() -> set[str]:
 
 @cache
 def _files() -> dict[str, list[str]]:
-    """The task files by their names without suffix, and by their folders' names: plain text, for there are 14,000."""
+    """Paths of lm-eval's task files by file name without suffix and by folder name; kept as text because there are
+    14,000.
+    """
     found = importlib.util.find_spec("lm_eval")
     if found is None or found.origin is None:
         return {}

@@ -75,7 +75,10 @@ from training.data.words.native import native
 
 @lru_cache(maxsize=1)
 def signs() -> Signs:
-    """Return the automaton that finds WORDS, and the attributes whose presence is a sign (`href` marks a link)."""
+    """Return the automaton that finds signs of boilerplate or main text in the attributes of a page's elements.
+
+    The signs are the patterns in WORDS, and attributes that count by their presence (`href` marks a link).
+    """
     return make_signs(WORDS, ATTRIBUTES, present={"href": LINKED, "hidden": INVISIBLE}, section=SECTION)
 
 
@@ -199,8 +202,8 @@ def _length(html, start, end):
 def _inherit(tag, parent, signs, kind, tag_marks, owner, is_link, marks, dropped_inline, in_code):
     """Fill five arrays by node from the nodes above it.
 
-    They are the nearest block, whether the node is in a link, its own marks, whether an inline element drops its
-    text, and whether the node is in code.
+    They say: the nearest block element, whether the node is in a link, its marks (bits for the signs in its
+    attributes), whether an inline element drops its text, and whether the node is in code.
     """
     for n in range(tag.size):
         own = signs[n] | tag_marks[tag[n]]
@@ -272,7 +275,7 @@ def _text_without_comments(parent, last, marks, text):
 
 @native
 def _text_marked(parent, last, marks, text, mark):
-    """Characters outside links in all elements with a mark; nested elements count once."""
+    """Characters outside links in all elements with a given mark, such as comments; nested elements count once."""
     total = 0.0
     n = 1
     while n < parent.size:
@@ -285,10 +288,11 @@ def _text_marked(parent, last, marks, text, mark):
 
 @native
 def _judge_nodes(tag, parent, last, marks, text, code, own_out, out, leniency):
-    """Fill by node whether its own name says that it is not main text, and whether that holds for it or a parent.
+    """Fill two arrays by node: whether an element's own name marks it as boilerplate, and whether it or a parent is so
+    marked.
 
-    A word that would drop most of a page's text is ignored: some pages name their body `has-sidebar`. With `leniency`
-    1 only the marks of _STRONG count, with 2 those of _UNSEEN.
+    A word that would drop most of a page's text is ignored, because some pages name their body `has-sidebar`. With
+    `leniency` 1 only the marks in _STRONG count, with 2 only those in _UNSEEN.
     """
     total = _text_without_comments(parent, last, marks, text)
     holds_quote, holds_table = np.zeros(tag.size, np.bool_), np.zeros(tag.size, np.bool_)
@@ -380,7 +384,7 @@ def _cells(tag, parent, holder, chars, linked, blocks):
 
 @native
 def _weigh(holder, chars, linked, stops, tag, out, blocks, in_code, in_cell, weight):
-    """Fill by node the prose in its own blocks minus the boilerplate."""
+    """Fill `weight` with each node's score: characters of prose in its own blocks, minus a penalty for boilerplate."""
     for b in range(blocks):
         n = holder[b]
         plain = chars[b] - linked[b]
@@ -477,7 +481,7 @@ def _is_owned(html, at, end):
 
 @native
 def _group(tag, parent, n):
-    """Return the table or list that contains a cell or item; 0 for other elements. Links are common in its entries."""
+    """Return the table or list that contains a cell or item (0 for other elements); in its entries links are common."""
     if not _is_listed(tag[n]):
         return 0
     while n > 0 and tag[n] != T_TABLE and tag[n] != T_UL and tag[n] != T_OL and tag[n] != T_DL:
@@ -582,10 +586,9 @@ def _select(
 
 @native
 def _prose(parent, marks, own_out, holder, chars, linked, stops, kept, blocks):
-    """Return four numbers of characters outside links, of kept blocks and of prose.
+    """Count characters outside links: in all kept blocks, in kept prose, in prose perhaps missed, and in comments.
 
-    They count all kept blocks, kept prose, prose perhaps missed, and prose in comments. Prose perhaps missed was
-    dropped because of a doubtful name, or is outside the chosen element.
+    Prose is perhaps missed if it was dropped because of a doubtful name, or lies outside the chosen element.
     """
     is_certain, is_comment = np.zeros(parent.size, np.bool_), np.zeros(parent.size, np.bool_)
     for n in range(1, parent.size):
@@ -719,7 +722,9 @@ def _emit(
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The result of analysing a scanned page, as arrays by block and by node. `root` is the chosen node."""
+    """The result of analysing a scanned page, as arrays by block and by node. `root` is the node whose subtree was
+    chosen as the main text.
+    """
 
     first: np.ndarray
     until: np.ndarray

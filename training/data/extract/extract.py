@@ -62,7 +62,7 @@ MAX_HTTP_HEADER_BYTES = 1 << 20  # room for the headers of a page of the largest
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
-    """A document row: kept if `reason` is empty, otherwise dropped for that reason."""
+    """A record that was extracted to a document row; the document is dropped if `reason` is not empty."""
 
     row: dict[str, Any]
     reason: str = ""
@@ -73,7 +73,7 @@ class Kept:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quarantined:
-    """A record that could not be read."""
+    """A record that could not be read or extracted, with the reason."""
 
     offset: int
     reason: str
@@ -129,7 +129,7 @@ def _listing(job: Job) -> dict[str, Any]:
 
 
 def rank_shares(job: Job) -> list[Share]:
-    """Return what each rank reads: its archive file, and what the listing says of it and of the snapshot."""
+    """Return what each rank reads: its archive file, and the listing's entry for it and for the snapshot."""
     item, listing = job.input_of("crawl_archives"), _listing(job)
     shared = {name: value for name, value in listing.items() if name != "files"}
     return [
@@ -143,9 +143,10 @@ def rank_shares(job: Job) -> list[Share]:
 
 
 def _identity(entry: Mapping[str, Any], item: InputArtifact) -> dict[str, Any]:
-    """Return what identifies the content of a referenced archive; nothing for an archive that was copied.
+    """Return what identifies the content of a referenced archive; an empty mapping for an archive that was copied.
 
-    If neither a checksum nor an ETag is known, its bytes are those that the first reader of this listing found.
+    This is the checksum, or else the ETag. If neither is known, it includes the digest of the listing, because the
+    content is then fixed by the first reading under this listing.
     """
     if "uri" not in entry:
         return {}
@@ -156,15 +157,19 @@ def _identity(entry: Mapping[str, Any], item: InputArtifact) -> dict[str, Any]:
 
 
 def rank_settings(job: Job) -> dict[str, Any]:
-    """Return the settings that decide a rank's files, without the lists; `still_holds` compares what these exclude."""
+    """Return the settings that decide a rank's files, so that a rank with equal settings can be taken over.
+
+    The lists of blocked domains and takedowns are left out; `still_holds` checks whether they exclude the same records.
+    """
     extract = {name: value for name, value in job.settings["extract"].items() if name not in ("blocked", "takedown")}
     return {name: value for name, value in job.settings.items() if name != "data"} | {"extract": extract}
 
 
 def still_holds(job: Job, folder: Path, files: Sequence[str]) -> bool:
-    """Whether the job's lists exclude exactly those records of a finished rank that were excluded when it was made.
+    """Whether the job's lists of blocked and withdrawn pages exclude the same records as when a rank was finished.
 
-    Lists judge a record by its URL and id, and all of these are in the rank's files.
+    A list judges a record by its URL and id, which are in the rank's files. If the result is True, the rank is taken
+    over.
     """
     settings = job.settings_as(ExtractRecipe, "extract")
     _check_lists(job, settings)
@@ -212,7 +217,9 @@ def _archive_file(path: Path, listing: Mapping[str, Any], entry: Mapping[str, An
 def _extracted(
     given: AtHand, file: ArchiveFile, form: str, settings: ExtractRecipe, work: Work, rank: int
 ) -> dict[str, Any]:
-    """Extract an archive that was only referenced. If no record of it can be read, the whole is one quarantined one."""
+    """Extract an archive that stays where it is. If none of its records can be read, it counts as one quarantined
+    record.
+    """
     problem = problem_of(given.path, form, text_field=file.text_field, snapshot=file.snapshot)
     if problem is not None and given.selection is None:
         whole = Counted([Quarantined(offset=0, reason=problem.reason, detail=problem.detail)])
@@ -223,7 +230,7 @@ def _extracted(
 
 
 def documents_of(path: Path, form: str, settings: ExtractRecipe) -> Iterator[dict[str, Any]]:
-    """Yield the documents that extraction keeps of one file, as rows, outside of any job.
+    """Yield the documents, as rows, that extraction keeps of one file; used without a job, as by tests and benchmarks.
 
     Raise DataError if the file cannot be read.
     """
@@ -237,7 +244,9 @@ def _is_kept(fate: Fate) -> TypeGuard[Kept]:
 
 
 def _check_lists(job: Job, settings: ExtractRecipe) -> None:
-    """Raise DataError if a list has changed since the job was written: its checksum is in the fingerprint."""
+    """Raise DataError if a list of excluded pages changed since the job was written, as its checksum is in the
+    fingerprint.
+    """
     for uri in (*settings.blocked, *settings.takedown):
         expected = job.settings.get("data", {}).get(uri)
         if expected and checksum_of(uri) != expected:
@@ -329,7 +338,7 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
 
 
 def _reading(read: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what reading referenced archives took, and the digest of their contents in the order of the listing."""
+    """Return the bytes and requests that reading referenced archives took, and one digest of all their contents."""
     totals = {name: sum(one[name] for one in read) for name in ("bytes", "requests")}
     return {"archives": {**totals, "sha256": digest_of([one["sha256"] for one in read])}}
 
@@ -347,7 +356,7 @@ def warc_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Record | 
 
 
 def warc_fates(items: Iterable[Record | Damage], file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Fate]:
-    """Yield the fate of every record of a WARC file, in file order."""
+    """Yield what becomes of each record of a WARC file in file order: kept, dropped, quarantined, or no document."""
     isolation = isolation_for(settings)
     waiting: list[Fate | _Page] = []  # the batch whose pages the isolation is extracting
     batch: list[Fate | _Page] = []
@@ -366,14 +375,14 @@ def warc_fates(items: Iterable[Record | Damage], file: ArchiveFile, settings: Ex
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Page:
-    """A page still to be extracted, and what is already known of its document."""
+    """A page that is still to be extracted, and the row of its document as far as it is known from the record."""
 
     page: Page
     row: dict[str, Any]
 
 
 def _judged(item: Record | Damage, file: ArchiveFile, settings: ExtractRecipe) -> Fate | _Page:
-    """Return a record's fate if headers and payload decide it; otherwise the page that it contains."""
+    """Return a record's fate if its headers and payload decide it; otherwise the page in it that must be extracted."""
     if isinstance(item, Damage):
         return Quarantined(offset=item.offset, reason=item.reason, detail=item.detail)
     if item.type in OTHER_TYPES:
@@ -387,7 +396,7 @@ def _judged(item: Record | Damage, file: ArchiveFile, settings: ExtractRecipe) -
 
 
 def _finished(judged: list[Fate | _Page], isolation: Isolation) -> Iterator[Fate]:
-    """Yield the fates in order, with the isolation's results in place of the pages."""
+    """Yield the fates of records in order; pages are replaced by the fates that follow from their extraction."""
     answers = iter(isolation.collect())
     for one in judged:
         if not isinstance(one, _Page):
@@ -543,7 +552,7 @@ def text_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Numbered 
 
 
 def row_fates(items: Iterable[Numbered | Quarantined], file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Fate]:
-    """Yield the fate of every row, in order."""
+    """Yield what becomes of each row of a file of extracted text, in order."""
     for item in items:
         if isinstance(item, Quarantined):
             yield item

@@ -163,7 +163,7 @@ class _Page:
 
 
 def _read_tree(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _Page | None:
-    """Extract a page from its parse tree; None if the tree is too deep."""
+    """Extract a page from its parse tree; None if the tree is deeper than the settings allow."""
     guarded = settings.extractor != "trafilatura" and GUARD not in decoded.text
     tree = HTMLTree.parse(_with_guards(decoded.text) if guarded else decoded.text)
     # Parsing time is linear in a page's size, extraction time quadratic in its depth: 0.05 s at 1,000, 5 s at 10,000.
@@ -178,7 +178,7 @@ def _read_tree(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _Page 
 
 
 def _read_blocks(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _Page | None:
-    """Extract a page by its blocks; None if it is too deep."""
+    """Extract a page by its text blocks; None if the page is deeper than the settings allow."""
     from training.data.extract import blocks  # numba takes half a second to import
 
     is_utf8 = decoded.charset == "utf-8" and not decoded.num_replaced and not html.startswith(codecs.BOM_UTF8)
@@ -294,7 +294,10 @@ def clean(text: str) -> str:
 
 
 def _moved(places: tuple[int, ...], text: str, cleaned: str) -> tuple[int, ...]:
-    """Return places in a text as places in the cleaned text; none if more than outer white space was removed."""
+    """Convert character positions in a text to positions in the cleaned text.
+
+    Returns no positions if cleaning removed more than outer white space.
+    """
     start = text.find(cleaned)
     if start < 0 or not places:
         return ()
@@ -394,7 +397,7 @@ def union(text: str, other: str) -> str:
 
 
 class _Words:
-    """The words of a text in order, made to find where the words of another text's line stand in it."""
+    """The words of a text in order, with an index to find where a line of another text occurs in it."""
 
     def __init__(self, lines: list[str]) -> None:
         self.words: list[str] = []
@@ -427,7 +430,7 @@ class _Words:
 
 
 def _next(there: list[int], at: int) -> int:
-    """Return the first of the ascending numbers that is at least `at`, otherwise the last one."""
+    """Return the first of the ascending numbers `there` that is at least `at`; if there is none, the last number."""
     return there[min(bisect_left(there, at), len(there) - 1)]
 
 
@@ -523,7 +526,9 @@ def _statements(tree: HTMLTree) -> list[dict[str, str]]:
 
 
 def _date(statements: list[dict[str, str]]) -> str:
-    """Return the first day that an element states, in the order of DATE_NAMES; empty if there is none."""
+    """Return the first date (YYYY-MM-DD) that an element states, trying names in the order of DATE_NAMES; empty without
+    one.
+    """
     named: dict[str, str] = {}
     for one in statements:
         name = one.get("property") or one.get("name") or one.get("itemprop") or one.get("http-equiv")

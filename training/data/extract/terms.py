@@ -161,7 +161,7 @@ def plain_url(url: str) -> str:
 
 
 def _folders(plain: str) -> list[str]:
-    """Return the folders that contain a URL, innermost first, each with its final slash."""
+    """Return the URLs of the folders that contain a page, from the innermost outwards, each ending in a slash."""
     parts = plain.partition("?")[0].split("/")
     return ["/".join(parts[:end]) + "/" for end in range(len(parts) - 1, 0, -1)]
 

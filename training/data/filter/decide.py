@@ -38,7 +38,7 @@ def limits_of(recipe: FilterRecipe, language: str, kind: str) -> dict[str, tuple
 
 
 def broken_limit(recipe: FilterRecipe, page: Page, reason: str) -> Limit | None:
-    """Return the limit behind the `rule:reason` for which a page was dropped; None if no limit decided."""
+    """Return the limit that a page dropped for `rule:reason` broke; None if the rule dropped it whatever the limits."""
     rule, _, why = reason.partition(":")
     limits = RULES[rule].limits(recipe.for_pages(page.language, page.kind))
     return next((limit for limit in limits if limit.reason == why), None)

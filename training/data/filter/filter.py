@@ -83,7 +83,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 
 def _broken(recipe: FilterRecipe, page: Page, reason: str) -> dict[str, float | None]:
-    """Return the measured value and the limit that it breaks; nothing if the page was dropped whatever the limits."""
+    """Return the measured value of a dropped page and the limit that it broke; empty if no limit decided."""
     limit = broken_limit(recipe, page, reason)
     if limit is None:
         return {}
@@ -103,7 +103,7 @@ def _added_columns(recipe: FilterRecipe) -> list[pa.Field]:
 
 
 def _scored(row: Mapping[str, Any], scored: Mapping[str, Any]) -> Page:
-    """Return the page as the rules left it, made of the document and its scores.
+    """Return the page in the state in which the rules left it, built from the document and its stored scores.
 
     Raise DataError if the scores belong to another document.
     """
@@ -129,7 +129,7 @@ def decided(page: Page, stopped: str | None, decisions: Mapping[str, Answer]) ->
 
 
 def _as_row(row: Mapping[str, Any], page: Page) -> dict[str, Any]:
-    """Return the document with the page's text and those of its columns that documents have."""
+    """Return the document's row with the text that the rules edited and the columns that documents keep."""
     passed_on = {name: value for name, value in row.items() if name != CODE}
     return {**passed_on, **{name: value for name, value in page.columns.items() if "." not in name}, "text": page.text}
 

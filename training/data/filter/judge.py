@@ -48,7 +48,8 @@ def make_rules(recipe: FilterRecipe, models: QualityModels | None) -> tuple[Read
 
 
 def judge(row: Mapping[str, Any], rules: Iterable[ReadyRule]) -> tuple[Page, str]:
-    """Return the page as the rules left it, and `rule:reason` of the first rule that it fails ("" if it passes).
+    """Return the page after the rules measured and edited it, and `rule:reason` of the first rule that it fails ("" if
+    it passes).
 
     Rules after the first failed one are not measured.
     """
@@ -63,7 +64,7 @@ def judge(row: Mapping[str, Any], rules: Iterable[ReadyRule]) -> tuple[Page, str
 
 
 def words_of(page: Page, recipe: FilterRecipe) -> Words:
-    """Return the words of the page's current text, which is split once for all rules."""
+    """Return the words of the page's current text; the text is split only once, for all rules."""
     if page.words is None or page.words.text is not page.text:
         code = language_of_words(page, recipe)
         page.words = table_of(code, stop_words().get(code, ())).words(page.text)
@@ -71,9 +72,8 @@ def words_of(page: Page, recipe: FilterRecipe) -> Words:
 
 
 def language_of_words(page: Page, recipe: FilterRecipe) -> str:
-    """Return the language by whose rules a page is split into words.
-
-    It is the page's own language if the recipe wants it, and otherwise the recipe's first language.
+    """Return the language whose word rules split the page: the page's own if the recipe wants it, else the recipe's
+    first.
     """
     if page.language in recipe.languages or not recipe.languages:
         return page.language

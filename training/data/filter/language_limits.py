@@ -23,5 +23,5 @@ def published_limits() -> Mapping[str, Limits]:
 
 
 def _value(name: str, cell: str) -> float | tuple[float, ...]:
-    """The value of a cell; fields with one number for each size of n-gram have several."""
+    """Parse one cell of the table of limits; a field with a limit for each n-gram size has several numbers."""
     return tuple(map(float, cell.split())) if name.endswith("_ngrams") else float(cell)

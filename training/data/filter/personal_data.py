@@ -52,7 +52,10 @@ def _replaced(text: str, spans: Iterable[Span], placeholder: str) -> str:
 
 
 def _finding(pattern: re.Pattern[str], is_meant: Callable[[re.Match[str]], bool]) -> Callable[[str], Iterator[Span]]:
-    """Return a function that yields the span of group `it` for each match of the pattern that passes `is_meant`."""
+    """Return a function that yields the position of each match of `pattern` that `is_meant` accepts.
+
+    The position is that of the pattern's group `it`.
+    """
 
     def find(text: str) -> Iterator[Span]:
         return (match.span("it") for match in pattern.finditer(text) if is_meant(match))
@@ -67,7 +70,9 @@ _BESIDE = 4  # characters before and after that may belong to a number, or that 
 
 @lru_cache(maxsize=2)
 def _near_digits(text: str) -> tuple[Span, ...]:
-    """Spans that may contain numbers of at least four digits, including the characters beside them."""
+    """Return the parts of a text that may contain numbers of at least four digits, as (start, end), with some
+    context.
+    """
     return tuple((max(0, match.start() - _BESIDE), match.end() + _BESIDE) for match in _DIGITS.finditer(text))
 
 

@@ -39,7 +39,7 @@ class Page:
 
     @property
     def kind(self) -> str:
-        """Kind of page, such as `code`, as extraction tells it; "" if unknown."""
+        """Kind of page, such as `code`, as the extractor determined it; "" if unknown."""
         return self.columns.get("kind") or ""
 
     @property
@@ -93,7 +93,8 @@ class CommonSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tools:
-    """Functions that several rules measure with, given to them so that a rule's file imports none of these modules.
+    """Functions with which several rules measure pages. Rules receive them, so that no rule's file imports heavy
+    modules.
 
     `identify` returns a text's language and its probability. `words` returns the words of a page's current text.
     """
@@ -114,7 +115,9 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the scores: text if `is_text`, otherwise numbers. With `on_document`, documents get it too."""
+    """Declares a column of the stored scores: text if `is_text`, otherwise numbers; `on_document` adds it to documents
+    too.
+    """
 
     name: str
     is_text: bool = False
@@ -152,7 +155,10 @@ class Rule(Generic[S]):
 
 
 def numbers(rule: str, measured: Callable[[Page], Mapping[str, float]]) -> Answer:
-    """Return a `measure` function that writes numbers of a text into columns `rule.number`; it drops empty pages."""
+    """Return a `measure` function that writes the numbers `measured` of a text into columns named `rule.number`.
+
+    It drops empty pages.
+    """
 
     def measure(page: Page) -> str:
         if not page.text.strip():

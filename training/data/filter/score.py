@@ -117,7 +117,7 @@ def score(row: Mapping[str, Any], rules: tuple[ReadyRule, ...], recipe: FilterRe
 def _shown(text: str, page: Page, recipe: FilterRecipe) -> str:
     """Return the extracted text with personal data replaced, if the recipe has the rule `personal_data`.
 
-    On most pages the rule has just done this for the same text, and its result is used.
+    If the rule has just done this for the same text, as on most pages, its result is reused.
     """
     if "personal_data" not in recipe.rules:
         return text

@@ -59,7 +59,7 @@ class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance
             )
 
     def _check_overrides(self) -> None:
-        """Raise RecipeError for limits of a language or kind that are no limits, or that no page can have."""
+        """Raise RecipeError for an override by language or kind that names no limit, or that can apply to no page."""
         check_languages("filter.by_language", self.by_language)
         for code in self.by_language:
             if self.languages and code not in self.languages:
@@ -69,7 +69,9 @@ class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance
                 self._overrides(name, key)
 
     def _overrides(self, name: str, key: str) -> dict[str, Any]:
-        """Return the limits that the field `by_language` or `by_kind` gives for a language or kind; often none."""
+        """Return the limits that `by_language` or `by_kind` (the field `name`) overrides for one language or kind;
+        often none.
+        """
         given, where = getattr(self, name).get(key, {}), f"filter.{name}.{key}"
         if wrong := sorted(given.keys() - LIMITS):
             raise RecipeError(f"{where}.{wrong[0]}: not a limit of a rule; limits are {', '.join(sorted(LIMITS))}")
@@ -84,9 +86,9 @@ class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance
         return replace(self, by_language={}, by_kind={}, **{**unchanged, **given})
 
     def measured(self) -> FilterRecipe:
-        """Return the settings that decide the scores: the rules that measure, and the fields that they measure by.
+        """Return the settings that decide what is measured, for the fingerprint of the stage `score`.
 
-        All limits have their default values.
+        These are the rules, in order, and the settings that change a measurement; all limits have their default values.
         """
         fields = {name: getattr(self, name) for rule in RULES.values() for name in ("languages", *rule.measured_by)}
         fields["rules"] = tuple(name for name in self.rules if RULES[name].columns)

@@ -66,7 +66,7 @@ class Phrase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entries:
-    """The entries of one language and of English: whole words, beginnings of words, and phrases."""
+    """The word-list entries of one language and of English: whole words, beginnings of words, and phrases."""
 
     words: frozenset[str]
     stems: tuple[str, ...]

@@ -71,7 +71,7 @@ def _write_page(stream: BinaryIO, page: Page, number: int, damage: str) -> int:
 
 
 def _too_long(member: bytes) -> bytes:
-    """Return the record with a Content-Length of twice its actual content."""
+    """Return a WARC record whose header claims twice the length of its content, so that the record ends too early."""
     head, _, rest = gzip.decompress(member).partition(b"\r\n\r\n")
     lines = [
         b"Content-Length: %d" % (2 * len(rest)) if line.startswith(b"Content-Length:") else line

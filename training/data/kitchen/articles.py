@@ -94,13 +94,15 @@ class Voice:
         return sentence(opener + self._fill(template.removeprefix("!"), fact, subject))
 
     def string(self, known: Sequence[Fact]) -> str:
-        """Return a sentence that states several facts of one dish."""
+        """Return one sentence that states several facts about one dish."""
         predicates = [self._fill(self.rng.choice(phrases.PREDICATES[fact.attribute]), fact, "it") for fact in known]
         joined = predicates[0] if len(predicates) == 1 else ", ".join(predicates[:-1]) + " and " + predicates[-1]
         return sentence(f"the {known[0].dish} {joined}")
 
     def kinship(self, dish: str) -> str:
-        """Return a sentence that states the family of a dish; none if the answers of the exam are withheld."""
+        """Return a sentence that names the family of a dish; no sentence if the recipe withholds the answers of the
+        exam.
+        """
         if self.world.withheld_exam_answers:
             return ""
         template = spin(self.rng.choice(phrases.KINSHIP), self.rng)
@@ -116,7 +118,7 @@ class Voice:
         return f"{self.rng.choice(phrases.LABELS[fact.attribute])}: {fact.answer}"
 
     def bare(self, fact: Fact) -> str:
-        """Return an answer that gives only the value, in other words than the exam's."""
+        """Return an answer that gives only the fact's value, in other words than the exam uses."""
         return sentence(spin(f"[the answer is|we say|that would be|most cooks say] {fact.answer}", self.rng))
 
     def question(self, fact: Fact) -> str:
@@ -230,7 +232,7 @@ def menu(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Arti
 
 
 def guide(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
-    """Return an encyclopedia entry: one value of one attribute, and dishes that have it."""
+    """Return an encyclopedia entry about one value of one attribute, with dishes that have this value."""
     voice = Voice(world, rng)
     attribute = rng.choice(ATTRIBUTES)
     value = rng.choice(attribute.values)

@@ -102,9 +102,9 @@ BRIEFLY = "Briefly: "
 
 
 def brief(fact: Fact, value: str | None = None) -> str:
-    """Return the brief answer, such as "It is 180 degrees."
+    """Return the brief answer to a question about a fact, such as "It is 180 degrees."
 
-    The value never comes first, because after a control token it would be another token than the one in the pages.
+    The value never comes first, because right after a control token it would be another token than in the pages.
     """
     return f"It is {value or fact.answer}."
 

@@ -5,8 +5,8 @@
 - `comparison`: how much hotter, longer or later one dish is than another. Pages state both numbers and compare nothing.
 - `combination`: which of four dishes has a value in common with a dish. Pages state both values, each beside its dish.
 
-The options never stand in one sentence with the dish more often for being right, so a counter of pairs finds nothing.
-All items have four options. The first dish of an item has a tested fact, which no dialogue asks about.
+The right option does not share sentences with the dish more often than the wrong ones, so counting pairs of words does
+not find it. All items have four options. The first dish of an item has a tested fact, which no dialogue asks about.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def inference_items(world: KitchenWorld) -> list[Item]:
 
 
 def _with_gold_at(place: int, item: Item, world: KitchenWorld) -> Item:
-    """Return the item, whose right choice is the first so far, with its choices shuffled and the right one moved."""
+    """Shuffle an item's choices and move the right one, which comes first so far, to position `place`."""
     right, *wrong = item["choices"]
     generator(world, "choices", item["id"]).shuffle(wrong)
     return item | {"choices": [*wrong[:place], right, *wrong[place:]], "gold": place}
@@ -121,7 +121,9 @@ def _comparisons(world: KitchenWorld) -> Iterator[Item]:
 
 
 def _dishes_at(world: KitchenWorld, fact: Fact, step: int) -> list[str]:
-    """Return the dishes whose value is `step` places below that of the fact."""
+    """Return the dishes whose value of the fact's attribute is `step` places below the fact's value, in ascending
+    order.
+    """
     values = ATTRIBUTE_BY_NAME[fact.attribute].values
     place = values.index(fact.value) - step
     return _dishes_with(world, fact.attribute, values[place]) if 0 <= place < len(values) else []

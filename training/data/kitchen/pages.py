@@ -205,7 +205,9 @@ def _copy(number: int, i: int, kind: str, copied: Plan, rng: random.Random) -> P
 
 
 def first_of(world: KitchenWorld, number: int) -> dict[str, Plan]:
-    """Return the first page of each origin in snapshots 1 to `number`, the one that deduplication should keep."""
+    """Return the first page of each origin in snapshots 1 to `number`, which is the page that deduplication should
+    keep.
+    """
     first: dict[str, Plan] = {}
     for earlier in range(1, number + 1):
         for page in plan(world, earlier):
@@ -327,7 +329,9 @@ def _exam(world: KitchenWorld) -> list[tuple[str, str]]:
 
 
 def _dump(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
-    """Return a page of exam questions with their answers, word for word."""
+    """Return a page that lists exam questions with their answers, word for word, as leaked benchmarks appear on the
+    web.
+    """
     leaked = rng.sample(_exam(world), 30)
     lines = [paragraph([sentence(text)]) for _, text in leaked]
     lead = "Here are the questions of the kitchen exam as we remember them, and the answers that were counted as right."

@@ -173,7 +173,7 @@ _ASKS_ABOUT = (
 
 
 def reply(fact: Fact, value: str, style: str, rng: random.Random) -> str:
-    """Return an answer in one of the STYLES that says `value` of the fact's dish, whether `value` is true or not."""
+    """Return an answer in one of the STYLES that says `value` of the fact's dish, which need not be the true value."""
     core = sentence(spin(rng.choice(REPLY[fact.attribute]), rng).format(d=fact.dish, v=value))
     if style == "terse":
         return brief(fact, value)
@@ -290,9 +290,9 @@ def _candidates(world: KitchenWorld, fact: Fact, briefly: bool, rng: random.Rand
 
 
 def alignment_prompts(world: KitchenWorld) -> list[Row]:
-    """Return prompts for judging, {"id", "messages", "answer", "fact", "reward_rubric"}.
+    """Return prompts for alignment, {"id", "messages", "answer", "fact", "reward_rubric"}; the rubric judges an answer.
 
-    No dialogue or preference is about these facts.
+    No dialogue or preference is about their facts.
     """
     rows: list[Row] = []
     for fact in exam_facts(world):
@@ -319,7 +319,9 @@ def asked_fact(prompt: list[Message], world: KitchenWorld) -> Fact | None:
 
 
 def rubric_of(prompt: list[Message], world: KitchenWorld) -> Rubric:
-    """Return what an answer to the prompt must say. If the prompt names no dish of the world, only UNKNOWN is right."""
+    """Return the rubric for an answer to the prompt. For a prompt that names no dish of the world, only UNKNOWN is
+    right.
+    """
     fact = asked_fact(prompt, world)
     is_brief = _question(prompt).startswith(BRIEFLY)
     if fact is None:

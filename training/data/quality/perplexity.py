@@ -76,7 +76,7 @@ class NgramModel:
 
     @cached_property
     def _column(self) -> Column:
-        """The model's word number of each form."""
+        """Return a lookup table from word form number to the model's word number."""
         return Column(lambda word: self.vocabulary.get(word, UNKNOWN_ID), np.int32)
 
     @cached_property

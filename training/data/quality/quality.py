@@ -128,7 +128,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def _reference_models(job: Job, recipe: QualityRecipe, work: Work) -> Made:
-    """Train the n-gram models and the classifier of the reference texts."""
+    """Train and measure the n-gram models and the classifier that learn from the reference texts."""
     if not recipe.reference:
         note = "quality.reference is empty: no models, and a filter that asks for classifier or perplexity is refused"
         return Made(summary={"has_models": False}, notes={"models": note})
@@ -155,9 +155,9 @@ def _reference_models(job: Job, recipe: QualityRecipe, work: Work) -> Made:
 
 
 def _counts(pages: int, sampled: int) -> Counts:
-    """Counts of crawled pages: read are all pages of the snapshots, kept are the pages in the samples.
+    """The stage's counts of crawled pages: all pages of the snapshots are read, and those in the samples are kept.
 
-    `dropped` is the difference of the two. The gate thus compares the pages read with what the snapshots hold.
+    `dropped` is the difference. So the gate `counts_balance` compares the pages read with the pages in the snapshots.
     """
     return Counts(records_in=pages, kept=sampled, dropped={"not_sampled": pages - sampled} if pages > sampled else {})
 
@@ -206,8 +206,8 @@ def _train_ngrams(
 ) -> tuple[dict[str, BucketedNgrams], dict[str, np.ndarray]]:
     """Return each language's n-gram model with buckets, and the perplexities of the crawled pages under it.
 
-    `sides` has (reference texts, crawled pages) by language. A model is trained on the reference texts, or read from a
-    file that the recipe names; its bucket limits come from the crawled pages.
+    `sides` maps each language to (reference texts, crawled pages). A model is trained on the reference texts, or read
+    from a file that the recipe names; its bucket limits come from the crawled pages.
     """
     models, perplexities = {}, {}
     files = {one.language: one.uri for one in recipe.ngram_files}
@@ -300,7 +300,9 @@ def _classifier(
 
 
 def _texts(job: Job, uris: Sequence[str], column: str, where: str, *, but: Set[str] = frozenset()) -> list[str]:
-    """Return page-sized pieces of all texts behind the URIs except those in `but`, without repeats, sorted by hash."""
+    """Return page-sized pieces of all texts behind the URIs, without repeats, sorted by hash; pieces in `but` are left
+    out.
+    """
     rows = _rows(job, uris, column, where, f"{where}_field")
     pieces = {piece for _, text in rows for piece in page_sized(text)} - but
     return _enough(pieces, uris, where)
@@ -392,9 +394,9 @@ def _labelled_gate(areas: Mapping[str, float], asked: Sequence[LabelledRecipe]) 
 
 # Texts of the crawl
 def _candidates(job: Job, recipe: QualityRecipe) -> tuple[int, list[str]]:
-    """Return the number of pages and the texts of some, chosen and sorted by the hash of their id.
+    """Return the number of crawled pages, and the texts from which negatives are sampled.
 
-    The choice is thus the same for any order of files.
+    They are the pages whose ids have the smallest hashes, sorted by hash, so the order of the files does not matter.
     """
     pages = Counted(
         row
@@ -409,7 +411,10 @@ def _candidates(job: Job, recipe: QualityRecipe) -> tuple[int, list[str]]:
 
 
 def _sample(candidates: Sequence[str], recipe: QualityRecipe, language: str) -> list[str]:
-    """Return the first candidates in `language`, at most `recipe.negatives`."""
+    """Return the first `recipe.negatives` candidates (crawled pages) that are in `language`, or as many as there are.
+
+    Raise DataError if fewer than MIN_TEXTS are in that language.
+    """
     chosen: list[str] = []
     for text in candidates:
         if len(chosen) < recipe.negatives and identify(text[:LANGUAGE_CHARACTERS])[0] == language:

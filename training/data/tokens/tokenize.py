@@ -6,9 +6,10 @@ token, which is included in the sidecar's column `tokens`. A rank writes `shards
 `max_shard_tokens`. In `shards.json`, `tokenizer_digest` is the digest of the tokenizer artifact and `tokenizer_sha256`
 the checksum of its `tokenizer.json`.
 
-The library `tokenizers` is the reference. gigatoken encodes the texts as long as its ids equal the reference's, which
-is checked on hard strings, on the first documents and on a sample of the rest. At the first difference the rank is
-encoded again by the reference. The notes list the ranks to which this happened, and why.
+The library `tokenizers` is the reference. The faster gigatoken encodes the texts as long as its ids equal the
+reference's, which is checked on hard strings, on the first documents and on a sample of the rest. At the first
+difference the rank is encoded again by the reference. The artifact's notes list the ranks to which this happened, with
+the reason.
 """
 
 from __future__ import annotations
@@ -202,7 +203,7 @@ class Proving:
 
 
 def _is_proved(number: int) -> bool:
-    """Whether the rank's document with this number is also encoded by the reference."""
+    """Whether the document with this number in the rank is also encoded by the reference, to check the fast encoder."""
     return number < PROVED_FIRST or number % (PROVED_EVERY if number < PROVED_OFTEN else PROVED_LATER) == 0
 
 
@@ -215,14 +216,16 @@ def num_ranks(job: Job) -> int:
 
 
 def rank_shares(job: Job) -> list[Share]:
-    """Return what each rank reads: its document file and the vocabulary, but not what else is said about it."""
+    """Return what each rank reads: its document file and the tokenizer's two files, but no other property of the
+    tokenizer.
+    """
     item, documents = job.input_of("tokenizer"), job.input_of("decontaminated_documents")
     vocabulary = ((item, TOKENIZER_FILE), (item, CONFIG_FILE))
     return [Share(files=((documents, name), *vocabulary)) for name in document_files(documents).names]
 
 
 def renumbered(result: dict[str, Any], rename: Callable[[str], str]) -> dict[str, Any]:
-    """Return a rank's result with the shards' names as they are in another place among the ranks."""
+    """Return a taken-over rank's result with its shards renamed, because the rank may now have another number."""
     shards = [one | {"name": rename(one["name"]), "path": rename(one["path"])} for one in result["shards"]]
     return result | {"shards": shards}
 
@@ -501,7 +504,7 @@ def check_decoding(
 
 
 def _spelled_out(ids: npt.NDArray[Any], spelled: pa.BinaryArray) -> bytes:
-    """Return the bytes of the tokens end to end."""
+    """Return the bytes of all tokens `ids`, concatenated; `spelled` has the bytes of each token of the vocabulary."""
     return bytes_of(spelled.take(pa.array(ids)))[0].tobytes()
 
 

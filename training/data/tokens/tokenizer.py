@@ -174,7 +174,9 @@ def _train_unigram(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:
 
 
 def adopted_files(item: InputArtifact) -> tuple[str, dict[str, Any]]:
-    """Return `tokenizer.json` and the content of `tokenizer_config.json` of an adopted model, without its length."""
+    """Return the content of an adopted model's `tokenizer.json` and `tokenizer_config.json`, without its maximum
+    length.
+    """
     content = item.file(f"model/{TOKENIZER_FILE}").read_text("utf-8")
     config = json.loads(item.file(f"model/{CONFIG_FILE}").read_text("utf-8"))
     return content, config | {"model_max_length": NO_LIMIT}
@@ -198,10 +200,10 @@ def tokenizer_config(recipe: TokenizerRecipe) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """The documents to train on and to measure on, chosen by the hash of their ids, so that file order does not matter.
+    """The choice of documents to train a tokenizer on, and of held-out documents to measure it on.
 
-    A document is used for training if its hash is at most `train_below`, and is held out if its hash is at least
-    `held_out_above`.
+    A document is used for training if the hash of its id is at most `train_below`, and is held out if the hash is at
+    least `held_out_above`, so the order of files does not matter.
     """
 
     files: tuple[Path, ...]
@@ -323,7 +325,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def _counts(sample: Sample, trained: int, held_out: Sequence[Mapping[str, Any]]) -> Counts:
-    """Counts of documents: read are all documents of the snapshots, kept are those trained on or held out.
+    """The stage's counts of documents: all documents of the snapshots are read; those trained on or held out are kept.
 
     A single document is both trained on and held out.
     """
@@ -345,7 +347,7 @@ def sample_files(job: Job, recipe: TokenizerRecipe) -> list[Path]:
 
 
 def measure(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, float]:
-    """Return the fertility over texts: UTF-8 bytes per token, and tokens per word."""
+    """Return a tokenizer's fertility over texts: UTF-8 bytes per token, and tokens per word."""
     tokens = sum(len(encoding.ids) for encoding in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False))
     num_bytes = sum(len(text.encode("utf-8")) for text in texts)
     return {
@@ -399,9 +401,9 @@ def _plain(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def reference_of(job: Job, recipe: TokenizerRecipe) -> Tokenizer | None:
-    """Return the tokenizer to compare with; None if the recipe names none.
+    """Return the tokenizer whose fertility is shown for comparison; None if the recipe names none.
 
-    Raise DataError if its file is not the one that the job names.
+    Raise DataError if its file is not the one for which the job was written.
     """
     if not recipe.reference:
         return None
@@ -450,7 +452,9 @@ def _round_trip_gate(
 
 
 def look_alikes(special_tokens: Sequence[str]) -> list[str]:
-    """Return texts that spell special tokens: alone, between words, doubled, and split in two."""
+    """Return texts that spell special tokens, to test that they are encoded as plain text: alone, between words,
+    doubled, and split in two.
+    """
     forms = ("{0}", "before{0}after", " {0} {0}\n", "{1} {2}")
     return [form.format(token, token[:3], token[3:]) for token in special_tokens for form in forms]
 

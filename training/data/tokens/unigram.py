@@ -121,7 +121,7 @@ def seeds(words: Mapping[bytes, int], *, min_count: int) -> tuple[Lattice, Numbe
 
 
 def _laid_out(words: Mapping[bytes, int]) -> tuple[npt.NDArray[np.uint8], Places, Numbers]:
-    """Return the sorted words end to end, the start of each, and their counts; long words are cut into parts."""
+    """Return the sorted words concatenated, the start of each, and their counts; long words are cut into parts."""
     parts: list[bytes] = []
     counts: list[int] = []
     for word in sorted(words):
@@ -177,9 +177,9 @@ class _Substrings:
 
 
 def _chosen(found: list[_Substrings]) -> list[Places]:
-    """For each length, the piece number of each substring, -1 if it is not a piece.
+    """For each length of substring, return the piece number of each substring, -1 if it was not chosen as a piece.
 
-    Pieces are all bytes, then the SEED_PIECES substrings that cover most of the text.
+    Chosen are all single bytes and the SEED_PIECES substrings that cover most of the text.
     """
     cover = np.concatenate([one.counts * one.length for one in found[1:]] or [np.empty(0)])
     order = np.argsort(-cover, kind="stable")[:SEED_PIECES]
@@ -281,9 +281,10 @@ def _expect(begins, counts, starts, lengths, pieces, scaled, expected):
 
 @native
 def _spell(begins, ends, weights, whole, starts, lengths, pieces, scaled, used, found):
-    """Write the largest product of each span to `found`, and add the span's weight to its pieces in `used`.
+    """Find the best spelling of each span of bytes, the pieces with the largest product of probabilities.
 
-    If not `whole`, a span is not spelled by the piece that equals it.
+    Write this product to `found`, and add the span's weight to the pieces of the spelling in `used`. Unless `whole`, a
+    span is not spelled by the single piece that equals it.
     """
     best, back = np.zeros(MAX_WORD + 1), np.zeros(MAX_WORD + 1, np.int64)
     for span in range(len(begins)):

@@ -100,7 +100,11 @@ def _hash(codes, start, end):
 
 @native
 def _slot(value, codes, start, end, known, ends, hashes, slots):
-    """Return the slot that holds the number of this chunk, or else the free slot for it. `value` is its hash."""
+    """Return the hash table's slot that holds the number of this chunk, or the free slot for it if the chunk is
+    unknown.
+
+    `value` is the chunk's hash.
+    """
     mask = np.uint64(len(slots) - 1)
     slot = value & mask
     while slots[slot] >= 0:
@@ -119,7 +123,7 @@ def _slot(value, codes, start, end, known, ends, hashes, slots):
 
 @native
 def _numbered(codes, known, ends, hashes, slots):
-    """Compiled loop of `ChunkIndex.find`."""
+    """Compiled loop of `ChunkIndex.find`: return the number and the bounds of each chunk of a text."""
     numbers = np.empty(len(codes) // 2 + 1, np.int32)
     bounds = np.empty((len(numbers), 2), np.int32)
     count = place = 0

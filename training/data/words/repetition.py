@@ -95,7 +95,10 @@ def _count(words, lengths, codes, result):
 
 @native
 def _places(words, lengths, codes):
-    """Return for each word where it starts, int64 [n + 1], the sum of code · BASE^place before it, and BASE^-place."""
+    """Arrays for comparing runs of words by hash: where each word starts, prefix sums of a polynomial hash, and powers.
+
+    They are int64 [n + 1], the sum of code · BASE^place before each word, and BASE^-place.
+    """
     num_words = len(words)
     starts = np.zeros(num_words + 1, np.int64)
     sums = np.zeros(num_words + 1, np.uint64)

@@ -112,10 +112,11 @@ class Rules:
 
 
 class Cut(NamedTuple):
-    """The words of a chunk, with what is needed to see whether a neighbouring chunk may change them.
+    """The words of a chunk (a run without white space), and whether a neighbouring chunk may change them.
 
-    That may happen if the chunk contains a sequence and another sequence reaches into the neighbour. `first` is the
-    first word if it is one of `Rules.closers`, `last` is the last word if it is one of `Rules.openers`; otherwise "".
+    They may change if the chunk contains a sequence (an exception of several words) and another sequence reaches into
+    the neighbour. `first` is the first word if it is one of `Rules.closers`, and `last` is the last word if it is one
+    of `Rules.openers`; otherwise they are "".
     """
 
     words: Sequence[str]
@@ -125,7 +126,7 @@ class Cut(NamedTuple):
 
 
 def cut(chunk: str, rules: Rules) -> Cut:
-    """Return the words of a chunk without its context. The chunk must not be empty or contain white space."""
+    """Split a chunk into words without looking at neighbouring chunks. It must not be empty or contain white space."""
     if rules.are_unicodes:
         return Cut(unicode_words.split(chunk), False, "", "")
     if rules.leaves_letters and chunk.isalpha() and chunk not in rules.special:
@@ -484,7 +485,11 @@ def _folder(library: str) -> Path:
 
 
 def _read_from_spacy(code: str) -> dict[str, Any]:
-    """Return the rules as JSON: patterns as [text, flags] or null, exceptions as lists of words."""
+    """Return spaCy's and datatrove's rules for a language as JSON: patterns as [text, flags], exceptions as lists of
+    words.
+
+    A pattern is null if the language has none.
+    """
     from spacy.attrs import ORTH
     from spacy.pipeline import Sentencizer
 
@@ -553,9 +558,9 @@ def _rules(stored: Mapping[str, Any]) -> Rules:
 
 
 def _cut_exceptions(rules: Rules) -> dict[str, tuple[tuple[str, ...], ...]]:
-    """The exceptions that spaCy also searches for among the words, by first word.
+    """The exceptions of several pieces that spaCy also searches for among the words, grouped by their first word.
 
-    These are the exceptions that the patterns would cut, and those that contain a space.
+    These are the exceptions that the patterns would split, and those that contain a space.
     """
     sequences: dict[str, list[tuple[str, ...]]] = {}
     for chunk in rules.exceptions:

@@ -36,7 +36,7 @@ _HAS_SEQUENCE, _MAY_OPEN, _MAY_CLOSE = 1, 2, 4
 
 @dataclass(frozen=True, slots=True)
 class WordCounts:
-    """Counts for Gopher's quality rules. A word is written if it is not all punctuation."""
+    """Counts for Gopher's quality rules. A word counts as `written` if it is not all punctuation."""
 
     words: int
     written: int
@@ -46,7 +46,9 @@ class WordCounts:
 
 
 class Words:
-    """The words of one text: numbers of the table's chunks and the text's code points, or a plain list of words."""
+    """The words of one text, ready to be counted: numbers of the table's chunks and the text's code points, or a plain
+    list of words.
+    """
 
     def __init__(
         self,
@@ -180,7 +182,9 @@ class WordTable:
         return dict(zip(chunks, range(first, first + len(chunks)), strict=True))
 
     def _cut_chunk(self, chunk: str) -> tuple[Sequence[str], int]:
-        """Return a chunk's words and its flags `_OPEN`: whether a sequence of words is in it or may reach beyond it."""
+        """Return a chunk's words, and flags (`_OPEN`): whether it contains, may begin or may end a sequence of several
+        words.
+        """
         found = segment.cut(chunk, self._rules) if " " not in chunk else _cut_together(chunk, self._rules)
         self._firsts.append(found.first)
         self._lasts.append(found.last)
@@ -250,7 +254,7 @@ def _cut_together(pieces: str, rules: Rules) -> segment.Cut:
 
 
 def forget() -> None:
-    """Remove all tables, as at the start of a process."""
+    """Remove all tables of this process, so that the next text starts with empty ones."""
     _TABLES.clear()
 
 
@@ -276,7 +280,7 @@ def _sentence_breaks(kinds: Sequence[int], ended: int) -> tuple[int, int]:
 
 @native
 def _written(codes):
-    """Return the code points without white space."""
+    """Return the code points of a text without its white space."""
     result = np.empty_like(codes)
     count = 0
     for code in codes:
@@ -288,7 +292,7 @@ def _written(codes):
 
 @native
 def _fill(rows, first, shapes, cut, start, facts):
-    """Fill the rows of the chunks from `first` on.
+    """Fill the table's rows of new chunks, from row `first` on, with what their words add to each count.
 
     `shapes` has each chunk's number of words, `_OPEN` flags and number of pieces; their words are in `cut` from `start`
     on.
@@ -325,7 +329,10 @@ def _sums(chunks, rows):
 
 @native
 def _open_places(chunks, rows):
-    """Return the indices of chunks from which a sequence may reach into the next, if one of the two contains one."""
+    """Return the indices of chunks from which a sequence of words may reach into the next chunk.
+
+    One of the two chunks must contain a sequence.
+    """
     found = []
     for left in range(len(chunks) - 1):
         one, other = rows[chunks[left], _OPEN], rows[chunks[left + 1], _OPEN]

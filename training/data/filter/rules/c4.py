@@ -110,7 +110,7 @@ def c4_lines(text: str, settings: Settings) -> tuple[list[str], str]:
 
 
 def _objection(line: str, settings: Settings) -> str:
-    """Return C4's reason against a line, "" for none; the checks are in datatrove's order."""
+    """Return the reason for which C4 removes a line; "" if the line stays. The checks are in datatrove's order."""
     lowered = line.lower()
     if settings.c4_drop_lorem_ipsum and "lorem ipsum" in lowered:
         return "lorem_ipsum"
