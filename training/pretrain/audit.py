@@ -29,9 +29,11 @@ def leaves(count: int, world: World) -> range:
 def sum_gradients(
     tensors: Sequence[Tensor], backward: Callable[[int], Tensor], *, own: range, count: int, extras: int, world: World
 ) -> Tensor:
-    """Leave the gradients of all `count` micro-batches in `tensors` and return the sum of what `backward` returned.
+    """Sum the gradients of all `count` micro-batches into `tensors`; return the sum of the numbers that `backward`
+    returned.
 
-    `backward` computes the gradients of the micro-batch with the given number and returns `extras` numbers.
+    `backward` computes the gradients of the micro-batch with the given number and returns `extras` numbers, such as its
+    loss.
     """
 
     def leaf(number: int) -> Tensor:
@@ -53,9 +55,9 @@ def sum_gradients(
 
 
 def subtree(leaf: Callable[[int], Tensor], first: int, stop: int, *, count: int) -> Tensor:
-    """Return the sum of the leaves `first` to `stop` - 1, a power of two of them.
+    """Return the sum over the leaves (micro-batches) `first` to `stop` - 1, whose number is a power of two.
 
-    Leaves from `count` on are missing.
+    Leaves from `count` on do not exist and are left out.
     """
     if stop - first == 1:
         return leaf(first)

@@ -27,7 +27,8 @@ Describe = Callable[[Sequence[tuple[int, int]]], list[dict[str, Any]]]
 
 
 def write(folder: Path, trainer: Trainer, why: str, *, describe: Describe) -> None:
-    """Write the bundle of the last step into `folder`. All processes must call this; the first one writes.
+    """Write a description of the last step, to show why the run stopped, into `folder`. All processes must call this;
+    the first one writes.
 
     The gradients must still be those of that step. If the step was taken, they are the clipped gradients.
     """

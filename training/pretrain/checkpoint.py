@@ -4,8 +4,9 @@
 the sha256 of all of them. If a weight is spread over processes, each file has the part of its process, and the file's
 header gives the position of that part (`places`). A save blocks only while the state is copied in memory: a thread
 writes the copy under a temporary name, and the folder gets its final name at a later step boundary, when every process
-has written. So a killed save leaves nothing that counts. A checkpoint can be read by any number of processes, however
-the model is spread over them. A save that fails, such as on a full disk, ends nothing: it is said, and tried again.
+has written. So a save that is killed leaves nothing that is taken for a checkpoint. A checkpoint can be read by any
+number of processes, however the model is spread over them. A save that fails, such as on a full disk, does not end the
+run: it is reported, and tried again.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ PLACES = "places"  # key in the header of a file of tensors
 
 
 class Place(NamedTuple):
-    """Where a part begins in a whole tensor of `shape`; processes along the axes `copies` hold the same part."""
+    """The index at which a process's part begins in a whole tensor of `shape`; processes along the axes `copies` hold
+    the same part.
+    """
 
     start: tuple[int, ...]
     shape: tuple[int, ...]
@@ -106,7 +109,7 @@ class Saved(Mapping[str, Tensor]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """The checkpoint that was read, with one line for each newer checkpoint that could not be read."""
+    """A checkpoint that was read, with one line of text for each newer checkpoint that could not be read."""
 
     tensors: Saved
     state: dict[str, Any]
@@ -122,7 +125,9 @@ class _Begun:
 
 
 class Store:
-    """The checkpoints in a folder. At most one is being written; every process makes the same calls."""
+    """The checkpoints in a folder. At most one is being written at a time, and every process must call the same
+    methods.
+    """
 
     def __init__(self, folder: Path, world: World, *, kept: int = KEPT) -> None:
         self.folder, self.world, self.kept = folder, world, kept
@@ -139,7 +144,9 @@ class Store:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
-        """Wait for the thread; its checkpoint counts only if no exception was raised."""
+        """Wait for the writing thread. If no exception was raised, publish its checkpoint; otherwise leave it
+        unpublished.
+        """
         if kind is None:
             self.settle()
         elif self._thread is not None:
@@ -182,7 +189,7 @@ class Store:
         self._thread.start()
 
     def commit(self) -> None:
-        """Make the pending checkpoint count, once every process has written its part. Do nothing if none is pending.
+        """Publish the pending checkpoint once every process has written its part. Do nothing if none is pending.
 
         If a file could not be written on any process, such as on a full disk, `failed` says so on all of them, and the
         files of this save are removed. Raise any other error that occurred while writing.
@@ -202,7 +209,9 @@ class Store:
                 shutil.rmtree(self._temporary(begun.step), ignore_errors=True)
 
     def _published(self, begun: _Begun) -> str:
-        """Let the first process publish what all have written; return why it could not, empty if it could."""
+        """Let the first process publish the checkpoint that all processes wrote; return the error if that failed, else
+        "".
+        """
         if not self.world.is_first:
             return ""
         try:
@@ -213,7 +222,10 @@ class Store:
         return ""
 
     def tell_failed(self, tell: Callable[[str], None]) -> bool:
-        """Tell of each save that failed since the last call; return whether there was one. Equal on every process."""
+        """Pass a line to `tell` for each save that failed since the last call; return whether there was one.
+
+        The result is the same on every process.
+        """
         lines, self.failed = self.failed, ()
         for line in lines:
             newest = next((_step_of(path) for path in checkpoints(self.folder)), 0)
@@ -278,7 +290,7 @@ class Store:
     # Reading
 
     def tidy(self) -> Ledger:
-        """Remove what is not part of the run and return the run's ledger.
+        """Remove files that are not part of the run, and return the run's ledger (the list of skipped steps).
 
         Removed are the leftovers of a killed save, and checkpoints of steps that a later rollback abandoned. If no
         checkpoint is whole, the broken ones are set aside and the run begins at step 0. Raise RefusedInput if a
@@ -308,9 +320,9 @@ class Store:
             return Ledger()
 
     def _set_broken_aside(self) -> None:
-        """Rename the broken checkpoints if none is whole, so that nothing is lost and the run can begin at step 0.
+        """Rename all checkpoints if none is intact, so that nothing is deleted and the run can begin at step 0.
 
-        Every process reads its share; the first one renames.
+        Every process verifies part of the files; the first process renames.
         """
         broken = []
         for path in checkpoints(self.folder):
@@ -368,7 +380,7 @@ class Store:
 
 
 def data_identity(plan: Plan) -> dict[str, str]:
-    """Return digests of what a checkpoint was trained on: the plan, the tokenizer, and the plan's shards together."""
+    """Return digests of the data that a checkpoint was trained on: plan, tokenizer, and all shards of the plan."""
     shards = digest_of([[shard.artifact, shard.path, shard.sha256] for shard in plan.record.shards])
     return {"plan": plan.digest, "tokenizer": plan.record.tokenizer_digest, "shards": shards}
 
@@ -453,7 +465,7 @@ def _manifest(files: dict[str, str]) -> str:
 
 
 def _problem(folder: Path, *, only: str = "") -> str | None:
-    """Return why a checkpoint cannot be used, or None if it can; with `only`, check that one file alone."""
+    """Return why a checkpoint cannot be used, or None if it can; if `only` names a file, only this file is verified."""
     files = _files_in(folder)
     if isinstance(files, str):
         return files
@@ -461,9 +473,10 @@ def _problem(folder: Path, *, only: str = "") -> str | None:
 
 
 def _problem_by_share(folder: Path, world: World) -> str | None:
-    """`_problem` of all files, of which each process reads its share; every process gets the same answer.
+    """Return why a checkpoint cannot be used, or None; the files are divided among the processes, and all get the
+    answer.
 
-    A process reads the files in whose place it saved, so that it checks what it is going to load.
+    A process verifies the files that it is going to load, those of the process with its rank when they were saved.
     """
     files = _files_in(folder)
     if isinstance(files, str):
@@ -528,8 +541,8 @@ _AT_ONCE = 16 << 20  # bytes between two looks at the checksum, so that they are
 def save_tensors(tensors: dict[str, Tensor], path: Path, places: Mapping[str, Place] | None = None) -> None:
     """Write a safetensors file, with the library's own layout, and flush it to the disk.
 
-    The checksum is taken on the way (`training.checksums.sha256_of_written`), so that nobody reads a checkpoint again
-    only to know it. Raise OSError when the disk is full, as for any file.
+    The checksum is taken on the way (`training.checksums.sha256_of_written`), so that the file is not read again for
+    it. Raise OSError when the disk is full, as for any file.
     """
     header = {name: (place.start, place.shape) for name, place in (places or {}).items()}
     metadata = {"format": "pt"} | ({PLACES: json.dumps(header, sort_keys=True)} if header else {})
@@ -554,7 +567,7 @@ def save_tensors(tensors: dict[str, Tensor], path: Path, places: Mapping[str, Pl
 
 
 def pack(model: Decoder, optimizers: dict[str, torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """Return this process's part of each tensor that the next step depends on: weights and optimizer state, by name."""
+    """Return this process's part of every tensor on which the next step depends: weights and optimizer states."""
     return {name: tensor for name, tensor, _ in _packed(model, optimizers)}
 
 
@@ -583,7 +596,7 @@ def _packed(model: Decoder, optimizers: dict[str, torch.optim.Optimizer]) -> Ite
 
 
 def pack_own(world: World) -> dict[str, Tensor]:
-    """Return what a process does not share with the others: torch's random state, on the CPU and on its device."""
+    """Return the state that differs between processes: torch's random state on the CPU and on the process's device."""
     states = {f"random.cpu.{world.rank}": torch.get_rng_state()}
     if world.device.type == "cuda":
         states[f"random.cuda.{world.rank}"] = torch.cuda.get_rng_state(world.device)

@@ -1,4 +1,5 @@
-"""How many ways each kind of parallelism divides a run. No torch: a profile is checked early.
+"""The degrees of a run: into how many parts each kind of parallelism divides it. Imports no torch, because profiles are
+checked before a job starts.
 
 Processes are numbered by their place along the axes, the last axis fastest, so that the processes that communicate most
 are neighbours. Each axis divides:
@@ -25,7 +26,10 @@ CHOSEN = tuple(axis for axis in AXES if axis != "replicate")  # the axes whose d
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Degrees:
-    """The degrees that the profile gives; `replicate` follows from them and the number of processes."""
+    """Into how many parts each kind of parallelism divides a run, as the profile says.
+
+    `replicate` is not set: it follows from the others and the number of processes.
+    """
 
     pipeline: int = 1
     pipeline_chunks: int = 1

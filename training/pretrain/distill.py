@@ -45,7 +45,9 @@ class Teacher:
         scale: float,
         softcap: float,
     ) -> tuple[Tensor, Tensor]:
-        """Return the objective to minimize and its likelihood part, in the form that `next_token_loss` returns."""
+        """Return the distillation objective to minimize and its likelihood part, two fp32 scalars as from
+        `next_token_loss`.
+        """
         dtype, window = hidden_ND.dtype, self.model.config.window
         own = document_mask(mask.documents, dtype=dtype, window=window) if window else mask
         with torch.no_grad():
@@ -58,7 +60,7 @@ class Teacher:
 
 
 class Caps(NamedTuple):
-    """Soft-caps of both models' logits; 0 means none."""
+    """Soft-caps that limit the logits of the student and of the teacher (cap · tanh(logit / cap)); 0 means none."""
 
     student: float = 0.0
     teacher: float = 0.0

@@ -1,4 +1,4 @@
-"""Whether a model, its rows and its optimizer can be divided by the degrees of a run. No torch."""
+"""Whether a model, its rows and its optimizer can be divided by the degrees of a run. Imports no torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from training.records import RecipeError
 
 
 class _Phase(Protocol):
-    """Steps whose rows have the same length."""
+    """The steps of a run whose rows have the same length."""
 
     @property
     def sequence_length(self) -> int: ...

@@ -132,7 +132,11 @@ def _train(
 
 @contextmanager
 def _kept_steps(path: Path, first: int, weights: SourceWeights) -> Iterator[BinaryIO]:
-    """Open `steps.jsonl` to append after its first `first` lines, and replay those lines into `weights`."""
+    """Context manager that opens `steps.jsonl` to append after its first `first` lines, and replays these into
+    `weights`.
+
+    Later lines, which a killed run may have left, are cut off.
+    """
     lines = path.read_bytes().splitlines(keepends=True)[:first] if first else []
     for line in lines:
         weights.update(np.array(list(json.loads(line)["excess"].values())))
@@ -177,8 +181,8 @@ def _open_inputs(job: Job, recipe: DoremiRecipe) -> tuple[Plan, Shards]:
 
 
 def alike(plan: Plan, *, seed: int) -> Plan:
-    """Return a plan of one phase with equally many samples of each source that has training documents, in another
-    order.
+    """Return the plan changed for DoReMi: one phase, with equally many samples of each source that has training
+    documents.
 
     Raise RecipeError if fewer than two sources have training documents, or if a batch has fewer than two rows for each
     of them.
@@ -278,7 +282,9 @@ class SourcedBatch:
 
 
 class Proxy:
-    """A model trained beside a frozen reference of the same shape, on a plan where all sources have the same share."""
+    """DoReMi's proxy: a model trained beside a frozen reference model of the same shape, with equal shares of all
+    sources.
+    """
 
     def __init__(
         self, reference: Decoder, recipe: PretrainRecipe, plan: Plan, shards: Shards, *, rows_at_once: int = 0

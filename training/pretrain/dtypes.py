@@ -23,7 +23,7 @@ def products_in(result: Tensor) -> dict[str, int]:
     """Count the matrix products in the graph that led to `result`, by the format of their results.
 
     A compiled part is one node for many products and is counted as `compiled`. The head's product is not counted: it is
-    inside the loss, whose node is fp32. Its format is that of the states.
+    inside the loss, whose node is fp32. Its format is that of the model's hidden states.
     """
     found: Counter[str] = Counter()
     waiting, met = [result.grad_fn], set()

@@ -4,7 +4,7 @@ Each tensor has one scale ("tensorwise"), computed anew for every product: the f
 measured it at 1.17 times the speed of its bf16 on eight H100, and one scale for each row at 0.90 times. Activations and
 weights are e4m3, gradients e5m2 (arXiv 2209.05433). The stored weights stay fp32; torchao gets their bf16 copies.
 
-torch is imported only when a product is made: recipe and profile are checked before anything starts.
+torch is imported only when a product is made, because recipes and profiles are checked without it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ COMPILED_KERNELS, EAGER_KERNELS = 3, 13
 
 
 class _Phase(Protocol):
-    """Steps with the same row length and batch size."""
+    """The steps of a run that have the same row length and batch size."""
 
     @property
     def steps(self) -> int: ...
@@ -58,7 +58,9 @@ class _Phase(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Balance:
-    """Seconds for one dense layer: its products in bf16, what fp8 saves of them, and what scaling and casting add."""
+    """Estimated seconds for one dense layer: its products in bf16, the time that fp8 saves, and the time for
+    conversions.
+    """
 
     device: str
     tokens: int  # in one pass
@@ -128,7 +130,7 @@ def check_fp8(
     """Raise RecipeError, showing the calculation, if recipe and profile do not allow fp8 or it would not be faster.
 
     `device` is the GPU's name. If it is empty or not in the table, the GPU of the table that would gain most is
-    assumed, so that a recipe is refused only if none of them would gain.
+    assumed, so that a recipe is refused only if no known GPU would gain.
     """
     if not gpus_per_node:
         raise RecipeError(f"{LABEL} with gpus_per_node=0: it is made on GPUs alone; bf16 is right, or another profile")

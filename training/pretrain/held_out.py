@@ -25,12 +25,11 @@ def held_out(trainer: Trainer) -> dict[str, float]:
 
 @torch.no_grad()
 def bits_per_byte(trainer: Trainer) -> dict[str, float]:
-    """Return the bits per UTF-8 byte of the held-out documents that a look reads, for each source, including their
-    end-of-text tokens.
+    """Return, for each source, the model's bits per UTF-8 byte of the held-out documents read at each evaluation.
 
-    The first token of a document has no context and is counted at log2(vocabulary) bits, so this is the length of a
-    real code. Contexts are cut at the row's length. Sources without held-out documents are left out. The result is
-    empty if the objective assigns no probability to a text.
+    End-of-text tokens are included. The first token of a document has no context and is counted at log2(vocabulary)
+    bits, so the result is the length of a complete code. Contexts are cut at the row's length. Sources without held-out
+    documents are left out. The result is empty if the objective assigns no probability to a text.
     """
     if trainer.objective is not None and not trainer.objective.recipe.continues_text:
         return {}

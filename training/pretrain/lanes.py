@@ -19,9 +19,9 @@ _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_sc
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lanes:
-    """The process groups of a layer; None means that this process is alone on that axis.
+    """The groups of processes with which a layer communicates along each axis; None means that this process is alone.
 
-    positions: the processes that hold parts of the same rows, along context and tensor together.
+    positions: the processes that hold parts of the same rows, along the axes context and tensor together.
     """
 
     tensor: ProcessGroup | None = None
@@ -30,11 +30,15 @@ class Lanes:
     positions: ProcessGroup | None = None
 
     def enter(self, x_BLD: Tensor) -> Tensor:
-        """Gather all positions of the tensor group, for a layer of which this process has some heads or columns."""
+        """Gather all positions of the rows from the tensor group, before a layer of which this process has some heads
+        or columns.
+        """
         return x_BLD if self.tensor is None else joined(x_BLD, 1, self.tensor)
 
     def leave(self, x_BLD: Tensor) -> Tensor:
-        """Sum the tensor group's partial results; return this process's positions of the sum (arXiv 2205.05198)."""
+        """Sum the partial results of the tensor group after a layer; return this process's positions (arXiv
+        2205.05198).
+        """
         return x_BLD if self.tensor is None else summed(x_BLD, 1, self.tensor)
 
     @property

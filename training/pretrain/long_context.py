@@ -32,7 +32,9 @@ FILE = "long_context.json"
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Train the base model further and judge the result. Only the first process of a distributed job judges."""
+    """Train the base model further and judge the result. Only the first process of a distributed job measures the
+    result.
+    """
     require_tokenizers()
     recipe, pretrain = job.settings_as(LongContextRecipe, "long_context"), job.settings_as(PretrainRecipe, "pretrain")
     lengths = {"short": job.settings["short"]["sequence_length"], "long": pretrain.sequence_length}
@@ -114,7 +116,7 @@ def bits_per_byte(model: Decoder, pretrain: PretrainRecipe, plan: Plan, shards: 
 
 
 def found_share(rows: Sequence[dict[str, Any]], what: str = "found") -> float:
-    """Return the mean of `what` over all depths; each depth has the same number of needles."""
+    """Return the fraction `what` of needles found, averaged over depths, each of which has equally many needles."""
     return fmean(row[what] for row in rows)
 
 

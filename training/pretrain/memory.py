@@ -1,6 +1,6 @@
 """Check by arithmetic, before a run starts, whether it fits into memory.
 
-No torch: recipe and profile are checked early.
+Imports no torch, because recipes and profiles are checked before a job starts.
 
 All figures are lower bounds: memory that is certainly in use at one moment. A run that passes may still run out of
 memory.
@@ -21,7 +21,7 @@ from training.records import RecipeError
 
 
 class _Phase(Protocol):
-    """Steps with the same row length and batch size."""
+    """The steps of a run that have the same row length and batch size."""
 
     @property
     def sequence_length(self) -> int: ...
@@ -76,7 +76,7 @@ def needed_to_train(
     probabilities: bool,
     teacher: ModelConfig | None = None,
 ) -> Needed:
-    """Return the bytes that one process holds, by purpose, in the phase that needs most.
+    """Return the bytes of memory that one training process needs, by purpose, in the phase that needs most.
 
     `size` is a profile's or a job's run settings: micro-batch, recomputation, degrees. `probabilities` says whether
     attention stores its probabilities, as it does on a CPU; the caller gives it because finding out needs torch.

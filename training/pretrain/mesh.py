@@ -70,7 +70,7 @@ class Piece:
 
 
 class Pieces:
-    """All pieces of this process, by name."""
+    """All pieces of this process (its parts of the model's weights), by the weight's name."""
 
     def __init__(self, pieces: Sequence[Piece], world: World, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self.world, self.shapes = world, shapes  # of all weights, in order
@@ -142,13 +142,15 @@ class Pieces:
         return {name: (norm, gradient) for name, (norm, gradient) in zip(squares, norms, strict=True)}
 
     def _holders(self, piece: Piece) -> int:
-        """Return the number of processes that hold exactly this piece."""
+        """Return the number of processes that hold a copy of exactly this piece."""
         return self.world.length(*piece.sums) * (2 if piece.at_both_ends else 1)
 
     # Parts and wholes
 
     def in_layer(self, piece: Piece, part: Tensor) -> Tensor:
-        """Gather over FSDP's processes a tensor that is divided as the piece is."""
+        """Gather a tensor that FSDP divides like a piece, such as a gradient, into the tensor that this process's layer
+        has.
+        """
         group = self.world.group("shard")
         if group is None:
             return part
@@ -187,14 +189,14 @@ class Pieces:
         return join(matrix, 0, self._group("expert"))
 
     def _group(self, axis: str) -> dist.ProcessGroup:
-        """Return the group along an axis that cuts a weight, which always has other processes."""
+        """Return the process group along an axis that divides a weight; it always contains other processes."""
         group = self.world.group(axis)
         assert group is not None, f"no other process along {axis}"
         return group
 
 
 def _local(tensor: Tensor) -> Tensor:
-    """Return this process's part of a tensor that FSDP divides; both have the same memory."""
+    """Return this process's part of a tensor that FSDP divides, as a view of the same memory."""
     assert isinstance(tensor, DTensor), "FSDP divides every weight of a spread model"
     return tensor.to_local()
 
@@ -302,9 +304,9 @@ def _piece(
 
 
 def reshard(model: Decoder) -> None:
-    """Free the whole weights that FSDP gathered for a pass.
+    """Free the whole weights that FSDP gathered for a pass, so that the next pass gathers them again.
 
-    Call this before pieces are changed in any way other than by an optimizer step.
+    Call this before weights are changed in any other way than by an optimizer step.
     """
     for module in model.modules():
         if isinstance(module, FSDPModule):
@@ -337,7 +339,7 @@ def gathered(model: Decoder, pieces: Pieces) -> Decoder | None:
 
 
 def from_stages(tensor: Tensor | None, shape: tuple[int, ...], world: World) -> Tensor:
-    """Give every pipeline stage a tensor that only some stages have (None in the others)."""
+    """Return, in every pipeline stage, a tensor of `shape` that only some stages have; the other stages pass None."""
     if world.length("pipeline") == 1:
         assert tensor is not None
         return tensor

@@ -33,7 +33,7 @@ class Batch(NamedTuple):
     prefix: np.ndarray | None = None
 
     def at(self, place: int | slice) -> Batch:
-        """Return a row of the batch, or a stretch of a row; the arrays share memory with this batch's."""
+        """Return one row of the batch, or several successive rows, as views of the same memory."""
         prefix = None if self.prefix is None else self.prefix[place]
         return Batch(self.tokens[place], self.targets[place], self.documents[place], prefix)
 
@@ -50,7 +50,10 @@ class Batch(NamedTuple):
 
 
 def one_text(batch: Batch) -> Batch:
-    """Return the batch with the documents of each row joined into one; the end of a document still has no target."""
+    """Return the batch with all documents of a row treated as one, so that attention crosses document boundaries.
+
+    The end of a document still has no target.
+    """
     return batch._replace(documents=np.minimum(batch.documents, 0))
 
 
@@ -125,7 +128,7 @@ class Objective:
             raise AssertionError(f"objective {self.recipe.kind} rewrites nothing")
 
     def _content(self, tokens: np.ndarray) -> int:
-        """Return the number of tokens of a run before its end-of-text."""
+        """Return the number of tokens in one document's run of a row, without its end-of-text token."""
         return len(tokens) - int(tokens[-1] == self.eos_id)
 
     def _fill(self, part: Batch, draws: Draws) -> None:

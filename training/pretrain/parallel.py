@@ -1,4 +1,4 @@
-"""This process among those that torchrun started: its place on the device mesh, its groups, and its rows."""
+"""One process of those that torchrun started: its position on the device mesh, its process groups, and its rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ OF_AN_EXPERT = ("replicate", "context", "tensor")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class World:
-    """This process among its peers. If every process holds the whole model, `mesh` is None and there are no groups."""
+    """What a process knows of the distributed job: its rank and device, the number of processes, mesh and groups.
+
+    If every process holds the whole model, `mesh` is None and there are no groups.
+    """
 
     rank: int
     size: int
@@ -94,7 +97,11 @@ class World:
         return vector
 
     def first_said(self, said: str) -> str:
-        """Return, in every process, what the first process with something to say passed; empty if none has."""
+        """Return the first non-empty text that any process passed as `said`, in the order of ranks; "" if all are
+        empty.
+
+        All processes must call this, and all get the same text.
+        """
         if self.size == 1:
             return said
         told = [""] * self.size
@@ -102,7 +109,7 @@ class World:
         return next(filter(None, told), "")
 
     def wait(self) -> None:
-        """Wait until every process has called this."""
+        """Wait until every process has called this (a barrier)."""
         if self.size > 1:
             dist.barrier()
 
@@ -166,11 +173,11 @@ def make_world(degrees: Degrees, *, rank: int, size: int, device: torch.device) 
 def _group(
     axes: tuple[str, ...], sizes: dict[str, int], size: int, *, among: Container[int] | None = None
 ) -> ProcessGroup | None:
-    """Return this process's group along `axes`; None if it is in none.
+    """Create the process groups along `axes` and return the one that contains this process; None if none does.
 
-    All processes must call this, because every group is created by all.
+    All processes must call this, because torch creates each group in all processes.
 
-    `among` limits the group to some places on a single axis; None means all places.
+    `among` limits the group to some positions on a single axis; None means all.
     """
     members: dict[tuple[int, ...], list[int]] = {}
     for rank in range(size):

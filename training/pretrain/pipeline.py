@@ -51,7 +51,7 @@ def layers_of(number: int, *, layers: int, parts: int) -> range:
 
 
 class Pipeline:
-    """This process's stage of the pipeline: its layers, and its messages to neighbouring stages."""
+    """This process's part of the pipeline (a stage): its layers, and its messages to neighbouring stages."""
 
     def __init__(self, world: World, *, layers: int) -> None:
         self.world = world
@@ -67,7 +67,7 @@ class Pipeline:
         self._sent: list[tuple[dist.Work | None, Tensor]] = []
 
     def padded(self, count: int) -> int:
-        """Return the number of micro-batches, at least `count`, that the schedule needs."""
+        """Return the number of micro-batches to run: `count` rounded up to what the interleaved schedule requires."""
         return count if self.chunks == 1 else -(-count // self.stages) * self.stages
 
     def is_first(self, chunk: int) -> bool:
@@ -108,7 +108,9 @@ class Pipeline:
         self._settle()
 
     def evaluate(self, forward: Callable[[int, Tensor | None], Tensor], like: Tensor) -> Iterator[Tensor]:
-        """Yield the output of the last chunk in the process that has it; yield nothing in the others."""
+        """Run a forward pass through all stages; yield the last chunk's output in the process that has it, else
+        nothing.
+        """
         for chunk in range(self.chunks):
             given = None if self.is_first(chunk) else self._received(like, forward=True)
             made = forward(chunk, given)

@@ -11,9 +11,9 @@ from training.order.ledger import Entry
 
 
 class Told(NamedTuple):
-    """Flags that a process sends to the others with a step's gradients.
+    """Flags that all processes exchange together with a step's gradients: stop, save, still writing.
 
-    In a report, a flag is true if any process sent it.
+    In a step's report, a flag is true if any process set it.
     """
 
     stop: bool = False  # a signal asked to stop

@@ -41,7 +41,7 @@ class Watch:
     evaluation_steps: int | None = None  # steps between two evaluations on held-out text; None: EVALUATIONS in a run
 
     def warn(self, text: str) -> None:
-        """Report one line that somebody should read."""
+        """Report a warning: one line that a person should read."""
         self.progress.message(text, level="WARNING")
 
 
@@ -95,7 +95,10 @@ def _run_steps(trainer: Trainer, watch: Watch, store: checkpoint.Store, asked: l
 
 
 def _saved_at_last(trainer: Trainer, watch: Watch, store: checkpoint.Store) -> str:
-    """Wait for the last save before a stop, and try it once more if it failed; say from where a resumed run goes on."""
+    """Wait for the last checkpoint before a stop, and try once more if it failed; return where a resumed run continues.
+
+    The result is a sentence for people.
+    """
     step, steps = trainer.state.position.step, trainer.plan.record.steps
     store.settle()
     if store.tell_failed(watch.warn):

@@ -1,4 +1,4 @@
-"""Check the inputs of a training by share: every file is read by one process, and all processes hear the verdict."""
+"""Verify the inputs of a distributed training with the files divided among the processes; all get the same verdict."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ File = tuple[InputArtifact, str, Mapping[str, Any]]  # an input, and a file's na
 
 
 def check_by_share(plan: InputArtifact, shards: Iterable[InputArtifact], world: World) -> None:
-    """Check the plan and the token files, which all processes map. Every process of a training calls this.
+    """Verify the checksums of the plan and of the token files, which all processes read by memory mapping. Every
+    process of a training calls this.
 
-    Other files are checked by the processes that open them. Raise RefusedInput, in every process, if a file is damaged.
+    Every process verifies some of them; other files are verified by the processes that open them. Raise RefusedInput,
+    in every process, if a file is damaged.
     """
     files = [(plan, *file) for file in plan.files().items()]
     files += [(item, *file) for item in shards for file in item.files().items() if file[0].endswith(TOKENS)]
@@ -35,7 +37,7 @@ def check_by_share(plan: InputArtifact, shards: Iterable[InputArtifact], world: 
 
 
 def own_share(files: Sequence[File], *, rank: int, size: int) -> list[File]:
-    """Return the files that the process `rank` of `size` checks: of about as many bytes as every other process."""
+    """Return the files that the process `rank` of `size` verifies; all processes get about equally many bytes."""
     sizes = [entry["bytes"] for _, _, entry in files]
     total, before, own = max(1, sum(sizes)), 0, []
     for file, more in zip(files, sizes, strict=True):

@@ -1,4 +1,4 @@
-"""Tell a spike of the loss or of the gradient norm from noise. Standard library only."""
+"""Distinguish a spike of the loss or of the gradient norm from noise. Standard library only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ def deviation(value: float, history: Sequence[float]) -> float:
 
 @dataclass(kw_only=True, slots=True)
 class Watched:
-    """The state of the spike detector: the steps to compare with, and the wrong steps so far. Part of checkpoints."""
+    """The state of the spike detector, which checkpoints contain: the steps to compare with, and the wrong steps so
+    far.
+
+    A step is wrong if its loss or gradient norm is far above the median of earlier steps.
+    """
 
     losses: list[float] = field(default_factory=list)  # losses of the last calm steps, in nats
     norms: list[float] = field(default_factory=list)  # logarithms of their gradient norms, which are nearly log-normal

@@ -47,7 +47,10 @@ EXTEND = Stage(
 
 
 def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return the settings of model and training. A teacher is identified by its digest, never by its path."""
+    """Return the settings of model and training that a stage gets from the recipe.
+
+    A teacher is identified by the digest of its folder, not by its path.
+    """
     from training.data.sources import resolve
 
     del part

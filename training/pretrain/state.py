@@ -73,7 +73,7 @@ class State:
         self._pass_over()
 
     def spike(self, step: int, *, loss: float, norm: float) -> Entry | None:
-        """Return the ledger entry if a finite step completes a spike. Losses of different phases are not compared."""
+        """Return the ledger entry if this finite step completes a spike, else None. Phases are not compared."""
         phase = self.plan.phase_at(step).number
         if self.position.watched.phase != phase:
             self.position.watched = Watched(phase=phase)
@@ -106,7 +106,7 @@ class State:
     def _pass_over(self) -> None:
         """Move to the next step that the ledger does not contain.
 
-        Steps that were not finite count as skipped in a row here too, as they did when they were skipped.
+        If the ledger has such steps because their loss was not finite, they count again as skipped in a row.
         """
         while reasons := self.ledger.reasons(self.position.step):
             self.position.skipped_in_a_row += reasons == {"not_finite"}

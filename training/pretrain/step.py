@@ -186,9 +186,10 @@ class Trainer:
         return int(self.world.sum(own, *ROWS))
 
     def common(self, count: int) -> int:
-        """Return the number of passes that this process runs, the maximum over all processes if the model is spread.
+        """Return the number of passes that this process must run.
 
-        Every process of a spread model must take part in every message, so a process with fewer rows runs empty passes.
+        If the model is spread over processes, this is the maximum over all of them: each must take part in every
+        message, so a process with fewer rows runs empty passes.
         """
         if not self.world.is_split:
             return count
@@ -223,7 +224,7 @@ class Trainer:
         return torch.cat((likelihood.detach()[None], _counted(batch) * hidden.loads.flatten()))
 
     def _see(self, result: Tensor, hidden: Hidden) -> None:
-        """Note the number formats of the first pass, while the graph that led to its `result` exists."""
+        """Record the number formats of the first pass, while its autograd graph, which led to `result`, exists."""
         if not self.states_format:
             self.products, self.states_format = products_in(result), formats_of([hidden.states])
 
@@ -351,7 +352,7 @@ class Trainer:
 
 
 class Idle(Batch):
-    """A batch that is neither trained on nor counted, for a process that must take part in the passes of others."""
+    """A batch without targets, for a process that has no rows left but must take part in other processes' passes."""
 
 
 def _counted(batch: Batch) -> bool:

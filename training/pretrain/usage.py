@@ -26,15 +26,15 @@ def memory_of(device: torch.device) -> tuple[int, str]:
 
 
 def said(numbers: Mapping[str, float]) -> str:
-    """Return named numbers as one line, with four digits each."""
+    """Return named numbers as one line of text, with four significant digits each."""
     return ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in numbers.items())
 
 
 def keep_freed_memory() -> None:
     """Ask glibc to reuse large freed blocks instead of giving them back: activations come and go by the megabyte.
 
-    Every page given back is zeroed again by the kernel at the next pass; keeping them was worth 8 % of a step. Does
-    nothing with another C library.
+    Every page given back is zeroed again by the kernel at the next pass; keeping them saved 8 % of a step's time. This
+    does nothing with another C library.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

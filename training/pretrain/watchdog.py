@@ -28,7 +28,9 @@ MAX_INTERVAL = 10.0  # seconds between two ticks
 
 
 class Watchdog:
-    """Watches from the first count on and calls `end` with the reason when there is no progress for `seconds`."""
+    """Calls `end` with the reason if this process makes no progress for `seconds`; the time starts with the first
+    `count`.
+    """
 
     def __init__(
         self, store: Any, *, rank: int, size: int, seconds: float, end: Callable[[str], None] | None = None
@@ -41,7 +43,7 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def count(self) -> None:
-        """Count a step of progress that other processes may wait for."""
+        """Record a step of progress, which the other processes can see."""
         self._count += 1
 
     def start(self) -> None:
@@ -73,7 +75,7 @@ class Watchdog:
         self._store.set(_key(self._rank), f"{self._count} {self._tick} {socket.gethostname()} {os.getpid()}")
 
     def _whom(self) -> str:
-        """Return a sentence on which processes the run waits for."""
+        """Return a sentence that names the processes for which the run waits."""
         before = self._heard()
         # After two intervals every live process has written a new tick.
         for _ in range(2):
@@ -94,7 +96,7 @@ class Watchdog:
         return f"{rank} of {self._size}{where}"
 
     def _heard(self) -> dict[int, list[str]]:
-        """Return count, tick, host and pid of every process that has ever written them."""
+        """Return count, tick, host and process id that each process last wrote, except processes that never wrote."""
         present = [rank for rank in range(self._size) if self._store.check([_key(rank)])]
         return {rank: self._store.get(_key(rank)).decode().split(" ") for rank in present}
 
@@ -111,7 +113,10 @@ def _end(why: str) -> None:
 
 @contextmanager
 def watched(*, rank: int, size: int, seconds: float) -> Iterator[Callable[[], None]]:
-    """Yield a function to call at every sign of progress; a single process is not watched."""
+    """Context manager that gives a function to call at every sign of progress.
+
+    A process without peers is not watched.
+    """
     if size == 1:
         yield lambda: None
         return

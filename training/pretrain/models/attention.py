@@ -82,7 +82,9 @@ class DocumentMask:
 
 
 def attention_kind(device: torch.device, *, head_width: int, is_cut: bool = False) -> Kind:
-    """Return the fastest kind on a device. `is_cut`: other processes have some of a row's queries."""
+    """Return the name of the fastest attention implementation on a device. `is_cut` says whether other processes have
+    some of a row's queries.
+    """
     if device.type == "cpu":
         return "masked" if is_cut else "blocks"
     has_flex = device.type == "cuda" and head_width >= FLEX_HEAD and importlib.util.find_spec("triton") is not None
@@ -199,7 +201,10 @@ def _counted(chosen: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _rule(first: Tensor, prefix: Tensor | None, *, window: int, offset: int) -> Callable[..., Tensor]:
-    """Return flex_attention's predicate: whether a query sees a key. `offset` is the first query's position."""
+    """Return the function by which flex_attention decides whether a query sees a key.
+
+    `offset` is the position of this process's first query.
+    """
 
     def sees(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         query = query + offset
@@ -240,7 +245,7 @@ def attend(query_key: Tensor, value: Tensor, seen: Visibility) -> Tensor:
 def attend_across(query_key: Tensor, value: Tensor, seen: Visibility, context: ProcessGroup) -> Tensor:
     """Return the output of `attend` for this process's queries and the keys of all processes in `context`.
 
-    Keys and values are gathered in one message: with grouped queries they are the small part.
+    Keys and values are gathered in one message: with grouped queries they are smaller than the queries.
     """
     whole = joined(torch.cat((query_key[:, :, -1:], value), dim=2), 3, context)
     return _attended(query_key[:, :, :-1], whole[:, :, :1], whole[:, :, 1:], seen)

@@ -139,7 +139,9 @@ class Experts(nn.Module):
 
     @torch.no_grad()
     def rebalance(self, load: Tensor) -> None:
-        """Raise the bias of experts that got fewer tokens than the mean, and lower it for those that got more."""
+        """Raise the router's bias of experts that got fewer tokens than the mean, and lower that of experts that got
+        more.
+        """
         if self.config.experts.balancing == "bias":
             self.bias += self.config.experts.balance_weight * (load.mean() - load).sign()
 
@@ -170,7 +172,7 @@ def grouped_product(sizes_X: Tensor) -> Product:
 class _Spread(torch.autograd.Function):
     """Gather row `order // k` of the tokens for each (token, expert) pair.
 
-    The backward pass gathers too: adding in place would depend on the order of threads.
+    The backward pass gathers too: adding into rows in place would make the result depend on the order of threads.
     """
 
     @staticmethod
@@ -186,7 +188,7 @@ class _Spread(torch.autograd.Function):
 
 
 class _Permuted(torch.autograd.Function):
-    """Rows in the order of `index`; `inverse` is the inverse permutation."""
+    """Return rows in the order of `index`; the backward pass applies `inverse`, the inverse permutation."""
 
     @staticmethod
     def forward(ctx, x, index, inverse):

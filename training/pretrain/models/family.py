@@ -1,4 +1,4 @@
-"""The declaration that each model family's file makes. No torch: it is needed to read a recipe."""
+"""The records that a model family's file declares. Imports no torch, because recipes are read without it."""
 
 from __future__ import annotations
 

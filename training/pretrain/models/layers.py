@@ -1,4 +1,4 @@
-"""The functions that both kinds of MLP are built from."""
+"""Functions of which the decoder's MLPs and experts are built: norm, products, activation functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ def unit_rms(x: Tensor, eps: float) -> Tensor:
 
 
 class _UnitRMS(torch.autograd.Function):
-    """`unit_rms` written out for CPUs: torch has no fused form there, and its own passes over memory twice as often."""
+    """`unit_rms` written out for CPUs: torch has no fused form there, and its separate operations pass over memory
+    twice as often.
+    """
 
     @staticmethod
     def forward(ctx, x, eps):
@@ -35,7 +37,7 @@ class _UnitRMS(torch.autograd.Function):
 
 
 class Product(Protocol):
-    """A function that multiplies `x` by a weight, with the result of `linear`."""
+    """The type of functions that multiply `x` by a weight like `linear`, such as in fp8."""
 
     def __call__(self, x: Tensor, weight: Tensor, gain: Tensor | None = None) -> Tensor: ...
 

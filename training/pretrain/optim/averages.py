@@ -18,7 +18,9 @@ class Average(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        """Move the mean towards the present weights by the group's `share`; the first mean is the weights."""
+        """Move the mean towards the present weights by the fraction `share` of the optimizer's group; the first mean
+        equals the weights.
+        """
         for group in self.param_groups:
             for parameter in group["params"] if group["share"] else ():
                 if parameter in self.state:
@@ -34,7 +36,9 @@ class Average(torch.optim.Optimizer):
 
 
 def average_share(step: int, *, steps: int, recipe: AverageRecipe) -> float:
-    """Return the share in [0, 1] by which the mean moves to the weights after `step` (from 0); 0 if it is left out."""
+    """Return the share in [0, 1] by which the mean moves to the weights after `step` (from 0); 0 if this step does not
+    count in the mean.
+    """
     if recipe.kind == "ema":
         return 1 - recipe.decay
     if recipe.kind not in ("none", "uniform"):

@@ -1,4 +1,4 @@
-"""The gradient of a weight that has one. Imports no torch, because recipes import the optimizers."""
+"""Read the gradient of a weight without importing torch, because recipes import the optimizers' files."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ if TYPE_CHECKING:
 
 
 def gradient_of(weight: Tensor) -> Tensor:
-    """Return the gradient of a weight after a backward pass."""
+    """Return the gradient of a weight, which must have one after a backward pass."""
     assert weight.grad is not None, "no backward pass has reached this weight"
     return weight.grad

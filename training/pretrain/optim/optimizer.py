@@ -1,4 +1,4 @@
-"""The declaration in an optimizer's file. It needs no torch, so recipes and memory are checked without importing it."""
+"""The record that an optimizer's file declares. Imports no torch, because recipes and memory are checked without it."""
 
 from __future__ import annotations
 

@@ -27,7 +27,9 @@ class Weights:
     taken: frozenset[int] = frozenset()  # parameters, by `id`, that another optimizer updates
 
     def own(self, parameter: Tensor) -> Tensor:
-        """Return the part of a parameter that this process updates."""
+        """Return the tensor of a parameter that this process updates: its own part if the model is spread over
+        processes.
+        """
         return parameter if self.pieces is None else self.pieces.of(parameter).own
 
     def without(self, parameters: Iterable[Tensor]) -> Weights:
@@ -62,7 +64,7 @@ def _matrices_in(module: Any) -> list[tuple[Tensor, Parts]]:
 
 
 def whole(weight: Tensor) -> Sequence[Tensor]:
-    """Return the one matrix of a parameter that is a single matrix."""
+    """Return a parameter that is a single matrix, as the one matrix to update."""
     return (weight,)
 
 

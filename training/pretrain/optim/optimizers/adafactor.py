@@ -26,7 +26,9 @@ def make(weights: Weights, recipe: UpdateRecipe, settings: NoSettings) -> Mappin
 
 
 def numbers(_: str, shape: tuple[int, ...]) -> int:
-    """Return the numbers of state: one for each row and column of a matrix, one for each number of a vector."""
+    """Return how many numbers the optimizer stores for a weight: one for each row and column of a matrix, else one for
+    each number.
+    """
     return prod(shape) if len(shape) == 1 else prod(shape[:-1]) + prod(shape[:-2]) * shape[-1]
 
 

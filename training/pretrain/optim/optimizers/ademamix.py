@@ -23,7 +23,9 @@ EPSILON = 1e-8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """Settings of the slow mean: its decay, its weight, and the steps over which both grow to these values."""
+    """Settings of the slow mean of the gradients: its decay, its weight, and the steps over which both grow to these
+    values.
+    """
 
     beta3: float = 0.9999  # decay of the slow mean in each step
     alpha: float = 8.0  # weight of the slow mean; the fast mean has weight 1
@@ -51,7 +53,7 @@ def make(weights: Weights, recipe: UpdateRecipe, settings: Settings) -> Mapping[
 
 
 def update(weights: list[Tensor], states: States, group: dict[str, Any]) -> None:
-    """Make one step of a group: update its weights and states in place."""
+    """Update the weights and optimizer states of a group in place, by one step of AdEMAMix."""
     beta1, beta2 = group["betas"]
     for weight in weights:
         state = states[weight]

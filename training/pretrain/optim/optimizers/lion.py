@@ -25,7 +25,7 @@ def make(weights: Weights, recipe: UpdateRecipe, settings: NoSettings) -> Mappin
 
 
 def update(weights: list[Tensor], states: States, group: dict[str, Any]) -> None:
-    """Make one step of a group: update its weights and states in place."""
+    """Update the weights and optimizer states of a group in place, by one step of Lion."""
     beta1, beta2 = group["betas"]
     for weight in weights:
         state = states[weight]

@@ -66,9 +66,9 @@ def update(
     parts_of: dict[Tensor, Parts],
     pieces: Pieces | None,
 ) -> None:
-    """Make one step of a group: update its weights and states in place.
+    """Update the weights and optimizer states of a group in place, by one step of Muon.
 
-    Each matrix's step is scaled by sqrt(max(1, rows / columns)), the original adjustment.
+    Each matrix's update is scaled by sqrt(max(1, rows / columns)), as in the original Muon.
     """
     # In one process all weights share batches. With pieces, one weight at a time, so that only one is ever whole.
     for some in [weights] if pieces is None else [[weight] for weight in weights]:
@@ -129,7 +129,7 @@ def orthogonalize(matrices: Tensor, *, steps: int = 5) -> Tensor:
 
 
 def numbers(name: str, shape: tuple[int, ...]) -> int:
-    """Return the numbers of state: one for each number of a matrix, AdamW's two for each number of other weights."""
+    """Return how many numbers the optimizer stores for a weight: as many as a matrix has, or AdamW's twice as many."""
     is_matrix = len(shape) > 1 and not name.endswith(("embedding", "head", "router"))
     return prod(shape) if is_matrix else adamw.OPTIMIZER.numbers(name, shape)
 
