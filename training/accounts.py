@@ -1,4 +1,5 @@
-"""The account of records: in = kept + dropped(reason) + quarantined(reason), for the whole stage and for each rank.
+"""The balance of a stage's records: in = kept + dropped(reason) + quarantined(reason), for the whole stage and for each
+rank.
 
 A stage counts records twice: where it reads them (from a reader or a file's footer) and where it writes what became of
 them. Only this module compares the two counts. It also compares the records read with the records that the input
@@ -33,7 +34,7 @@ class Counted(Generic[T]):
 def balance_gate(job: Job, stage: Stage, counts: Counts) -> Gate:
     """Return the gate `counts_balance`, which passes when every record is accounted for.
 
-    The evidence holds the counts, the records that each input kept (null if an input has no account), and one sentence
+    The evidence holds the counts, the records that each input kept (null for an input without counts), and one sentence
     for each fault, with its place and the number of records.
     """
     given = {asset: _kept_of(job, stage, asset) for asset in (*stage.reads, *stage.reads_in_ranks)}
@@ -51,7 +52,7 @@ def balance_gate(job: Job, stage: Stage, counts: Counts) -> Gate:
 
 
 def _kept_of(job: Job, stage: Stage, asset: str) -> int | None:
-    """Return how many records the inputs made by `asset` kept, or None if one of these inputs has no account."""
+    """Return how many records the inputs made by `asset` kept; None if the record of one of these has no counts."""
     inputs = job.inputs_of(asset)
     records = [item.record() for item in (inputs[-1:] if stage.reads_last else inputs)]
     accounts = [record.get("counts") for record in records]

@@ -37,10 +37,10 @@ SCRATCH_FOLDER = "scratch"
 def fingerprint(
     *, stage: str, version: str, settings: Any, libraries: dict[str, str], inputs: Iterable[tuple[str, str]], seed: int
 ) -> str:
-    """Return the fingerprint of what was asked for: 32 hex digits.
+    """Return the fingerprint of a request for an artifact, a hash with 32 hex digits.
 
     `settings` holds only fields that the stage reads and that differ from the defaults. `inputs` are (asset,
-    fingerprint) pairs in order. Settings of the profile (where and how fast) do not belong here.
+    fingerprint) pairs in order. Settings of the profile (where and how fast a stage runs) do not belong here.
     """
     return digest_of([stage, version, settings, libraries, list(inputs), seed])[:32]
 
@@ -82,8 +82,9 @@ class Artifact:
 
     @property
     def stands_for(self) -> set[str]:
-        """Record digests that a reference to this artifact may hold: that of its record, and those of lost or damaged
-        records that it replaced."""
+        """Record digests that a reference to this artifact may hold: its own, and those of damaged records that it
+        replaced.
+        """
         return {self.record_digest, *self.record.get("replaces", ())}
 
     @property
@@ -93,7 +94,7 @@ class Artifact:
 
     @property
     def fingerprint(self) -> str:
-        """The hash of what was asked for: 32 hex digits."""
+        """The hash of the request that the artifact answers (stage, settings, inputs, seed): 32 hex digits."""
         return self.record["fingerprint"]
 
     @property
@@ -166,7 +167,7 @@ FIELDS = (*_KINDS.keys() - _LATER, *_ENTRIES.keys() - _LATER)
 
 
 def _problem(record: dict[str, Any]) -> str:
-    """Return why a readable record cannot be what was written, or "" if nothing is wrong.
+    """Return why a readable `artifact.json` is damaged, or "" if no contradiction is found.
 
     Records by earlier editions have no checksum, so this is the only check of them.
     """

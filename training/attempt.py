@@ -40,7 +40,7 @@ def attempt_name() -> str:
 class Attempt:
     """The file in which this process records how it begins and ends.
 
-    A failed write is ignored, because the exit code remains as a report.
+    If the file cannot be written, this is ignored: the exit code still tells how the process ended.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Check the files of an input artifact when they are opened, so that a process reads and checks only what it uses.
 
-The manifest is known by the digest that the job holds, and each file by its checksum in the manifest. A process checks
-a file once, and again if the file has changed since. Standard library only.
+The job holds the digest of an input's manifest, and the manifest holds each file's checksum. A process checks a file
+once, and again if the file has changed since. Standard library only.
 """
 
 from __future__ import annotations
@@ -45,19 +45,22 @@ def damage_of(path: Path, entry: Mapping[str, Any], *, reads: bool = True) -> st
 
 
 def note_sound(path: Path, sha256: str) -> None:
-    """Remember that the file at `path` has this checksum, because another process of the same job has read it."""
+    """Remember that the file at `path` has this checksum, because another process of the same job has verified it."""
     _sound[str(path)] = sha256, identity_of(path)
 
 
 def is_known(path: Path, sha256: str) -> bool:
-    """Whether the file at `path` has not changed since it was found to have this checksum."""
+    """Whether the file at `path` was found to have this checksum before, and has not changed since."""
     known, identity = _sound.get(str(path), ("", (0, 0, 0)))
     return known == sha256 and path.exists() and identity == identity_of(path)
 
 
 @contextmanager
 def noting_opened() -> Iterator[set[tuple[str, str]]]:
-    """Collect, for every file or folder that is checked in the block, its artifact's folder and its name."""
+    """Context manager that collects the files and folders of artifacts that are opened in its block.
+
+    Each is a pair: the artifact's folder, and the name of the file or folder in it.
+    """
     opened = set[tuple[str, str]]()
     _noting.append(opened)
     try:
@@ -67,10 +70,10 @@ def noting_opened() -> Iterator[set[tuple[str, str]]]:
 
 
 def check(folder: Path, digest: str, name: str) -> None:
-    """Check the file `name`, or all files in the folder `name`, of the artifact in `folder` with this digest.
+    """Verify the file `name`, or all files in the folder `name`, of the artifact in `folder` with this digest.
 
-    A file that was checked and has not changed since is not read again. A name that the manifest does not list is no
-    fault: `job.json` and the record beside the files have checksums of their own. Raise Refused if a file is damaged.
+    A file that was verified and has not changed since is not read again. A name that the manifest does not list is
+    accepted, because `job.json` and `artifact.json` have checksums of their own. Raise Refused if a file is damaged.
     """
     for opened in _noting:
         opened.add((str(folder), name))

@@ -43,7 +43,9 @@ def sha256_of(path: Path) -> str:
 
 
 def identity_of(path: str | os.PathLike[str]) -> Identity:
-    """Return what tells that a file is still the one that was read: size, time of its last change, inode."""
+    """Return size, time of last change and inode of a file, by which a change of the file is noticed without reading
+    it.
+    """
     found = os.stat(path)
     return found.st_size, found.st_mtime_ns, found.st_ino
 
@@ -54,6 +56,6 @@ def note_written(path: Path, sha256: str) -> None:
 
 
 def sha256_of_written(path: Path) -> str:
-    """Return the sha256 (hex) of a file: as taken while this process wrote it, or else by reading the file."""
+    """Return the sha256 (hex) of a file: computed while this process wrote it, or else by reading the file."""
     sha256, identity = _written.get(str(path), ("", (0, 0, 0)))
     return sha256 if sha256 and identity == identity_of(path) else sha256_of(path)

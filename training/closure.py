@@ -61,7 +61,10 @@ class Module:
 
 @dataclass(frozen=True, kw_only=True)
 class Code:
-    """Reads the source code of packages from disk. `places` maps each top-level package to its folder or file."""
+    """Reads the source code of packages from disk and caches what it read.
+
+    `places` maps each top-level package to its folder or file.
+    """
 
     places: Mapping[str, Path] = field(default_factory=lambda: {name: place_of(name) for name in PACKAGES})
     kept: Kept = field(default_factory=lambda: KEPT, repr=False)
@@ -166,7 +169,7 @@ class Code:
 
 
 def place_of(package: str) -> Path:
-    """Return the folder of a package, or the file of a module that is in no package."""
+    """Return the folder of a package, or the source file of a top-level module that is not a package."""
     spec = find_spec(package)
     folders = list(spec.submodule_search_locations or ()) if spec else []
     place = folders[0] if folders else spec.origin if spec else None
@@ -176,7 +179,7 @@ def place_of(package: str) -> Path:
 
 
 def _files(place: Path) -> list[Path]:
-    """Return the files of a package, or the one file of a module that is in no package."""
+    """Return the files of a package, or the one source file of a top-level module that is not a package."""
     if place.is_file():
         return [place]
     walked = (walk for walk in sorted(os.walk(place)) if Path(walk[0]).name != "__pycache__")

@@ -26,9 +26,10 @@ class EvaluationRecipe:
 
     `contamination` says when training data that hold items of the suites are refused: before anything is trained on
     them, or after, when the model is to be promoted. They are refused when more than `max_contaminated_fraction` of a
-    suite's items were found in them. `question_seen` says whether a question without its answer counts as found, or is
-    reported. `tolerate_unknown` names what may stay unknown: what a `teacher` or an `adopted_model` was trained
-    on, and whether there are items of any exam (`exams`) if no suite has an item that can be looked for.
+    suite's items were found in them. `question_seen` says whether a question that was found without its answer counts
+    as a found item, or is only reported. `tolerate_unknown` names what may stay unknown: what a `teacher` or an
+    `adopted_model` was trained on, and, as `exams`, whether training data hold exam items if no suite has an item that
+    can be searched for.
     """
 
     suites: tuple[BenchmarkRecipe, ...]
@@ -57,9 +58,9 @@ class EvaluationRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainedOn:
-    """What a recipe trains models on: assets with text, the system prompt and the teacher. Empty: not used.
+    """Everything that a recipe trains models on: assets with text (`data`), the system prompt and the teacher.
 
-    `data` names the assets. A teacher was trained on data of its own, which nobody can scan here.
+    An empty field means that the recipe has none. The teacher's own training data are unknown and cannot be scanned.
     """
 
     data: tuple[str, ...] = ()

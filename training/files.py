@@ -70,7 +70,8 @@ def copied(source: Path, target: Path, sha256: str) -> bool:
     """Copy a file that has this checksum; return False, and leave no copy, if it is another file or is gone.
 
     The copy is a file of its own, never a hard link, so that whatever happens to one of the two leaves the other as it
-    is. Where the file system can, they share their blocks until then. The checksum is that of the bytes in the copy.
+    is. On file systems that can do this, both share their blocks until then. The checksum is that of the bytes in the
+    copy.
     """
     if not source.exists():
         return False
@@ -87,7 +88,7 @@ FICLONE = 0x40049409  # Linux ioctl that makes a file share the blocks of anothe
 
 
 def shares_blocks(original: IO[bytes], copy: IO[bytes]) -> bool:
-    """Make an empty file share the blocks of another, as Btrfs, XFS and others can; return whether that was done."""
+    """Let an empty file share the blocks of another file, as on Btrfs or XFS; return False if that is not possible."""
     try:
         fcntl.ioctl(copy.fileno(), FICLONE, original.fileno())
     except OSError:

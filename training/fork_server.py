@@ -1,6 +1,7 @@
 """Imported first by a data stage's fork server, so that the server ends when the stage's own process ends.
 
-A program can run code in its fork server only through the modules that it preloads (`set_forkserver_preload`).
+The fork server is the process from which Python's multiprocessing starts workers; a program can run code in it only
+through the modules that it preloads (`set_forkserver_preload`).
 """
 
 from training.processes import die_with_parent

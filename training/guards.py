@@ -1,7 +1,8 @@
-"""Guards: assets that a stage waits for and does not read.
+"""Guards: assets that must exist and have passed their gates before a stage starts, although the stage does not read
+them.
 
-A guard must be made, and a gate that it failed refuses the stage. The job and the record hold the guard's digest, but
-no fingerprint does. So a new guard makes nothing outdated that was made before.
+The job and the artifact's record hold a guard's digest, but no fingerprint does. So a new version of a guard does not
+make existing artifacts outdated.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class RefusedInput(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputArtifact:
-    """One artifact that a stage reads, with its identities at the time when the job was written."""
+    """One artifact that a stage reads, with its fingerprint and digests at the time when the job was written."""
 
     asset: str
     partition: str
@@ -70,7 +70,9 @@ class InputArtifact:
             raise self.refused(str(error)) from None
 
     def refused(self, problem: str) -> RefusedInput:
-        """Return the error to raise for a damaged file of this input: `problem`, and the command that mends it."""
+        """Return the error to raise for a damaged file of this input, with the `problem` and the command that repairs
+        it.
+        """
         return RefusedInput(
             f"{self.where}: {problem}; `pedigree verify {self.partition.partition('@')[0]} --mend` sets it aside, and"
             " the next run makes it again"
@@ -83,10 +85,11 @@ class InputArtifact:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """What one rank gets from the inputs that its stage declares as `by_file` (training/stage.py).
+    """The files that one rank reads of the inputs that are divided among ranks (declared as `by_file`,
+    training/stage.py).
 
-    Ranks with equal shares make equal files, whatever else the inputs hold, and in whatever place the rank is among the
-    others: a rank's output depends on the bytes of its `files` and on `facts`, and on no name or number of a file.
+    Ranks with equal shares make equal files, whatever other files the inputs have and whatever number the rank has: a
+    rank's output depends on the bytes of its `files` and on `facts`, not on the name or number of a file.
     """
 
     files: tuple[tuple[InputArtifact, str], ...]  # inputs and names of their files
@@ -176,7 +179,7 @@ class Counts:
 
     @property
     def balance(self) -> bool:
-        """Whether no record is missing or counted twice."""
+        """Whether every record read was kept, dropped or quarantined, exactly once."""
         return self.records_in == self.accounted
 
     def as_json(self) -> dict[str, Any]:
@@ -185,7 +188,7 @@ class Counts:
 
     @staticmethod
     def total(parts: list[dict[str, Any]]) -> Counts:
-        """Return the sum of several `as_json` forms, one for each rank, with these as its `parts`."""
+        """Return the sum of counts in their `as_json` form, one for each rank, which the sum keeps as its `parts`."""
         dropped: dict[str, int] = {}
         quarantined: dict[str, int] = {}
         for part in parts:

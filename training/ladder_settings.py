@@ -12,7 +12,7 @@ MIN_RUNGS = 6  # fewest rungs that a scaling ladder may have
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RungRecipe:
-    """One small model of a scaling ladder: its shape, its tokens, and what it changes of the recipe's `pretrain`."""
+    """One small model of a scaling ladder: its shape, its token budget, and its changes to the section `pretrain`."""
 
     name: str
     width: int

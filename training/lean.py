@@ -1,4 +1,4 @@
-"""Hide optional modules from libraries that would import them for nothing.
+"""Hide optional modules from libraries that would import them without needing them.
 
 A stage starts several processes, and a second of imports in each process is a large part of a small stage's time.
 """
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def without(*names: str) -> Iterator[None]:
-    """Make modules of these names look uninstalled while the block runs, unless they are imported already."""
+    """Context manager in whose block these modules look uninstalled, unless they are imported already."""
     finder = _Missing(names)
     sys.meta_path.insert(0, finder)
     try:
@@ -36,7 +36,8 @@ class _Missing:
 def leave_pandas_out() -> None:
     """Let pyarrow find that pandas is not installed, in a process that never exchanges pandas frames with pyarrow.
 
-    Before its first array pyarrow imports pandas to recognize its frames, which takes 0.3 s in each process.
+    Otherwise pyarrow imports pandas before its first array, to recognize data frames, which takes 0.3 s in each
+    process.
     """
     with without("pandas"):
         import pyarrow

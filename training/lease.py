@@ -2,7 +2,7 @@
 
 No clock is compared with the clock of another machine. A process that wants a held lease watches its file. If the file
 changes, the holder lives; if it stays unchanged for LEASE_SECONDS of the watcher's own time, the holder counts as dead.
-On the holder's own machine it is enough to look whether its process lives.
+If the holder runs on the same machine, it is enough to check whether its process exists.
 
 Each take-over raises the token. A holder that lost its lease finds a higher token before it commits, and commits
 nothing. This assumes that renaming is atomic and that every machine sees it within LEASE_SECONDS. Where the file system
@@ -85,7 +85,7 @@ class Lease:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Run the block (the commit) while no other process can take the lease.
+        """Context manager that commits under the lease: no other process can take the lease inside the block.
 
         Raise LeaseHeld if another process has taken it already.
         """
@@ -115,7 +115,7 @@ class Lease:
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Let one process at a time run the block, if the file system has locks.
+        """Context manager whose block runs in one process at a time, if the file system has locks.
 
         The kernel releases the lock when its process ends.
         """

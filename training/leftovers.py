@@ -62,7 +62,10 @@ def _is_temporary(path: Path) -> bool:
 
 
 def _is_watched(path: Path) -> bool:
-    """Whether a watcher of the job may be writing this temporary file; the record is written by the job alone."""
+    """Whether a process that waits for the job may be writing this temporary JSON file, so that it must not be removed.
+
+    This is not so for `artifact.json`, which only the job writes.
+    """
     name, kind = [*path.name.split("."), "", ""][1:3]
     return kind == "json" and name != ARTIFACT_FILE.partition(".")[0]
 

@@ -41,7 +41,7 @@ def _own_code(module: str, _: Path) -> Digests:
 
 
 def note(work: Work, *modules: str) -> str:
-    """Write the digests of this process's code into the job's scratch; return one digest over them."""
+    """Write the digests of this process's code into the job's scratch folder; return one digest over all of them."""
     code = own_code(*modules)
     path = work.scratch / FOLDER / f"{digest_of(code)[:16]}.json"
     if not path.exists():
@@ -50,7 +50,9 @@ def note(work: Work, *modules: str) -> str:
 
 
 def begin(work: Work, *modules: str) -> str:
-    """Write this attempt's code and the training step at which it begins into scratch; return the code's digest."""
+    """Record, in the scratch folder, this attempt's code and the training step at which it begins; return the code's
+    digest.
+    """
     folder = work.scratch / FOLDER / "attempts"
     digest = note(work, *modules)
     said = {"step": checkpoint_step(work.path) or 0, "code": digest}
@@ -61,8 +63,9 @@ def begin(work: Work, *modules: str) -> str:
 def recorded(work: Work, *modules: str, ranks: Iterable[str]) -> dict[str, Any]:
     """Return the field `code` of an artifact's record: a digest for each module, and one digest over all of them.
 
-    If attempts or ranks ran different code, a module has the list of its digests. `ranks` are the digests in the marks
-    of the ranks. An attempt is left out if a later one began at the same step or earlier and so repeated all its work.
+    If attempts or ranks ran different code, a module has the list of its digests. `ranks` are the code digests in the
+    ranks' completion marks. An attempt is left out if a later one began at the same step or earlier and so repeated all
+    its work.
     """
     attempts = [json.loads(path.read_text("utf-8")) for path in sorted((work.scratch / FOLDER / "attempts").glob("*"))]
     lasting = {

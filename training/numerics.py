@@ -56,7 +56,7 @@ def use_threads(run: RunSettings) -> None:
 
 
 def note(job: Job, work: Work, *, rank: int = 0, any_processes: bool = False) -> None:
-    """Write the numerics class of this attempt and the step at which it begins into scratch.
+    """Record, in the scratch folder, the numerics class of this attempt and the step at which it begins.
 
     `rank` is the rank of a data stage. `any_processes` leaves the number of processes out, because it changes no bit.
     """
@@ -176,7 +176,9 @@ def _builds() -> dict[str, str]:
 
 
 def change(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> str:
-    """Return a sentence on why two results of one fingerprint differ, from the numerics classes of their records."""
+    """Return a sentence that says why two results of one fingerprint may differ, from the numerics classes in their
+    records.
+    """
     if not old or not new:
         return "the same fingerprint with another result; the numerics class of one of them is not on record"
     changed = differences(dict(old), dict(new))

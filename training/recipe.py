@@ -109,9 +109,10 @@ class Recipe:
             )
 
     def _check_adopted(self) -> None:
-        """Raise RecipeError if something is said of a model that is not adopted, or if nothing is made of one that is.
+        """Raise RecipeError for contradictions about an adopted model: facts without a model, or a model that nothing
+        uses.
 
-        Without snapshots there is no corpus, and so no pretraining.
+        A recipe without snapshots has no corpus, so it cannot have parts that need pretraining.
         """
         said = self.adopt
         if not said.model:
@@ -180,7 +181,9 @@ class Recipe:
                 raise RecipeError(f"{wanted}: empty, and the chain ends before it; {name} needs it")
 
     def _check_budget(self) -> None:
-        """Raise RecipeError if `tokens: auto` stands beside a part that needs the number before the corpus is known."""
+        """Raise RecipeError if `pretrain.tokens` is `auto` and a part of the recipe needs the number before the corpus
+        exists.
+        """
         needed_by = {"mixture.phases": self.mixture.phases, "ladder.rungs": self.ladder.rungs}
         if self.pretrain.tokens == "auto" and (named := [name for name, part in needed_by.items() if part]):
             raise RecipeError(f"pretrain.tokens: auto; {named[0]} needs a number")
@@ -295,7 +298,7 @@ class Recipe:
 
 
 def _given(section: Any, *names: str) -> dict[str, Any]:
-    """Return the named fields of a section that are not None; None means that the value is inherited."""
+    """Return the named fields of a section whose value is not None; None means that the value is inherited."""
     return {name: value for name in names if (value := getattr(section, name)) is not None}
 
 

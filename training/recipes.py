@@ -89,7 +89,7 @@ class RecipeFiles:
             raise error.in_file(path.name) from None
 
     def resolved(self, path: Path) -> dict[str, Any]:
-        """Return the mapping in a recipe file merged over the mappings of its bases.
+        """Return the content of a recipe file merged over that of its bases, as a mapping.
 
         `promote.model_name` becomes the recipe's own name if the file does not give it.
         """
@@ -172,9 +172,9 @@ def reads_of_the_kitchen(recipe: Recipe) -> str:
 
 
 def refuse_secrets(data: Mapping[str, Any]) -> None:
-    """Raise RecipeError if any text in a recipe holds an address with a password, a token or a signature.
+    """Raise RecipeError if any text in a recipe holds a URL with a password, a token or a signature.
 
-    Equal sections are looked at once: hundreds of variants of a recipe differ in a section or two.
+    Equal sections are checked only once, because hundreds of variants of a recipe may differ in only a section or two.
     """
     for name, section in data.items():
         if (text := as_json(section)) is None:
@@ -274,8 +274,8 @@ def with_preset(data: dict[str, Any]) -> dict[str, Any]:
 def with_adopted(data: dict[str, Any], own: Mapping[str, Any], file: str) -> dict[str, Any]:
     """Return a resolved recipe whose `model` is the shape of the model that it adopts, with the size of its vocabulary.
 
-    Nothing changes if no model is adopted, or if its folder is not on this machine; then the asset says so. `own` is
-    the mapping of the file itself, which must not name another shape.
+    Nothing changes if no model is adopted, or if its folder is not on this machine; the asset `adopted_model` is then
+    unavailable. `own` is the mapping of the file itself, which must not name another shape.
     """
     adopt = data.get("adopt")
     place = adopt.get("model") if isinstance(adopt, dict) else None

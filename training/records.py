@@ -68,7 +68,7 @@ def all_of(*checks: Callable[[], object]) -> None:
 
 
 def unknown_names(where: str, names: Any, known: Iterable[str]) -> list[str]:
-    """Return a sentence for each of the names that is not known, with the known name that is most like it.
+    """Return a sentence for each of the names that is not known, with the known name that is most similar.
 
     `names` is one name, a list of them, or a mapping whose keys are names.
     """
@@ -98,13 +98,13 @@ def check_names(record: Any, where: str = "") -> None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ` did you mean X?` for the known name that is most like an unknown one; empty if none is like it."""
+    """Return ` did you mean X?` with the known name most similar to an unknown one; empty if none is similar."""
     return "".join(f" did you mean `{alike}`?" for alike in difflib.get_close_matches(name, list(known), n=1))
 
 
 @contextmanager
 def _collected(problems: list[str]) -> Iterator[None]:
-    """Add the problems of a RecipeError in the block to `problems` instead of raising it."""
+    """Context manager that adds the problems of a RecipeError to the list `problems` instead of raising it."""
     try:
         yield
     except RecipeError as error:
@@ -112,7 +112,10 @@ def _collected(problems: list[str]) -> Iterator[None]:
 
 
 def _read_record(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
-    """Return the record and add what is wrong to `problems`. Raise RecipeError if there can be no record."""
+    """Return the record read from plain data, and add what is wrong to `problems`.
+
+    Raise RecipeError if the data are so wrong that no record can be made.
+    """
     if not isinstance(data, dict):
         raise RecipeError(f"{where or cls.__name__}: expected a mapping, got {data!r}")
     fields = {field.name: field for field in dataclasses.fields(cls)}  # pyrefly: ignore[bad-argument-type]  # a dataclass
@@ -140,10 +143,10 @@ def _read_record(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
 
 
 def _read_inner(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
-    """Return a record inside another one; equal data at an equal place are one record, which is read once.
+    """Return a record inside another one; equal data in the same field are read only once and give the same object.
 
-    Hundreds of variants of a recipe differ in a section or two. What is wrong, is not the same after it was written as
-    JSON, or may change later is read each time.
+    Hundreds of variants of a recipe differ only in a section or two. Data are read each time if they are wrong, differ
+    after being written as JSON, or may change later.
     """
     text = as_json(data) if _is_frozen(cls) else None
     if text is not None:
@@ -157,7 +160,7 @@ def _is_frozen(cls: Any) -> bool:
 
 
 def as_json(data: Any) -> str | None:
-    """Return plain data as a JSON text that stands for it; None if JSON has no equal data, as for a date."""
+    """Return plain data as JSON text; None if reading the text back would not give equal data, as for a date."""
     try:
         text = json.dumps(data)
     except (TypeError, ValueError):
@@ -289,7 +292,7 @@ def _read_field(field: dataclasses.Field[Any], hint: Any, value: Any, where: str
 
 
 def _convert(hint: Any, value: Any, where: str, problems: list[str]) -> Any:
-    """Return the value as the type `hint`; problems beside which there is a value are added to `problems`."""
+    """Return the value as the type `hint`; problems that leave a usable value are added to `problems`."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return _convert_union(arguments, value, where, problems)
@@ -313,7 +316,9 @@ def _convert(hint: Any, value: Any, where: str, problems: list[str]) -> Any:
 
 
 def _convert_all(hint: Any, named: list[tuple[str, Any]], problems: list[str]) -> list[Any]:
-    """Return the values of a list of (place, value). Raise RecipeError with the problems of all that have none."""
+    """Convert a list of (field path, value) to the type `hint`. Raise RecipeError with all values that cannot be
+    converted.
+    """
     converted: list[Any] = []
     all_of(*(lambda at=at: converted.append(_convert(hint, at[1], at[0], problems)) for at in named))
     return converted

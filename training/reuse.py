@@ -1,12 +1,13 @@
-"""Take over ranks from earlier artifacts of the same asset, so that a job makes only the ranks whose share is new.
+"""Take over ranks from earlier artifacts of the same asset, so that a job computes only the ranks that read something
+new.
 
 A rank's *key* is a digest over everything that decides its files: stage, version, settings, seed, libraries, code, the
 digests of the inputs that it reads whole, and its share of the others (`training.job.Share`): the checksums of its
-files, and facts. A rank that opened anything else of these inputs has no key and is never taken over. A module may
-leave settings out of the key (`rank_settings`) if it can judge by a finished rank's files whether they still hold
-(`still_holds`).
+files, and facts. A rank that opened anything else of these inputs has no key and is never taken over. A stage's module
+may leave settings out of the key (`rank_settings`) if it can tell from a finished rank's files whether they would be
+the same (`still_holds`).
 
-A committed artifact keeps in `reuse/` what this needs. `marks.jsonl` has one line for each rank: its key, what it read,
+A committed artifact keeps what this needs in `reuse/`. `marks.jsonl` has one line for each rank: its key, what it read,
 its files and its result. `ranks.json` says where each line is. The artifact's record binds the lines by `ranks`, a
 digest over their checksums. None of this is in the artifact's digest. Standard library only.
 """
@@ -49,7 +50,7 @@ WRITERS = ("pyarrow", "numpy", "numba", "safetensors", "zstandard")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """A rank that a job wants: its key, and what it reads of the inputs that are read by file."""
+    """A rank that a job needs: its key, and the files that it reads."""
 
     rank: int
     key: str
@@ -58,13 +59,15 @@ class Asked:
     by_file: frozenset[str]  # folders of the inputs of which it may open nothing else
 
     def strays(self, opened: Collection[tuple[str, str]]) -> list[str]:
-        """Return the files that a rank opened although they are not in its share."""
+        """Return the files that a rank opened although its share lacks them, so that its key does not cover them."""
         placed = {(os.path.abspath(folder), name) for folder, name in opened}
         return sorted(os.path.join(*one) for one in placed - self.allowed if one[0] in self.by_file)
 
 
 def is_reusable(stage: Stage, module: ModuleType) -> bool:
-    """Whether ranks of the stage can be taken over: each has a share, and no model decides the bytes."""
+    """Whether ranks of the stage can be taken over: its module says what each rank reads, and no model makes the
+    output.
+    """
     return hasattr(module, "rank_shares") and not stage.by_a_model
 
 
@@ -96,7 +99,9 @@ def asked_of(job: Job, stage: Stage, module: ModuleType, code: str) -> list[Aske
 
 
 def _common(job: Job, stage: Stage, module: ModuleType) -> str:
-    """Return a digest over what decides every rank alike."""
+    """Return a digest over everything that all ranks of a job depend on: stage, settings, libraries, seed, shared
+    inputs.
+    """
     settings = module.rank_settings(job) if hasattr(module, "rank_settings") else job.settings
     whole = [[item.asset, _part(item), item.digest] for item in job.inputs if item.asset not in stage.by_file]
     return digest_of([job.stage, job.stage_version, settings, job.libraries, job.seed, whole])
@@ -108,7 +113,9 @@ def _part(item: InputArtifact) -> str:
 
 @lru_cache(maxsize=1)
 def environment() -> str:
-    """Return a digest over the versions of Python and of WRITERS. Ranks are taken over only where these are equal."""
+    """Return a digest over the versions of Python and of the libraries that write files (WRITERS). Ranks are taken over
+    only where these are equal.
+    """
     versions = {"python": ".".join(map(str, sys.version_info[:3]))}
     for name in WRITERS:
         try:
@@ -122,7 +129,8 @@ def environment() -> str:
 
 
 def keep(folder: Path, marks: Sequence[Mapping[str, Any]]) -> str:
-    """Write what later jobs need of these marks into `folder`, before the commit; return the digest for the record.
+    """Write the ranks' completion marks into `folder` for later jobs, before the commit; return their digest for the
+    record.
 
     The digest is empty if no rank can be taken over.
     """
@@ -154,7 +162,9 @@ def _is_scratch(entry: Mapping[str, Any]) -> bool:
 
 
 def _source(folder: Path, entry: Mapping[str, Any]) -> Path:
-    """Return the place of a rank's file in a committed artifact; files in scratch are kept apart."""
+    """Return the path of a rank's file in a committed artifact; files from the scratch folder are in a folder of their
+    own.
+    """
     return folder / FOLDER / entry["path"] if _is_scratch(entry) else folder / entry["path"]
 
 
@@ -170,7 +180,7 @@ class Earlier:
     lines: Mapping[str, Sequence[Any]]  # by key: sha256, offset and bytes of the rank's line in MARKS_FILE
 
     def mark(self, key: str) -> dict[str, Any] | None:
-        """Return the mark of the rank with this key, or None if it is not what was written."""
+        """Return the completion mark of the rank with this key; None if it is missing or damaged."""
         sha256, offset, size = self.lines[key]
         try:
             with open(self.folder / MARKS_FILE, "rb") as stream:
@@ -186,9 +196,9 @@ class Earlier:
 
 
 def earlier(job: Job, stage: Stage, module: ModuleType) -> Iterator[Earlier]:
-    """Yield the committed artifacts beside the job's whose ranks may have equal keys, newest first.
+    """Yield the committed artifacts of the same asset whose ranks may have equal keys, newest first.
 
-    An artifact whose job asked for something else of every rank is not opened.
+    An artifact is not opened if its job had another version, settings or shared inputs, so that no key can be equal.
     """
     own, common = Path(job.output), _common(job, stage, module)
     found = [path.parent.parent for path in own.parent.glob(f"*/{INDEX_FILE}") if "." not in path.parent.parent.name]
@@ -215,7 +225,9 @@ def _asks_alike(folder: Path, job: Job, stage: Stage, module: ModuleType, common
 
 
 def _opened(folder: Path) -> Earlier | None:
-    """Return a committed artifact to take ranks from; None, with a line in the log, if its ranks are not as written."""
+    """Return a committed artifact from which ranks can be taken; None, with a log line, if its list of ranks is
+    damaged.
+    """
     try:
         made = artifact.find(folder)
         index = read_sealed(folder / INDEX_FILE)
@@ -231,9 +243,9 @@ def _opened(folder: Path) -> Earlier | None:
 
 
 def taken_over(job: Job, asked: Asked, places: Sequence[Earlier], module: ModuleType) -> dict[str, Any] | None:
-    """Copy the files of a rank with the key asked for into the job's folder; return its mark, or None.
+    """Copy the files of an earlier rank with the same key into the job's folder; return its completion mark, or None.
 
-    A file whose bytes are not those in the mark is not used: the next artifact is tried, and then the rank is made.
+    If a file differs from the mark, the next artifact is tried, and if there is none, the rank is computed.
     """
     for place in places:
         mark = place.mark(asked.key) if asked.key in place.lines else None
@@ -246,7 +258,7 @@ def taken_over(job: Job, asked: Asked, places: Sequence[Earlier], module: Module
 
 
 def _moved(mark: dict[str, Any], asked: Asked, module: ModuleType) -> dict[str, Any]:
-    """Return the mark as it is for the rank asked for, whose number may be another one."""
+    """Return a taken-over rank's completion mark with the number, file names and result of the rank in this job."""
     rename = _renaming(mark["rank"], asked.rank)
     files = [entry | {"path": rename(entry["path"])} for entry in mark["files"]]
     result = dict(mark["result"])
@@ -257,7 +269,10 @@ def _moved(mark: dict[str, Any], asked: Asked, module: ModuleType) -> dict[str, 
 
 
 def _is_copied(job: Job, place: Earlier, mark: Mapping[str, Any], moved: Mapping[str, Any], module: ModuleType) -> bool:
-    """Copy a rank's files; return whether they are what the mark says and are still what the job asks for."""
+    """Copy a rank's files into the job's folder; return whether they can be used.
+
+    They must have the checksums in the completion mark, and settings left out of the key must not change them.
+    """
     folder = Path(job.output)
     pairs = zip(mark["files"], moved["files"], strict=True)
     is_sound = all(copied(_source(place.folder, old), folder / new["path"], new["sha256"]) for old, new in pairs)
@@ -272,7 +287,7 @@ def _is_copied(job: Job, place: Earlier, mark: Mapping[str, Any], moved: Mapping
 
 
 def _renaming(old: int, new: int) -> Callable[[str], str]:
-    """Return a function that puts a rank's new number into the name of one of its files."""
+    """Return a function that replaces a rank's old number by its new one in the name of a file."""
     number = re.compile(rf"(?<!\d){old:05d}(?!\d)")
 
     def rename(path: str) -> str:
@@ -283,7 +298,7 @@ def _renaming(old: int, new: int) -> Callable[[str], str]:
 
 
 def in_record(marks: Sequence[Mapping[str, Any]], digest: str) -> dict[str, Any]:
-    """Return the fields of an artifact's record about its ranks: `ranks`, and what was taken over if anything was."""
+    """Return the fields about ranks for an artifact's record: `ranks`, and which ranks were taken over, if any were."""
     sources = Counter(mark["reused_from"]["fingerprint"] for mark in marks if "reused_from" in mark)
     fields: dict[str, Any] = {"ranks": digest} if digest else {}
     if sources:

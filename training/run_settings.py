@@ -1,4 +1,4 @@
-"""The settings of a profile that are passed to a job; a profile's size (resources/compute/size.py) adds to them."""
+"""The part of a profile's settings that a job receives; `resources/compute/size.py` adds the size of the machine."""
 
 from __future__ import annotations
 

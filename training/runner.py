@@ -320,7 +320,9 @@ def _run_missing_ranks(
 
 
 def _each_rank(job: Job, stage: Stage, missing: list[int]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield each missing rank and its result: first those that earlier artifacts have, then those that are made."""
+    """Yield each missing rank and its result: first the ranks that can be taken over from earlier artifacts, then the
+    others.
+    """
     done = set[int]()
     for rank, result in _each_taken_over(job, stage, missing):
         done.add(rank)
@@ -350,7 +352,9 @@ def _each_taken_over(job: Job, stage: Stage, missing: list[int]) -> Iterator[tup
 
 
 def _taken_over(job: Job, places: list[reuse.Earlier], module: ModuleType, asked: reuse.Asked) -> dict[str, Any] | None:
-    """Take a rank over and write its completion mark; return its result, or None if no earlier artifact has it."""
+    """Copy a rank from an earlier artifact and write its completion mark; return its result, or None if no artifact has
+    it.
+    """
     clock = _Clock(time.thread_time)
     mark = reuse.taken_over(job, asked, places, module)
     if mark is None:
@@ -371,7 +375,7 @@ def _asked(job: Job, stage: Stage, module: ModuleType) -> list[reuse.Asked]:
 
 
 class _Clock:
-    """Wall and processor seconds since it was made."""
+    """Measures wall seconds and processor seconds since it was created."""
 
     def __init__(self, cpu: Callable[[], float] = time.process_time) -> None:
         self._cpu = cpu
@@ -422,7 +426,10 @@ _strayed = set[str]()  # stages of which a rank of this process read what is not
 
 
 def _for_reuse(job: Job, stage: Stage, module: ModuleType, rank: int, opened: set[tuple[str, str]]) -> dict[str, Any]:
-    """Return the key and the reads for a rank's mark; nothing if the rank cannot be taken over."""
+    """Return the fields of a rank's completion mark by which later jobs can take the rank over; empty if they cannot.
+
+    The fields are the rank's key, the files that it reads, and the environment.
+    """
     if not reuse.is_reusable(stage, module):
         return {}
     asked = _asked(job, stage, module)[rank]
@@ -435,10 +442,11 @@ def _for_reuse(job: Job, stage: Stage, module: ModuleType, rank: int, opened: se
 
 
 def finished_rank(folder: Path, rank: int) -> dict[str, Any] | None:
-    """Return the result of a rank that an earlier attempt finished; None if its mark or a file is not whole.
+    """Return the result of a rank that an earlier attempt finished; None if its completion mark or a file is missing or
+    damaged.
 
-    A file with the size and time of change that the mark holds is not read. So the end of a stage reads none of its
-    outputs: their checksums are in the marks, and whoever opens a file compares.
+    A file whose size and time of change are those in the mark is not read. So the end of a stage reads none of its
+    outputs: their checksums are in the marks, and every later reader of a file verifies it.
     """
     try:
         mark = read_sealed(_mark(folder, rank))
@@ -513,7 +521,10 @@ def _marks(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _node_hours(job: Job, stage: Stage, seconds: float, earlier_rank_seconds: float) -> float:
-    """Return node-hours: of this attempt on its nodes, and of earlier ranks, each with one worker's share of a node."""
+    """Return the node-hours of this attempt on its nodes plus those of earlier ranks.
+
+    An earlier rank counts with the part of a node that one worker has.
+    """
     own_nodes = 1 if stage.in_ranks else job.run.nodes
     return (own_nodes * seconds + earlier_rank_seconds / max(job.run.workers, 1)) / 3600
 

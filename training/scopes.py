@@ -24,14 +24,16 @@ _OPTIONAL: dict[Scope, Callable[[Recipe], bool]] = {
 
 
 def last_model(recipe: Recipe) -> str:
-    """Return the asset of the model with which a recipe's chain ends, and which is registered."""
+    """Return the asset of a recipe's last model, which is the one that is registered."""
     if has_assets(recipe, "align"):
         return "aligned_model"
     return "sft_model" if has_assets(recipe, "sft") else "base_model"
 
 
 def has_assets(recipe: Recipe, scope: Scope) -> bool:
-    """Whether a recipe asks for the assets of a scope. If it does not, those assets have no partition for it."""
+    """Whether a recipe asks for the assets of a scope (such as the recipes with a ladder). If not, they have no
+    partition for it.
+    """
     return scope not in _OPTIONAL or _OPTIONAL[scope](recipe)
 
 
@@ -41,5 +43,5 @@ def pretrains(recipe: Recipe) -> bool:
 
 
 def reads(recipe: Recipe, item: Input) -> bool:
-    """Whether a recipe reads an input that its chain has, by the input's own condition."""
+    """Whether a recipe reads a declared input, by the condition `when` of the input."""
     return item.when is None or item.when(recipe)

@@ -65,7 +65,7 @@ def without_secrets(address: str) -> str:
 
 
 def secret_in(text: str) -> str:
-    """Return, in words, the first kind of secret that an address in the text holds; empty if there is none."""
+    """Return, in words, what kind of secret the first URL with one in the text holds; empty if there is no secret."""
     return next((what for what, _ in _secret_parts(text)), "")
 
 
@@ -91,8 +91,10 @@ def _secret_parts(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_web(found: re.Match[str]) -> bool:
-    """Whether a user without a password may be a token: only in HTTP and FTP addresses, not in
-    abfs://container@account."""
+    """Whether the part before `@` of a URL may be a token even without a password.
+
+    This is so in HTTP and FTP addresses only, not in abfs://container@account.
+    """
     return found["scheme"].lower().startswith(("http", "ftp"))
 
 

@@ -1,4 +1,4 @@
-"""The records in which a folder declares its stages and the assets that they make.
+"""The records with which a folder declares its stages and the assets that they make.
 
 A folder with a stage has a `stage.py` with a tuple `ASSETS`. Three things are made from these declarations: the table
 of stages that run jobs (training/stages.py), the chain with its partitions, fingerprints and dependencies
@@ -43,7 +43,9 @@ settings of the partition's job: sections of the recipe and other plain data, by
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
-    """One kind of work, done by `module`, which has `run`, or `num_ranks`, `run_rank` and `finish`."""
+    """One kind of work. Its `module` has either the function `run`, or the functions `num_ranks`, `run_rank` and
+    `finish`.
+    """
 
     name: str
     version: str  # written by hand; raised when the output changes

@@ -22,7 +22,7 @@ def write_tokenizer(source: Path, folder: Path, *, max_length: int, **special_to
     """Copy the tokenizer of the folder `source` to `folder` and return the names of its files.
 
     `max_length` is the model's context in tokens. `special_tokens` replace those of the source by role, such as
-    `eos_token`. What `source` lacks is left out.
+    `eos_token`. Files that `source` lacks are left out.
     """
     names = [name for name in COPIED if (source / name).exists()]
     for name in names:

@@ -73,7 +73,7 @@ class _Worker:
         theirs.close()
 
     def give(self, argument: Any) -> None:
-        """Let the worker make a call with `argument`."""
+        """Let the worker make one call of its function with `argument`."""
         self._argument, self.is_busy = argument, True
         with suppress(BrokenPipeError):  # it died; `take` says so
             self.pipe.send(argument)

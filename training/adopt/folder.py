@@ -1,4 +1,6 @@
-"""The folder of an adopted model, and what its `config.json` says. No torch: a recipe is read with it."""
+"""The folder of an adopted model, and what its `config.json` says. Imports no torch, because recipes are read with this
+module.
+"""
 
 from __future__ import annotations
 

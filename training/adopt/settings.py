@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class AdoptRecipe:
     """The model that a recipe adopts, and what is said about its origin; no model is adopted if `model` is empty.
 
-    What is not said is recorded as not known.
+    Facts that the recipe leaves out are recorded as not known.
     """
 
     model: str = ""  # folder in the transformers layout, with weights in safetensors; data://… or a path

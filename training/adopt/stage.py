@@ -24,7 +24,10 @@ ADOPT = Stage(
 
 
 def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return what is said of the model, and the special tokens. The model is identified by its digest, not its path."""
+    """Return the recipe's statements about the adopted model, and the special tokens.
+
+    The model is identified by its digest, not by its path.
+    """
     from training.adopt.folder import folder_of
 
     del part

@@ -94,7 +94,7 @@ def _check_bytes(folder: Path, data: dict[str, Any], library: Tokenizer) -> None
 
 
 def _special(folder: Path, known: dict[str, int], role: str, *, required: bool = True) -> str:
-    """Return the token with a role, as `tokenizer_config.json` or the id in `config.json` says."""
+    """Return the special token with a role, such as `eos_token`, named by `tokenizer_config.json` or `config.json`."""
     path = folder / "tokenizer_config.json"
     token = json.loads(path.read_text("utf-8")).get(role) if path.is_file() else None
     token = token.get("content") if isinstance(token, dict) else token

@@ -38,7 +38,7 @@ def device() -> torch.device:
 def open_model(folder: Path, *, dtype: Any, reward: bool = False) -> Any:
     """Return the model in a folder, on this process's device; with `reward`, as a model with one scalar output.
 
-    All weights that transformers opens are opened here, after `check_folder`.
+    This is the only place where transformers opens weights, and `check_folder` runs before.
     """
     check_folder(folder)
     cls, head = (AutoModelForSequenceClassification, {"num_labels": 1}) if reward else (AutoModelForCausalLM, {})

@@ -1,8 +1,9 @@
 """Serve one model on loopback with OpenAI's interface: `python -m training.generate.serve NAME PORT FD`.
 
 The server is `transformers serve`, which loads the model that the folder NAME of the working directory holds. This
-module adds what it lacks: it answers no request whose host is not this machine. Otherwise a page of another site could
-ask it through a name that its owner points to 127.0.0.1. And it writes a byte into the open file FD once it listens.
+module adds what it lacks: it answers no request whose host is not this machine. Otherwise a web page could send it
+requests through a host name that points to 127.0.0.1 (DNS rebinding). And it writes a byte into the open file FD once
+it listens.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ def main(name: str, port: int, ready: int) -> None:
 
 
 def _has_markers_of_its_type(model: Path) -> bool:
-    """Whether the chat template has the markers by which `transformers serve` takes answers of known types apart.
+    """Whether the chat template has the markers by which `transformers serve` parses answers of this `model_type`.
 
-    It chooses them by `model_type`, which says nothing about a model with a template of its own.
+    A model with a template of its own may not have them, although its `model_type` is known.
     """
     template = model / TEMPLATE_FILE
     return template.is_file() and any(marker in template.read_text("utf-8") for marker in MARKERS)

@@ -82,7 +82,9 @@ def seed_of(seed: int, prompt: int, copy: int) -> int:
 def written_texts(
     asked: Sequence[tuple[int, int, str]], recipe: SynthesisRecipe, item: InputArtifact
 ) -> list[dict[str, Any]]:
-    """Return a row for each of `asked`, which holds (number of the prompt, number of the text for it, prompt)."""
+    """Let the model write a text for each (number of the prompt, number of the text for it, prompt), and return the
+    rows.
+    """
     from training.generate.sampler import Sampler
 
     model = Sampler(item.file(MODEL_FOLDER), batch_size=recipe.batch_size)

@@ -73,8 +73,8 @@ class PlannedShard:
 class PlannedSource:
     """One source of the mixture: its share of the samples, and its place in the plan's arrays.
 
-    Held-out documents lie among the documents for training. The fields of a look describe those of them that every look
-    at held-out text reads.
+    Held-out documents lie among the documents for training. The fields `look_…` describe the held-out documents that
+    each evaluation during training reads.
     """
 
     name: str
@@ -98,7 +98,11 @@ class PlannedSource:
         return self.documents + self.held_out_documents
 
     def capacity(self, length: int) -> int:
-        """Return how many positions one epoch takes: its tokens, or all places in its packed rows of `length`."""
+        """Return how many positions one epoch of the source takes: its tokens, or in a packed plan all positions of its
+        rows.
+
+        Packed rows have `length` positions, some of them empty.
+        """
         return self.rows * length or self.tokens
 
 
@@ -140,7 +144,7 @@ class PlanRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Phase:
-    """A phase with its place in the run: its number, its first step, and in `starts` each source's earlier tokens."""
+    """A phase of the plan, with its number and first step; `starts` are each source's tokens in earlier phases."""
 
     number: int
     first_step: int
@@ -170,9 +174,9 @@ Sample = tuple[Segment, ...]
 
 
 class Block(NamedTuple):
-    """Neighbouring documents in the order of an epoch, without held-out ones.
+    """Successive documents in the order of an epoch, without held-out ones.
 
-    `ends` is the token of the epoch at which each of them ends.
+    `ends` is the number of tokens of the epoch up to the end of each document.
     """
 
     ends: list[int]
@@ -182,7 +186,7 @@ class Block(NamedTuple):
 class Plan:
     """A training plan with its arrays. It caches the blocks that were last used.
 
-    `starts` are the arrays in `block_starts.npy` by source and epoch; what it lacks is computed when it is needed.
+    `starts` has the arrays of `block_starts.npy` by source and epoch; missing arrays are computed when needed.
     """
 
     def __init__(
@@ -208,7 +212,7 @@ class Plan:
         self._made = 0  # blocks
 
     def with_record(self, record: PlanRecord) -> Plan:
-        """Return a plan of the same documents with another record, such as another seed or other samples."""
+        """Return a plan of the same documents with another record, such as another seed or other sample counts."""
         return Plan(record, self.documents, self.held_out, packing=self.packing, digest=self.digest)
 
     def phase_at(self, step: int) -> Phase:
@@ -252,7 +256,9 @@ class Plan:
         return documents[trained], ends[trained]
 
     def _block_starts(self, source: int, epoch: int) -> np.ndarray:
-        """Return the token at which each block of a source's epoch begins, from the plan's file or computed."""
+        """Return the token at which each block of a source's epoch begins, read from the plan's file, or computed if
+        the file lacks this epoch.
+        """
         key = (source, epoch)
         if key in self._stored:
             return self._stored[key]
@@ -264,7 +270,10 @@ class Plan:
         return self._starts[key]
 
     def computed_starts(self, source: int, epoch: int) -> np.ndarray:
-        """Return what the plan's file holds of a source's epoch, computed from all of the source's documents."""
+        """Compute the token at which each block of a source's epoch begins, from all of the source's documents.
+
+        The plan's file stores the same numbers for some epochs.
+        """
         chosen = self.record.sources[source]
         shuffle = self._shuffle(source, epoch, chosen.all_documents)
         size = self.record.block_documents
@@ -273,7 +282,7 @@ class Plan:
         return block_starts(self.documents, shuffle, first=chosen.first_document, size=size)
 
     def packed_row(self, source: int, epoch: int, place: int) -> Sample:
-        """Return the row of a packed plan at a place of a source's epoch."""
+        """Return the packed row at position `place` of a source's epoch, in which the rows are shuffled."""
         number, within = divmod(place, ROWS_AT_ONCE)
         key = (source, epoch, number)
         if key not in self._rows:
@@ -300,13 +309,13 @@ class Plan:
 
 
 def _forget(cache: dict[tuple[int, int, int], Any], source: int) -> None:
-    """Make room for a block of a source: keep the last one, because neighbouring steps may share it."""
+    """Remove a source's blocks from the cache except the last one, which neighbouring steps may share."""
     for old in [kept for kept in cache if kept[0] == source][:-1]:
         del cache[old]
 
 
 def _placed(record: PlanRecord) -> Iterator[Phase]:
-    """Yield the phases of a plan's record, each with its first step and the starts of its sources."""
+    """Yield the phases of a plan's record, each with its first step and each source's number of earlier tokens."""
     only = PlannedPhase(
         steps=record.steps,
         sequence_length=record.sequence_length,
@@ -357,7 +366,7 @@ def read_plan(folder: Path, *, digest: str = "") -> Plan:
 
 
 def _cut_starts(record: PlanRecord, stored: np.ndarray) -> dict[tuple[int, int], np.ndarray]:
-    """Return the parts of `block_starts.npy` by source and epoch."""
+    """Cut the stored array `block_starts.npy` into the arrays of each source and epoch."""
     found, at = {}, 0
     for number, source in enumerate(record.sources):
         blocks = -(-source.all_documents // record.block_documents)
@@ -398,10 +407,12 @@ def trained_tokens(samples: Sequence[Sample]) -> int:
 
 
 def interleaved(quotas: Sequence[int], *, first: int, count: int) -> list[tuple[int, int]]:
-    """Return (source, sample number of the source) for `count` places from `first` of the sources' even interleaving.
+    """Return (source, sample number in the source) for `count` samples from number `first`, if sources alternate
+    evenly.
 
     `quotas` is the number of samples of each source. Sample k of a source with n samples is at time (2k + 1) / 2n of
-    the run; ties go to the earlier source. The places before `first` are computed without a loop over them.
+    the run; of equal times the earlier source comes first. The samples before `first` are counted without a loop over
+    them.
     """
     total = sum(quotas)
     # A little before the place, so that rounding (half a sample a source) cannot overshoot it.
@@ -456,9 +467,9 @@ def _sample(plan: Plan, source: int, *, start: int, length: int) -> Sample:
 
 
 def held_out_samples(plan: Plan, source: int) -> list[Sample]:
-    """Return the documents of a look at a source's held-out text, in the plan's order and end to end, cut into rows.
+    """Return the held-out documents of a source that each evaluation during training reads, joined and cut into rows.
 
-    The last row may be short.
+    The documents are in the plan's order. The last row may be short.
     """
     rows = _looked_at(plan, source)
     samples: list[Sample] = []
@@ -477,7 +488,7 @@ def held_out_samples(plan: Plan, source: int) -> list[Sample]:
 
 
 def held_out_bytes(plan: Plan, source: int) -> int:
-    """Return the length in UTF-8 bytes of the documents of a look at a source's held-out text."""
+    """Return the length in UTF-8 bytes of a source's held-out documents that each evaluation during training reads."""
     return int(_looked_at(plan, source)[:, BYTES].sum())
 
 
@@ -487,7 +498,7 @@ def _looked_at(plan: Plan, source: int) -> np.ndarray:
 
 
 class _Mapped:
-    """Token files by number. Each is memory-mapped when it is first read, and those read last are kept."""
+    """Memory-mapped token files by number; a file is mapped at its first use, and the last used ones stay mapped."""
 
     def __init__(self, paths: Sequence[Path], dtype: np.dtype) -> None:
         self._paths, self._dtype = paths, dtype
@@ -504,7 +515,7 @@ class _Mapped:
 
 
 class Shards:
-    """The plan's token files: arrays by their number in the plan."""
+    """The token files of a plan, as memory-mapped arrays by their number in the plan."""
 
     def __init__(self, files: Sequence[np.ndarray] | _Mapped) -> None:
         self._files = files
@@ -535,7 +546,8 @@ def open_shards(plan: Plan, inputs: Mapping[str, InputArtifact], *, verify: bool
     """Open the plan's shards in the `token_shards` artifacts, which `inputs` holds by fingerprint.
 
     Raise RefusedInput if a shard is missing, belongs to another artifact than the plan's, has another size or, with
-    `verify`, another checksum. A shard that was read for this before (training.pretrain.shares) is not read again.
+    `verify`, another checksum. A shard whose checksum was verified before (training.pretrain.shares) is not read again
+    for it.
     """
     paths = []
     for shard in plan.record.shards:

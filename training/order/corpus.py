@@ -1,4 +1,4 @@
-"""Read the documents of token shards, a piece of a shard at a time, and write where each of them lies.
+"""Read the sidecars of token shards, a part of a shard at a time, and write the position of each document.
 
 The memory needed does not grow with the number of documents, only with that of the shards.
 """
@@ -28,7 +28,8 @@ AT_ONCE = 1 << 16  # documents that are read at once
 class Size(NamedTuple):
     """The size of a source: documents and tokens for training, held-out documents and tokens, and packed rows.
 
-    Without packing `rows` is 0. The last two are the documents and tokens of a look at held-out text.
+    Without packing `rows` is 0. `look_documents` and `look_tokens` count the held-out text of one evaluation during
+    training.
     """
 
     documents: int
@@ -62,7 +63,7 @@ class Corpus:
 
 
 class Run(NamedTuple):
-    """Consecutive documents of a shard that have one source."""
+    """Consecutive documents of a shard that belong to one source."""
 
     source: str
     shard: int
@@ -105,7 +106,9 @@ def _planned_shards(item: InputArtifact) -> Iterator[PlannedShard]:
 
 
 def runs_of(corpus: Corpus) -> list[Run]:
-    """Return the runs of all shards by source and place. Raise DataError if a sidecar lacks a document of its shard."""
+    """Return the runs (consecutive documents of one source) of all shards, sorted by source and position. Raise
+    DataError if a sidecar lacks a document of its shard.
+    """
     runs = []
     for number, shard in enumerate(corpus.shards):
         path = corpus.beside(number, ".documents.parquet")
@@ -141,9 +144,11 @@ def _runs(shard: int, sidecar: pq.ParquetFile) -> list[Run]:
 
 @dataclass(kw_only=True, slots=True)
 class _Counted:
-    """What has been counted of a source so far; `budget` is the tokens of a whole look.
+    """Counts of a source's documents and tokens, and its held-out documents that an evaluation during training may
+    read.
 
-    `ranks` and `rows` are held-out documents, with columns as in `batches.COLUMNS`: all that a look may read.
+    `budget` is the number of tokens that one evaluation reads. `ranks` and `rows` are the held-out documents, with the
+    columns of `batches.COLUMNS`.
     """
 
     budget: int
@@ -163,7 +168,7 @@ class _Counted:
         self.tokens += int(tokens.sum()) - held_tokens
 
     def offer(self, ranks: np.ndarray, rows: np.ndarray) -> None:
-        """Add held-out documents that a look may read."""
+        """Add held-out documents from which those for evaluation are chosen."""
         self.ranks.append(ranks)
         self.rows.append(rows)
         self.waiting += int(rows[:, TOKENS].sum())
@@ -172,7 +177,7 @@ class _Counted:
             self.waiting = int(chosen[:, TOKENS].sum())
 
     def look(self, budget: int) -> np.ndarray:
-        """Return the rows that a look with this budget reads, and forget the others."""
+        """Return the held-out documents for evaluation, chosen by rank up to `budget` tokens, and forget the others."""
         if not self.rows:
             return np.empty((0, len(COLUMNS)), dtype=np.int64)
         ranks, rows = np.concatenate(self.ranks), np.concatenate(self.rows)
@@ -186,8 +191,8 @@ def write_documents(
 ) -> tuple[dict[str, Size], np.ndarray]:
     """Write the arrays of `training.order.documents`.
 
-    Return the size of each source by name, and the held-out documents of a look of at most `look_tokens` tokens, source
-    by source, int64 with columns as in `batches.COLUMNS`.
+    Return the size of each source by name, and the held-out documents that each evaluation during training reads, at
+    most `look_tokens` tokens, source by source, int64 with the columns of `batches.COLUMNS`.
     """
     runs, counted = runs_of(corpus), dict[str, _Counted]()
     table = np.empty((RUN_FIELDS, len(runs)), dtype=np.int64)
@@ -252,7 +257,9 @@ def _positions(before: int, tokens: np.ndarray, is_held_out: np.ndarray) -> byte
 
 @contextmanager
 def streamed(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> Iterator[IO[bytes]]:
-    """Open an array file of this shape, to which the bytes of its numbers are written one after the other."""
+    """Context manager that opens an array file (.npy) of this shape, to which the numbers are written as bytes in
+    order.
+    """
     with written(path) as stream:
         header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(stream, header)

@@ -1,4 +1,5 @@
-"""Where the documents of a plan lie: two memory-mapped arrays instead of an object per document. Needs only numpy.
+"""Positions of the plan's documents in the shards: two memory-mapped arrays instead of an object per document. Needs
+only numpy.
 
 The documents of each source are neighbours, in the order of the shards. `positions.npy` is uint64 [documents + 1]: the
 tokens of all documents before this one, so that two neighbours give a length; the highest bit says that the document is
@@ -36,7 +37,7 @@ RELEASED_AFTER = 1 << 24  # documents that are read in turn
 
 
 class Place(NamedTuple):
-    """Where a document lies: shard, number in the shard, its first token in the shard, and its number of tokens."""
+    """The position of a document: its shard, its number and its first token in the shard, and its number of tokens."""
 
     shard: int
     document: int
@@ -72,16 +73,16 @@ class Documents:
         return np.where(here >= HELD_OUT, 0, (after & POSITION) - (here & POSITION)).astype(np.int64)
 
     def release(self) -> None:
-        """Let the process forget the pages of the positions that it has read; the system may still have them.
+        """Let the process drop the memory pages of the positions that it has read; the system may keep them cached.
 
-        Positions that are not mapped, or few, stay.
+        Arrays that are not memory-mapped, or small, stay.
         """
         memory = getattr(self.positions.base, "base", None)
         if isinstance(memory, mmap.mmap) and len(memory) > RELEASED_BYTES and hasattr(memory, "madvise"):
             memory.madvise(mmap.MADV_DONTNEED)
 
     def places(self, documents: np.ndarray) -> list[Place]:
-        """Return where these documents lie."""
+        """Return the positions of these documents in the shards."""
         own = np.searchsorted(self.runs[FIRST], documents, side="right") - 1
         first, shards, numbers, tokens = (field[own] for field in self.runs)
         begins, ends, run_begins = (
@@ -97,7 +98,7 @@ def read_documents(folder: Path) -> Documents:
 
 
 def mapped(folder: Path, *names: str) -> list[np.ndarray]:
-    """Return memory-mapped arrays, as plain arrays because indexing a `memmap` is slower."""
+    """Return memory-mapped arrays as plain `ndarray` objects, because indexing a `memmap` is slower."""
     return [np.load(folder / name, mmap_mode="r", allow_pickle=False).view(np.ndarray) for name in names]
 
 

@@ -1,7 +1,8 @@
-"""Which documents are held out of training, and which of them a look at held-out text reads.
+"""Which documents are held out of training, and which of these each evaluation during training reads.
 
 Only a document's id decides whether it is held out, never the seed, the mixture or its place. Ids also give the order
-in which documents are held out as the share grows; a look reads the first ones in this order, up to a number of tokens.
+in which documents are held out as the share grows; an evaluation reads the first ones in this order, up to a number of
+tokens (called a *look* in the code).
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ def are_held_out(ranks: np.ndarray, fraction: float) -> np.ndarray:
 
 
 def budgets(held_out_tokens: Mapping[str, int], tokens: int) -> dict[str, int]:
-    """Divide the tokens of a look among the sources: equal parts, but to no source more than it holds out.
+    """Divide the tokens of one evaluation on held-out text among the sources, in equal parts.
 
-    What a small source leaves goes to the others.
+    No source gets more than its held-out tokens; what a small source leaves goes to the others.
     """
     found, left = {}, tokens
     by_size = sorted(held_out_tokens, key=lambda name: (held_out_tokens[name], name))
@@ -49,8 +50,9 @@ def budgets(held_out_tokens: Mapping[str, int], tokens: int) -> dict[str, int]:
 
 
 def looked_at(ranks: np.ndarray, tokens: np.ndarray, budget: int) -> np.ndarray:
-    """Return which documents a look reads, as sorted indices: the first by rank, as long as they have at most `budget`
-    tokens together, and always the first.
+    """Return the sorted indices of the held-out documents that an evaluation reads.
+
+    They are the first documents by rank with at most `budget` tokens together, and always at least one.
     """
     order = np.argsort(ranks, kind="stable")
     fitting = int(np.searchsorted(np.cumsum(tokens[order]), budget, side="right"))

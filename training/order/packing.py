@@ -2,9 +2,9 @@
 
 A document longer than a row fills whole rows and leaves a rest. Rests and shorter documents are placed by decreasing
 length, each into the row with the least room that still holds it (best-fit decreasing; Ding et al., arXiv 2404.10830).
-So no document that fits a row is cut. Places that stay empty are counted as waste. The documents of a source are packed
-a window of WINDOW documents at a time, so that sorting them takes little memory. Needs only numpy and the standard
-library.
+So no document that fits a row is cut. Positions that stay empty are counted as waste. The documents of a source are
+packed a window of WINDOW documents at a time, so that sorting them takes little memory. Needs only numpy and the
+standard library.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ def best_fit(tokens: np.ndarray, length: int) -> Packing:
 
 
 def _shared_rows(sizes: list[int], length: int) -> list[list[int]]:
-    """Return, for each row, the indices of its pieces in `sizes`, which is in descending order."""
+    """Pack pieces into rows by best fit; return, for each row, the indices of its pieces in `sizes`.
+
+    `sizes` is in descending order.
+    """
     rows: list[list[int]] = []
     with_room: list[list[int]] = [[] for _ in range(length + 1)]  # rows by the room that is left in them
     rooms = 0  # bit r: there is a row with room r

@@ -1,8 +1,8 @@
 """The training plan: which documents are trained on, in which shares, and which are held out.
 
 Reads the sidecars of the token shards (`training.order.corpus`) and writes `plan.json` and its arrays.
-`training.order.batches` computes from these files alone which tokens each step sees. Nothing here grows with the number
-of documents but the files.
+`training.order.batches` computes from these files alone which tokens each step sees. Only the files grow with the
+number of documents, not the memory needed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ COUNTED_BLOCKS = 1024  # blocks of documents in which a metric counts cut docume
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Write the training plan of one recipe, with the gate on its shares."""
+    """Write the training plan of one recipe, with the gate that every source gets its share of the tokens."""
     mixture = job.settings_as(MixtureRecipe, "mixture")
     pretrain = job.settings_as(BatchesRecipe, "pretrain")
     tokenizer = job.input_of("tokenizer")
@@ -119,7 +119,7 @@ def token_budget(
 
 
 def _found_weights(job: Job, mixture: MixtureRecipe) -> MixtureRecipe:
-    """Return the mixture, with the weights that DoReMi found if the recipe asks for them."""
+    """Return the mixture, with DoReMi's weights in place of its own if the recipe asks for them."""
     found = job.inputs_of("mixture_weights")
     if not found:
         return mixture
@@ -172,7 +172,9 @@ def _row_weights(sizes: Mapping[str, Size], weights: Mapping[str, float], length
 
 
 def _stretches(phases: Sequence[BatchPhase], starts: Sequence[float]) -> Iterator[tuple[BatchPhase, int, int]]:
-    """Yield (phase of batches, number of the mixture, steps) for each stretch with one mixture, in order."""
+    """Yield (phase, number of the mixture, steps) for each stretch of steps with one batch size and one mixture, in
+    order.
+    """
     total = sum(phase.steps * phase.global_batch_tokens for phase in phases)
     first = 0  # the phase's first token
     for phase in phases:
@@ -227,7 +229,10 @@ def plan_sources(
 
 
 def with_stored_epochs(sources: Sequence[PlannedSource], phases: Sequence[PlannedPhase]) -> tuple[PlannedSource, ...]:
-    """Return the sources with the number of epochs that are begun, where the plan keeps the starts of their blocks."""
+    """Return the sources with the number of epochs for which the plan's file stores the block starts.
+
+    For large sources these are all epochs that training begins; for small sources there are none.
+    """
     read = [sum(phase.samples[number] * phase.sequence_length for phase in phases) for number in range(len(sources))]
     return tuple(
         replace(source, stored_epochs=-(-tokens // source.tokens))
@@ -239,7 +244,7 @@ def with_stored_epochs(sources: Sequence[PlannedSource], phases: Sequence[Planne
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shares:
-    """The shares of tokens by source, in [0, 1], that a mixture asks for and that the plan gives while it holds."""
+    """Shares of tokens by source, in [0, 1]: those that a mixture asks for, and those that the plan gives."""
 
     steps: int
     tokens: int
@@ -254,7 +259,7 @@ class Shares:
 
     @property
     def tolerance(self) -> float:
-        """MAX_SHARE_DIFFERENCE, or the share of one sample if the mixture has too few samples to come nearer."""
+        """MAX_SHARE_DIFFERENCE, or the share of one sample if that is larger, because the mixture has few samples."""
         return max(MAX_SHARE_DIFFERENCE, 1 / self.samples)
 
 
@@ -380,14 +385,14 @@ def write_rows(work: Work, sizes: Mapping[str, Size], length: int) -> dict[str, 
 
 
 def _move(collected: Path, folder: Path, dtype: np.dtype, shape: tuple[int, ...]) -> None:
-    """Write collected numbers as the array file of the same name in `folder`."""
+    """Convert a file of collected numbers into the array file of the same name in `folder`, and remove it."""
     with open(collected, "rb") as source, streamed(folder / collected.name, dtype, shape) as stream:
         shutil.copyfileobj(source, stream, 1 << 20)
     collected.unlink()
 
 
 def _write(folder: Path, record: PlanRecord, looks: np.ndarray) -> tuple[str, ...]:
-    """Write what is missing of the plan beside its documents and rows; return the names of all files."""
+    """Write `plan.json` and the plan's remaining arrays into `folder`; return the names of all files of the plan."""
     files = [batches.PLAN_FILE, documents.POSITIONS_FILE, documents.RUNS_FILE, batches.HELD_OUT_FILE]
     with streamed(folder / batches.HELD_OUT_FILE, np.dtype("<i8"), looks.shape) as stream:
         stream.write(looks.astype("<i8").tobytes())

@@ -1,9 +1,10 @@
-"""A shuffle that is computed place by place: a keyed bijection on the numbers 0 … count - 1. Needs only numpy.
+"""A shuffle whose positions can be computed one by one: a keyed bijection on the numbers 0 … count - 1. Needs only
+numpy.
 
-A number is a cell of a grid of rows and columns, about as many of each. In each round the row moves on by a keyed hash
-of the column, or the column by one of the row: a Feistel network on a grid (Black and Rogaway, "Ciphers with Arbitrary
-Finite Domains", 2002). A cell beyond the count is shuffled again until it lies within it. So no array of all numbers is
-ever made, and a place's number can be asked for as well as a number's place.
+A number stands for a cell of a grid with about as many rows as columns. Each round adds a keyed hash of the column to
+the row, or a keyed hash of the row to the column: a Feistel network on a grid (Black and Rogaway, "Ciphers with
+Arbitrary Finite Domains", 2002). A cell beyond the count is shuffled again until it lies within it. So no array of all
+numbers is needed, and both directions can be computed: the number at a position and the position of a number.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ class Shuffle:
         self._keys = np.frombuffer(drawn, dtype="<u8").astype(np.uint64)
 
     def numbers(self, places: np.ndarray) -> np.ndarray:
-        """Return the number at each of the places, int64."""
+        """Return the number at each of these positions in the shuffled order, int64."""
         return self._within(places, self._forward)
 
     def places(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the place of each of the numbers, int64."""
+        """Return the position of each of these numbers in the shuffled order, int64."""
         return self._within(numbers, self._backward)
 
     def _within(self, given: np.ndarray, step: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
@@ -70,7 +71,9 @@ class Shuffle:
         return parts[0] * self._sizes[1] + parts[1]
 
     def _distance(self, number: int, parts: Sequence[np.ndarray]) -> np.ndarray:
-        """Return how far a round moves each row (even rounds) or column: a hash below their number, uint64."""
+        """Return how far a round moves each row (even rounds) or column (odd rounds): a hash below their number,
+        uint64.
+        """
         hashed = parts[1 - number % 2] + self._keys[number]
         hashed *= _FIRST
         hashed ^= hashed >> _FOLD

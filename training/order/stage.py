@@ -21,7 +21,10 @@ PLAN = Stage(
 
 
 def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return mixture and batches; for `tokens: auto` also the most tokens that the compute budget pays for."""
+    """Return the settings of mixture and batches, by which the plan is made.
+
+    For a compute budget, they also include the most tokens that it pays for.
+    """
     del part
     pretrain, settings = recipe.pretrain, {"mixture": recipe.mixture, "pretrain": recipe.pretrain.batches}
     if pretrain.compute_budget is None:

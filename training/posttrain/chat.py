@@ -83,7 +83,9 @@ def system_prompt_of(template_text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A conversation in tokens. `trained[i]` is whether token i is the assistant's, the end of its turn included."""
+    """A conversation in tokens. `trained[i]` says whether token i belongs to the assistant's turn or ends it, and thus
+    counts in the loss.
+    """
 
     input_ids: list[int]
     trained: list[bool]

@@ -41,9 +41,10 @@ class Decontamination:
     def judged(
         self, records: Iterable[tuple[S, Record]], texts: Callable[[Any], Sequence[str]]
     ) -> Iterator[tuple[S, Record]]:
-        """Yield the records in order. A record that holds an item gets a reason to be dropped, or marks, or neither.
+        """Yield the records in order, after searching them for exam items; `texts` returns the texts of a record.
 
-        `texts` returns the texts of what was made from a row.
+        Depending on the recipe, a record with an item gets a reason to be dropped, or fields that describe the item, or
+        is unchanged.
         """
         rows = (((source, record), () if record.reason else texts(record.made)) for source, record in records)
         for (source, record), held in searched(rows, self._finder):

@@ -42,7 +42,9 @@ MERGE_TOLERANCE = 1e-3  # largest allowed difference of a logit (fp32); merging 
 
 
 def set_up_torch(job: Job, work: Work) -> None:
-    """Set torch's threads and, in audit mode, its deterministic algorithms; note the numerics class for the record."""
+    """Set torch's threads and, in audit mode, its deterministic algorithms; write down the numerics class for the
+    artifact's record.
+    """
     if job.run.audit:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses to be deterministic
     torch.use_deterministic_algorithms(job.run.audit)
@@ -131,7 +133,10 @@ def _renamed(cls: type, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_for_training(folder: Path, *, precision: str, reward: bool = False) -> Any:
-    """Return the model in a folder with the attention that is fastest on this device. Results agree up to rounding."""
+    """Return the model in a folder, with the attention implementation that is fastest on this device.
+
+    Implementations give equal results up to rounding.
+    """
     model = load_model(folder, reward=reward)
     if BF16[precision] and not torch.cuda.is_available():
         # On CPUs flash attention in bf16 takes four times as long as in fp32 (measured, torch 2.13).
@@ -155,7 +160,7 @@ class Reporter(TrainerCallback):
         self._work.progress.message(text, level="WARNING")
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
-        """Report the metrics of one training step; logs without a loss are ignored."""
+        """Report the metrics of one training step; the trainer's logs without a loss are ignored."""
         numbers = {
             name.replace("/", "_"): float(value)
             for name, value in (logs or {}).items()

@@ -53,7 +53,7 @@ _TRANSCRIPT_TURN = re.compile(r"\n\n(Human|Assistant):")
 
 
 class Unusable(ValueError):
-    """A row cannot be used. The message is the reason under which the row is counted, one of a few."""
+    """A row cannot be used. The message is one of a few reasons, under which such rows are counted."""
 
 
 class Damaged(Unusable):
@@ -62,7 +62,7 @@ class Damaged(Unusable):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """One row of a source with what was `made` from it, or with the reason why it was dropped or quarantined.
+    """One row of a source, with what was `made` from it (messages or a pair), or why it was dropped or quarantined.
 
     `marks` are fields that the written row gets, such as the exam item that it holds.
     """
@@ -141,7 +141,10 @@ def text_of(row: Row, field: str) -> str:
 
 
 def without_end_marker(text: str) -> str:
-    """Return an answer without the end markers of published files. Raise Unusable if nothing is left."""
+    """Return an answer without an end marker, such as `</s>`, that published files append.
+
+    Raise Unusable if nothing is left.
+    """
     for marker in END_MARKERS:
         text = text.removesuffix(marker).rstrip()
     if not text:
@@ -150,7 +153,7 @@ def without_end_marker(text: str) -> str:
 
 
 def said(role: str, text: str) -> Message:
-    """Return a message with this role and text."""
+    """Return a message of a conversation with this role and text."""
     return {"role": role, "content": text}
 
 
@@ -160,7 +163,7 @@ def spoken(messages: Iterable[Mapping[str, str]]) -> str:
 
 
 def messages_of(values: Any) -> list[Message]:
-    """Return messages from a list of {"role", "content"} or {"from", "value"}. Raise Damaged for anything else."""
+    """Convert to messages a list of {"role", "content"} or {"from", "value"}. Raise Damaged for anything else."""
     if not isinstance(values, list) or not values:
         raise Damaged("messages_are_not_a_list")
     return [_message_of(value) for value in values]
@@ -411,7 +414,7 @@ def read_prompt(row: Mapping[str, Any]) -> Row:
 
 
 def prompt_text(row: Mapping[str, Any]) -> str:
-    """Return the text of a prompt with the answer that is rewarded and the wrong ones."""
+    """Return the texts of a prompt's row in one: the prompt, the answer that is rewarded, and the wrong answers."""
     return "\n".join((spoken(row["prompt"]), row["answer"], *row["rivals"]))
 
 

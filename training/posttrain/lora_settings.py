@@ -9,7 +9,7 @@ from training.records import RecipeError, formerly
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoraRecipe:
-    """Settings of low-rank adapters (arXiv 2106.09685), which are merged into the weights after training."""
+    """Settings of low-rank adapters (LoRA, arXiv 2106.09685), which are merged into the weights after training."""
 
     rank: int | None = formerly(0)  # None: no adapters, every weight is trained
     alpha: int = 16

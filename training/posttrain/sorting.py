@@ -57,7 +57,7 @@ class Sorter:
         )
 
     def keep(self, row: dict[str, Any], file: str = "") -> None:
-        """Write a kept row to `file`, by default to the first one."""
+        """Write a row to the file for kept rows, `file`, by default the first one."""
         self._write(file or self.files[0], row)
         self.kept += 1
         self.totals["turns"] += len(row.get("messages", ()))

@@ -47,7 +47,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def check_room(model: Path, recipe: AlignRecipe) -> None:
-    """Raise RecipeError if `max_new_tokens` leaves no position for a prompt; else this would show after training."""
+    """Raise RecipeError, before any training, if `max_new_tokens` leaves no position of the model for a prompt."""
     positions = json.loads((model / "config.json").read_text("utf-8"))["max_position_embeddings"]
     if recipe.max_new_tokens >= positions:
         raise RecipeError(

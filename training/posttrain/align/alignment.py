@@ -1,4 +1,4 @@
-"""The signature of a preference method: `train(Alignment) -> Trained`."""
+"""The input and the output of a preference method, which is a function `train(Alignment) -> Trained`."""
 
 from __future__ import annotations
 

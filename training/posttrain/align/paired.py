@@ -105,7 +105,7 @@ def pairs_trainer(given: Alignment, loss: Mapping[str, Any]) -> DPOTrainer:
 
 
 def table(pairs: list[EncodedPair]) -> Dataset:
-    """Return the pairs as a dataset with the columns that TRL's collator reads."""
+    """Return the preference pairs as a dataset with the columns that TRL's collator reads."""
     return Dataset.from_dict(
         {
             "prompt_ids": [pair.prompt_ids for pair in pairs],

@@ -29,7 +29,7 @@ class LearnedReward:
 
     @property
     def rewards(self) -> Callable[..., list[float | None]]:
-        """The function that TRL calls; its name becomes the metric's."""
+        """The reward function that TRL calls; TRL names the metric after it."""
 
         def learned_reward(
             prompts: list[list[Message]], completion_ids: list[list[int]], **_: Any
@@ -54,7 +54,7 @@ class RightAnswer:
 
     @property
     def rewards(self) -> Callable[..., list[float | None]]:
-        """The function that TRL calls; its name becomes the metric's."""
+        """The reward function that TRL calls; TRL names the metric after it."""
 
         def right_answer(
             prompts: list[list[Message]],

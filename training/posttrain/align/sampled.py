@@ -88,7 +88,10 @@ def _trainer(given: Alignment, config: type, trainer: type, prompts: list[Row], 
 
 
 def _windows(reporter: Reporter) -> dict[str, float]:
-    """Return the means of rewards, length and KL over the first and the last tenth of the logged steps."""
+    """Return metrics of the sampled answers: means of rewards, answer length and KL over the first and the last steps.
+
+    Each mean is over a tenth of the logged steps.
+    """
     names = {
         "reward": "reward",
         "rewards_learned_reward_mean": "learned_reward_in_deviations",

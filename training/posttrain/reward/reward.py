@@ -121,7 +121,7 @@ def pair_scores(model: Any, pairs: Sequence[EncodedPair], chat: Chat) -> list[tu
 
 
 def token_scores(model: Any, rows: Sequence[Sequence[int]], chat: Chat, *, batch_size: int = 64) -> list[float]:
-    """Return the score of each tokenized conversation, computed in fp32, in the order of `rows`."""
+    """Return the reward model's score of each tokenized conversation, computed in fp32, in the order of `rows`."""
     import torch
 
     order = sorted(range(len(rows)), key=lambda i: (len(rows[i]), i))

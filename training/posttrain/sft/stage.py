@@ -26,7 +26,7 @@ SFT = Stage(
 
 
 def _stays_short(recipe: Recipe) -> bool:
-    """Whether fine-tuning begins with the base model, because the recipe has no long-context stage."""
+    """Whether fine-tuning begins with the base model, whose rows are short, as the recipe has no long-context stage."""
     return not recipe.long_context.tokens
 
 
