@@ -2,7 +2,7 @@
 
 `python -m training.pretrain.models.account llama-3-8b --length 8192` prints them. Standard library only, except for the
 blocks of a CPU's attention. Tests compare the counts with the model itself, down to the tensors that its backward pass
-keeps. All figures are computed, none is measured.
+keeps. Nothing here is a measurement.
 """
 
 from __future__ import annotations
@@ -136,9 +136,9 @@ def _mlp_bytes(config: ModelConfig, layer: int, recompute: Recompute, number_byt
 
 
 def attention_pairs(config: ModelConfig, layer: int, length: int) -> int:
-    """Return the number of query-key pairs that attention on a CPU computes for one row.
+    """Return the number of query-key pairs that a CPU computes in a row.
 
-    Each block of queries is computed against all keys that any query of the block may see.
+    Each block of queries is computed against all keys that any of its queries sees.
     """
     from training.pretrain.models.attention import query_blocks
 
@@ -148,7 +148,7 @@ def attention_pairs(config: ModelConfig, layer: int, length: int) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Account:
-    """The computed costs of a model shape for one row length and one optimizer. Bytes are those without sharding."""
+    """The costs of one shape for one row length and one optimizer. Bytes are without sharding."""
 
     parameters: int
     active_parameters: int
