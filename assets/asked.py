@@ -1,4 +1,4 @@
-"""The part of a cell's settings that its fingerprint covers. This module does not import Dagster."""
+"""The settings of a cell (an asset in a partition) that its fingerprint covers. Does not import Dagster."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from training.stage import Stage
 
 
 def asked_settings(stage: Stage, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of `settings` that the fingerprint covers: values that differ from their defaults.
+    """Return the part of `settings` that the fingerprint covers: the values that differ from their defaults.
 
-    Locations and context, as declared by the stage, are left out. A local file is identified by its checksum instead of
-    its path.
+    Fields that the stage declares as locations or context, such as paths, are left out. A local file is identified by
+    its checksum instead of its path.
     """
     asked = {name: differing_from_defaults(section) for name, section in settings.items() if name not in stage.context}
     for place in stage.locations:
@@ -38,7 +38,9 @@ def _is_local(uri: str) -> bool:
 
 
 def replaced(value: Any, names: Mapping[str, str]) -> Any:
-    """Return a copy of nested plain data; each string or key that `names` maps is replaced by its value there."""
+    """Return a copy of nested plain data in which strings and keys that `names` has as keys are replaced by its
+    values.
+    """
     if isinstance(value, dict):
         return {names.get(key, key): replaced(item, names) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -4,7 +4,7 @@ Both start the job `rebuild`. For each recipe that asks for automation (its sect
 run under this root before, the job adds a Dagster backfill of the missing and outdated partitions. A recipe has at most
 one open automatic backfill at a time, and a budget.
 
-A second sensor, which is on by default, only reports to Dagster what the recipes ask for.
+A second sensor, which is on by default, only reports to Dagster the settings that the recipes ask for.
 """
 
 import fcntl
@@ -45,7 +45,9 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What automation would do for one recipe now: the cells of a backfill, or the reason why there is none."""
+    """What automation would do for one recipe now: the cells (assets in partitions) of a backfill, or the reason for
+    none.
+    """
 
     comparison: Comparison
     cells: tuple[Cell, ...] = ()
@@ -53,7 +55,7 @@ class Plan:
 
 
 def run_before(root: Path) -> list[Comparison]:
-    """For each recipe that was run under `root` before, its present settings compared with what is made there."""
+    """Compare each recipe that was run under `root` before, as it is now, with its artifacts."""
     recipes = known_recipes(recipe_folders(root)).values()
     return [compare(recipe, root, skip_unavailable=True) for recipe in recipes if was_run(recipe, root)]
 
@@ -64,7 +66,9 @@ def was_run(recipe: Recipe, root: Path) -> bool:
 
 
 def plans(instance: dg.DagsterInstance, root: Path, profile: Profile) -> list[Plan]:
-    """One plan for each recipe that asks for automation and that a person has run under this root."""
+    """Return a plan of the next automatic backfill for each recipe with automation that a person has run under this
+    root.
+    """
     asking = [one for one in run_before(root) if one.recipe.automation.rebuild != "none"]
     return [_plan(instance, comparison, profile) for comparison in asking]
 
@@ -85,7 +89,10 @@ def _plan(instance: dg.DagsterInstance, comparison: Comparison, profile: Profile
 
 
 def _held_back(backfills: list[PartitionBackfill], comparison: Comparison, lacking: list[Cell]) -> str:
-    """Why automation may not add another backfill of the recipe now, given its earlier ones; empty if it may."""
+    """Return why automation may not add another backfill of the recipe now; empty if it may.
+
+    An earlier backfill is still open, was cancelled, or ended without making anything that was missing.
+    """
     name = comparison.recipe.name
     for one in backfills:
         if one.status in OPEN:
@@ -112,7 +119,7 @@ def _backfills(instance: dg.DagsterInstance, recipe: Recipe) -> list[PartitionBa
 
 
 def in_scope(comparison: Comparison) -> list[Cell]:
-    """The cells that the recipe lets automation make, made or not."""
+    """Return the cells (assets in partitions) that the recipe lets automation make, whether they are made or not."""
     return [cell for cell in comparison.cells.values() if is_asked_for(comparison.recipe, cell.asset)]
 
 
@@ -256,7 +263,9 @@ def automation(
 
     @dg.sensor(minimum_interval_seconds=OBSERVE_SECONDS, default_status=dg.DefaultSensorStatus.RUNNING)
     def asked_settings(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        """Reports to Dagster what the recipes of this root ask for, so that edits show as unsynced. Launches no run."""
+        """Reports to Dagster the settings of the recipes run under this root, so that edits show as unsynced. Launches
+        no run.
+        """
         cells = [cell for comparison in run_before(root) for cell in comparison.cells.values()]
         found = list(unobserved(context.instance, cells))
         if not found:

@@ -22,7 +22,7 @@ DAY = timedelta(hours=24)
 
 
 def is_asked_for(recipe: Recipe, asset: str) -> bool:
-    """Whether the recipe lets automation make `asset`."""
+    """Whether the recipe's section `automation` allows that `asset` is made without a person."""
     asked = recipe.automation
     if asset == "promoted_model" and not asked.promote:
         return False
@@ -43,9 +43,10 @@ def spent(instance: dg.DagsterInstance, recipe: Recipe, profile: Profile) -> str
 def stands_in_the_way(
     run: dg.DagsterRun, instance: dg.DagsterInstance, recipe: Recipe, asset: str, profile: Profile
 ) -> str:
-    """Why a run launched by automation may not make `asset`, in a sentence; empty if it may, or for any other run.
+    """Return why a run launched by automation may not make `asset`, as a sentence; empty if it may.
 
-    This is checked before each job, because a backfill spends the budget while it runs, and recipes may be edited.
+    It is also empty for runs that a person launched. This is checked before each job, because a backfill spends the
+    budget while it runs, and because recipes may be edited.
     """
     if AUTOMATION_TAG not in run.tags:
         return ""

@@ -1,4 +1,4 @@
-"""What each gate asks, for the people who look at it as a Dagster check."""
+"""Descriptions of the gates, for people who look at them as asset checks in Dagster."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ASKS = {
 
 
 def checks_of(declared: Asset, partitions: Partitions) -> list[dg.AssetCheckSpec]:
-    """One blocking check for each gate, with the asset's partitions: each partition has a verdict of its own."""
+    """Return one blocking check for each gate of an asset; each partition of the asset has its own verdict."""
     # Dagster 1.13 calls partitions of checks a preview; the locked version cannot change under us.
     with disable_dagster_warnings():
         return [

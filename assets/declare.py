@@ -1,4 +1,6 @@
-"""Dagster's assets, built from the chain. All share one body, except `promoted_model`, which has its own."""
+"""Dagster's assets, built from the chain of declared assets. All call the same function, except `promoted_model`, which
+has its own.
+"""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -69,9 +71,9 @@ def _asset(declared: Asset, partitions: Partitions) -> dg.AssetsDefinition:
 
 
 def _trains(declared: Asset) -> bool:
-    """Whether the asset is a trained model: the long work, of which one at a time fits a machine.
+    """Whether making the asset trains a model, which takes long, so that one machine runs only one such run at a time.
 
-    A model without inputs is adopted as it is.
+    A model without inputs is adopted from elsewhere, not trained.
     """
     return declared.stage.by_a_model and declared.name.endswith("_model") and bool(declared.inputs)
 

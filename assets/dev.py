@@ -96,7 +96,9 @@ def _commands(root: Path, profile: str, port: int, mlflow_port: int) -> list[tup
 
 
 def _start(argv: list[str], environment: dict[str, str], *, cwd: Path) -> subprocess.Popen[bytes]:
-    """Start a service. Its output passes through this process and is masked, because drivers may print a password."""
+    """Start a service. Its output passes through this process and is masked, because database drivers may print a
+    password.
+    """
     process = subprocess.Popen(
         argv,
         stdout=subprocess.PIPE,
@@ -151,7 +153,7 @@ class Reloading:
         self._due_at = math.inf
 
     def look(self, *, timeout_seconds: float = 60.0) -> None:
-        """Look for changed recipes, and ask the web server if it is time to."""
+        """Check whether recipes changed, and ask the web server to reload the code location if it is time to."""
         if (now := recipes_state(self._root)) != self._seen:
             self._seen, self._due_at = now, self._clock()
         if self._clock() >= self._due_at:

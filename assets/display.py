@@ -1,6 +1,6 @@
-"""What `pedigree run` shows while it runs, on standard error: a line for each finished asset, and what runs now.
+"""What `pedigree run` shows on standard error: a line for each finished asset, and the progress of the running one.
 
-In a terminal, what runs now is a bar at the bottom; elsewhere it is a line every 30 seconds.
+In a terminal the progress is a bar at the bottom; elsewhere it is a line every 30 seconds.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ STDERR_LOG = "stderr.log"
 class Display:
     """Prints a line for each finished asset, and the progress of the running one.
 
-    Dagster points the file descriptor of standard error to a log while a step runs, so this writes to a duplicate that
-    is taken before. `clock` returns seconds.
+    Dagster points the file descriptor of standard error to a log while a step runs, so this writes to a duplicate of
+    the descriptor, made before that. `clock` returns seconds.
     """
 
     def __init__(self, recipe: Recipe, root: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -81,7 +81,7 @@ class Display:
             self._file.close()
 
     def announce(self, kind: str, cell: Cell, values: dict[str, Any]) -> None:
-        """Show one event of a cell; assets/running/events.py lists the kinds."""
+        """Show one event of a cell (an asset in a partition); assets/running/events.py lists the kinds of events."""
         if kind == "planned":
             self._left.plan(cell)
         elif kind == "started":
@@ -101,12 +101,12 @@ class Display:
             self._print(*_ending(kind, cell, values))
 
     def refresh(self) -> None:
-        """Draw the bar anew, if there is one. It is also drawn by itself, twice a second."""
+        """Redraw the progress bar now, if there is one. It is also redrawn automatically, twice a second."""
         if self._live is not None:
             self._live.refresh()
 
     def tick(self) -> None:
-        """Print what runs now, if nothing was printed for PLAIN_SECONDS."""
+        """Print a line about the running asset, if nothing was printed for PLAIN_SECONDS."""
         if self._clock() - self._said_at < PLAIN_SECONDS or not (self._now or self._waiting):
             return
         self._print(", ".join(part for part in (self._what(), self._times()) if part))
@@ -122,7 +122,7 @@ class Display:
         self._console.print(line, highlight=False, soft_wrap=self._live is None)
 
     def _what(self) -> str:
-        """What happens now, on one line."""
+        """Return what the run does now, as one line."""
         waiting, now = self._waiting, self._now  # the main thread may change both meanwhile
         if waiting is not None:
             return f"{waiting[0]}, for {in_words(self._clock() - waiting[1])}"
@@ -176,8 +176,8 @@ def _duplicate_of_stderr() -> Masked | IO[str]:
 def _elsewhere(root: Path) -> Iterator[None]:
     """Send standard error to `dagster/stderr.log` under the root, so that no other text disturbs the display.
 
-    That is text of libraries, and of the processes by which Dagster copies the output of its steps. If the file cannot
-    be written, the display is disturbed.
+    Such text comes from libraries, and from the processes with which Dagster copies the output of its steps. If the
+    file cannot be written, that text appears between the lines of the display.
     """
     try:
         descriptor = sys.stderr.fileno()

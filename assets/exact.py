@@ -1,7 +1,8 @@
-"""Which artifacts `pedigree run --exact` makes again: those made by other code of the same stage version.
+"""Which artifacts `pedigree run --exact` makes again: artifacts that were made by different code under the same stage
+version.
 
-A registered model version records the digests of everything it was made from. No such artifact is made again, for any
-registered model. When an artifact is made again, the old one is kept under another name.
+A registered model version records the digests of everything it was made from. An artifact in such a list is never made
+again. When an artifact is made again, the old one is kept under another name.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from training.recipe import Recipe
 
 
 def compare_exactly(recipe: Recipe, root: Path, tracking: Tracking) -> Comparison:
-    """Compare a recipe with its artifacts; one made by other code is outdated, unless a model version was made from it.
+    """Compare a recipe with its artifacts; an artifact made by different code counts as outdated, unless a registered
+    model version was made from it.
 
     Raises DataError if the registry does not answer, because it is then unknown what may be made again.
     """
@@ -37,7 +39,7 @@ def compare_exactly(recipe: Recipe, root: Path, tracking: Tracking) -> Compariso
 
 
 def kept(comparison: Comparison, tell: Callable[[Cell, str], None]) -> None:
-    """Call `tell` for every cell whose artifact was made by other code and is kept."""
+    """Call `tell` for each cell whose artifact was made by different code but is kept for a registered version."""
     for cell in filter(_is_by_other_code, comparison.cells.values()):
         tell(cell, f"{cell.remark}; stays, because a registered version was made from it")
 

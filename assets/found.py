@@ -1,7 +1,7 @@
-"""Find a cell's artifact, which may be whole, damaged or absent, and the reference to it.
+"""Find the artifact of a cell (an asset in a partition), which may be undamaged, damaged or absent, and its reference.
 
-A reference points a partition to an artifact and keeps its digests. So it shows if the record was changed after the
-commit, even if the record's own checksums were changed too. This module reads records but no other files of an
+A reference points a partition to an artifact and keeps its digests. So a change of the record after the commit is
+noticed, even if the record's own checksums were changed too. This module reads records but no other files of an
 artifact.
 """
 
@@ -58,7 +58,7 @@ def write_reference(root: Path, made: Artifact, partition: str) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """The usable artifact in a folder, or None.
+    """The result of looking for an artifact in a folder: the usable artifact, or None.
 
     If the record is damaged, `damage` says how, and the artifact is read from the copy of the record if that is whole.
     """
@@ -68,7 +68,10 @@ class Found:
 
 
 def look(folder: Path, asset: str, held: set[str]) -> Found:
-    """Find the artifact in a folder. Its record must match every record digest in `held`, which others keep of it."""
+    """Find the artifact in a folder. Its record must have every digest in `held`, which other records store of it.
+
+    The copy of the record is used if the record itself is damaged or has another digest.
+    """
     try:
         found = artifact.find(folder)
         damage = "" if found is None else _difference(found, asset, held)
@@ -86,7 +89,7 @@ def _copy(folder: Path, asset: str, held: set[str]) -> Artifact | None:
 
 
 def _difference(found: Artifact, asset: str, held: set[str]) -> str:
-    """Why an undamaged artifact is not the one that belongs in its folder; empty if it is."""
+    """Return why the artifact found in a folder is not the one that belongs there; empty if it is."""
     missing = [name for name in artifact.FIELDS if name not in found.record]
     if missing:
         return f"{found.path}: the record has no {missing[0]}"
@@ -109,7 +112,7 @@ def aside(path: Path, why: str) -> Path:
 
 
 def put_back(made: Artifact) -> str:
-    """Replace an artifact's damaged record by `made.record`; return a sentence that says so."""
+    """Replace an artifact's damaged `artifact.json` by `made.record`; return a sentence that reports it."""
     damaged = aside(made.path / artifact.ARTIFACT_FILE, "damaged")
     artifact.commit_record(made.path, made.record)
     return f"its record was put back from {artifact.COPY_FILE}; the damaged one is {damaged.name}"

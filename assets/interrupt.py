@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: what a command says and with which exit code it ends."""
+"""Handling of Ctrl-C and SIGTERM: the message of an interrupted command, and its exit code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def signals_noted() -> Iterator[Callable[[], int]]:
-    """Make SIGTERM raise KeyboardInterrupt as Ctrl-C does; yield a function that returns the first signal, or 0.
+    """Make SIGTERM raise KeyboardInterrupt as Ctrl-C does; yield a function that returns the number of the first
+    signal, or 0 if none came.
 
     Dagster replaces the handlers of both signals while it runs. So the numbers come from the pipe into which Python
     writes every signal that any handler of its gets.
@@ -42,7 +43,7 @@ def signals_noted() -> Iterator[Callable[[], int]]:
 def signals_collected() -> Iterator[list[int]]:
     """Yield a list to which the number of each SIGINT or SIGTERM is added; restore the old handlers after.
 
-    For commands that watch other processes: a signal does not interrupt them, they look at the list.
+    For commands that watch other processes: a signal does not interrupt them, because they check the list.
     """
     received: list[int] = []
     before = {number: signal.signal(number, lambda sent, _: received.append(sent)) for number in SIGNALS}
@@ -59,5 +60,5 @@ def exit_code_of(number: int) -> int:
 
 
 def by_signal(number: int) -> str:
-    """How a command was ended, in words."""
+    """Return, in words, how a signal ended a command."""
     return "interrupted by Ctrl-C" if number == signal.SIGINT else "ended by SIGTERM"

@@ -1,7 +1,7 @@
-"""The job `pedigree_run`, under which the runs of `pedigree run` stand in Dagster.
+"""The Dagster job `pedigree_run`, to which the runs of `pedigree run` belong.
 
-Such a run is executed in the process of the command, but is recorded as a run of the code location that
-`pedigree dev` serves. So it can be executed again from the UI.
+Such a run is executed in the process of the command, but is recorded as a run of the code location that `pedigree dev`
+serves. So it can be executed again from the UI.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `pedigree list` lists: the recipes and profiles that can be named, and the assets."""
+"""The content of `pedigree list`: the recipes and profiles that can be named, or the assets."""
 
 from __future__ import annotations
 

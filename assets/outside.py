@@ -1,4 +1,6 @@
-"""Scores of any model and contamination of any data, without a recipe of one's own: `evaluate` and `contamination`."""
+"""Score any model and check any data for contamination, without writing a recipe: `pedigree evaluate` and
+`contamination`.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def _with_suites(evaluation: EvaluationRecipe, name: str) -> EvaluationRecipe:
 def model_folder(name: str, tracking: Tracking) -> Path:
     """Return the folder of a model: a path, or `models:/NAME@ALIAS` or `models:/NAME/VERSION` of the registry.
 
-    A path may also be the artifact whose `model/` it is. Raise DataError if no model is there.
+    A path may also be that of an artifact with a folder `model/`. Raise DataError if no model is there.
     """
     folder = _registered(name, tracking) if name.startswith("models:") else Path(name)
     folder = folder / "model" if (folder / "model" / "config.json").is_file() else folder

@@ -51,7 +51,7 @@ def write_recipe(place: str, name: str, output: Path | None) -> Path:
 
 
 def _snapshot(found: Look, paths: tuple[str, ...], name: str) -> str:
-    """Return a snapshot as YAML; the fields of columns only where they are not the defaults."""
+    """Return the recipe's entry for a snapshot as YAML; column names are written only if they are not the defaults."""
     listed = ", ".join(map(_quoted, paths))
     columns = {"text_field": found.text_field, "url_field": found.url_field}
     defaults = {"text_field": "text", "url_field": "url"}
@@ -64,7 +64,9 @@ def _quoted(text: str) -> str:
 
 
 def _lines(place: str, name: str, file: str, found: Look, snapshots: list[str], said: str) -> list[str]:
-    """Return the lines of the recipe; sizes that suit little text are named only for little text."""
+    """Return the lines of the recipe. Sizes of tokenizer, model and batch depend on whether there is little text or
+    much.
+    """
     languages = ", ".join(found.languages or ("en",))
     seen = f"the languages of {found.samples} texts" if found.languages else "no text was looked at; is it English?"
     sizes = [

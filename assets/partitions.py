@@ -45,12 +45,12 @@ def known_recipes(folders: Iterable[Path]) -> dict[str, Recipe]:
 
 
 def asked_partition(asset: str, partition: str) -> str:
-    """The partition of the asset `recipes` in which it says what is asked of `asset` in `partition`."""
+    """Return the partition of the asset `recipes` that shows what the recipe asks of `asset` in `partition`."""
     return f"{asset}:{partition}"
 
 
 class Partitions:
-    """The partition definitions and mappings of a set of recipes."""
+    """The Dagster partition definitions of all assets, and the mappings between them, for a set of recipes."""
 
     def __init__(self, recipes: Mapping[str, Recipe]) -> None:
         self._recipes = tuple(recipes.values())
@@ -70,7 +70,9 @@ class Partitions:
         return self._definitions[declared.scope]
 
     def asked_of(self, declared: Asset) -> dg.AssetDep:
-        """The dependency of asset `declared` on what the recipes ask of it, partition by partition."""
+        """Return the dependency of asset `declared` on the asset `recipes`, partition by partition, so that edits mark
+        it unsynced.
+        """
         mapping = {asked_partition(declared.name, key): key for key in self.of(declared).get_partition_keys()}
         return dg.AssetDep(RECIPES, partition_mapping=dg.StaticPartitionMapping(mapping))
 

@@ -1,4 +1,4 @@
-"""Explain why an input with the same fingerprint has another digest, by comparing numerics classes."""
+"""Explain why an input that was made again under the same fingerprint has another digest, from its numerics classes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def remade_inputs(record: Mapping[str, Any], inputs: Mapping[tuple[str, str], Ar
 
 
 def _how(asset: str, item: Mapping[str, Any], made: Artifact) -> str:
-    """Why the present artifact differs from the recorded one, although both have the same fingerprint."""
+    """Return why the present artifact differs from the one in the record, although both have the same fingerprint."""
     if not CHAIN[asset].stage.by_a_model:
         return f"the same fingerprint {RESULT}"
     known = item.get("numerics") or next(

@@ -1,4 +1,6 @@
-"""`pedigree run`: materialize the missing cells of a recipe in order, through Dagster, in this process."""
+"""`pedigree run`: materialize the missing cells (assets in partitions) of a recipe in order, through Dagster, in this
+process.
+"""
 
 from __future__ import annotations
 
@@ -146,7 +148,9 @@ def keep_recipe(recipe: Recipe, root: Path) -> None:
 
 
 def _chosen(comparison: Comparison, until: str | None, snapshots: tuple[str, ...]) -> list[Cell]:
-    """The cells that are left to make. With `snapshots`, only the cells of these snapshots and their ancestors."""
+    """Return the cells that the run still has to make; with `snapshots`, only cells of these snapshots and their
+    inputs.
+    """
     cells = comparison.to_do(until)
     if not snapshots:
         return cells
@@ -339,7 +343,7 @@ def ask_registry(comparison: Comparison, profile: str) -> Standing | None:
 
 
 def _conclude(report: Report, comparison: Comparison, said: Standing | None, *, is_whole: bool) -> None:
-    """Enter the model's standing into the report, and for a run to the end (`is_whole`) why it is not promoted."""
+    """Add the model's standing to the report and, after a run to the end (`is_whole`), why it is not promoted."""
     if said is not None:
         report.promoted = said.promoted
         report.promotion = said.as_json()

@@ -1,4 +1,6 @@
-"""Sentences instead of tracebacks: for errors of the root, its databases and MLflow, and for an interruption."""
+"""One-sentence messages in place of tracebacks, for errors of the root, its databases and MLflow, and for
+interruptions.
+"""
 
 from __future__ import annotations
 

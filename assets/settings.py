@@ -41,13 +41,15 @@ def build_recipes(partitions: Partitions) -> dg.AssetSpec:
 
 
 def observe(instance: dg.DagsterInstance, cells: Iterable[Cell]) -> None:
-    """Report to Dagster the fingerprints and changed modules that it does not know yet. Starts no run."""
+    """Report to Dagster the fingerprints and changed modules of cells that it does not know yet. Starts no run."""
     for observation in unobserved(instance, cells):
         instance.report_runless_asset_event(observation)
 
 
 def unobserved(instance: dg.DagsterInstance, cells: Iterable[Cell]) -> Iterator[dg.AssetObservation]:
-    """Yield the observations that `instance` lacks. Unavailable cells have no fingerprint and are left out."""
+    """Yield the observations of what recipes ask for that the Dagster instance lacks, one for each cell. Unavailable
+    cells have no fingerprint and are left out.
+    """
     by_asset: dict[str, list[Cell]] = {}
     for cell in cells:
         if cell.state != "unavailable":
@@ -72,7 +74,7 @@ def _other_code(cell: Cell) -> str:
 def _told_code(instance: dg.DagsterInstance, cell: Cell) -> object:
     """The changed modules in the last observation of a partition, joined by commas; "" if there are none.
 
-    Costs one query per partition, and is only asked for the few partitions made by other code.
+    This costs one query per partition, and is called only for the few partitions that were made by different code.
     """
     record = instance.get_latest_data_version_record(
         RECIPES_KEY, is_source=True, partition_key=asked_partition(*cell.key)

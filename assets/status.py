@@ -65,9 +65,10 @@ class Cell:
 
     @property
     def remark(self) -> str:
-        """What a person should know before trusting the artifact, and which number a field `auto` became.
+        """Return what a person should know about the artifact, and which number a setting `auto` became.
 
-        Empty if its record is protected, the present code made it, and there is no `note` and no such field.
+        Empty if the record contains its own digest, the present code made the artifact, and there is no `note` and no
+        such setting.
         """
         if self.artifact is None:
             return ""
@@ -81,7 +82,7 @@ class Cell:
 
     @property
     def way_out(self) -> str:
-        """What the next run does about a damaged cell, or what a person must do; empty if the cell is not damaged."""
+        """Return how a damaged cell is repaired, by the next run or by a person; empty if the cell is not damaged."""
         if self.state != "damaged":
             return ""
         if self.artifact is not None:
@@ -93,8 +94,8 @@ class Cell:
     def is_of(self, digest: str) -> bool:
         """Whether `digest` is the digest of this cell's artifact.
 
-        If a damaged cell has no usable artifact, its reference decides. Without a reference to the cell's fingerprint,
-        any digest is accepted.
+        If a damaged cell has no usable artifact, the digest in its reference is compared. Without a reference to the
+        cell's fingerprint, any digest is accepted.
         """
         if self.artifact is not None:
             return self.artifact.digest == digest
@@ -124,7 +125,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """Every cell of one recipe under one root; each cell comes after its inputs."""
+    """The state of every cell (an asset in a partition) of a recipe under a root; each cell comes after its inputs."""
 
     recipe: Recipe
     root: Path
@@ -188,7 +189,9 @@ def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Co
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """The path behind a `made://` name in a recipe, and an identity of its content that does not depend on the path."""
+    """The path that a name `made://…` in a recipe stands for, and an identity of its content that does not depend on
+    the path.
+    """
 
     uri: str
     path: str
@@ -196,7 +199,9 @@ class Place:
 
 
 def made_places(recipe: Recipe, root: Path) -> tuple[Place, ...]:
-    """The place of every `made://asset/partition/path` in `recipe` whose artifact exists under `root`."""
+    """Return the path and identity behind every `made://asset/partition/path` in `recipe` whose artifact exists under
+    `root`.
+    """
     return tuple(place for uri in sorted(_made_names(write_record(recipe))) if (place := _place(uri, root)))
 
 
@@ -309,10 +314,10 @@ def _cell(
 
 
 def _changed(cells: Mapping[tuple[str, str], Cell], root: Path) -> Iterator[tuple[tuple[str, str], Cell]]:
-    """Yield, as damaged, the cells whose record differs from the record that other cells were made from.
+    """Yield, as damaged, each cell whose record differs from the one that was read when other cells were made from it.
 
-    The comparison uses the record digests that those other cells keep, so it notices a changed record even if the
-    cell's reference was changed with it.
+    The comparison uses the record digests in the records of those other cells. So it notices a changed record even if
+    the cell's reference was changed with it.
     """
     held: dict[tuple[str, str], dict[str, Cell]] = {}
     for cell in cells.values():
@@ -330,7 +335,10 @@ def _changed(cells: Mapping[tuple[str, str], Cell], root: Path) -> Iterator[tupl
 def _read_and_guarding(
     cell: Cell, cells: Mapping[tuple[str, str], Cell]
 ) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
-    """Yield each input of a made cell with its entry in the record, and each guard that is still the recorded one."""
+    """For a made cell, yield each input and each guard, with its entry in the artifact's record.
+
+    A guard is left out if its fingerprint is no longer the recorded one.
+    """
     if cell.artifact is None:
         return
     yield from zip(cell.inputs, cell.artifact.record["inputs"], strict=True)
@@ -418,10 +426,10 @@ def _reasons(
 
 
 def _as_read(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Both settings, with every section parsed and written by the present code.
+    """Return both settings with every section parsed and written again by the present code.
 
-    An earlier edition may have written a default in another form, or left out fields that the stage does not read.
-    Parsing removes such differences, so that only changes by a person remain.
+    An earlier edition may have written a default in another form, or have left out fields that the stage does not read.
+    Parsing removes such differences, so that only a person's changes remain.
     """
     sections: tuple[dict[str, Any], dict[str, Any]] = ({**old}, {**new})
     for name in old.keys() & new.keys() & SECTIONS.keys():

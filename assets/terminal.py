@@ -35,7 +35,7 @@ LINES_BELOW = 2  # of a terminal, for the prompt
 
 
 def show_status(comparison: Comparison, asked: str) -> None:
-    """Print a line for each group of assets, and the cells that need attention, on one screen.
+    """Print a line for each group of assets, and the cells (assets in partitions) that need attention, on one screen.
 
     `asked` is the recipe's name or path as the person gave it, for the commands that are advised.
     """
@@ -69,7 +69,7 @@ def status_lines(comparison: Comparison, height: int, asked: str) -> list[Text]:
 
 
 def _counted(cells: Sequence[Cell]) -> str:
-    """How many cells are made, and how many are in each other state."""
+    """Return a phrase that says how many cells are made, and how many are in each other state."""
     counts = Counter(_state(cell) for cell in cells)
     made = counts.pop("made", 0)
     others = [f"{number} {state}" for state, number in sorted(counts.items(), key=lambda item: item[0])]
@@ -92,7 +92,7 @@ def _reasons(cell: Cell) -> list[str]:
 
 
 def _alike(cells: Iterable[Cell]) -> list[list[Cell]]:
-    """The cells that need attention, those of one asset with the same state and the same reasons together."""
+    """Group the cells that need attention by asset, state and reasons."""
     found: dict[tuple[str, str, tuple[str, ...]], list[Cell]] = {}
     for cell in cells:
         state, reasons = _state(cell), tuple(_reasons(cell))
@@ -102,7 +102,9 @@ def _alike(cells: Iterable[Cell]) -> list[list[Cell]]:
 
 
 def _attention(alike: Sequence[Cell]) -> list[Text]:
-    """One line about alike cells of an asset, if their only reason fits on it; otherwise one more for each reason."""
+    """Return the text about cells of one asset with the same state and reasons: one line if it fits, else one per
+    reason.
+    """
     cell, state = alike[0], _state(alike[0])
     partitions = cell.partition if len(alike) == 1 else f"{len(alike)} partitions"
     title = Text.assemble(f"{cell.asset} [{partitions}]: ", (state, STATE_STYLES[state]))
@@ -140,7 +142,7 @@ def show_list(rows: Sequence[Mapping[str, str]]) -> None:
 
 
 def show_scoreboard(comparison: Comparison, report: Report) -> None:
-    """Print the results of a run on one screen: the scoreboard from the artifacts, the verdict first, where to look."""
+    """Print the results of a run on one screen: first the verdict, then the scoreboard, then where to find more."""
     from evaluation.scoreboard import scoreboard
     from evaluation.scoreboard_print import render
 

@@ -1,6 +1,6 @@
 """How long the running asset and the whole recipe will still take, from progress and from earlier artifacts.
 
-Nothing is guessed: a time that neither progress nor an earlier artifact tells is None.
+A time for which there is neither progress nor an earlier artifact is None, not a guess.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Running:
         self._last_at = self._started
 
     def see(self, row: dict[str, Any]) -> None:
-        """Take a row of numbers that the job reported."""
+        """Take into account a row of numbers that the job reported."""
         self.numbers |= {name: value for name, value in row.items() if isinstance(value, (int, float))}
         self._last_at = self._clock()
         self._first = self._first or (self._last_at, dict(self.numbers))
@@ -54,7 +54,9 @@ class Running:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds by the pace of the steps so far; without one, by the earlier artifact; None if neither tells."""
+        """Return the seconds left, from the pace of the steps so far, or else from an earlier artifact; None without
+        either.
+        """
         pace = self.per_second("step")
         if self.steps is not None and pace is not None and self.steps[0] < self.steps[1]:
             return max(0.0, (self.steps[1] - self.steps[0]) / pace - (self._clock() - self._last_at))
@@ -74,16 +76,16 @@ class TimeLeft:
         self.num_ended = 0
 
     def plan(self, cell: Cell) -> None:
-        """Note that the run has to make this cell."""
+        """Record that the run has to make this cell (an asset in a partition)."""
         self._expected[cell.key] = earlier_seconds(cell, self._root)
 
     def start(self, cell: Cell) -> Running:
-        """Note that a cell is being made now."""
+        """Record that the run makes this cell (an asset in a partition) now."""
         self._gaps.append(self._clock() - self._ended_at)
         return Running(cell, self._expected.pop(cell.key, None), self._clock)
 
     def end(self, cell: Cell) -> None:
-        """Note that a cell is made, or that an existing artifact is used for it."""
+        """Record that this cell is made, or that an existing artifact is used for it."""
         self._expected.pop(cell.key, None)
         self._ended_at = self._clock()
         self.num_ended += 1
@@ -139,7 +141,10 @@ def _records(folders: list[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def _seconds(folder: Path, record: dict[str, Any]) -> float:
-    """The record's own seconds are those of its last job; the recipe's file is written when the job is submitted."""
+    """Return the seconds that a job took, including attempts that were resumed.
+
+    The record has only the seconds of the last attempt, but the recipe's file is written when the job is submitted.
+    """
     try:
         submitted = (folder / "recipe.json").stat().st_mtime
     except FileNotFoundError:

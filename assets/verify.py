@@ -87,7 +87,8 @@ def verified(comparison: Comparison, tracking: Tracking, *, mend: bool = False, 
 
 
 def _told(comparison: Comparison, tracking: Tracking, found: Verified, *, mend: bool) -> tuple[list[Said], list[Said]]:
-    """Contradictions found in Dagster and in MLflow's runs, and those found in the registered version and its files.
+    """Contradictions between records on disk and Dagster or MLflow's runs, and those with the registered version's
+    files.
 
     Why a store could not be asked is added to `found.not_asked`.
     """

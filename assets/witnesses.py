@@ -1,8 +1,8 @@
 """Compare records on disk with the record digests that Dagster and MLflow keep from when artifacts were made or used.
 
 A reference is no proof, because a person who changes a record can change the reference beside it too. Dagster's event
-log and MLflow are separate stores that do not follow changes of files. They must have exactly the record's own digest:
-the digests that a record claims to replace (`replaces`) do not count, because a forged record can claim any.
+log and MLflow are separate stores that do not follow changes of files. They must hold exactly the record's own digest.
+The older digests that a record says it replaces (`replaces`) do not count, because a forged record can name any.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def home_of(root: Path) -> Path:
 
 
 def told_dagster(comparison: Comparison, cells: Iterable[Cell]) -> list[Said]:
-    """Cells whose record digest differs from that of their last materialization in the root's Dagster instance.
+    """Cells whose record on disk has another digest than Dagster stored at their last materialization.
 
     Empty if the root has no instance.
     """
@@ -69,7 +69,9 @@ def told_dagster(comparison: Comparison, cells: Iterable[Cell]) -> list[Said]:
 
 
 def told_otherwise(cell: Cell, instance: Any) -> str:
-    """The record digest of the cell's last materialization in Dagster if it differs from the cell's record, else ""."""
+    """Return the record digest that Dagster stored at the cell's last materialization if it differs from the record's,
+    else "".
+    """
     if cell.artifact is None:
         return ""
     told = _last_told(cell, instance, None) or _last_told(cell, instance, [cell.partition])

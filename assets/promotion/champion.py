@@ -53,7 +53,7 @@ def champion_asked(champion: Version | None, root: Path) -> dict[str, Any]:
 def with_digest(root: Path, asset: str, digest: str, record_digest: str) -> Artifact | None:
     """The artifact of `asset` with this digest, preferably with this record digest; None if there is none.
 
-    Artifacts that were set aside count too.
+    Artifacts that were set aside (renamed) are found too.
     """
     made = (_whole(path.parent) for path in sorted((root / asset).glob(f"*/{artifact.ARTIFACT_FILE}")))
     same = [found for found in made if found is not None and found.digest == digest]

@@ -1,4 +1,4 @@
-"""What MLflow is told of a launch: what it was asked for, and what its recipe has in the end."""
+"""What is reported to MLflow about a launch: the recipe at its start, and the recipe's results at its end."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ COSTS = ("cpu_seconds", "wall_seconds", "node_hours")
 
 
 def report_asked(run: StageRun, recipe: Recipe) -> None:
-    """Report to a launch's run what it was asked for: the recipe, as parameters and as a file."""
+    """Report to a launch's MLflow run what was asked for: the recipe, as parameters and as a file."""
     data = recipe_as_data(recipe)
     run.log_params(data)
     run.log_text("recipe.yaml", yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
 
 
 def report_result(run: StageRun, comparison: Comparison) -> None:
-    """Report to a launch's run what its recipe has now: scores, cost, model card and report."""
+    """Report to a launch's MLflow run what the recipe has at its end: scores, cost, model card and report."""
     made = [cell.artifact for cell in comparison.cells.values() if cell.artifact is not None]
     if not made:
         return

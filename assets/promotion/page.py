@@ -1,7 +1,7 @@
-"""The report of a recipe with its promotion: made again when the promotion is decided, beside the decision.
+"""The HTML report of a recipe, written again beside the promotion decision, so that it shows the promotion.
 
-The page is in no digest, as the report beside the card. What the card's stage chose from the documents is shown again,
-so that no document is read here.
+Like the report beside the model card, the page is part of no digest. It shows the samples of documents that the stage
+of the card chose, so that no document is read here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from training.files import write_text
 
 
 def told(standing: Standing, registry: Registry) -> dict[str, Any]:
-    """Return what a report shows of the registry: where the model stands, and every move of the champion."""
+    """Return the registry's part of a report: the standing of the model, and every move of the alias `champion`."""
     moves = [move.as_json() for move in registry.history()]
     return {**standing.as_json(), "promoted": standing.promoted, "moves": moves}
 
@@ -26,7 +26,10 @@ def told(standing: Standing, registry: Registry) -> dict[str, Any]:
 def report_page(
     comparison: Comparison, registered: Mapping[str, Any], *, shown: Sequence[Mapping[str, Any]] | None = None
 ) -> str:
-    """Return the page about all artifacts of a recipe, as HTML; `shown` as `evaluation.report.render_report` has it."""
+    """Return the page about all artifacts of a recipe, as HTML.
+
+    `shown` has the samples of documents, in the form that `evaluation.report.render_report` takes.
+    """
     from evaluation.report import render_report
 
     made = [cell.artifact for cell in comparison.cells.values() if cell.artifact is not None]
@@ -34,7 +37,9 @@ def report_page(
 
 
 def show_decision(comparison: Comparison, standing: Standing, registry: Registry) -> None:
-    """Write the report beside the decision of `comparison`; nothing without a decision, or if the card has no page."""
+    """Write the report beside the decision of `comparison`; nothing is written without a decision, or if the model card
+    has no report.
+    """
     from evaluation.card import REPORT_PAGE, SHOWN_RECORDS
 
     decision, card = (comparison.cells[asset, comparison.recipe.name].artifact for asset in (DECISION, CARD))

@@ -147,7 +147,7 @@ def promote(made: Made, comparison: Comparison, registry: Registry, run_id: str)
 
 
 def with_decision(comparison: Comparison, made: Made) -> Comparison:
-    """The comparison after the decision was made."""
+    """Return the comparison in which the promotion decision counts as made, with its artifact."""
     decided = replace(made.cell, artifact=made.artifact, state="made", reasons=())
     return replace(comparison, cells={**comparison.cells, decided.key: decided})
 

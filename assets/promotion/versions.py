@@ -49,7 +49,7 @@ def tags_of(comparison: Comparison, decision: Artifact | None) -> dict[str, str]
 
 
 def scores_of(comparison: Comparison) -> list[Score]:
-    """The scores of the recipe's last model, with the exams in which it got them; empty if it has none."""
+    """The scores of the recipe's last model, each with the exam; empty if the model was not scored."""
     made = comparison.cells[SCORES, comparison.recipe.name].artifact
     if made is None:
         return []
@@ -83,7 +83,9 @@ def note_of(tags: Mapping[str, str]) -> str:
 
 
 def _verdict(report: Artifact | None) -> str:
-    """The word of the contamination report's verdict; `unknown` without a report, or with one of an earlier edition."""
+    """Return the verdict of the contamination report, in one word; `unknown` if there is none or an earlier edition
+    made it.
+    """
     gates = [] if report is None else report.record["gates"]
     return next(
         (gate["evidence"].get("verdict", "unknown") for gate in gates if gate["name"] == "contamination"), "unknown"

@@ -19,7 +19,7 @@ _listener: Listener = silent
 
 
 def announce(kind: str, cell: Cell, values: dict[str, Any]) -> None:
-    """Pass an event of a cell to the listener.
+    """Pass an event of a cell (an asset in a partition) to the listener.
 
     `kind` is one of:
 
@@ -39,7 +39,7 @@ def announce(kind: str, cell: Cell, values: dict[str, Any]) -> None:
 
 @contextmanager
 def heard_by(listener: Listener) -> Iterator[None]:
-    """Pass every announcement to `listener` while the context is open."""
+    """Context manager that passes every announcement in this process to `listener`."""
     global _listener
     before, _listener = _listener, listener
     try:

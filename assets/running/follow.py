@@ -71,7 +71,7 @@ def run_job(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch, watching: Wa
 
 
 def _tracked(job: Job, pipeline: Pipeline, watch: Watch) -> StageRun:
-    """Open the job's run in MLflow and log its inputs."""
+    """Open the job's run in MLflow, with its tags, and log its inputs and settings; return the run."""
     recipe = json.loads((Path(job.output) / "recipe.json").read_text("utf-8"))
     run = pipeline.tracking().stage_run(
         watch.launch,
@@ -111,7 +111,7 @@ class Following:
         return Path(self.task.folder)
 
     def made(self) -> Artifact:
-        """The artifact, after as many attempts as the profile's `retries` allow.
+        """Return the artifact, after as many attempts at the job as the profile's `retries` allow.
 
         Raises StageFailed with the reason why the last attempt ended.
         """
@@ -189,7 +189,9 @@ class Following:
         return handle
 
     def _say_waiting(self, status: Status, seconds: float, told: set[str]) -> None:
-        """Log and announce why the job waits. The webhook gets each reason only once; `told` holds the earlier ones."""
+        """Log and announce why the job waits. Each reason is posted to the webhook only once; `told` holds the reasons
+        already posted.
+        """
         self.watch.say(f"{self.task.key} is {status.state} for {seconds:.0f} s: {status.reason}")
         announce("waiting", self.cell, {"state": status.state, "reason": status.reason, "seconds": seconds})
         if status.reason not in told:
@@ -218,14 +220,18 @@ class Following:
 
 
 def _unless_ended(status: Status, handle: Handle, watching: Watching) -> Status:
-    """The job's status; but a job that another, cancelled run ended counts as saved, so that this run resubmits it."""
+    """Return the job's status, but as stopped with its state saved if another run ended the job when that run was
+    cancelled.
+
+    This run then submits the job again.
+    """
     if status.state == "cancelled" and watching.has_ended(handle.id):
         return replace(status, state="failed", exit_code=REQUEUE_EXIT_CODE)
     return status
 
 
 def tell(text: str, cell: Cell, watch: Watch, is_news: bool = True) -> None:
-    """Write `text` to Dagster's log and to the terminal, unless `is_news` is False."""
+    """Write `text` to Dagster's log and to the terminal if `is_news` is true."""
     if is_news:
         watch.say(text)
         announce("told", cell, {"text": text})

@@ -1,4 +1,4 @@
-"""Turn a cell into the job that makes it, and the job into a task of a compute backend."""
+"""Turn a cell (one asset in one partition) into the job that makes it, and the job into a task of a compute backend."""
 
 from __future__ import annotations
 

@@ -20,7 +20,9 @@ from training.stage import Asset
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """A cell's artifact, and whether this materialization made or reused it, with time in seconds and MLflow URL."""
+    """The result of materializing a cell: its artifact, whether it was made or reused, the seconds taken, and the
+    MLflow URL.
+    """
 
     cell: Cell
     artifact: Artifact

@@ -1,4 +1,4 @@
-"""Make a cell's artifact with a job, or reuse it if it exists."""
+"""Make the artifact of a cell (one asset in one partition) with a job, or reuse it if it exists."""
 
 from __future__ import annotations
 
@@ -116,11 +116,12 @@ def _set_aside(cell: Cell, folder: Path, watch: Watch) -> None:
 
 
 def unless_rewritten(cell: Cell, watch: Watch) -> Cell:
-    """The cell, unless Dagster's last materialization of it has another record digest than its artifact.
+    """Return the cell unchanged if its artifact's record is the one that Dagster stored at the last materialization.
 
-    Raises StageFailed if it has another one, because a reuse would hide Dagster's evidence of a changed record. But if
-    the artifact's record says that it replaced the other one, a run may have been killed before it told Dagster. Then
-    the cell is returned without its artifact, to be made again, except for a training, which is left to a person.
+    Otherwise raise StageFailed, because reusing the artifact would hide Dagster's evidence of a changed record. One
+    case is excepted: the record says that it replaced the one in Dagster, so a run may have been killed before it
+    reported that. Then the cell is returned without its artifact, to be made again, unless it is a training, which is
+    left to a person.
     """
     if cell.artifact is None or not (told := watch.told_otherwise(cell)):
         return cell

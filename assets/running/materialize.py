@@ -33,7 +33,8 @@ def materialize(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.Mat
 
 
 def asked_of(context: dg.AssetExecutionContext, pipeline: Pipeline) -> tuple[Cell, Comparison]:
-    """What Dagster asks to materialize: the cell (an asset in a partition), and the state of all cells of its recipe.
+    """Return the cell (an asset in a partition) that Dagster asks to materialize, and the state of all cells of its
+    recipe.
 
     The cell's fingerprint is reported to Dagster.
     """

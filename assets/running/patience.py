@@ -80,7 +80,8 @@ class Retries:
         return self.left >= 0
 
     def _kept(self) -> dict[str, int]:
-        """The progress from which the next attempt starts: number of finished ranks, and the last checkpoint's step.
+        """Return how far the work has got, to measure progress: the number of finished ranks, and the last checkpoint's
+        step.
 
         The step is -1 without a checkpoint.
         """

@@ -42,7 +42,7 @@ def picture_of(made: Artifact) -> str:
 
 
 def _funnel(made: Artifact) -> str:
-    """What came in, what was dropped for which reason, and what was kept."""
+    """A picture of the records: how many came in, were dropped for each reason, and were kept."""
     counts = made.record["counts"]
     if not counts or not counts["in"]:
         return ""
@@ -52,7 +52,7 @@ def _funnel(made: Artifact) -> str:
 
 
 def _lengths(made: Artifact) -> str:
-    """How long the documents are, in tokens, in classes that double."""
+    """A histogram of the documents' lengths in tokens, in classes that double."""
     import numpy as np
 
     seen: Counter[int] = Counter()
@@ -84,7 +84,7 @@ def _mixture(made: Artifact) -> str:
 
 
 def _scores(made: Artifact) -> str:
-    """The scores of each model, with their intervals."""
+    """A bar chart of each model's scores, with their intervals."""
     metrics = made.record["metrics"]
     rows = [name for name in metrics if f"{name}_low" in metrics and not name.endswith(("_low", "_high"))]
     whole = [name for name in rows if not any(name.startswith(f"{other}_") for other in rows)]
@@ -93,7 +93,7 @@ def _scores(made: Artifact) -> str:
 
 
 def _contamination(made: Artifact) -> str:
-    """The fraction of each suite's items that was found in what the model is trained on."""
+    """A bar chart of the fraction of each suite's items that was found in the model's training data."""
     found = next((gate["evidence"].get("found_fraction") for gate in made.record["gates"]), None)
     return bars(list(found.items()), "fraction of the items found", most=1.0, colour=SECOND) if found else ""
 
@@ -116,7 +116,7 @@ def _decision(made: Artifact) -> str:
 
 
 def _losses(made: Artifact) -> str:
-    """The training loss by step; empty for a stage that reports none."""
+    """A curve of the training loss by step; empty for a stage that reports no loss."""
     points = []
     with open(made.path / "metrics.jsonl", encoding="utf-8") as lines:
         for line in lines:
@@ -150,7 +150,7 @@ def _under(metrics: Mapping[str, float], prefix: str) -> Bars:
 
 
 def _largest(rows: Sequence[tuple[str, float]], most: int) -> Bars:
-    """The largest rows; the rest as one."""
+    """Return the `most` largest rows, the last of which sums up all others."""
     ordered = sorted(rows, key=lambda row: -row[1])
     rest = sum(value for _, value in ordered[most - 1 :])
     return list(ordered) if len(ordered) <= most else [*ordered[: most - 1], ("others", rest)]

@@ -42,7 +42,9 @@ class Pipeline(dg.ConfigurableResource):
         return load_recipe(name, recipe_folders(self.root_path))
 
     def compared(self, recipe: Recipe) -> Comparison:
-        """The comparison of a recipe with the artifacts; artifacts made by other code do not count if `exact`."""
+        """The comparison of a recipe with the artifacts; with `exact`, artifacts made by different code count as
+        outdated.
+        """
         if self.exact:
             return compare_exactly(recipe, self.root_path, self.tracking())
         return compare(recipe, self.root_path)

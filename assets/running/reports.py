@@ -28,7 +28,7 @@ class Observed:
         self._observed_at = time.monotonic() - OBSERVED_SECONDS
 
     def see(self, rows: list[dict[str, Any]], *, is_last: bool) -> None:
-        """Take new rows of metrics, and report the newest if it is time; rows without a loss are ignored."""
+        """Process new rows of metrics, and report the newest if it is time; rows without a loss are ignored."""
         self._row = next((row for row in reversed(rows) if "loss" in row), self._row)
         if self._row and (is_last or time.monotonic() - self._observed_at > OBSERVED_SECONDS):
             self._watch.observe({name: value for name, value in self._row.items() if name != "time"})

@@ -35,7 +35,7 @@ class Watch:
 
     @staticmethod
     def of(context: dg.AssetExecutionContext, pipeline: Pipeline) -> Watch:
-        """The watch of a Dagster run. All runs of a backfill share one launch."""
+        """The record of the Dagster run that `context` belongs to. All runs of a backfill share one launch."""
         tags = context.run.tags
         launch = launch_of(tags) or tags.get("dagster/backfill") or context.run.run_id
 

@@ -124,7 +124,9 @@ class Watching:
         return others
 
     def note_end(self, job: str) -> None:
-        """Note that `job` is ended because nobody watches it, so that a run that joins now submits another one."""
+        """Record that `job` is being ended because no run watches it any more, so that a run that joins now submits a
+        new job.
+        """
         with suppress(OSError), open(self._place / ENDED_FILE, "a", encoding="utf-8") as stream:
             stream.write(f"{job}\n")  # OSError is ignored, so that a job can be ended on a full disk too
 
@@ -161,7 +163,9 @@ def watchers_of(folder: Path) -> list[Watcher]:
 
 
 def tidy(made: Path) -> None:
-    """Remove what killed processes left beside an artifact: files of watchers, and the state of the committed job."""
+    """Remove files that killed processes left beside an artifact: files of watchers, and the state of the committed
+    job.
+    """
     watchers_of(made)
     remove_state(made)
 

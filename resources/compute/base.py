@@ -1,4 +1,4 @@
-"""The interface of compute backends: submit a task, poll it, cancel it, find it again.
+"""The interface of compute backends: functions to submit a task, poll it, cancel it and find it again.
 
 A task is a command, a size and a folder. Rendering the command is a pure function that returns text; running it takes a
 few lines.
@@ -45,7 +45,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handle:
-    """Identifies a submitted task. It can be saved as JSON, so that another process can continue to watch the task."""
+    """Identifies a submitted task. It can be saved as JSON, so that another process can watch the task later."""
 
     backend: str
     id: str
@@ -136,7 +136,8 @@ ATTEMPT_MARK = "--- attempt "  # begins the line in a log that precedes the outp
 
 @contextmanager
 def submit_lock(folder: Path) -> Iterator[int]:
-    """Lock a task's folder against other submissions, also by other processes; yields the lock's file descriptor.
+    """Context manager that locks a task's folder against other submissions, also by other processes, and gives the file
+    descriptor of the lock.
 
     The kernel releases the lock when the last process that holds the descriptor closes it or ends, however it ends.
     """

@@ -141,7 +141,9 @@ class LocalBackend:
                 time.sleep(0.05)
 
     def find(self, key: str, folder: str) -> Handle | None:
-        """The task whose process file is in `folder`, if it has this key. Waits for a submission in progress."""
+        """The handle of the task whose process file is in `folder`, if it has this key; waits for a submission in
+        progress.
+        """
         if not Path(folder).is_dir():
             return None
         with submit_lock(Path(folder)):

@@ -21,7 +21,7 @@ ABOVE_ZERO = ("memory_gb", "hours", "max_pending_hours", "checkpoint_seconds", "
 
 
 class Record(BaseModel):
-    """Base of all other records of a profile: frozen, and unknown fields are errors."""
+    """The base class of a profile's records: frozen, and unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -126,7 +126,9 @@ class SlurmBackend:
         return found
 
     def _of_fan_out(self, array: str, finishing: Status) -> Status:
-        """The status of a fan-out's array, while the finishing job waits for it."""
+        """The status of a fan-out (a task split into a job array) from its array, while the finishing job waits
+        for it.
+        """
         found = self._tasks(array)
         nodes = sorted(status.reason for status in found if status.state == "running")
         if nodes:
@@ -143,13 +145,15 @@ class SlurmBackend:
         return Status(state="running", reason=f"the Slurm controller did not answer: {said}")
 
     def cancel(self, handle: Handle) -> None:
-        """scancel the task's jobs; the finishing job first, because it would start when the array ends."""
+        """Cancel the task's jobs with `scancel`, the finishing job first, because it would start when the array
+        ends.
+        """
         name = job_name(handle.key, Path(handle.folder))
         for one in (name, array_name(name)):
             _call(["scancel", "--quiet", f"--user={_user()}", f"--name={one}"])
 
     def find(self, key: str, folder: str) -> Handle | None:
-        """The job noted in the folder, or else one in the queue with the task's name; None if there is none.
+        """The job whose id is stored in the folder, or else a queued job with the task's name; None if there is none.
 
         Raises SlurmError if Slurm does not answer.
         """
@@ -258,7 +262,9 @@ def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distribut
 
 
 def _says_attempt(name: str) -> list[str]:
-    """Shell lines that export the attempt's name (for training/attempt.py) and mark its beginning in the log."""
+    """Shell lines that export the attempt's name (for training/attempt.py) and write a line with this name into the
+    log.
+    """
     return [
         f"export PEDIGREE_ATTEMPT={name}",
         f'echo "{ATTEMPT_MARK}$PEDIGREE_ATTEMPT on $(hostname), $(date -Is)" >&2',
@@ -338,7 +344,7 @@ def _fields(line: str) -> dict[str, str]:
 
 
 def _unanswered(key: str, folder: Path) -> str | None:
-    """The token of a submission that was interrupted before its job's id was noted."""
+    """The token of a submission whose job id was never stored, because it was interrupted; None if there is none."""
     note = read_json(folder / JOB_FILE)
     return note["token"] if note is not None and note["key"] == key and not note["job"] else None
 
@@ -360,7 +366,8 @@ def _submit(text: str, script: Path, options: list[str], token: str) -> str:
 
 
 def _look_for(name: str, token: str) -> str | None:
-    """The id of the job that a submission without an answer created; None if Slurm answers and has no such job.
+    """The id of the job that was submitted with this token although sbatch's answer was lost; None if there is no such
+    job.
 
     Raises SlurmError if Slurm does not answer for UNCERTAIN_SECONDS.
     """

@@ -169,7 +169,7 @@ def oom_kills() -> int:
 
 
 def owner_of(pid: int, start: str) -> str:
-    """The value of OWNER_VARIABLE in the environment of a supervisor's processes."""
+    """The value of the environment variable OWNER_VARIABLE by which the processes of a supervisor are recognized."""
     return f"{pid} {start}"
 
 

@@ -1,4 +1,4 @@
-"""The writer process: `python -m resources.tracking ROOT OWNER`."""
+"""The process that sends reports to MLflow: `python -m resources.tracking ROOT OWNER`."""
 
 import sys
 from pathlib import Path

@@ -33,7 +33,9 @@ def reason_of(error: Exception) -> str:
 
 
 class Asked:
-    """An MLflow client that raises every error as TrackingError: a sentence without secrets and without a cause."""
+    """An MLflow client that raises every error as TrackingError: a sentence that contains no secret, without the
+    original exception as its cause.
+    """
 
     def __init__(self, uri: str, make: Callable[[], Any]) -> None:
         self._uri, self._make = uri, make

@@ -31,7 +31,7 @@ CHAT = "llm/v1/chat"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoggedAs:
-    """A LoggedModel: its id, where its files are, and the `own_digest` of them."""
+    """A LoggedModel of MLflow: its id, the location of its files, and the digest of its own files (`own_digest`)."""
 
     model_id: str
     location: str
@@ -121,7 +121,11 @@ def write_loadable(folder: Path, export: Path, *, run_id: str, model_id: str) ->
 
 
 def own_digest(folder: Path) -> str:
-    """sha256 over the names and bytes of MLmodel and the other files that are no references; a lost file is empty."""
+    """Return the sha256 over names and bytes of `MLmodel` and the other files that are not links to the model's
+    artifact.
+
+    A missing file counts as empty.
+    """
     whole = hashlib.sha256()
     for name in OWN_FILES:
         data = (folder / name).read_bytes() if (folder / name).is_file() else b""
@@ -143,7 +147,9 @@ def _differ(target: Path, source: Path) -> bool:
 
 
 def _references(folder: Path, export: Path) -> Iterator[tuple[Path, Path]]:
-    """Each file of the folder with the file of the export that it refers to; the tokenizer's folder has no weights."""
+    """Yield each file of the folder with the file of the exported model to which it is a link. The folder with the
+    tokenizer has no weights.
+    """
     for source in sorted(path for path in export.rglob("*") if path.is_file()):
         name = source.relative_to(export)
         yield folder / MODEL / name, source
@@ -152,9 +158,10 @@ def _references(folder: Path, export: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _link(source: Path, target: Path) -> None:
-    """A second name of a file. A symbolic link where the file system or the file's owner does not allow a hard one.
+    """Make `target` a second name of a file: a hard link, or a symbolic link where hard links are not possible or
+    allowed.
 
-    MLflow's server shows no file behind a symbolic link that leads out of its own folder; it loads either.
+    MLflow loads both, but its server does not show a file behind a symbolic link that leads out of its own folder.
     """
     with suppress(OSError):
         os.link(source, target)

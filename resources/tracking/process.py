@@ -1,4 +1,4 @@
-"""The writer process, which sends the spool to MLflow until its parent process has ended."""
+"""The writer process, which sends the reports in the spool (a file) to MLflow until its parent process has ended."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _send_while(uri: str, root: Path, parent_lives: Callable[[], bool]) -> None:
 
 
 def _input_is_open() -> bool:
-    """Whether the process at the other end of standard input still lives."""
+    """Whether standard input is still open, which means that the parent process, at its other end, still lives."""
     readable, _, _ = select.select([0], [], [], 0)
     return not readable or os.read(0, 1) != b""
 

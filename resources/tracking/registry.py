@@ -169,7 +169,8 @@ class Registry:
     def was_champion(self, version: Version, champion: Version | None) -> bool:
         """Whether this version is a former champion.
 
-        Versions from before moves were recorded count as former champions if they are older than the present one.
+        Moves were not recorded at first; versions from that time count as former champions if they are older than the
+        present one.
         """
         if champion is not None and champion.version == version.version:
             return False
@@ -274,7 +275,9 @@ class Registry:
                 self._client.delete_model_version_tag(self.name, version, name)
 
     def remember(self, version: Version, champion: Version | None) -> None:
-        """Tag an old version as former champion if only its age shows it, because new tags would hide that age."""
+        """Tag an old version as former champion if so far only its age shows it, because new tags would hide
+        its age.
+        """
         if self.was_champion(version, champion) and "champion.until" not in version.tags:
             self._client.set_model_version_tag(self.name, version.version, "champion.until", "unknown")
 
@@ -327,7 +330,9 @@ class Registry:
         self._client.delete_registered_model_tag(self.name, UNDER_WAY)
 
     def _mark(self, move: Move) -> None:
-        """Tag the new champion with time, person and reason, and the former champion with the time of its end."""
+        """Tag the new champion with time, person and reason of the move, and the former champion with the time of its
+        end.
+        """
         said = {"how": move.action, "since": move.when, "by": move.who, "why": move.why}
         for name, value in said.items():
             self._client.set_model_version_tag(self.name, move.version, f"champion.{name}", value)
@@ -396,7 +401,9 @@ def registered_digests(tracking: Tracking) -> set[str]:
 
 @contextmanager
 def explained(tracking: Tracking) -> Iterator[None]:
-    """Raise errors of MLflow, its database and its connection as TrackingError with one sentence; others pass."""
+    """Context manager that turns errors of MLflow, its database and its connection into TrackingError with one
+    sentence. Other errors pass unchanged.
+    """
     try:
         yield
     except Exception as error:

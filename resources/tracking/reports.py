@@ -63,7 +63,7 @@ class Tracking:
         return StageRun(self, key, own["recipe"])
 
     def launched(self, launch_id: str) -> StageRun:
-        """The parent run of a launch, to report to; it must have been opened, or a stage of it."""
+        """The MLflow run of a launch, to report to; `launch` or a stage of the launch must have opened it."""
         return StageRun(self, _launch_key(launch_id))
 
     def _spool(self, line: dict[str, Any]) -> None:
@@ -121,7 +121,9 @@ class Tracking:
         return None if path is None else Path(path)
 
     def told_of(self, fingerprint: str) -> list[dict[str, str]]:
-        """The tags of every run that made an artifact with this fingerprint and reported its digest, newest first."""
+        """The tags of every MLflow run that made an artifact with this fingerprint and reported its digest, newest
+        first.
+        """
         client = self.client()
         places = experiments(client)
         if not places:

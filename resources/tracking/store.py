@@ -25,7 +25,7 @@ def default_uri(root: Path) -> str:
 
 
 def shown(uri: str) -> str:
-    """A URI without user, password and query (`?…`), for logs and links."""
+    """The URI of a store without user, password and query (`?…`), so that it can be shown in logs and links."""
     return without_secrets(uri)
 
 

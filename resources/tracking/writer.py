@@ -62,7 +62,10 @@ class Writer:
         return True
 
     def _parsed(self, raw: bytes) -> dict[str, Any] | None:
-        """The parsed line. None for an incomplete line or one of an unknown run, which is set aside with the reason."""
+        """The content of a line of the spool; None for an incomplete line or one of an unknown run.
+
+        Such a line is set aside in another file, with the reason.
+        """
         try:
             line = json.loads(raw)
         except ValueError:
@@ -95,7 +98,9 @@ class Writer:
 
     @contextmanager
     def _set_aside(self, line: Any) -> Iterator[None]:
-        """Set the line aside if MLflow will never accept it. Other errors pass, because MLflow may recover later."""
+        """Move a line of the spool to another file if MLflow will never accept it. Other errors pass, because MLflow
+        may recover later.
+        """
         from mlflow.exceptions import MlflowException
 
         try:
@@ -118,7 +123,10 @@ class Writer:
         self._state["open"][key] = {"owner": line["owner"], "parent": parent}
 
     def _parent(self, key: str, child: dict[str, Any]) -> str:
-        """The id of a launch's run. If the launch was not opened explicitly, its run is open while a stage of it is."""
+        """The id in MLflow of the run of a stage's launch, its parent.
+
+        If the launch was not opened explicitly, its run is open while one of its stages is.
+        """
         if key not in self._runs:
             tags = {name: child["tags"][name] for name in ("recipe", "recipe_digest") if name in child["tags"]}
             self._runs[key] = self._opened(key, {**child, "name": child["tags"]["recipe"]}, tags)
