@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import io
 import json
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from training.checksums import note_written, sha256_of_written
+from training.processes import machine_id, start_of
 
 
 @contextmanager
@@ -26,7 +28,7 @@ def written(path: Path, mode: str = "wb", *, durable: bool = True) -> Iterator[I
     file's checksum is taken while it is written, so that nothing needs to read it again (`training.checksums`).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary = temporary_for(path)
     try:
         with _Digesting(io.FileIO(temporary, "wb")) as raw:
             stream = raw if "b" in mode else io.TextIOWrapper(raw, "utf-8")
@@ -40,6 +42,25 @@ def written(path: Path, mode: str = "wb", *, durable: bool = True) -> Iterator[I
             note_written(path, sha256)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def temporary_for(path: Path) -> Path:
+    """A name beside `path` for its unfinished content. It names the writer: machine, process id and start time."""
+    writer = "-".join((_machine(), str(os.getpid()), start_of(os.getpid()), uuid.uuid4().hex[:8]))
+    return path.with_name(f".{path.name}.{writer}.tmp")
+
+
+def is_abandoned(temporary: Path) -> bool:
+    """Whether the writer of a file with a name of `temporary_for` has ended. False if it ran on another machine."""
+    writer = temporary.name.split(".")[-2].split("-")
+    if len(writer) != 4 or writer[0] != _machine() or not writer[1].isdigit():
+        return False
+    return start_of(int(writer[1])) != writer[2]
+
+
+@functools.cache
+def _machine() -> str:
+    return hashlib.sha256(machine_id().encode()).hexdigest()[:8]
 
 
 class _Digesting(io.BufferedWriter):

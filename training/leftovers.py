@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from training.artifact import ARTIFACT_FILE, SCRATCH_FOLDER
+from training.files import is_abandoned
 from training.lease import GUARD_FILE, LEASE_FILE
 
 RANKS_FOLDER = "ranks"
@@ -24,21 +25,25 @@ def remove_leftovers(folder: Path, files: Iterable[str]) -> None:
     """
     named = set(files)
     folders = {name.split("/")[0] for name in named if "/" in name}
-    newest = max((path.stat().st_mtime for path in folder.iterdir()), default=0.0)  # the file system's own clock
+    newest = max((_changed(path, 0.0) for path in folder.iterdir()), default=0.0)  # the file system's own clock
     for path in list(folder.iterdir()):
         if path.name in folders:
             _keep_only(path, folder, named)
-        elif _is_temporary(path) and (not _is_watched(path) or newest - path.stat().st_mtime > WRITING_SECONDS):
+        elif _is_temporary(path) and (not _is_watched(path) or newest - _changed(path, newest) > WRITING_SECONDS):
             _remove(path)
 
 
 def remove_state(folder: Path) -> None:
     """Remove what only an unfinished artifact needs, if the artifact in `folder` is committed.
 
-    This can be called again after a process was killed between its commit and this removal.
+    This can be called again after a process was killed between its commit and this removal. Temporary files of watchers
+    that have ended go too, however young they are.
     """
     if not (folder / ARTIFACT_FILE).exists():
         return
+    for path in folder.glob(".*.tmp"):
+        if is_abandoned(path):
+            _remove(path)
     for name in (SCRATCH_FOLDER, RANKS_FOLDER, LEASE_FILE, GUARD_FILE):
         if (folder / name).exists():
             _remove(folder / name)
@@ -68,6 +73,14 @@ def _is_watched(path: Path) -> bool:
     """
     name, kind = [*path.name.split("."), "", ""][1:3]
     return kind == "json" and name != ARTIFACT_FILE.partition(".")[0]
+
+
+def _changed(path: Path, otherwise: float) -> float:
+    """When the file was changed last; `otherwise` if a watcher has meanwhile renamed it."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return otherwise
 
 
 def _remove(path: Path) -> None:

@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
+from resources.compute import local
 from resources.compute.base import read_json, write_json
 from training.leftovers import remove_state
 from training.processes import machine_id, start_of
@@ -163,10 +164,9 @@ def watchers_of(folder: Path) -> list[Watcher]:
 
 
 def tidy(made: Path) -> None:
-    """Remove files that killed processes left beside an artifact: files of watchers, and the state of the committed
-    job.
-    """
+    """Remove what killed processes left of an artifact's job: files of watchers, processes, temporary files, state."""
     watchers_of(made)
+    local.tidy(made)
     remove_state(made)
 
 

@@ -160,6 +160,20 @@ class LocalBackend:
         return tail(Path(folder) / LOG_FILE, lines, attempt)
 
 
+def tidy(folder: Path) -> None:
+    """End and remove what the last task of `folder` left if its supervisor was killed: processes, temporary files.
+
+    For a folder whose task nobody polls any more, because its result was found.
+    """
+    process = read_json(folder / PROCESS_FILE)
+    if process is None or (read_json(folder / EXIT_FILE) or {}).get("pid") == process["pid"]:
+        return
+    pid, start = process["pid"], process["start"]
+    deadline = time.monotonic() + 5.0
+    while not _supervises(pid, start) and _lives(pid, start) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
 # Supervisors that this process started. They must be polled, because an ended child that nobody waits for looks alive.
 _CHILDREN: dict[int, subprocess.Popen[bytes]] = {}
 
@@ -191,14 +205,19 @@ def _lives(pid: int, start: str) -> bool:
     If only the supervisor was killed, this kills the processes that it owned, and removes its temporary files once they
     have ended.
     """
-    fields = stat_of(pid)
-    if fields is not None and fields[0] != "Z" and start_of(pid) == start:
+    if _supervises(pid, start):
         return True
     left = _owned_by(pid, start)
     kill(left)
     if not left:
         remove_temporary(pid, start)
     return bool(left)
+
+
+def _supervises(pid: int, start: str) -> bool:
+    """Whether the supervisor itself lives."""
+    fields = stat_of(pid)
+    return fields is not None and fields[0] != "Z" and start_of(pid) == start
 
 
 def _owned_by(pid: int, start: str) -> list[int]:

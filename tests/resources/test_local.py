@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from resources.compute import local
 from resources.compute.base import Handle, Status, Task
 from resources.compute.local import LocalBackend
 from resources.compute.supervise import PROCESS_FILE
@@ -181,6 +182,23 @@ def test_what_a_killed_supervisor_owned_is_ended_wherever_it_is(tmp_path):
     child = int(wait_for(tmp_path / "mark"))
     os.kill(int(handle.id), signal.SIGKILL)
     assert wait(handle).state == "lost" and not lives(child)
+
+
+def test_what_a_killed_supervisor_left_is_removed_by_whoever_finds_the_result(tmp_path):
+    code = (
+        "import os, pathlib, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)'], start_new_session=True)\n"
+        "(pathlib.Path(os.environ['TMPDIR']) / 'socket').touch()\n"
+        "pathlib.Path(sys.argv[1]).write_text(f'{child.pid} ' + os.environ['TMPDIR']); time.sleep(300)"
+    )
+    handle = LocalBackend().submit(task_of(tmp_path, code, str(tmp_path / "mark")))
+    child, temporary = wait_for(tmp_path / "mark").split()
+    local.tidy(tmp_path)  # the supervisor lives: nothing is ended
+    assert lives(int(child)) and Path(temporary, "socket").exists()
+    os.kill(int(handle.id), signal.SIGKILL)
+    os.waitpid(int(handle.id), 0)
+    local.tidy(tmp_path)
+    assert not lives(int(child)) and not Path(temporary).exists()
 
 
 def test_a_reused_process_id_is_not_taken_for_the_task(tmp_path):

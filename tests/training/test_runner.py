@@ -17,6 +17,7 @@ import pytest
 from assets.running.events import heard_by
 from assets.running.reports import Tail, forward
 from training import artifact
+from training.files import written
 from training.job import InputArtifact, Job, RefusedInput, write_job
 from training.lease import Lease
 from training.leftovers import remove_state
@@ -30,6 +31,7 @@ STAGE_MODULE = """
 import os, time
 from pathlib import Path
 from training.artifact import write_text, written
+from training.files import written
 from training.job import Counts, Gate, Outcome
 
 def num_ranks(job):
@@ -279,6 +281,7 @@ def test_what_killed_writers_left_is_gone_at_the_commit(tmp_path, stages, place)
     died = subprocess.run([sys.executable, "-c", MAIN, str(job_file)], check=False)
     assert died.returncode == -signal.SIGKILL and list(folder.rglob("*.tmp"))
     (folder / ".artifact.json.5342c7a3.tmp").write_text("half of a record, whose writer died at the commit")
+    of_a_dead_watcher(folder).write_text("half of a job")
     (tmp_path / "mended").touch()
     assert run_job(job, stages) == 0
     named = {entry["path"] for entry in artifact.find(folder).record["files"]}
@@ -289,6 +292,22 @@ def test_what_killed_writers_left_is_gone_at_the_commit(tmp_path, stages, place)
     assert there - attempts - other == named | beside
 
 
+def of_a_dead_watcher(folder):
+    """The temporary file of `job.json` that a killed orchestrator leaves, named by a process that has ended."""
+    code = "from pathlib import Path; from training.files import temporary_for; print(temporary_for(Path('job.json')))"
+    return folder / subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip()
+
+
+def test_a_commit_leaves_a_living_watcher_its_file(tmp_path, stages):
+    job = toy_job(tmp_path)
+    folder = Path(job.output)
+    folder.mkdir(parents=True)
+    with written(folder / "job.json", "w") as stream:
+        assert run_job(job, stages) == 0
+        stream.write("of the watcher")
+    assert (folder / "job.json").read_text() == "of the watcher"
+
+
 def test_what_a_job_killed_after_its_commit_left_is_removed_by_whoever_finds_the_artifact(tmp_path, stages):
     job = toy_job(tmp_path)
     run_job(job, stages)
@@ -296,6 +315,7 @@ def test_what_a_job_killed_after_its_commit_left_is_removed_by_whoever_finds_the
     before = {path.name for path in folder.iterdir()}
     (folder / "scratch").mkdir()
     (folder / "ranks").mkdir()
+    of_a_dead_watcher(folder).touch()
     with Lease(folder):
         remove_state(folder)
     assert {path.name for path in folder.iterdir()} == before
