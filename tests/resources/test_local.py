@@ -196,9 +196,10 @@ def test_what_a_killed_supervisor_left_is_removed_by_whoever_finds_the_result(tm
     local.tidy(tmp_path)  # the supervisor lives: nothing is ended
     assert lives(int(child)) and Path(temporary, "socket").exists()
     os.kill(int(handle.id), signal.SIGKILL)
-    os.waitpid(int(handle.id), 0)
+    os.waitid(os.P_PID, int(handle.id), os.WEXITED | os.WNOWAIT)
     local.tidy(tmp_path)
     assert not lives(int(child)) and not Path(temporary).exists()
+    assert wait(handle).state == "lost"
 
 
 def test_a_reused_process_id_is_not_taken_for_the_task(tmp_path):
