@@ -1,1 +1,1 @@
-"""Evaluation of the models: exams by lm-eval, contamination, the decision to promote, and the reports."""
+"""Evaluation of the models: exams run by lm-eval, contamination, the decision to promote, and the reports."""

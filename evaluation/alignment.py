@@ -74,7 +74,7 @@ class Judgement:
 
 
 def read_prompts(uri: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the prompts in the file at `uri` as {"id", "messages", "rubric"}; none when `uri` is empty.
+    """Return the prompts in the file at `uri` as {"id", "messages", "rubric"}; no prompts if `uri` is empty.
 
     Each row has `messages` that end with the user's turn, or a `prompt`. `rubric` is None if the row has no
     `reward_rubric`. Raise DataError for a row of another form and for a file without prompts.
@@ -144,8 +144,8 @@ def summary(samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dic
     """Return each model's mean rewards, their 95 % half-widths, mean length in tokens and number of answers.
 
     `gain` is the mean difference between the aligned and the SFT model, prompt by prompt. A kind of reward is left out
-    unless every row has it. Where the true reward is there, `parts` shows it by its parts: {part: {"mean", "interval",
-    "n"}}, each from 0 to 1, and in `gain` the mean differences.
+    unless every row has it. If there is a true reward, `parts` divides it: {part: {"mean", "interval", "n"}}, each from
+    0 to 1; in `gain` these are mean differences.
     """
     result: dict[str, dict[str, Any]] = {}
     kinds = [
@@ -169,7 +169,7 @@ def summary(samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dic
 
 
 def _by_part(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """Return the values of each part of the true reward, over the rows whose prompt asks for that part."""
+    """Return the values of each part of the true reward, for the answers whose prompt asks for that part."""
     columns = {part: [row["parts"][part] for row in rows if part in row["parts"]] for part in WORTH}
     return {part: values for part, values in columns.items() if values}
 
@@ -180,7 +180,9 @@ def _part(values: Sequence[float]) -> dict[str, Any]:
 
 
 def _part_gain(after: Sequence[float], before: Sequence[float]) -> dict[str, Any]:
-    """Return the mean difference of a part by pairs of answers to one prompt, with its 95 % interval."""
+    """Return how much one part of the reward rose on average, by pairs of answers to the same prompt, with a 95 %
+    interval.
+    """
     gains = [one - other for one, other in zip(after, before, strict=True)]
     mean, half = mean_and_interval(gains)
     interval = [mean - half, mean + half]

@@ -1,8 +1,9 @@
 """The model card: `README.md` with the front matter that model hubs read, and its numbers in `scoreboard.json`.
 
 All content is read from the artifacts in the job's inputs. The part of a missing artifact is left out. `report.html`
-also shows times and costs. It is therefore a record of this run, like the log, and no part of the artifact's digest.
-`shown_records.json` has the records that it shows, so that the page can be made again without reading the documents.
+also shows times and costs, which differ between runs, so like the log it is no part of the artifact's digest.
+`shown_records.json` has the samples of documents in the report, so that it can be written again without reading the
+documents.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def lasting(board: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the scoreboard without costs, times and speeds, so that a rerun gives the same numbers."""
+    """Return the scoreboard without costs, times and speeds, so that a rerun gives the same model card."""
     metrics = {
         part: {name: value for name, value in board[part].items() if not name.endswith(CLOCK)} for part in METRICS
     }

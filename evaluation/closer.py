@@ -161,7 +161,7 @@ _Pages = tuple[str, str]  # language and kind; either may be empty
 
 
 class _Limits:
-    """The limits that were asked for, by `rule:reason`, for pages of each language and kind."""
+    """The filter's limits to look at, by `rule:reason`, for pages of each language and kind."""
 
     def __init__(self, recipe: FilterRecipe, reason: str) -> None:
         self._recipe, self._reason = recipe, reason
@@ -182,7 +182,8 @@ class _Limits:
 def _nearest(
     scored: Record, kept: Mapping[str, _Pages], limits: _Limits, number: int
 ) -> tuple[dict[str, list[_Near]], Mapping[str, int]]:
-    """Return, by limit, the nearest kept documents, and how many documents have a value.
+    """Return, for each limit, the kept documents whose values are nearest to it, and the number of documents with a
+    value.
 
     `kept` maps the ids of the kept documents to their languages and kinds.
     """
@@ -293,7 +294,9 @@ def _hashed_lowest(folder: Path, record: Mapping[str, Any], seed: int) -> set[Pl
 
 
 def _whole(rule: str) -> Steps:
-    """Return a `Steps` function that attributes the whole difference between two texts to `rule`."""
+    """Return a function that reports the whole difference between two texts as one step of `rule` (see
+    `_filter_steps`).
+    """
     return lambda old, new: [(rule, old, new)]
 
 

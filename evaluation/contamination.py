@@ -1,8 +1,8 @@
 """Stage `contamination`: whether the training data hold items of the exams by which the models will be scored.
 
 The data are scanned when they are ready, before anything is trained on them. With `evaluation.contamination: before`
-the gate `contamination` refuses every training; with `after` there is no gate here, and the report has it
-(evaluation.contamination_report).
+the gate `contamination` refuses every training; with `after` this stage has no gate; the gate is then in the report
+made after scoring (evaluation.contamination_report).
 
 Training data are pages, instructions, preferences and prompts. The rule is that of training.data.exams.item_rule, by
 which documents are also removed. `contamination.json` has the verdict and, for each suite, the items found in each kind
@@ -90,7 +90,10 @@ def num_ranks(job: Job) -> int:
 
 
 def rank_shares(job: Job) -> list[Share]:
-    """Return what each rank reads: one document file or one file of rows; the last one reads none."""
+    """Return what each rank reads: one document file or one file of rows.
+
+    The last rank reads no file, because it scans the system prompt.
+    """
     named = [(item, name) for item in job.inputs_of(DOCUMENTS) for name in document_files(item).names]
     named += [(item, file) for asset, _, file, _ in _ROWS for item in job.inputs_of(asset)]
     return [*(Share(files=((item, name),)) for item, name in named), Share(files=())]
@@ -112,7 +115,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
-    """Write what was found, the verdict and the findings; with `contamination: before`, return the gate."""
+    """Write the report with the verdict, and the list of findings; with `contamination: before`, return the gate."""
     recipe = job.settings_as(EvaluationRecipe, "evaluation")
     # A rank's result has its fields in the order of the alphabet.
     findings = [{name: one[name] for name in sorted(one, key=FIELDS.index)} for one in findings_of(ranks)]
@@ -157,7 +160,7 @@ def _parts(job: Job) -> list[Part]:
 
 
 def _document_files(job: Job) -> list[Sequence[Path]]:
-    """Return the document files of each input; a file is checked when it is taken."""
+    """Return the document files of each input; a file's checksum is verified when its path is taken."""
     return [document_files(item) for item in job.inputs_of(DOCUMENTS)]
 
 
@@ -235,7 +238,7 @@ def _exams(settings: str) -> Exams:
 
 
 def exams_of_suites(suites: Sequence[BenchmarkRecipe], settings: Mapping[str, Any]) -> Exams:
-    """Return the exams that consist of the items of some suites that can be scored."""
+    """Return the exams made of all items of these suites that can be scored."""
     return exams_of([item for benchmark in suites for item in _scored(benchmark, settings)])
 
 
@@ -246,7 +249,7 @@ def _scored(benchmark: BenchmarkRecipe, settings: Mapping[str, Any]) -> Iterator
 
 
 def exams_of(items: Sequence[BenchmarkItem]) -> Exams:
-    """Index these items and return them as exams."""
+    """Build the search index over these items and return them as exams."""
     names = tuple((item.benchmark, item.id) for item in items)
     index = build_items([item_text(item) for item in items])
     return Exams(names=names, finder=Finder(index), not_cleared=tuple(not_cleared(index, names)))
@@ -308,7 +311,7 @@ def _finding_order(finding: Mapping[str, Any]) -> tuple[Any, ...]:
 def suite_report(
     name: str, exams: Exams, ranks: Sequence[Mapping[str, Any]], recipe: EvaluationRecipe
 ) -> dict[str, Any]:
-    """Return what was found of one suite, as plain data.
+    """Return what was found of one suite's items in the training data, as plain data.
 
     With `question_seen: contaminated`, an item whose question was seen without its answer counts as found.
     """
@@ -365,7 +368,9 @@ def _ids(path: Path) -> list[str]:
 
 
 def _unknown(job: Job, ranks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return {name: reason} of what the models learned from and nobody scanned: an asset without a scan, a teacher."""
+    """Return {name: reason} for training data that were not scanned: an asset without a scan, or a teacher's unknown
+    data.
+    """
     trained_on, scanned = _trained_on(job), {rank["asset"] for rank in ranks}
     unknown = {name: UNSCANNED.get(name, NO_SCAN).format(name) for name in trained_on.data if name not in scanned}
     if trained_on.teacher:
@@ -374,7 +379,9 @@ def _unknown(job: Job, ranks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def unsought(suites: Sequence[BenchmarkRecipe], exams: Exams) -> dict[str, str]:
-    """Return {"exams": reason} if the recipe names no suite, or a suite without any item that can be looked for."""
+    """Return {"exams": reason} if the recipe names no suite, or if a suite has no item that can be searched for; else
+    {}.
+    """
     if not suites:
         return {"exams": "evaluation.suites names no exam, so no item could be looked for"}
     items = Counter(suite for suite, _ in exams.names)

@@ -22,7 +22,7 @@ from training.job import InputArtifact, Job, Outcome, Work
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Write the scan's report with the models' scores, and return it with the gate `contamination`."""
+    """Write the report of the scan together with the models' scores; return the gate `contamination` on it."""
     scan, scores = job.input_of("data_contamination"), job.input_of("model_scores")
     report = json.loads(scan.file(REPORT_FILE).read_text("utf-8"))
     findings = list(read_lines(scan.file(FINDINGS_FILE)))

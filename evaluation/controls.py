@@ -1,4 +1,4 @@
-"""Controls for an exam of choices: what the training text answers by counting alone, without being understood.
+"""Controls for multiple-choice exams: baselines that answer by counting words in the training text, without any model.
 
 `shares_by_kind` gives each control's share of right answers by kind of item. A model shows more than counting on a kind
 only where its score is above that of every control. The controls hold the text in memory, so they are meant for the
@@ -21,7 +21,7 @@ _SENTENCE_END = re.compile(r"\n|(?<=[.!?])\s+")
 
 
 class Control(Protocol):
-    """A way to answer items from texts."""
+    """A baseline that scores the choices of an item by counting in texts."""
 
     def scores(self, item: ExamItem) -> list[Any]:
         """Return a score for each choice of the item; the highest one is chosen."""
@@ -34,7 +34,7 @@ def words(text: str) -> list[str]:
 
 
 class NgramModel:
-    """Word n-gram model with stupid backoff: the choice whose words are the most likely after the question.
+    """Chooses the choice whose words are most likely after the question, by a word n-gram model with stupid backoff.
 
     Source: Brants et al. 2007, "Large Language Models in Machine Translation"; the factor 0.4 is theirs.
     """
@@ -60,7 +60,7 @@ class NgramModel:
         return scores
 
     def _frequency(self, context: Sequence[str], word: str) -> float:
-        """Return a relative frequency in [0, 1], discounted by 0.4 for every word of context given up."""
+        """Return a relative frequency in [0, 1], multiplied by 0.4 for each word by which the context was shortened."""
         factor = 1.0
         for size in range(min(self.order - 1, len(context)), -1, -1):
             history = tuple(context[len(context) - size :])
@@ -72,9 +72,10 @@ class NgramModel:
 
 
 class OverlapModel:
-    """The choice whose last words, together with the question before it, make the longest run found in the texts.
+    """Chooses the choice whose last words, with the question before it, form the longest run of words found in the
+    texts.
 
-    Among equal runs the more frequent one wins, so that with no run at all it is a prior over values.
+    Among equally long runs the more frequent one wins. If no run is found, this prefers the most frequent choice.
     """
 
     def __init__(self, texts: Iterable[str], *, longest: int = 16) -> None:
@@ -106,7 +107,7 @@ class OverlapModel:
 
 
 class PairCounter:
-    """The choice that occurs most often in one sentence with the item's subjects; among equals, on one page."""
+    """Chooses the choice that occurs most often in one sentence with the item's subjects; among equals, on one page."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._pages = [_joined(text) for text in texts]

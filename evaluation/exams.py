@@ -50,14 +50,14 @@ class ExamItem:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exam:
-    """The items of a suite in file order, and the rows that cannot be scored: {"row", "item", "reason"}."""
+    """The items of a suite in file order, and a list of the rows that cannot be scored: {"row", "item", "reason"}."""
 
     items: list[ExamItem]
     refused: list[dict[str, Any]]
 
 
 def read_exam(benchmark: BenchmarkRecipe, settings: Mapping[str, Any]) -> Exam:
-    """Read the items of a suite, and refuse those whose score would say nothing, with the reason.
+    """Read the items of a suite; items that cannot be scored meaningfully are set apart, with the reason.
 
     `settings` are the job's. Raise DataError, with file, item and field, if a row does not have the form of an item,
     and also if no item is left.

@@ -88,13 +88,16 @@ def funnel_picture(steps: Sequence[Step]) -> Markup:
 
 
 def _stage_bar(name: str, records: int, scale: float, bottom: float) -> Markup:
-    """A stage's bar that ends at `bottom`, with its label above."""
+    """Return the SVG of a stage's bar in the funnel, which ends at height `bottom`, with its label above."""
     label = _text(2, bottom - BAR - 5, f"{records:,} {name}", "name")
     return label + _rect("kept", 0, bottom - BAR, max(LEAST, records * scale), BAR)
 
 
 def _lost(outcome: str, reason: str, number: int, start: tuple[float, float], end: tuple[float, float]) -> Markup:
-    """A flow from the right end of the records at `start` to the row at height `end[0]`, and its label."""
+    """Return the SVG of a flow of lost records, with its label.
+
+    It goes from the right end of the records at height `start` to the row at height `end[0]`.
+    """
     (right, top), (middle, thick) = start, end
     left, above, below = max(0.0, right - thick), middle - thick / 2, middle + thick / 2
     path = (
@@ -193,7 +196,10 @@ def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
 
 
 def _text(x: float, y: float, words: str, kind: str, *, room: float | None = None) -> Markup:
-    """A text that is cut to the room beside it (up to the right edge if none is given); its title has all of it."""
+    """Return the SVG of a text, cut to the room beside it (up to the right edge without `room`).
+
+    The element's title, which browsers show as a tooltip, has the whole text.
+    """
     most = max(3, int(((WIDTH - x) if room is None else room) / LETTER))
     if len(words) <= most:
         return Markup('<text class="{}" x="{:.1f}" y="{:.1f}">{}</text>').format(kind, x, y, words)

@@ -153,7 +153,7 @@ def gather(job: Job) -> Evidence:
 
 
 def _judged(asset: str) -> str:
-    """Return the name under which the scores have a model."""
+    """Return the name under which the scores list the model made by an asset, such as `base` for `base_model`."""
     return next(name for name, one in MODELS.items() if one == asset)
 
 
@@ -190,7 +190,9 @@ def _same_model(evidence: Evidence) -> Check:
 
 
 def _contamination(evidence: Evidence) -> Check:
-    """Check that the verdict on contamination is clean or tolerated. The evidence says what allowed it."""
+    """Check that the verdict on contamination is clean or tolerated. The evidence says which field of the recipe
+    allowed it.
+    """
     verdict = evidence.contamination
     return Check(name="contamination", passed=bool(verdict["passed"]), detail=dict(verdict["evidence"]))
 
@@ -215,7 +217,10 @@ def _enough(suite: str, least: float, scores: Mapping[str, Mapping[str, Any]]) -
 
 
 def _against(champion: Champion, most: float, evidence: Evidence) -> Iterator[Check]:
-    """Compare the model with the present champion, suite by suite. A model is not compared with itself."""
+    """Compare the model with the present champion, suite by suite; a champion is not compared with itself.
+
+    `most` is the largest drop of a score that the recipe allows.
+    """
     if champion.version is None:
         return
     detail = {"version": champion.version, "digest": champion.digest}

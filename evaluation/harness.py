@@ -248,7 +248,7 @@ def _result(
 
 
 def _by_kind(items: Sequence[ExamItem], values: Sequence[float], chances: Sequence[float]) -> dict[str, dict[str, Any]]:
-    """Return {kind: {"score", "interval", "n", "chance"}} of the items that say their kind."""
+    """Return {kind: {"score", "interval", "n", "chance"}} for the items that have a kind."""
     places: dict[str, list[int]] = {}
     for place, item in enumerate(items):
         if item.kind:
@@ -263,7 +263,9 @@ def _by_kind(items: Sequence[ExamItem], values: Sequence[float], chances: Sequen
 
 
 def _how(task: ConfigurableTask, benchmark: BenchmarkRecipe) -> dict[str, Any]:
-    """Return the generation settings and, for a task of lm-eval, its name and the filters that extract an answer."""
+    """Return how a suite's score was made: the generation settings and, for a task of lm-eval, its name and answer
+    filters.
+    """
     if not benchmark.is_task:
         made = {"max_new_tokens": benchmark.max_new_tokens, "do_sample": False}
         return {"generation": None if benchmark.kind == "multiple_choice" else made}

@@ -194,7 +194,7 @@ def _licences_page(snapshots: Sequence[Snapshot], sources: Iterable[str]) -> str
 
 
 def _column(snapshot: Snapshot, name: str) -> Iterator[str]:
-    """Yield the values of a text column of all documents; nothing if documents of an earlier edition lack it."""
+    """Yield the values of a text column of all documents; none if an earlier edition wrote them without it."""
     for file in document_files(snapshot.documents):
         if name in pq.read_schema(file).names:
             for table in read_tables(file, [name]):

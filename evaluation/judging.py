@@ -96,7 +96,7 @@ def _sampled(name: str, folder: Path, prompts: Sequence[Mapping[str, Any]], reci
 
 
 def _before_and_after(job: Job, reward_model: Path) -> dict[str, float]:
-    """Return what alignment changed on the prompts of the held-out preference pairs."""
+    """Return how alignment changed reward, length and divergence on the prompts of the held-out preference pairs."""
     from evaluation.held_out import before_and_after, unique_prompts
 
     align = job.settings_as(AlignRecipe, "align")

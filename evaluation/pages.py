@@ -63,7 +63,7 @@ def clip(text: Any, characters: int = SHOWN_CHARACTERS) -> str:
 
 
 def sections(page: str) -> list[tuple[str, str]]:
-    """Return anchor and title of each section of an HTML page. Texts of documents are escaped, so they add none."""
+    """Return anchor and title of each section of an HTML page; headings inside escaped documents do not count."""
     return re.findall(r'<h2 id="(\w+)">([^<]+)</h2>', page)
 
 

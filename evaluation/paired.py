@@ -28,7 +28,7 @@ prompt is not part of it, because each model is asked in its own template."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answers:
-    """Per-item correctness of a model on one suite, and the name of the metric that decided it."""
+    """Which items of a suite a model answered right, and the name of the metric that decided it."""
 
     metric: str
     correct: Mapping[Item, bool]
@@ -56,7 +56,9 @@ class Drop:
     p_value: float
 
     def is_above(self, most: float) -> bool:
-        """Whether the drop is larger than `most`. Numbers of items are compared, so that rounding does not decide."""
+        """Whether the drop is larger than `most`. Whole numbers of items are compared, so that the result does not
+        depend on rounding.
+        """
         return self.lost - self.gained > most * self.items + 1e-9
 
     def as_json(self) -> dict[str, Any]:
@@ -146,7 +148,9 @@ def _gain(drop: Drop) -> dict[str, Any]:
 
 
 def _standard_error(items: int, lost: int, gained: int) -> float | None:
-    """The standard error of a mean of `items` differences, of which `lost` are 1, `gained` are -1 and the others 0."""
+    """Return the standard error of the mean difference over `items` pairs of answers: `lost` are 1, `gained` -1, others
+    0.
+    """
     if items < 2:
         return None
     squares = lost + gained - (lost - gained) ** 2 / items

@@ -99,7 +99,9 @@ def render_report(
 
 
 def _file(records: Sequence[Record], asset: str, name: str) -> Any:
-    """Return the content of a JSON file of the asset's last artifact; None if the artifact or the file is missing."""
+    """Return the content of the JSON file `name` of the asset's last artifact; None if the artifact or the file is
+    missing.
+    """
     for folder, record in reversed(of_asset(records, asset)):
         if _has(record, name):
             return json.loads((folder / name).read_text("utf-8"))
@@ -148,7 +150,7 @@ def looked_at(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def cluster_counts(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return the metrics of deduplication for each snapshot."""
+    """Return the metrics of the stage `dedup`, such as the number of clusters, for each snapshot."""
     return [
         {"snapshot": _snapshot(record), **record["metrics"]}
         for _, record in of_asset(records, "deduplicated_documents")
@@ -169,7 +171,9 @@ def contamination_suites(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def decontamination_rates(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return, by snapshot and benchmark, the shares of planted items found, and the documents marked."""
+    """Return, by snapshot and benchmark, the fractions of planted items that were found, and the number of marked
+    documents.
+    """
     indexed = of_asset(records, "benchmark_index")
     plants = indexed[-1][1]["metrics"] if indexed else {}
     return [
@@ -285,10 +289,11 @@ def reproducibility(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def contamination_evidence(records: Sequence[Record]) -> dict[str, Any]:
-    """Return what the last verdict on the training data rests on; empty if they were not scanned.
+    """Return the evidence behind the last verdict on contamination; empty if the training data were not scanned.
 
     It has the verdict, the texts read of each kind, the rule, what was not read or is not known, and the digests of
-    what was read. A chain that its own data stopped has no report, but the scan of `data_contamination`.
+    what was read. If contamination stopped the training, there is no report, and the scan of `data_contamination` is
+    used.
     """
     report = _file(records, "contamination_report", REPORT_FILE) or _file(records, "data_contamination", REPORT_FILE)
     return report or {}

@@ -124,7 +124,7 @@ def sample_groups(
 
 
 def made_of(records: Sequence[Record], asset: str, partition: str = "") -> list[Record]:
-    """Return the artifacts of an asset that contain records, of all partitions or of one partition or snapshot."""
+    """Return the artifacts of an asset that contain records, for all partitions, or for one partition or snapshot."""
     made = [one for one in of_asset(records, asset) if partition in ("", one[1]["partition"], _snapshot(one[1]))]
     return [one for one in made if has_records(one[1])]
 
@@ -197,7 +197,7 @@ def rows_of(path: Path, columns: Iterable[str]) -> Iterator[tuple[tuple[int, int
 
 
 def rows_at(places: set[Place]) -> dict[Place, dict[str, Any]]:
-    """Return the whole rows at these places. Of a Parquet file, only the row groups with such rows are read."""
+    """Return the whole rows at these positions. From a Parquet file, only the row groups that contain them are read."""
     found: dict[Place, dict[str, Any]] = {}
     for path in sorted({place[0] for place in places}):
         if path.suffix != ".parquet":
@@ -218,7 +218,7 @@ def _originals(records: Sequence[Record], rows: Iterable[Mapping[str, Any]]) -> 
 
 
 def rows_with_ids(made: Iterable[Record], wanted: Set[str]) -> dict[str, dict[str, Any]]:
-    """Return by id the kept and dropped documents with these ids, from whichever artifact has them."""
+    """Return the kept and dropped documents with these ids, by id, from any of the artifacts `made`."""
     places: dict[Place, str] = {}
     for folder, record in made if wanted else ():
         for path in (*files_of(folder, record, KEPT), *files_of(folder, record, DROPPED)):
@@ -266,7 +266,9 @@ def _around(text: str, spans: Iterable[tuple[int, int]]) -> list[Part]:
 
 
 def _near(gap: str, *, is_first: bool) -> str:
-    """The text between two spans, shortened to its beginning and end; before the first span, only the end."""
+    """Return the text between two marked spans, shortened to its beginning and end; before the first span, only its
+    end.
+    """
     if len(gap) <= 2 * SURROUNDING_CHARACTERS:
         return gap
     before = "" if is_first else gap[:SURROUNDING_CHARACTERS]

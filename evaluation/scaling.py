@@ -40,7 +40,7 @@ RESULT_FILE, PAGE_FILE = "scaling.json", "scaling.html"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rung:
-    """A trained model: parameters, tokens seen, held-out loss in bits per byte."""
+    """A trained model of the scaling ladder: parameters, tokens seen, held-out loss in bits per byte."""
 
     name: str
     parameters: float
@@ -110,9 +110,9 @@ def _rung(partition: str, metrics: dict[str, float]) -> Rung:
 
 
 def falls_gate(rungs: Sequence[Rung], law: Law) -> Gate:
-    """Return the gate that the fitted loss falls with size and with tokens over the ladder.
+    """Return the gate that the fitted loss decreases with model size and with tokens over the range of the ladder.
 
-    A fit for which it does not hold predicts nothing.
+    A fit without this property cannot be used for prediction.
     """
     smallest, largest = (pick(rung.parameters for rung in rungs) for pick in (min, max))
     fewest, most = (pick(rung.tokens for rung in rungs) for pick in (min, max))
@@ -307,7 +307,7 @@ def _lowest(members: Sequence[Rung]) -> tuple[np.ndarray, float]:
 
 
 def _drawn_lowest(group: Sequence[Rung], generator: np.random.Generator) -> float:
-    """Return the best size for a budget's models drawn with replacement, until there are three different sizes."""
+    """Draw models of one budget with replacement, until they have three different sizes; return their best size."""
     while True:
         members = [group[i] for i in generator.integers(len(group), size=len(group))]
         if len({rung.parameters for rung in members}) >= 3:

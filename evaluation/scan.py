@@ -1,4 +1,4 @@
-"""Whether any data hold items of any exams, without a recipe: the same rule, report and verdict as in the chain."""
+"""Check whether any data hold items of any exams, without a recipe: with the same rule, report and verdict as a run."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def files_of(places: Sequence[str]) -> list[str]:
 def texts_of(file: str) -> Iterator[Text]:
     """Yield the texts of a file with their provenance.
 
-    Of an archive these are the main texts of its pages, by the extractor that keeps the most; of rows all texts of a
-    row, also its turns and answers.
+    For an archive, these are the main texts of its pages, from the extractor that keeps the most text; for a file of
+    rows, all texts of each row, also its turns and answers.
     """
     name = file.rpartition("/")[2]
     if not file.endswith(SUFFIXES["warc"]):

@@ -1,7 +1,7 @@
 """A summary of a run on one screen, from its artifacts alone: documents by stage, scores, contamination and cost.
 
-`scoreboard` gathers plain data; evaluation/scoreboard_print.py prints it. What would come from a missing artifact is
-left out. Artifacts that a gate refused are included, and listed with the gate.
+`scoreboard` gathers plain data; evaluation/scoreboard_print.py prints it. Figures of missing artifacts are left out.
+Artifacts that a gate refused are included, and listed with the gate.
 """
 
 from __future__ import annotations
@@ -188,7 +188,8 @@ def _json_file(records: Sequence[Record], asset: str, name: str) -> Any:
 def kinds(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
     """Return a row for each suite and kind of item: items, chance, controls, and the score of each model, as text.
 
-    A score whose interval is not above chance and all controls is marked, since counting alone may reach it.
+    A score whose interval is not above chance and all controls is marked, because counting words may be enough to reach
+    it.
     """
     rows = []
     for suite, models in scores.items():
@@ -231,11 +232,12 @@ def _comparison_cell(one: Mapping[str, Any]) -> str:
 
 
 def headline(board: Mapping[str, Any], promotion: Mapping[str, Any] | None = None) -> str:
-    """Return what came out as one line, such as `2.2 M parameters, 94 % of the exam, clean, promoted as kitchen v3`.
+    """Return the result of a run as one line, such as `2.2 M parameters, 94 % of the exam, clean, promoted as kitchen
+    v3`.
 
     The share of the exam is the score of the last model that is scored, averaged over all items of all suites.
-    `promotion` is what the registry says (`promoted`, `model_name`, `version`); None if it was not asked. What is not
-    known is left out.
+    `promotion` is the model's standing in the registry (`promoted`, `model_name`, `version`); None if the registry was
+    not asked. Unknown parts are left out.
     """
     parts = []
     if "parameters" in board["pretraining"]:
@@ -328,5 +330,7 @@ def total_price(board: Mapping[str, Any]) -> float | None:
 
 
 def money(amount: float | None) -> str:
-    """Return an amount as text, with four decimals below 10, since a demo's stages cost thousandths; empty for None."""
+    """Return an amount as text, with four decimals below 10, because small runs cost fractions of a cent; empty for
+    None.
+    """
     return "" if amount is None else f"{amount:,.4f}" if amount < 10 else f"{amount:,.2f}"

@@ -1,6 +1,6 @@
-"""Print the scoreboard for a terminal: what came out in one sentence, then scores, data and cost.
+"""Print the scoreboard in a terminal: the result in one sentence, then scores, data and cost.
 
-No table is broken inside a word: if a table is too wide, its last columns that can be spared are left out.
+A table that is too wide loses its last columns instead of breaking words.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _longest_word(text: str) -> int:
 
 
 def _in_words(name: str) -> str:
-    """The name of an asset or a reason as words, between which a line can break."""
+    """Return the name of an asset or a reason as separate words, so that a line can break between them."""
     return name.replace("_", " ").replace(":", ": ")
 
 
@@ -151,7 +151,7 @@ def _score_cell(entry: Mapping[str, Any] | None) -> str:
 
 
 def _in_one_word(share: str) -> str:
-    """The interval of a share as one word, so that a line breaks before it and never inside."""
+    """Return the interval of a fraction without spaces, so that a line breaks only before or after it."""
     return share.replace(" to ", "–")
 
 

@@ -116,7 +116,11 @@ def _controls(exams: Exams, corpus: Sequence[InputArtifact]) -> dict[str, dict[s
 
 
 def with_controls(entry: Mapping[str, Any], controls: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-    """Return a suite's entry whose kinds have `controls` and `above_controls`, where controls are known."""
+    """Return a suite's scores with the scores of the controls added to each kind of item, as `controls`.
+
+    `above_controls` says whether the model's score is above chance and all controls. Suites without controls are
+    unchanged.
+    """
     from evaluation.controls import is_above
 
     if not controls:
@@ -148,7 +152,7 @@ def sit(
     *,
     texts: Mapping[str, Sequence[str]] | None = None,
 ) -> Candidate:
-    """Evaluate the model in a folder on every suite, and measure its bits per byte on each of the named `texts`."""
+    """Let the model in a folder answer every suite, and measure its bits per byte on each of the named `texts`."""
     from evaluation.harness import run_suites
     from evaluation.local_model import LocalModel, template_digest
     from evaluation.unseen_text import bits_per_byte

@@ -104,7 +104,7 @@ def _is_base(recipe: Recipe) -> bool:
 def _scores(recipe: Recipe, part: str) -> dict[str, Any]:
     """Return the settings of the exams, and the share of held-out documents.
 
-    Those of sampled answers and of contamination are for later stages.
+    Settings of sampled answers and of contamination are left out, because only later stages use them.
     """
     del part
     asked = _without(recipe.evaluation, SAMPLES_ANSWERS, JUDGES_CONTAMINATION)

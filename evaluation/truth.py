@@ -14,7 +14,8 @@ PLACE = ("warc_file", "warc_offset")
 
 
 def truth_scores(records: Sequence[Record]) -> dict[str, dict[str, float]]:
-    """Return precision and recall of each corpus stage over all snapshots together; empty without truth.
+    """Return precision and recall of each corpus stage over all snapshots, compared with the generated truth; empty
+    without it.
 
     Only stages with an artifact for every snapshot are scored, because a missing snapshot would count as missed pages.
     """
@@ -37,7 +38,7 @@ def truth_scores(records: Sequence[Record]) -> dict[str, dict[str, float]]:
 
 
 def of_asset(records: Iterable[Record], asset: str) -> list[Record]:
-    """Return the artifacts of one asset, in the order given."""
+    """Return only the artifacts of one asset, in the order given."""
     return [(folder, record) for folder, record in records if record["asset"] == asset]
 
 

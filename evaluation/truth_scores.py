@@ -21,7 +21,7 @@ def place(row: Row) -> Place:
 
 
 def by_place(rows: Iterable[Row]) -> dict[Place, Row]:
-    """Return {place: row}."""
+    """Return the rows by their place (WARC file name and offset)."""
     return {place(row): row for row in rows}
 
 

@@ -41,8 +41,8 @@ def read_texts(recipe: EvaluationRecipe, settings: Mapping[str, Any]) -> list[st
 def held_out_texts(corpus: Sequence[InputArtifact], *, fraction: float, limit: int | None) -> list[str]:
     """Return the texts of the corpus's held-out documents.
 
-    They are in the order in which documents are held out as the share grows. So a smaller `limit` (None: all) gives the
-    first of the same texts, and the order of the snapshots changes nothing.
+    They are sorted by a hash of the document's id, which also decides what is held out. So a smaller `limit` (None:
+    all) gives the first of the same texts, and the order of the snapshots changes nothing.
     """
     files = [path for item in corpus for path in document_files(item)]
     rows = ((row["id"], file) for file, path in enumerate(files) for row in read_documents(path, ["id"]))

@@ -126,9 +126,7 @@ class SlurmBackend:
         return found
 
     def _of_fan_out(self, array: str, finishing: Status) -> Status:
-        """The status of a fan-out (a task split into a job array) from its array, while the finishing job waits
-        for it.
-        """
+        """The status of a fan-out (a task split into a job array) while its finishing job waits for the array."""
         found = self._tasks(array)
         nodes = sorted(status.reason for status in found if status.state == "running")
         if nodes:
@@ -145,9 +143,7 @@ class SlurmBackend:
         return Status(state="running", reason=f"the Slurm controller did not answer: {said}")
 
     def cancel(self, handle: Handle) -> None:
-        """Cancel the task's jobs with `scancel`, the finishing job first, because it would start when the array
-        ends.
-        """
+        """Cancel the task's jobs, the finishing job first, because it would start when the array ends."""
         name = job_name(handle.key, Path(handle.folder))
         for one in (name, array_name(name)):
             _call(["scancel", "--quiet", f"--user={_user()}", f"--name={one}"])

@@ -275,9 +275,7 @@ class Registry:
                 self._client.delete_model_version_tag(self.name, version, name)
 
     def remember(self, version: Version, champion: Version | None) -> None:
-        """Tag an old version as former champion if so far only its age shows it, because new tags would hide
-        its age.
-        """
+        """Tag an old version as former champion if so far only its age shows it, as new tags would hide its age."""
         if self.was_champion(version, champion) and "champion.until" not in version.tags:
             self._client.set_model_version_tag(self.name, version.version, "champion.until", "unknown")
 

@@ -29,9 +29,7 @@ def append_line(folder: Path, line: dict[str, Any]) -> None:
 
 
 def read_spool(folder: Path, offset: int) -> tuple[list[bytes], int]:
-    """The complete lines of the spool after byte `offset`, about READ_BYTES of them, and the offset after the
-    last one.
-    """
+    """Return complete lines of the spool after byte `offset`, about READ_BYTES, and the offset after the last one."""
     try:
         with open(folder / SPOOL_FILE, "rb") as stream:
             stream.seek(offset)
