@@ -1,11 +1,11 @@
-"""Seconds to extract archives that stay on a web server, beside the same archives on the local disk.
+"""Compare the seconds to extract archives that stay on a web server with those for the same archives on the local disk.
 
     PEDIGREE_DATA=… python -m benchmarks.archives [--archives 40] [--latency 0.05] [--pairs 5] [--workers 2]
 
-Archives of at least 1 MB are cut from real WARC files at record boundaries. Both sides are references (`archives:
-referenced`), and each extraction is a process of its own with a number of workers, in turns. The web server, a process
-beside them, waits `--latency` seconds before each answer; `--megabytes-per-second` also limits each connection. The
-documents must have the same digest on both sides, and each archive must be sent once; otherwise the exit code is 1.
+Archives of at least 1 MB are cut from real WARC files at record boundaries. Both sides use `archives: referenced`. They
+are extracted in turns, each time in a new process with `--workers` workers. The web server, in a process of its own,
+waits `--latency` seconds before each answer; `--megabytes-per-second` also limits each connection. The documents must
+have the same digest on both sides, and each archive must be sent once; otherwise the exit code is 1.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ WRITES_PER_SECOND = 20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print each pair and the ratios; return 1 if the two sides differ or an archive was sent more than once."""
+    """Run the pairs of extractions and print them with the ratios; return the exit code.
+
+    It is 1 if the two sides made different documents, or if an archive was sent more than once.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--archives", type=int, default=40)
     parser.add_argument("--latency", type=float, default=0.05, help="seconds before each answer")
@@ -68,7 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def report(rounds: list[dict[str, Any]], sent_share: float, archives: int) -> int:
-    """Print seconds and ratios; return the exit code."""
+    """Print seconds and ratios of all pairs; return 1 if the documents differ or an archive was sent more than once,
+    else 0.
+    """
     for one in rounds:
         print("  ".join(f"{name} {run['seconds']:.2f} s" for name, run in one.items()))
     ratios = [one["http"]["seconds"] / one["local"]["seconds"] for one in rounds]
@@ -81,7 +86,9 @@ def report(rounds: list[dict[str, Any]], sent_share: float, archives: int) -> in
 
 
 def cut(archives: int) -> Iterator[bytes]:
-    """Yield archives of at least LEAST_BYTES, cut from the real ones in turn, over and over."""
+    """Yield `archives` archives of at least LEAST_BYTES bytes, cut at record boundaries from the real ones, which are
+    reused.
+    """
     number = 0
     while True:
         for file in expand(SOURCES):
@@ -102,7 +109,9 @@ def write(folder: Path, number: int, content: bytes) -> int:
 
 
 class SlowServer(Server):
-    """A server with ETags that waits before each answer, and gives each connection so many bytes a second (0: all)."""
+    """A web server with ETags that waits before each answer, and limits the bytes per second of each connection (0: no
+    limit).
+    """
 
     def __init__(self, files: dict[str, bytes], *, latency_seconds: float, bytes_per_second: float) -> None:
         self._latency_seconds, self._bytes_per_second = latency_seconds, bytes_per_second
@@ -122,7 +131,10 @@ class SlowServer(Server):
 
 @contextmanager
 def serving(folder: Path, options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], int]]]:
-    """Serve the archives by a process of its own; give its address, and what returns the bytes that it has sent."""
+    """Context manager that serves the archives from a process of its own.
+
+    It gives the server's address, and a function that returns the number of bytes sent so far.
+    """
     context = multiprocessing.get_context("spawn")
     pipe, other = context.Pipe()
     given = (other, folder, options.latency, options.megabytes_per_second)
@@ -150,7 +162,7 @@ def _serve(pipe: Any, folder: Path, latency: float, megabytes_per_second: float)
 
 
 def listing(root: Path, place: str | list[str]) -> InputArtifact:
-    """The listing of the archives."""
+    """Run the stage `crawl` over the archives at a path or URL; return the artifact with their listing."""
     paths = (place,) if isinstance(place, str) else tuple(place)
     snapshot = SnapshotRecipe(name="s", source="warc", paths=paths, archives="referenced")
     settings = {"snapshot": snapshot, "files": source_files(snapshot)}
@@ -158,7 +170,7 @@ def listing(root: Path, place: str | list[str]) -> InputArtifact:
 
 
 def timed(root: Path, archives: InputArtifact, workers: int) -> dict[str, Any]:
-    """Extract the archives in a new process; return its seconds and its digest."""
+    """Extract the archives in a new process; return the seconds and the digest of the documents."""
     job = Job(
         stage="extract",
         asset="extracted_documents",

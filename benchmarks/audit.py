@@ -1,9 +1,9 @@
-"""What audit mode costs: seconds a step with it against without, in the same processes, taking turns.
+"""Measure what audit mode costs: seconds per training step with it and without it, in turns in the same processes.
 
 `python -m benchmarks.audit` trains the kitchen's shape of model (2.0M parameters, bf16, AdamW, 16 rows of 256 tokens,
-micro-batches of `--rows`) in 1 and in 2 processes of one thread each. It prints medians over pairs of steps, A B A B,
-of wall seconds and of the first process's processor seconds, and says whether 1 and 2 processes came to the same
-weights.
+micro-batches of `--rows`) in 1 and in 2 processes of one thread each. It prints medians over pairs of steps (with,
+without, with, …) of wall seconds and of the first process's processor seconds, and whether 1 and 2 processes ended with
+the same weights.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ LENGTH, ROWS = 256, 16
 
 
 def recipe_of(steps: int) -> PretrainRecipe:
-    """AdamW in bf16."""
+    """Return the training settings: AdamW in bf16 for this number of steps."""
     return PretrainRecipe(
         tokens=steps * ROWS * LENGTH, sequence_length=LENGTH, global_batch_tokens=ROWS * LENGTH, optimizer="adamw"
     )
 
 
 def measured(data: Data, rounds: int, rows: int, rank: int, size: int) -> dict[str, list[tuple[float, float]] | str]:
-    """Wall and processor seconds of each step, plain and audited, and a digest of the audited weights."""
+    """Return wall and processor seconds of each step, with and without audit mode, and a digest of the audited
+    weights.
+    """
     torch.set_num_threads(1)
     plan, shards = data.open()
     world = World(rank=rank, size=size, device=ALONE.device)
@@ -72,7 +74,7 @@ def measured(data: Data, rounds: int, rows: int, rank: int, size: int) -> dict[s
 
 
 def main() -> int:
-    """Measure and print; 1 when the bits differ."""
+    """Measure both modes in 1 and in 2 processes and print the table; return 1 if the audited weights differ."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10, help="pairs of steps")
     parser.add_argument("--rows", type=int, default=2, help="rows of a micro-batch")

@@ -1,15 +1,16 @@
-"""What must stay equal while code changes: digests of three recipes' artifacts, and the bits of twenty steps.
+"""Check that a change of code changes no result: digests of three recipes' artifacts, and the bits of twenty training
+steps.
 
     python -m benchmarks.baseline record FILE [--parts kitchen-small,steps] [--root FOLDER]
     python -m benchmarks.baseline compare FILE [--parts kitchen-small,steps] [--root FOLDER]
 
-`record` runs the code of this checkout and writes what it made. `compare` runs it again and prints every digest that
-differs from the recorded one; the exit code is 1 when an asset before `model_scores`, or a step, differs. Scores, card,
-report and decision may change with what they show, so their digests are only printed. The parts are `kitchen-small`
+`record` runs the code of this checkout and writes the digests of its results. `compare` runs it again and prints every
+digest that differs from the recorded one; the exit code is 1 when an asset before `model_scores`, or a step, differs.
+Differences in scores, model card, report and decision are printed but are no failure. The parts are `kitchen-small`
 (tests/recipes) to its end, `kitchen` to its training plan, `webdocs` to its token shards (needs PEDIGREE_DATA), and
-`steps`: twenty steps of pretraining on the small kitchen's shards, in one process and in two. A run reuses what lies
-under `--root`; leave the option out unless the same code made it. Every process has two threads, because another number
-gives a training other bits.
+`steps`: twenty steps of pretraining on the small kitchen's shards, in one process and in two. A run reuses the
+artifacts under `--root`; give this option only if the same code made them. Every process has two threads, because the
+number of threads changes the bits of a training.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Part = dict[str, dict[str, str]]  # what, then which of them: an artifact's dige
 
 
 def main() -> int:
-    """Record or compare."""
+    """Record the digests of this checkout, or compare them with the recorded ones; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("record", "compare"))
     parser.add_argument("file", type=Path)
@@ -64,7 +65,7 @@ def main() -> int:
 
 
 def commit() -> str:
-    """The checkout's, with a sign when files differ from it."""
+    """Return the git commit of the checkout, marked as dirty if files differ from it."""
     done = subprocess.run(
         ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"],
         cwd=CHECKOUT,
@@ -76,7 +77,7 @@ def commit() -> str:
 
 
 def differences(part: str, before: Part, now: Part) -> list[tuple[str, bool]]:
-    """A line for each digest that is not the recorded one, and whether that must not be."""
+    """Return a line for each digest that differs from the recorded one, and whether the difference is a failure."""
     return [
         (f"{part}: {what} [{which}]: {old or 'not recorded'} -> {new or 'not made'}", what not in MAY_CHANGE)
         for what in {**before, **now}
@@ -90,12 +91,12 @@ def differences(part: str, before: Part, now: Part) -> list[tuple[str, bool]]:
 
 
 def digests(recipe: str, root: Path) -> Part:
-    """The digest of every artifact of a recipe, by asset and partition."""
+    """Run a recipe and return the digest of each of its artifacts, by asset and partition."""
     return {asset: {key: one["digest"] for key, one in cells.items()} for asset, cells in run(recipe, root).items()}
 
 
 def run(recipe: str, root: Path, *, until: str = "") -> dict[str, dict[str, Any]]:
-    """The entry of each artifact, by asset and partition, in the answer of `pedigree run --json`."""
+    """Run a recipe; return what `pedigree run --json` reports on each artifact, by asset and partition."""
     until = until or UNTIL[recipe]
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as profile:
         profile.write("{name: baseline, default: {threads: 2}}\n")
@@ -108,14 +109,14 @@ def run(recipe: str, root: Path, *, until: str = "") -> dict[str, dict[str, Any]
 
 
 def run_here(argv: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command with the code of this checkout, whatever else is installed."""
+    """Run a command with the code of this checkout, even if another version of the project is installed."""
     recipes = CHECKOUT / "tests" / "recipes"
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PEDIGREE_RECIPES": str(recipes)}
     return subprocess.run(argv, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False)
 
 
 def steps(root: Path, scratch: Path) -> Part:
-    """The loss of each of twenty steps, exactly, and the digest of the weights after them, by number of processes."""
+    """Train twenty steps; return the exact loss of each and the digest of the final weights, by number of processes."""
     import yaml
 
     recipe = yaml.safe_load((CHECKOUT / "tests" / "recipes" / "kitchen-small.yaml").read_text("utf-8"))
@@ -131,12 +132,12 @@ def steps(root: Path, scratch: Path) -> Part:
 
 
 def name_of(processes: int) -> str:
-    """For people."""
+    """Return the number of processes as a label, such as `2 processes`."""
     return f"{processes} process{'es' if processes > 1 else ''}"
 
 
 def trained(job: Job, processes: int, scratch: Path) -> dict[str, str]:
-    """The job in a folder of its own, always anew."""
+    """Run the training job in a new folder with this number of processes; return losses and the weights' digest."""
     folder = scratch / f"on-{processes}" / job.fingerprint
     folder.mkdir(parents=True)
     file = folder / "job.json"

@@ -1,7 +1,8 @@
-"""`make bench`: where the time of a chain goes, and what is spent outside the stages' own work.
+"""`make bench`: the time that each stage of a recipe takes, and the time spent outside the stages' own work.
 
-Runs a recipe in a fresh root, again with everything made, and loads the code location, each in a process of its own.
-Prints a Markdown page; nothing is asserted. Machines are shared: quote ratios and medians, and run it more than once.
+It runs a recipe in a fresh root, runs it again when everything is made, and loads Dagster's code location, each in a
+process of its own. It prints a Markdown page and checks nothing. Machines are shared: quote ratios and medians, and run
+it more than once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ PEDIGREE = [sys.executable, "-c", "from assets.cli import main; main()"]
 
 
 def main() -> int:
-    """Measure and print."""
+    """Run the recipe, measure, and print the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--recipe", default="kitchen")
     parser.add_argument("--root", default="", help="an empty folder; default: a temporary one, removed afterwards")
@@ -37,7 +38,9 @@ def main() -> int:
 
 
 def run(recipe: str, root: Path) -> tuple[dict[str, Any], float]:
-    """The answer of `pedigree run` and its wall seconds, process start included."""
+    """Run `pedigree run` for the recipe; return its JSON answer and the wall seconds, the start of the process
+    included.
+    """
     started = time.monotonic()
     done = subprocess.run(
         [*PEDIGREE, "run", recipe, "--root", str(root), "--json"], stdout=subprocess.PIPE, text=True, check=False
@@ -46,7 +49,7 @@ def run(recipe: str, root: Path) -> tuple[dict[str, Any], float]:
 
 
 def load_code_location(root: Path) -> float:
-    """Wall seconds of a fresh interpreter that imports `assets.definitions`."""
+    """Return the wall seconds in which a new interpreter imports `assets.definitions`."""
     environment = {**os.environ, "PEDIGREE_ROOT": str(root)}
     started = time.monotonic()
     subprocess.run([sys.executable, "-c", "import assets.definitions"], env=environment, check=True)
@@ -54,7 +57,7 @@ def load_code_location(root: Path) -> float:
 
 
 def page(recipe: str, first: dict[str, Any], seconds: float, again: list[float], loads: list[float]) -> str:
-    """The measurements as Markdown."""
+    """Return the measurements as a Markdown page."""
     rows = [(asset, key, entry) for asset, cells in first["assets"].items() for key, entry in cells.items()]
     inside = sum(entry["seconds"] for _, _, entry in rows)
     lines = [
@@ -76,7 +79,7 @@ def page(recipe: str, first: dict[str, Any], seconds: float, again: list[float],
 
 
 def spread(values: list[float]) -> str:
-    """Median [least-most], n."""
+    """Return the values as text: their median, their range and their number."""
     return f"{statistics.median(values):.2f} [{min(values):.2f}-{max(values):.2f}], n = {len(values)}"
 
 

@@ -1,8 +1,9 @@
-"""Seconds that a checkpoint adds to training: written beside it, against written at once.
+"""Measure the seconds that a checkpoint adds to training, written by a thread beside training or at once between steps.
 
-`python -m benchmarks.checkpoints` trains a preset over bytes. A round is the same number of steps three times, in
-turns: without a checkpoint, with one that is written at the step boundary (safetensors, sha256, fsync), and with one
-that is copied there and written by a thread. What a checkpoint adds is the round's seconds less those without one.
+`python -m benchmarks.checkpoints` trains a preset over bytes. A round trains the same number of steps three times:
+without a checkpoint, with one that is written between two steps (safetensors, sha256, fsync), and with one that is
+copied there and written by a thread. The cost of a checkpoint is the seconds of its steps minus those of the steps
+without one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from training.records import read_record, write_record
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spent:
-    """Seconds of a round: on the clock, of the processor, and in which the loop stood still for the checkpoint."""
+    """Seconds for a series of steps: wall time, processor time, and time that training waited for the checkpoint."""
 
     wall: float
     processor: float
@@ -42,7 +43,7 @@ class Spent:
 
 
 def main() -> None:
-    """Rounds in turns, then medians and the paired ratio."""
+    """Run the rounds, and print medians and ratios within the rounds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--preset", default="30m", choices=PRESETS)
     parser.add_argument("--length", type=int, default=128)
@@ -63,14 +64,15 @@ def main() -> None:
 
 
 def state_bytes(trainer: Trainer) -> int:
-    """What a checkpoint holds: weights and optimizer."""
+    """Return the bytes of a checkpoint: weights and optimizer states."""
     return sum(tensor.nbytes for tensor in checkpoint.pack(trainer.model, trainer.optimizers).values())
 
 
 def rounds_of(trainer: Trainer, *, rounds: int, steps: int, until: float = float("inf")) -> dict[str, list[Spent]]:
-    """Every way in turns, as often as asked or until that moment of the monotonic clock.
+    """Run each way of writing checkpoints in turns, for `rounds` rounds or until the monotonic clock reaches `until`.
 
-    A round before them warms up; it leaves out the way that has nothing to warm and may take minutes.
+    An extra round at the beginning is a warm-up and is not counted. It leaves out the way `at once`, which may take
+    minutes and needs no warm-up.
     """
     ways = {"none": nothing, "at once": at_once, "beside": beside}
     spent: dict[str, list[Spent]] = {name: [] for name in ways}
@@ -84,7 +86,7 @@ def rounds_of(trainer: Trainer, *, rounds: int, steps: int, until: float = float
 
 
 def table(spent: dict[str, list[Spent]], steps: int) -> None:
-    """What each way adds to the clock, and the ratio of the two in the same round."""
+    """Return a table of the wall seconds that each way adds, and the ratio of the two ways within a round."""
     print(f"step without a checkpoint: {statistics.median(one.wall for one in spent['none']) / steps:.3f} s")
     added = {}
     for name in ("at once", "beside"):
@@ -101,7 +103,10 @@ def table(spent: dict[str, list[Spent]], steps: int) -> None:
 
 
 def trainer_of(folder: Path, shape: ModelConfig, *, rows: int, length: int, device: str = "cpu") -> Trainer:
-    """A trainer of that shape with more steps than are needed; its optimizer's state is there."""
+    """Return a trainer of a model with this shape that has made its first step, so that its optimizer has a state.
+
+    Its plan has more steps than are needed.
+    """
     steps, batch = 100_000, rows * length
     recipe = PretrainRecipe(tokens=steps * batch, sequence_length=length, global_batch_tokens=batch)
     plan, shards = made_plan(vocabulary=shape.vocab_size, steps=steps, rows=rows, length=length)
@@ -115,7 +120,7 @@ def trainer_of(folder: Path, shape: ModelConfig, *, rows: int, length: int, devi
 
 
 def one_round(trainer: Trainer, way: Callable[[Trainer], None], steps: int) -> Spent:
-    """Steps, with a checkpoint after the first, until the steps are made and the checkpoint counts."""
+    """Train `steps` steps with a checkpoint after the first; return the seconds until both are finished."""
     store = trainer.state.store
     assert store is not None
     shutil.rmtree(store.folder, ignore_errors=True)
@@ -136,16 +141,16 @@ def one_round(trainer: Trainer, way: Callable[[Trainer], None], steps: int) -> S
 
 
 def nothing(trainer: Trainer) -> None:
-    """No checkpoint."""
+    """Write no checkpoint."""
 
 
 def beside(trainer: Trainer) -> None:
-    """The trainer's own way."""
+    """Write a checkpoint as the trainer does, by a thread beside training."""
     trainer.state.save()
 
 
 def at_once(trainer: Trainer) -> None:
-    """The plain way, with the same promises: on the disk, with checksums, whole or not there."""
+    """Write a checkpoint at once, with the same guarantees: flushed to disk, with checksums, complete or absent."""
     store = trainer.state.store
     assert store is not None
     folder = store.folder / "at-once"

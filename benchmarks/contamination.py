@@ -1,14 +1,15 @@
-"""The search for exam items beside its peers on the same texts in one run: the figures of docs/decontamination.md.
+"""Compare the speed of the search for exam items with other tools, on the same texts: the figures of
+docs/decontamination.md.
 
     PEDIGREE_DATA=… python -m benchmarks.contamination speed [--peers FOLDER]
     PEDIGREE_DATA=… python -m benchmarks.contamination stage
 
-Exams are all strings of the benchmark files in the shared data. Of the texts, one in a hundred holds one of them word
-for word and one in a hundred the same with its middle word changed. Times are processor seconds on one core. What the
-rule finds and marks wrongly is the matter of benchmarks.contamination_recall.
+The exams are all strings of the benchmark files in the shared data. One text in a hundred contains one of them word for
+word, and another one in a hundred contains one with its middle word changed. Times are processor seconds on one core.
+benchmarks.contamination_recall measures what the rule finds and what it marks wrongly.
 
-lm-eval's Janitor has a helper in C++ that is not in its package. `--peers` names a folder with it, built as the
-README of the repository's `scripts/clean_training_data` says; with it Janitor is one more system.
+lm-eval's Janitor has a helper in C++ that is not in its package. `--peers` names a folder with this helper, built as
+the README of lm-eval's `scripts/clean_training_data` describes; Janitor with its helper is then measured too.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ EXAMS = (
 
 
 def exam_strings() -> list[str]:
-    """Every string of every benchmark file, once."""
+    """Return every different string of all benchmark files."""
     found: dict[str, None] = {}
     for path in sorted(Path(resolve("data://benchmarks")).glob("*.jsonl.gz")):
         for row in read_rows(str(path)):
@@ -81,7 +82,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def planted_texts(number: int, plants: list[str], seed: int = 0) -> tuple[list[str], set[int], set[int]]:
-    """Texts, and the numbers of those with a plant word for word, and of those with its middle word changed."""
+    """Return texts, the indices of those with a planted string, and of those with one whose middle word is changed."""
     texts, _ = made_texts(number)
     generator = random.Random(seed)
     chosen = generator.sample(range(number), 2 * round(PLANTED * number))
@@ -100,7 +101,10 @@ def planted_texts(number: int, plants: list[str], seed: int = 0) -> tuple[list[s
 
 
 def ours(exams: list[str], length: int) -> Callable[[pa.StringArray], set[int]]:
-    """The rule of decontamination: seeds, then the share of each item. Every string is a question without an answer."""
+    """Return this project's search, as in decontamination; every string counts as a question without an answer.
+
+    The search returns the indices of the texts in which an item was found.
+    """
     del length
     items = [ItemText(benchmark="exams", id=str(number), question=text) for number, text in enumerate(exams)]
     finder = Finder(build_items(items), compiled_from_bytes=0)
@@ -116,7 +120,7 @@ def ours(exams: list[str], length: int) -> Callable[[pa.StringArray], set[int]]:
 
 
 def runs(exams: list[str], length: int) -> Callable[[pa.StringArray], set[tuple[int, int]]]:
-    """Equal runs of so many words, compiled: the rule before."""
+    """Return a compiled search for equal runs of `length` words, which was this project's rule before."""
     hashes = [ngrams.ngram_hashes(ngrams.word_hashes(text), length) for text in exams]
     table = GramTable.of(length, np.unique(np.concatenate(hashes)))
 
@@ -132,7 +136,7 @@ def runs(exams: list[str], length: int) -> Callable[[pa.StringArray], set[tuple[
 
 
 def plain_set(exams: list[str], length: int) -> Callable[[pa.StringArray], set[tuple[int, int]]]:
-    """Equal runs by a Python set of joined words, of the same definition of words."""
+    """Return a search for equal runs of words by a Python set of joined words, with the same definition of words."""
     indexed = {" ".join(words[i : i + length]) for words in map(_words, exams) for i in range(len(words) - length + 1)}
 
     def run(column: pa.StringArray) -> set[tuple[int, int]]:
@@ -151,7 +155,7 @@ _ASCII = re.compile("[a-z0-9]+(?:'[a-z0-9]+)*")
 
 
 def _words(text: str) -> list[str]:
-    """ngrams.words, as fast as plain Python goes."""
+    """Return the words of a text like `ngrams.words`, in the fastest plain Python."""
     if not text.isascii():
         found = ngrams._WORD.findall(text)
         return [word.lower() if word.isascii() and "'" not in word else ngrams.normalized_word(word) for word in found]
@@ -160,7 +164,7 @@ def _words(text: str) -> list[str]:
 
 
 def janitor(exams: list[str], length: int) -> Callable[[pa.StringArray], set[int]]:
-    """lm-eval's, in Python."""
+    """Return the search of lm-eval's Janitor, in Python."""
     made = _janitor(length)
     for text in exams:
         made.register_contaminant_python(text)
@@ -168,9 +172,10 @@ def janitor(exams: list[str], length: int) -> Callable[[pa.StringArray], set[int
 
 
 def janitor_helped(exams: list[str], length: int) -> Callable[[pa.StringArray], set[int]]:
-    """The same with its helper in C++, of ASCII characters alone: of others it gives pieces that are no UTF-8.
+    """Return the search of lm-eval's Janitor with its helper in C++, for ASCII characters only.
 
-    Its own `clean_cpp` (0.4.13) cuts every n-gram of a text, indexed or not, so the n-grams are looked up here.
+    For other characters the helper returns pieces that are not UTF-8. Janitor's own `clean_cpp` (0.4.13) cuts every
+    n-gram out of a text, also those in no exam, so the n-grams are looked up here.
     """
     import janitor_util
 
@@ -207,7 +212,7 @@ def _cut_by(made: Any, clean: Callable[[str], list[str]]) -> Callable[[pa.String
 
 
 def speed(options: argparse.Namespace) -> None:
-    """MB of text a processor second of each, and whether both that look for runs have the same hits."""
+    """Print megabytes of text per processor second of each system, and whether both searches for runs find the same."""
     exams = exam_strings()
     plants = [text for text in exams if 20 <= len(text.split()) <= 80]
     texts, verbatim, edited = planted_texts(round(options.megabytes * 1e6 / 3300), plants)
@@ -247,7 +252,9 @@ def _share(found: set[int], of: set[int]) -> float:
 
 
 def stage(options: argparse.Namespace) -> None:
-    """MB a processor second of the whole stage over one file: read, scan, judge, write kept and dropped."""
+    """Print megabytes per processor second of the whole stage `decontaminate` over one file, reading and writing
+    included.
+    """
     items = [read_items(exam) for exam in EXAMS]
     plants = [f"{item.question} {item.answer}" for some in items for item in some]
     texts, _, _ = planted_texts(round(options.megabytes * 1e6 / 3300), plants)
@@ -278,7 +285,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], None]] = {"speed": speed, "stage
 
 
 def main() -> None:
-    """Run the parts that are named."""
+    """Run the parts of the benchmark that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("parts", nargs="+", choices=sorted(PARTS))
     parser.add_argument("--megabytes", type=float, default=10, help="of text")

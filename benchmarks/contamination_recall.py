@@ -1,15 +1,15 @@
-"""What the rule of training.data.exams.item_rule finds of real exams, and what it marks wrongly.
+"""Measure the recall and the false positives of the contamination rule (training.data.exams.item_rule) on real exams.
 
     PEDIGREE_DATA=… python -m benchmarks.contamination_recall [recall] [wrong] [copies] [--half chosen|reported|both]
 
-`recall` plants items of each benchmark, changed in the ways of VARIANTS, into real text, and prints the share found
-with its exact 95 % interval. An item counts as found in either class; behind the slash stands the share found as an
-item, that is with its answer. `wrong` scans real pages for all items, and the training rows of GSM8K for the items of
-its test; it prints every mark with the item beside it, to be read. `copies` plants each item up to 10,000 times, which
-takes some 20 minutes of a processor for each benchmark; `--only` and `--copies` divide it.
+`recall` plants items of each benchmark into real text, changed in the ways of VARIANTS, and prints the percentage found
+with its exact 95 % interval. The number after the slash is the percentage found together with the answer. `wrong` scans
+real pages for all items, and the training rows of GSM8K for the items of its test; it prints every marked passage with
+its item, for a person to judge. `copies` plants each item up to 10,000 times, which takes some 20 minutes of a
+processor for each benchmark; `--only` and `--copies` select a part.
 
-The thresholds of the rule were chosen on one half of the benchmarks; the figures of docs/decontamination.md are those
-of the other half. Only items that can be looked for are planted; the others are counted.
+The thresholds of the rule were chosen on one half of the benchmarks; the figures in docs/decontamination.md are from
+the other half. Only items that can be searched for are planted; the others are counted.
 """
 
 from __future__ import annotations
@@ -65,19 +65,19 @@ COPIES: Final = (1, 10, 100, 1_000, 10_000)
 
 
 def exam(name: str, fields: Fields) -> list[ItemText]:
-    """The items of a benchmark of the shared data."""
+    """Return the items of a benchmark in the shared data, read from the given fields."""
     recipe = BenchmarkRecipe(**{"name": name, "uri": f"data://benchmarks/{name}.jsonl.gz"} | fields)  # type: ignore[arg-type]
     return [item_text(item) for item in read_items(recipe)]
 
 
 def choices_of(name: str, fields: Fields) -> list[tuple[str, ...]]:
-    """The choices of each item, or none."""
+    """Return the choices of each item of a benchmark; an empty list for items without choices."""
     recipe = BenchmarkRecipe(**{"name": name, "uri": f"data://benchmarks/{name}.jsonl.gz"} | fields)  # type: ignore[arg-type]
     return [item.choices for item in read_items(recipe)]
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """(address, text) of every page of both crawl snapshots, as the extractor reads it."""
+    """Yield (address, text) of every page of both crawl snapshots, with the text that extraction gives."""
     settings = ExtractRecipe()
     for path in sorted(Path(resolve("data://crawl")).glob("snapshot-*/web-*-00000.warc.gz")):
         with path.open("rb") as stream:
@@ -96,7 +96,7 @@ def pages() -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plant:
-    """An item to be planted."""
+    """An item to be planted into a text: question, answer and choices."""
 
     question: str
     answer: str
@@ -108,7 +108,7 @@ class Plant:
 
 
 def every(number: int) -> Callable[[Plant], str]:
-    """Every so many words are replaced."""
+    """Return a function that replaces every `number`-th word of an item."""
 
     def changed(plant: Plant) -> str:
         return " ".join(
@@ -166,7 +166,7 @@ _FILLER_WORDS: list[str] = []
 
 
 def recall(options: argparse.Namespace) -> bool:
-    """The table of variants by benchmarks; whether every cell reaches its aim."""
+    """Print the table of recall by variant and benchmark; return whether every value reaches its aim."""
     exams = {name: exam(name, fields) for name, fields in _half(options).items()}
     index = build_items([item for items in exams.values() for item in items])
     finder = Finder(index, compiled_from_bytes=0)
@@ -210,7 +210,7 @@ def _half(options: argparse.Namespace) -> dict[str, Fields]:
 
 
 def _sample(index: ItemIndex, numbers: range, most: int) -> list[int]:
-    """Items that can be looked for, spread over the benchmark."""
+    """Return the numbers of at most `most` items that can be searched for, spread over the benchmark."""
     others = {*index.weak.tolist(), *index.unsearchable.tolist()}
     able = [number for number in numbers if number not in others]
     return sorted(random.Random(0).sample(able, min(most, len(able))))
@@ -230,7 +230,9 @@ def _filler() -> list[str]:
 
 
 def _found(finder: Finder, planted: dict[int, str]) -> dict[int, str]:
-    """Item → class, of the items that are found in the text in which they are planted."""
+    """Plant each item into its own text; return, by number, how each found item was found (as an item or as a
+    question).
+    """
     filler = _filler()
     numbers = list(planted)
     texts = []
@@ -247,14 +249,14 @@ def _found(finder: Finder, planted: dict[int, str]) -> dict[int, str]:
 
 
 def interval(hits: int, tried: int) -> tuple[float, float]:
-    """The exact 95 % interval of a share (Clopper and Pearson, 1934)."""
+    """Return the exact 95 % interval of a fraction (Clopper and Pearson, 1934)."""
     low = float(beta.ppf(0.025, hits, tried - hits + 1)) if hits else 0.0
     high = float(beta.ppf(0.975, hits + 1, tried - hits)) if hits < tried else 1.0
     return low, high
 
 
 def wrong(options: argparse.Namespace) -> bool:
-    """Every mark on real pages and on GSM8K's training rows."""
+    """Print every marked passage on real pages and on GSM8K's training rows, to look for false positives."""
     exams = [item for name, fields in _half(options).items() for item in exam(name, fields)]
     print(f"{len(exams)} items")
     _marks("real pages", exams, pages())
@@ -289,7 +291,9 @@ def _show(source: tuple[str, str], found: Found, item: ItemText) -> None:
 
 
 def copies(options: argparse.Namespace) -> bool:
-    """The table of copies by benchmarks: the share of items of which every copy is marked, with its exact interval."""
+    """Print, by benchmark and number of copies, the percentage of items of which every copy is marked; return whether
+    all values reach their aims.
+    """
     exams = _half(options)
     cells: dict[int, list[str]] = {times: [] for times in options.copies}
     reached = True
@@ -311,7 +315,7 @@ def copies(options: argparse.Namespace) -> bool:
 
 
 def _marked(finder: Finder, item: ItemText, number: int, times: int) -> int:
-    """Of so many texts that are an item with its answer, how many are marked with it."""
+    """Make `times` texts of an item with its answer; return in how many of them the item is found."""
     text = f"{item.question} {(item.answers or ('',))[0]}"
     column = pa.array([text] * times)
     return sum(any(found.item == number for found in some) for _, some in finder.find(column))
@@ -321,7 +325,7 @@ PARTS: Final[dict[str, Callable[[argparse.Namespace], bool]]] = {"recall": recal
 
 
 def main() -> int:
-    """Run the parts that are named, or `recall` and `wrong`; 1 when a cell is below its aim."""
+    """Run the parts that the command line names, or `recall` and `wrong`; return 1 if a value is below its aim."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("parts", nargs="*", choices=sorted(PARTS))
     parser.add_argument("--half", choices=("chosen", "reported", "both"), default="reported")

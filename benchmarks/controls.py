@@ -1,8 +1,8 @@
-"""`make controls`: the controls beside the kitchen's scores.
+"""`make controls`: compare the scores of the embedded recipe (the kitchen) with controls that cannot know the answers.
 
-For each seed: the kitchen as it is; the base model of the same kitchen with the answers to the tested items left out of
-every page; an n-gram model and a longest-overlap baseline over the pages that were trained on. Prints a Markdown table
-with the seeds. Two chains of one thread each share two cores better than one chain of two threads
+For each seed there are four results: the kitchen as it is; its base model with the answers to the tested items left out
+of every page; an n-gram model and a longest-overlap baseline over the training pages. It prints a Markdown table with a
+row for each seed. Two chains of one thread each share two cores better than one chain of two threads
 (docs/benchmark-log.md).
 """
 
@@ -30,7 +30,7 @@ PROFILE = {"name": "one-thread", "default": {"backend": "local", "workers": 1, "
 
 
 def main() -> int:
-    """Run the seeds and print."""
+    """Run all seeds and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default=SEEDS)
     parser.add_argument("--chains", type=int, default=2, help="run at once")
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def row(seed: int, root: Path) -> str:
-    """One seed's figures in percent."""
+    """Return one seed's scores, in percent, as a row of the table."""
     told = run(seed, root, until="alignment_rewards", withheld=False)
     untold = run(seed, root, until="base_model", withheld=True)
     scores = json.loads(Path(told["model_scores"][0], "scores.json").read_text("utf-8"))
@@ -64,18 +64,23 @@ def row(seed: int, root: Path) -> str:
 
 
 def percent(score: dict[str, Any]) -> str:
-    """Score with its 95 % interval."""
+    """Return a score in percent with its 95 % interval, as text."""
     return in_percent(score["score"], score["n"])
 
 
 def interval(alignment: dict[str, Any], who: str) -> str:
-    """Mean true reward with its 95 % interval; of `gain` by pairs of answers to the same prompt."""
+    """Return the mean true reward of a model with its 95 % interval; for `gain`, of pairs of answers to the same
+    prompt.
+    """
     return f"{alignment[who]['true_reward']:.2f} ± {alignment[who]['true_reward_interval']:.2f}"
 
 
 def run(seed: int, root: Path, *, until: str, withheld: bool) -> dict[str, list[str]]:
-    """The folders of one kitchen's artifacts by asset, one a partition. Each has a root of its
-    own: what two kitchens share is milliseconds, and two chains then never wait for each other."""
+    """Run a kitchen with this seed up to the asset `until`; return the folders of its artifacts by asset, one per
+    partition.
+
+    Each kitchen has a root of its own: two kitchens share little work, and so two chains never wait for each other.
+    """
     name = f"control-{seed}{'-withheld' if withheld else ''}"
     changes = {
         "extends": "kitchen",
@@ -95,7 +100,7 @@ def run(seed: int, root: Path, *, until: str, withheld: bool) -> dict[str, list[
 
 
 def cloze(base_model: str, seed: int) -> dict[str, Any]:
-    """The base model's score on the cloze items alone: the model, what came after it was not made."""
+    """Score the base model on the cloze items; the run stopped at the base model, so its scores do not exist."""
     from assets.recipe_folders import load_recipe
     from evaluation.exams import read_exam
     from evaluation.harness import run_suites
@@ -110,7 +115,9 @@ def cloze(base_model: str, seed: int) -> dict[str, Any]:
 
 
 def baselines(seed: int, made: dict[str, list[str]]) -> tuple[float, float]:
-    """Accuracy on the cloze items of an n-gram model and of the longest overlap, over every snapshot's clean pages."""
+    """Return the accuracy of an n-gram model and of the longest overlap on the cloze items, from every snapshot's clean
+    pages.
+    """
     from assets.recipe_folders import load_recipe
     from evaluation.exams import read_exam
     from training.data.documents import read_documents

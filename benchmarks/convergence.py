@@ -1,11 +1,13 @@
-"""Does it learn what it should: the same losses as transformers, and a known reference on a known text.
+"""Check that training converges as it should: to the same losses as transformers, and to a published loss on a known
+text.
 
-`python -m benchmarks.convergence equal` trains a small Llama over bytes of WikiText-2's validation articles with this
-trainer, and again with Hugging Face's Trainer from the same weights on the same rows with the same settings; exit code
-1 when losses differ by more than 0.01 nats.
+`python -m benchmarks.convergence equal` trains a small Llama on the bytes of WikiText-2's validation articles with this
+trainer, and again with Hugging Face's Trainer from the same weights, on the same rows, with the same settings; the exit
+code is 1 if losses differ by more than 0.01 nats.
 
 `python -m benchmarks.convergence shakespeare FOLDER` trains on the characters of tiny Shakespeare and keeps the curve
-of validation losses in FOLDER; stopped at any moment, the same command goes on. References: nanoGPT's README.
+of validation losses in FOLDER. If it is stopped, the same command continues. The reference losses are from nanoGPT's
+README.
 
 Both read PEDIGREE_DATA.
 """
@@ -52,14 +54,14 @@ SMALL = ModelConfig(
 
 
 def data_folder() -> Path:
-    """Where the real texts are. SystemExit when nothing says so."""
+    """Return the folder of the shared texts. Exit with a message if PEDIGREE_DATA does not name it."""
     if "PEDIGREE_DATA" not in os.environ:
         sys.exit("PEDIGREE_DATA names no folder with data")
     return Path(os.environ["PEDIGREE_DATA"])
 
 
 def articles() -> list[str]:
-    """WikiText-2's validation articles, each with its title, in their order."""
+    """Return WikiText-2's validation articles in their order, each with its title."""
     text = gzip.decompress((data_folder() / "text" / "wikitext-2.valid.txt.gz").read_bytes()).decode()
     starts = [found.start() for found in re.finditer(r"^ = [^=]+ = $", text, re.MULTILINE)]
     return [text[start:stop].strip() for start, stop in zip(starts, [*starts[1:], len(text)], strict=True)]
@@ -70,7 +72,9 @@ def articles() -> list[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """What a training gave: nats a target of each step and of the held-out rows; processor seconds of all steps."""
+    """The results of a training: nats per target of each step and of the held-out rows, and processor seconds of all
+    steps.
+    """
 
     losses: list[float]
     held_out: float
@@ -80,14 +84,14 @@ class Run:
 def own_trainer(
     config: ModelConfig, recipe: PretrainRecipe, plan: Plan, shards: Shards, *, device: str = "cpu"
 ) -> Trainer:
-    """A trainer with the weights that the recipe's seed gives."""
+    """Return a trainer of this project with the weights that the recipe's seed gives."""
     model = Decoder(config)
     initialise(model, zero_outputs=recipe.zero_init_outputs, generator=torch.Generator().manual_seed(recipe.seed))
     return Trainer(model, recipe, plan, shards, World(rank=0, size=1, device=torch.device(device)))
 
 
 def own_run(config: ModelConfig, recipe: PretrainRecipe, plan: Plan, shards: Shards) -> Run:
-    """All steps with this trainer."""
+    """Train all steps with this project's trainer."""
     trainer, losses = own_trainer(config, recipe, plan, shards), []
     began = time.process_time()
     while trainer.state.position.step < plan.record.steps:
@@ -104,10 +108,10 @@ def own_run(config: ModelConfig, recipe: PretrainRecipe, plan: Plan, shards: Sha
 def hugging_face_run(
     config: ModelConfig, recipe: PretrainRecipe, plan: Plan, shards: Shards, *, rates: Sequence[float] = ()
 ) -> Run:
-    """All steps with Hugging Face's Trainer: its loop, optimizer, clipping and loss over its model.
+    """Train all steps with Hugging Face's Trainer: with its loop, optimizer, clipping, loss and model.
 
-    The weights are those that `own_trainer` begins with, when its recipe has no zero outputs. `rates` gives the
-    learning rate of every step; without them the Trainer's own cosine schedule goes from the recipe's rate to zero.
+    It begins with the same weights as `own_trainer`, if the recipe does not set output matrices to zero. `rates` gives
+    the learning rate of every step; without them the Trainer's own cosine schedule goes from the recipe's rate to zero.
     """
     from transformers import LlamaForCausalLM, Trainer, TrainingArguments
     from transformers.models.llama.configuration_llama import LlamaConfig
@@ -176,8 +180,10 @@ def hugging_face_run(
 
 
 class _Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """The plan's rows in order, as the model of transformers takes them: positions that restart say where documents
-    begin, and labels are not shifted again."""
+    """The plan's rows in order, as a data set for the model of transformers.
+
+    Positions restart where a document begins, and labels are already shifted.
+    """
 
     def __init__(self, plan: Plan, shards: Shards) -> None:
         self._plan, self._shards = plan, shards
@@ -203,7 +209,7 @@ def _collated(rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
 
 @torch.no_grad()
 def _held_out(plan: Plan, shards: Shards, nats: Any, *, rows: int = 16) -> float:
-    """Nats a target of the held-out rows, in fp32."""
+    """Return the loss on the held-out rows in nats per target, in fp32."""
     samples, total, count = held_out_samples(plan, 0), 0.0, 0
     for at in range(0, len(samples), rows):
         made = shards.rows(samples[at : at + rows], length=plan.record.sequence_length)
@@ -215,7 +221,9 @@ def _held_out(plan: Plan, shards: Shards, nats: Any, *, rows: int = 16) -> float
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compared:
-    """Differences of ours and theirs in nats: the first step, the largest of the windows' means, the held-out loss."""
+    """Differences between this trainer and Hugging Face's in nats: of the first step, the largest of the means over
+    windows of steps, and of the held-out loss.
+    """
 
     first: float
     largest: float
@@ -223,12 +231,12 @@ class Compared:
 
     @property
     def is_equal(self) -> bool:
-        """Whether the two are the same training."""
+        """Whether the differences are so small that the two trainings count as equal."""
         return max(self.first, self.largest, self.held_out) <= TOLERANCE
 
 
 def compared(own: Run, theirs: Run) -> Compared:
-    """How far the two runs are apart."""
+    """Return the differences between the losses of two runs."""
     pairs = list(zip(_windows(own.losses), _windows(theirs.losses), strict=True))
     return Compared(
         first=abs(own.losses[0] - theirs.losses[0]),
@@ -242,7 +250,7 @@ def _windows(losses: list[float]) -> list[float]:
 
 
 def equal(options: argparse.Namespace) -> int:
-    """Both trainings and how far they are apart."""
+    """Run both trainings and print how much they differ; return 1 if they are not equal."""
     recipe = PretrainRecipe(
         tokens=options.steps * options.rows * options.length,
         sequence_length=options.length,
@@ -277,7 +285,9 @@ def equal(options: argparse.Namespace) -> int:
 
 
 def both(config: ModelConfig, recipe: PretrainRecipe, plan: Plan, shards: Shards) -> tuple[Run, Run, list[float]]:
-    """This trainer's run, the other's with the same learning rate at every step, and those rates."""
+    """Train with this trainer and with Hugging Face's, with the same learning rate at every step; return both and the
+    rates.
+    """
     steps = plan.record.steps
     rates = [recipe.learning_rate * scheduled_factor(step, steps=steps, recipe=recipe) for step in range(steps)]
     own = own_run(config, recipe, plan, shards)
@@ -289,7 +299,9 @@ def both(config: ModelConfig, recipe: PretrainRecipe, plan: Plan, shards: Shards
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """A model and a training, and the best validation loss that nanoGPT's README gives for its own of that size."""
+    """The shape of a model and of its training, and the best validation loss in nanoGPT's README for a model of that
+    size.
+    """
 
     width: int
     layers: int
@@ -328,7 +340,7 @@ SETTINGS = {
 
 
 def characters() -> tuple[np.ndarray, int]:
-    """Tiny Shakespeare as numbers of its characters in sorted order, and how many there are."""
+    """Return tiny Shakespeare as numbers of its characters in sorted order, and the number of different characters."""
     text = gzip.decompress((data_folder() / "text" / "tinyshakespeare.txt.gz").read_bytes()).decode()
     alphabet = sorted(set(text))
     number = {character: place for place, character in enumerate(alphabet)}
@@ -336,7 +348,7 @@ def characters() -> tuple[np.ndarray, int]:
 
 
 def windows(tokens: np.ndarray, setting: Setting, *, seed: int) -> tuple[Plan, Shards]:
-    """A plan of rows from random places of the text, as nanoGPT draws them; each is a document of its own.
+    """Return a plan whose rows begin at random places of the text, as in nanoGPT; each row is a document of its own.
 
     The last position of a row has no target, so a row trains on one token less than nanoGPT's.
     """
@@ -348,7 +360,9 @@ def windows(tokens: np.ndarray, setting: Setting, *, seed: int) -> tuple[Plan, S
 
 @torch.no_grad()
 def validation_loss(trainer: Trainer, tokens: np.ndarray, *, length: int, rows: int = 32) -> float:
-    """Nats a character over all of `tokens`, in rows of `length` characters that begin without context."""
+    """Return the loss in nats per character over all `tokens`, in rows of `length` characters that begin without
+    context.
+    """
     count = (len(tokens) - 1) // length
     whole = torch.from_numpy(tokens[: count * length + 1].astype(np.int64))
     inputs, targets = whole[:-1].view(count, length), whole[1:].view(count, length)
@@ -362,7 +376,7 @@ def validation_loss(trainer: Trainer, tokens: np.ndarray, *, length: int, rows: 
 
 
 def shakespeare(options: argparse.Namespace) -> int:
-    """Train, or go on; print the curve."""
+    """Train on tiny Shakespeare, continuing an earlier run if there is one, and print the curve of losses."""
     setting, folder = SETTINGS[options.setting], options.folder
     tokens, vocabulary = characters()
     cut = int(0.9 * len(tokens))
@@ -434,7 +448,7 @@ def _read_curve(folder: Path) -> list[dict[str, Any]]:
 
 
 def row_of(point: dict[str, Any]) -> str:
-    """A line of the curve's table."""
+    """Return one point of the curve as a row of the Markdown table."""
     return (
         f"| {point['step']} | {point['tokens']:,} | {point['training_loss']:.4f} | {point['validation_loss']:.4f} |"
         f" {point['processor']:.0f} |"
@@ -442,7 +456,7 @@ def row_of(point: dict[str, Any]) -> str:
 
 
 def summary(setting: Setting, curve: list[dict[str, Any]], parameters: int) -> str:
-    """The curve, its best point, and the reference."""
+    """Return the curve, its best point and the reference loss as text."""
     if not curve:
         return "nothing was trained yet"
     best = min(curve, key=lambda point: point["validation_loss"])
@@ -460,7 +474,7 @@ def summary(setting: Setting, curve: list[dict[str, Any]], parameters: int) -> s
 
 
 def main() -> int:
-    """One of the two."""
+    """Run the command `equal` or `shakespeare`; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("equal")

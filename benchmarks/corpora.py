@@ -1,12 +1,12 @@
-"""Whether a corpus teaches more: base models trained on it and on another, on texts that neither has seen.
+"""Compare two corpora by the base models trained on them, on texts that neither model has seen.
 
     PEDIGREE_DATA=… python -m benchmarks.corpora before=MODEL_FOLDER after=MODEL_FOLDER [--limit 120] [--resamples 2000]
 
-Each model is a folder in the transformers layout. What two pipelines held out of themselves cannot be compared: each
-holds out what it kept, as it extracted it. So the texts come from elsewhere: the documentation of Node, which only the
-second snapshot has, for models of the first snapshot, as three extractors read it, because a model likes the text of
-the extractor that it learned from; articles whose main text was marked by hand; and articles of an encyclopedia. Prints
-bits per byte of each model, and what each adds to the first with a 95 % interval over resampled texts.
+Each model is a folder in the transformers layout. The held-out documents of two pipelines cannot be compared, because
+each pipeline extracts and selects its own. So the texts come from elsewhere: the documentation of Node, which only the
+second snapshot has (for models of the first snapshot), read by three extractors, because a model prefers text from the
+extractor of its training data; articles whose main text was marked by hand; and articles of an encyclopedia. It prints
+the bits per byte of each model, and each model's difference from the first with a 95 % interval over resampled texts.
 """
 
 from __future__ import annotations
@@ -58,19 +58,21 @@ def _cell(first: list[float], other: list[float], sizes: list[int], resamples: i
 
 
 def text_sets() -> dict[str, list[str]]:
-    """The texts that models are asked about, by name."""
+    """Return the sets of texts on which the models are measured, by name."""
     node = {f"Node's documentation by {extractor}": node_pages(extractor) for extractor in EXTRACTORS}
     encyclopedia = [text[:MAX_CHARACTERS] for text in convergence.articles()]
     return node | {"articles": articles(), "encyclopedia": encyclopedia}
 
 
 def articles() -> list[str]:
-    """Articles of many sites whose main text was marked by hand."""
+    """Return articles of many sites whose main text was marked by hand."""
     return [row["article_body"][:MAX_CHARACTERS] for row in read_rows(ARTICLES) if row["article_body"].strip()]
 
 
 def node_pages(extractor: str) -> list[str]:
-    """Pages of a host that the first snapshot lacks, as an extractor reads them; in the archive's order."""
+    """Return the pages of a host that the first snapshot lacks, as the named extractor reads them, in the archive's
+    order.
+    """
     texts, settings = [], ExtractRecipe(extractor=extractor)
     with open(resolve(SECOND), "rb") as stream:
         for record in ArchiveIterator(stream):
@@ -84,13 +86,17 @@ def node_pages(extractor: str) -> list[str]:
 
 
 def bits_of(model: LocalModel, texts: list[str]) -> list[float]:
-    """Bits that a model needs for each text, its tokenizer's own cutting included."""
+    """Return the bits that a model needs for each text, tokenized by the model's own tokenizer."""
     requests = [Instance("loglikelihood_rolling", {}, (text,), number) for number, text in enumerate(texts)]
     return [-nats / math.log(2) for nats in model.loglikelihood_rolling(requests)]
 
 
 def added(first: list[float], last: list[float], sizes: list[int], resamples: int) -> tuple[float, float, float]:
-    """Bits per byte of the last model less those of the first: 2.5 %, all texts, 97.5 % of resampled sets of texts."""
+    """Return the last model's bits per byte minus the first's: lower end of the 95 % interval, over all texts, upper
+    end.
+
+    The interval is over `resamples` resampled sets of texts.
+    """
     rows = list(zip(first, last, sizes, strict=True))
     draw = random.Random(0)
     means = sorted(_difference(draw.choices(rows, k=len(rows))) for _ in range(resamples))

@@ -1,4 +1,4 @@
-"""datatrove's own heuristic blocks with a recipe's thresholds: the benchmark's peer, the tests' reference."""
+"""datatrove's own heuristic filter blocks with a recipe's thresholds, to compare this project's rules with."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ REASONS = {
 
 
 def judged(text: str, code: str, recipe: FilterRecipe) -> tuple[str, str]:
-    """`rule:why` of the first block that drops a text in this language, or "" and the text as they left it."""
+    """Apply datatrove's blocks to a text; return `rule:why` of the first block that drops it, and the remaining text.
+
+    If no block drops the text, the reason is "".
+    """
     document = Document(text=text, id="")
     for rule, block in blocks(recipe, code):
         answer = block.filter(document)
@@ -55,7 +58,7 @@ def judged(text: str, code: str, recipe: FilterRecipe) -> tuple[str, str]:
 
 @cache
 def blocks(recipe: FilterRecipe, code: str) -> tuple[tuple[str, Any], ...]:
-    """The blocks of the recipe's rules in its order, for one language."""
+    """Return datatrove's blocks for the recipe's rules, in the recipe's order, for one language."""
     words = stop_words().get(code)
     make = {
         "gopher_repetition": lambda: GopherRepetitionFilter(

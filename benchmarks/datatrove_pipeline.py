@@ -2,15 +2,15 @@
 
     python -m benchmarks.datatrove_pipeline WARC_FOLDER OUTPUT WORKERS [fast | told | as-ours]
 
-The peer of `benchmarks.pipeline`, in a process of its own. Its language identification fetches the same fastText model
-that a wheel brings here, so the model is handed over; nothing else is changed. trafilatura is the one that is
-installed, 2.3.1, which datatrove 0.10.1 does not ask for: its own requirement ends before 1.12
+`benchmarks.pipeline` runs this in a process of its own and compares itself with it. datatrove would download the
+fastText model for languages, so it is given the same model from an installed package; nothing else is changed.
+trafilatura is the installed version 2.3.1, although datatrove 0.10.1 requires a version before 1.12
 (`requirements/overrides.txt`).
 
-`fast` asks trafilatura for its fast way, the one documented setting that saves it time: no second algorithm where the
-first finds little. `told` also writes what each block drops, into `OUTPUT-dropped/BLOCK/`, leaves personal data as it
-is, and is for explaining, not for timing. `as-ours` is that with the extractor's two other choices undone: no limit of
-a second of the clock, and no paragraph left out because a page before had it.
+`fast` sets trafilatura's documented option for speed: no second algorithm where the first finds little text. `told`
+also writes the pages that each block drops into `OUTPUT-dropped/BLOCK/` and leaves personal data unchanged; it is for
+explanations, not for timing. `as-ours` is like `told`, but without the extractor's time limit of one second, and
+without its removal of paragraphs that an earlier page had.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from training.data.words.language import model_path
 
 
 class _Model:
-    """The fastText model with answers of the kind that datatrove expects."""
+    """The fastText model, with its answers in the form that datatrove expects."""
 
     def __init__(self, path: str) -> None:
         import fasttext
@@ -57,7 +57,7 @@ LanguageFilter._requires_dependencies = []  # it asks for another distribution o
 
 
 class _Languages(LanguageFilter):
-    """Reads the model in the process that uses it."""
+    """datatrove's language filter, changed to load the model in the process that uses it."""
 
     def filter(self, doc: Any) -> Any:
         if self.model._model is None:
@@ -66,7 +66,9 @@ class _Languages(LanguageFilter):
 
 
 class _Told(Trafilatura):
-    """Writes which pages it gave no text of, and whether that was the limit of time."""
+    """datatrove's trafilatura block, changed to write which pages gave no text and whether the time limit was the
+    cause.
+    """
 
     def __init__(self, dropped: Path, **options: Any) -> None:
         super().__init__(favour_precision=True, **options)
@@ -106,7 +108,7 @@ class _Told(Trafilatura):
 
 
 def main(source: str, output: str, workers: int, mode: str = "") -> None:
-    """Run it to the end."""
+    """Run datatrove's pipeline from WARC files to filtered documents."""
     dropped = Path(f"{output}-dropped")
 
     is_told = mode in ("told", "as-ours")

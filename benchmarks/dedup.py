@@ -1,11 +1,11 @@
-"""Deduplication beside its peers on the same texts in one run: the figures of docs/dedup.md.
+"""Compare deduplication with other libraries on the same texts in one run: the figures of docs/dedup.md.
 
     PEDIGREE_DATA=… python -m benchmarks.dedup speed --peers VENV/lib/python3.11/site-packages
     PEDIGREE_DATA=… python -m benchmarks.dedup definitions truth growth increment
     PEDIGREE_DATA=… python -m benchmarks.dedup substrings --peers …
 
-The peers rensa, datasketch and pydivsufsort are not among the project's packages: `--peers` names a folder that has
-them. Times are processor seconds of this process and its children, on one core; with --megabytes the texts are more.
+rensa, datasketch and pydivsufsort are not among the project's packages; `--peers` names a folder that has them. Times
+are processor seconds of this process and its children, on one core. `--megabytes` sets the amount of text.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ REPEATS = 3  # of growth
 
 
 def paragraphs() -> list[list[str]]:
-    """The words of real paragraphs."""
+    """Return real paragraphs, each as a list of its words."""
     web = (line for row in read_rows("data://text/c4_demo.jsonl.gz") for line in str(row["text"]).split("\n"))
     with gzip.open(resolve("data://text/wikitext-2.valid.txt.gz"), "rt", encoding="utf-8") as lines:
         found = [*web, *lines]
@@ -61,7 +61,7 @@ def paragraphs() -> list[list[str]]:
 
 
 def made_texts(number: int, *, characters: int = 3300, seed: int = 0) -> tuple[list[str], dict[int, int]]:
-    """Texts, and for each copy the text that it was made from."""
+    """Return `number` generated texts, and for each copy among them the index of the text that it was made from."""
     generator = random.Random(seed)
     sources = paragraphs()
     vocabulary = sorted({word for words in sources for word in words})
@@ -87,7 +87,7 @@ def made_texts(number: int, *, characters: int = 3300, seed: int = 0) -> tuple[l
 
 
 def true_duplicates(texts: list[str], origins: dict[int, int]) -> set[int]:
-    """The texts whose similarity with an earlier one of their family is enough, by comparing each with each."""
+    """Return the texts that are similar enough to an earlier text of the same origin, by comparing all pairs."""
     families: dict[int, list[int]] = {}
     found = set()
     root = {}
@@ -104,7 +104,7 @@ def true_duplicates(texts: list[str], origins: dict[int, int]) -> set[int]:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder that goes."""
+    """Context manager that gives a temporary folder and removes it afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="dedup-benchmark-"))
     try:
         yield folder
@@ -113,7 +113,7 @@ def scratch() -> Iterator[Path]:
 
 
 def processor_seconds() -> float:
-    """User and system time of this process and its ended children."""
+    """Return user plus system seconds of this process and its ended children."""
     return sum(
         usage.ru_utime + usage.ru_stime
         for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
@@ -121,7 +121,7 @@ def processor_seconds() -> float:
 
 
 def load_compiled_loops(texts: list[str]) -> None:
-    """Load them now, and use them whatever the size, as a large corpus does."""
+    """Load the compiled loops now, and use them for every size of input, as for a large corpus."""
     signatures.COMPILED_FROM_BYTES = 0
     with scratch() as root:
         stages(root, [chain.documents(root, "one", [[*texts[:20], texts[0] + " x"]])])
@@ -132,7 +132,7 @@ waited: list[float] = []
 
 @contextmanager
 def untimed() -> Iterator[None]:
-    """Work that `speed` does not count."""
+    """Context manager for work whose processor seconds `speed` does not count."""
     began = processor_seconds()
     yield
     waited.append(processor_seconds() - began)
@@ -142,7 +142,7 @@ def untimed() -> Iterator[None]:
 
 
 def ours_in_memory(texts: list[str], column: pa.StringArray) -> set[int]:
-    """Sign and cluster, nothing verified: every document that shares a key with an earlier one."""
+    """Sign and cluster in memory without verification; return every document that shares a key with an earlier one."""
     # A thousand at a time, as the stage reads them.
     parts = [signatures.sign(column[at : at + 1000], RECIPE, compiled=True).bands for at in range(0, len(column), 1000)]
     removed: set[int] = set()
@@ -153,7 +153,9 @@ def ours_in_memory(texts: list[str], column: pa.StringArray) -> set[int]:
 
 
 def ours_verified(texts: list[str], _: pa.StringArray) -> set[int]:
-    """The two stages over files, as a chain runs them: read, sign, verify, write kept and dropped."""
+    """Run the stages `sign` and `dedup` over files, as in a real run: read, sign, verify, write kept and dropped
+    documents.
+    """
     with scratch() as root:
         with untimed():
             source = chain.documents(root, "one", [texts])
@@ -163,7 +165,7 @@ def ours_verified(texts: list[str], _: pa.StringArray) -> set[int]:
 
 
 def stages(root: Path, sources: list[InputArtifact], signed: list[InputArtifact] | None = None) -> list[InputArtifact]:
-    """Sign and deduplicate the last of the sources; its signatures and its documents."""
+    """Sign and deduplicate the last of the sources; return the artifacts with its signatures and its documents."""
     settings = {"dedup": RECIPE}
     partition = sources[-1].partition
     signatures_made = chain.run(root, "sign", "document_signatures", partition, settings, [sources[-1]])
@@ -172,13 +174,13 @@ def stages(root: Path, sources: list[InputArtifact], signed: list[InputArtifact]
 
 
 def shingles(text: str) -> list[str]:
-    """The distinct word n-grams that the peers are given, which have none of their own."""
+    """Return the distinct word n-grams of a text for the other libraries, which do not make n-grams themselves."""
     words = text.lower().split()
     return list({" ".join(words[i : i + 5]) for i in range(max(1, len(words) - 4))})
 
 
 def clustered(minima: Any) -> set[int]:
-    """Every row of [texts, 112] minima that shares a band of 8 with an earlier row."""
+    """Return every row of MinHash minima [texts, 112] that shares a band of 8 values with an earlier row."""
     removed: set[int] = set()
     for band in np.split(np.ascontiguousarray(minima), RECIPE.buckets, axis=1):
         rows = np.ascontiguousarray(band).view(np.dtype((np.void, band.dtype.itemsize * band.shape[1]))).ravel()
@@ -188,7 +190,7 @@ def clustered(minima: Any) -> set[int]:
 
 
 def with_rensa(texts: list[str], _: pa.StringArray) -> set[int]:
-    """RMinHash, a sketch a document."""
+    """Find duplicates with rensa's RMinHash, one sketch per document."""
     from rensa import RMinHash
 
     rows = []
@@ -200,7 +202,7 @@ def with_rensa(texts: list[str], _: pa.StringArray) -> set[int]:
 
 
 def with_rensa_matrix(texts: list[str], _: pa.StringArray) -> set[int]:
-    """rensa's bulk calls: one matrix of sketches, its own bands."""
+    """Find duplicates with rensa's calls for many documents: one matrix of sketches, and rensa's own bands."""
     from rensa import RMinHash, RMinHashLSH
 
     matrix = RMinHash.digest_matrix_from_token_sets([shingles(text) for text in texts], 112, 1)
@@ -209,7 +211,7 @@ def with_rensa_matrix(texts: list[str], _: pa.StringArray) -> set[int]:
 
 
 def with_datasketch(texts: list[str], _: pa.StringArray) -> set[int]:
-    """MinHash.bulk and bands by numpy, faster than its own index."""
+    """Find duplicates with datasketch's MinHash.bulk, and bands in numpy, which is faster than datasketch's index."""
     from datasketch import MinHash
 
     sketches = MinHash.bulk([[s.encode() for s in shingles(text)] for text in texts], num_perm=112)
@@ -217,7 +219,7 @@ def with_datasketch(texts: list[str], _: pa.StringArray) -> set[int]:
 
 
 def with_datatrove(texts: list[str], _: pa.StringArray) -> set[int]:
-    """Its four stages over files, one worker."""
+    """Find duplicates with datatrove's four MinHash stages over files, with one worker."""
     from datatrove.executor import LocalPipelineExecutor
     from datatrove.pipeline.dedup import minhash
     from datatrove.pipeline.readers import JsonlReader
@@ -257,7 +259,7 @@ RUNNERS: dict[str, Callable[[list[str], pa.StringArray], set[int]]] = {
 
 
 def speed(options: argparse.Namespace) -> None:
-    """MB of text a processor second of each, what it removes, and ratios within a round."""
+    """Print megabytes of text per processor second of each system, what it removes, and ratios within a round."""
     sys.path.append(options.peers)
     texts, origins = made_texts(round(options.megabytes * 1e6 / 3300))
     similar = true_duplicates(texts, origins)
@@ -286,8 +288,11 @@ def speed(options: argparse.Namespace) -> None:
 
 
 def definitions(options: argparse.Namespace) -> None:
-    """What the definition of a word does to recall: our keys over our n-grams and over the peers', and what the exact
-    similarities of the copies predict of any 14 × 8 keys."""
+    """Print how the definition of a word changes recall.
+
+    Compared are this project's keys over its own n-grams and over those for the other libraries, and the recall that
+    the exact similarities of the copies predict for any 14 × 8 keys.
+    """
     texts, origins = made_texts(round(options.megabytes * 1e6 / 3300))
     similar = true_duplicates(texts, origins)
     related = sorted(origins.keys() | set(origins.values()))  # no other text shares a key with an earlier one
@@ -309,7 +314,7 @@ def definitions(options: argparse.Namespace) -> None:
 
 
 def truth(_: argparse.Namespace) -> None:
-    """Pairs found among published articles with planted near-duplicates."""
+    """Print the pairs found among published articles with planted near-duplicates."""
     for size in (100, 1000):
         folder = Path(resolve("data://dedup"))
         lines = gzip.decompress((folder / f"minhash_articles_{size}.train.gz").read_bytes()).decode().splitlines()
@@ -325,7 +330,7 @@ def truth(_: argparse.Namespace) -> None:
 
 
 def growth(options: argparse.Namespace) -> None:
-    """Processor seconds and peak memory over four doublings, each size in processes of its own."""
+    """Print processor seconds and peak memory over four doublings of the input, each size in processes of its own."""
     sizes = [options.documents >> shift for shift in (4, 3, 2, 1, 0)]
     texts, _ = made_texts(sizes[-1], characters=250)
     runs: dict[int, list[tuple[dict[str, float], dict[str, float]]]] = {size: [] for size in sizes}
@@ -349,7 +354,7 @@ def growth(options: argparse.Namespace) -> None:
 
 
 def fitted_exponent(sizes: list[int], seconds: list[float]) -> float:
-    """The c of the least-squares fit of a + b·n^c with a, b >= 0, errors relative."""
+    """Return the exponent c of the least-squares fit of a + b·n^c, with a, b >= 0 and relative errors."""
     best = (float("inf"), 0.0)
     weights = 1 / np.array(seconds)
     for exponent in np.arange(0.5, 1.6, 0.001):
@@ -361,14 +366,19 @@ def fitted_exponent(sizes: list[int], seconds: list[float]) -> float:
 
 
 def _child(root: Path, part: str) -> dict[str, float]:
-    """One stage in a process of its own: processor seconds once the compiled loops are loaded, and peak memory."""
+    """Run one stage in a process of its own.
+
+    Return its processor seconds, without loading the compiled loops, and its peak memory.
+    """
     command = [sys.executable, "-m", "benchmarks.dedup", "child", "--root", str(root), "--stage", part]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def child(options: argparse.Namespace) -> None:
-    """What `growth` starts. The compiled loops are used at every size, or the fit would see two programs."""
+    """Run one stage, as a process that `growth` starts. Compiled loops are used at every size, so that sizes are
+    comparable.
+    """
     load_compiled_loops(["some words of a text that is long enough"] * 2)
     source = _committed(options.root / "filtered_documents" / "one", "filtered_documents")
     settings = {"dedup": RECIPE}
@@ -396,7 +406,9 @@ def _committed(folder: Path, asset: str) -> InputArtifact:
 
 
 def increment(options: argparse.Namespace) -> None:
-    """Processor seconds of a snapshot of a tenth more documents, over those of everything made again."""
+    """Print the processor seconds for a snapshot with a tenth more documents, divided by those of making everything
+    again.
+    """
     texts, _ = made_texts(options.documents // 16)
     cut = len(texts) * 10 // 11
     load_compiled_loops(texts)
@@ -420,7 +432,9 @@ def increment(options: argparse.Namespace) -> None:
 
 
 def substrings(options: argparse.Namespace) -> None:
-    """MB a processor second of exact substring search, ours and by suffix array, and whether the bytes are the same."""
+    """Print megabytes per processor second of exact substring search, this project's and by suffix array, and whether
+    both mark the same bytes.
+    """
     sys.path.append(options.peers)
     from pydivsufsort import divsufsort, kasai
 
@@ -457,7 +471,7 @@ LENGTH = 100  # bytes of a repeat
 
 
 def covered_by_array(order: Any, common: Any, parted: Any) -> Any:
-    """The bytes in a window of LENGTH bytes of one text that is one of a suffix's neighbours' too."""
+    """Return the bytes that lie in a repeated window of LENGTH bytes within one text, computed from a suffix array."""
     enough = np.zeros(len(order) + 1, np.bool_)
     enough[1 : len(common) + 1] = np.asarray(common) >= LENGTH  # common[i] is that of suffixes i and i + 1
     windows = np.zeros(len(order), np.bool_)
@@ -483,7 +497,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
 
 
 def main() -> None:
-    """Run the parts that are named."""
+    """Run the parts of the benchmark that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("parts", nargs="+", choices=sorted(PARTS))
     parser.add_argument("--peers", default="", help="site-packages with rensa, datasketch, pydivsufsort")

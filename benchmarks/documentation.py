@@ -1,20 +1,20 @@
-"""What an extractor keeps of code and tables, on labelled pages of documentation, code, forums and articles; a gate.
+"""Measure how much code and tables an extractor keeps, on labelled pages of documentation, code, forums and articles.
 
     apt-get download PACKAGE …; dpkg-deb -x PACKAGE.deb DIR/PACKAGE     # of Debian 12
     git clone https://github.com/omnivore-app/omnivore DIR/omnivore     # karussell/snacktory, postlight/parser …
     PEDIGREE_DATA=… python -m benchmarks.documentation DIR [--extractors blocks union] [--part tuning] [--worst 10]
 
-The pages lie in Debian packages of documentation, in checkouts of projects that keep pages for their own tests
-(DIR has a folder for each, by the names in PLAN), and in the real crawls. `documentation.jsonl` names each page and
-holds its labels: kind, language, the numbers of its lines of code and of its cells, and digests of the page and of
-these. It holds no text. The labels are derived by `benchmarks.structure` from a tree that lxml builds: every line of a
-visible `pre`, and every cell of a table that is not layout. `--make` draws the pages and writes the file; `--show N`
-prints the lines and cells of N pages, for a person to check.
+The pages are in Debian packages of documentation, in checkouts of projects with pages for their own tests (DIR has a
+folder for each, with the names in PLAN), and in the real crawls. `documentation.jsonl` names each page and has its
+labels: kind, language, the numbers of its lines of code and of its table cells, and digests of the page and of the
+lines and cells. It contains no text. The labels are derived by `benchmarks.structure` from a tree that lxml builds:
+every line of a visible `pre`, and every cell of a table that is not layout. `--make` draws the pages and writes the
+file; `--show N` prints the lines and cells of N pages, for a person to check.
 
-A page's share is the share of its lines or cells that the text has. Each page weighs the same; intervals are of 95 %,
-over pages drawn anew. A hash of the page's digest puts it into the tuning or the held-out half. LIMITS were chosen on
-the tuning half. The exit code is 1 when a mean share of `blocks`, or an F1 of `benchmarks.extraction`, is below its
-limit, 2 when a page is missing or is not the one that was labelled.
+A page's score is the fraction of its lines or cells that the extracted text has. Every page counts equally; 95 %
+intervals are over resampled pages. A hash of the page's digest puts it into the tuning or the held-out half. LIMITS
+were chosen on the tuning half. The exit code is 1 when a mean share of `blocks`, or an F1 of `benchmarks.extraction`,
+is below its limit, 2 when a page is missing or is not the one that was labelled.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ There are two forum pages in the set, too few for a limit.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Label:
-    """A page of the set: where it lies, its kind and language, and what it shows."""
+    """A labelled page: its location, kind and language, and the lines of code and table cells that it shows."""
 
     source: str  # a folder of DIR, or the URI of a crawl
     path: str  # in the folder, or the page's address
@@ -140,7 +140,7 @@ def label_of(source: str, path: str, html: bytes, *, kind: str, language: str) -
 
 
 def shown_of(html: bytes, kind: str) -> Structure:
-    """Return the lines and cells that a page of a kind should keep."""
+    """Return the lines of code and table cells that an extractor should keep of a page of this kind."""
     shown = structure(html)
     return shown if kind in ("documentation", "table") else replace(shown, cells=[])
 
@@ -203,7 +203,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def shares_of(counts: list[tuple[Label, tuple[int, int]]]) -> dict[str, np.ndarray]:
-    """Return the share of each page that has any lines or cells, by `kind measure` and `language measure`.
+    """Return the kept fraction of each page with any lines or cells, by `kind measure` and `language measure`.
 
     `counts` holds how many lines and cells of each page a text has.
     """
@@ -226,19 +226,19 @@ def mean_share(rows: np.ndarray) -> np.ndarray:
 
 
 def pooled_f1(rows: np.ndarray) -> np.ndarray:
-    """Return F1 of the pages' counts together."""
+    """Return the F1 over the summed counts of all pages."""
     return f1_score(rows.sum(axis=-2))
 
 
 def interval(rows: np.ndarray, measure: Measure, *, draws: int = 2000) -> tuple[float, float, float]:
-    """Return a measure of pages, and the ends of its 95 % interval over pages drawn anew."""
+    """Return a measure over the pages, and the ends of its 95 % interval over resampled pages."""
     drawn = np.random.default_rng(0).integers(0, len(rows), (draws, len(rows)))
     low, high = np.quantile(measure(rows[drawn]), (0.025, 0.975))
     return float(measure(rows)), float(low), float(high)
 
 
 def tell(title: str, name: str, rows: np.ndarray, measure: Measure, *, limit: float | None) -> bool:
-    """Print a measure with its interval. Return whether it reaches its limit; None is no limit."""
+    """Print a measure with its interval. Return whether it reaches its limit; a limit of None is always reached."""
     value, low, high = interval(rows, measure)
     is_reached = limit is None or value >= limit
     verdict = "" if limit is None else f"; at least {limit}" + ("" if is_reached else ": NOT REACHED")
@@ -296,7 +296,7 @@ def show(folder: Path, number: int) -> None:
 
 
 def main() -> None:
-    """Print the shares of each extractor and both F1 of `blocks`; leave with the gate's verdict."""
+    """Print the kept fractions of each extractor and both F1 of `blocks`; exit with 1 if a value is below its limit."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, help="a folder for each package and each checkout")
     parser.add_argument("--part", choices=("tuning", "held-out"), default="held-out")

@@ -1,15 +1,15 @@
-"""Extractors side by side on pages whose main text is known: the figures of docs/extraction.md.
+"""Compare extractors on pages whose main text is known: the figures of docs/extraction.md.
 
     PEDIGREE_DATA=… python -m benchmarks.extraction [--part held-out] [--pairs 5] [--worst 10]
     PEDIGREE_DATA=… python -m benchmarks.extraction --archives data://crawl/snapshot-1/web-00-00000.warc.gz …
     PEDIGREE_DATA=… python -m benchmarks.extraction --structure data://crawl/snapshot-1/web-00-00000.warc.gz …
 
-Three sets, each cut by a hash of the page's id: rules were written while looking at two thirds of the pages, the
-development part; the held-out third decides. `shingles` is F1 over 4-word shingles as in article-extraction-benchmark
-(each page weighs the same), `segments` F1 over segments that must be there and must not be there as in trafilatura's
-evaluation. Over shingles of both sets of texts, and over segments, also what an extractor's F1 is above the first
-one's, with a 95 % interval over pages drawn anew. Speed is CPU time of one process on the bytes of all chosen pages, in
-interleaved pairs; its ratio is the median over the pairs.
+There are three sets of pages, each divided by a hash of the page's id: rules were written while looking at two thirds
+of the pages, the development part; the held-out third is used to judge them. `shingles` is F1 over 4-word shingles as
+in article-extraction-benchmark (each page weighs the same), `segments` is F1 over segments that must be kept or must be
+left out, as in trafilatura's evaluation. It also prints how much each extractor's F1 is above the first one's, with a
+95 % interval over resampled pages. Speed is CPU time of one process on the bytes of all chosen pages, in interleaved
+pairs; its ratio is the median over the pairs.
 """
 
 from __future__ import annotations
@@ -64,13 +64,15 @@ class Page:
 
     @property
     def part(self) -> str:
-        """Whether rules were written with the page in sight; a third of the pages was never looked at."""
+        """Return the part of its set that the page belongs to: `development`, used to write rules, or `held-out`, never
+        looked at.
+        """
         digest = hashlib.sha256(f"{self.group}/{self.id}".encode()).digest()
         return "held-out" if digest[0] % 2 and digest[1] % 3 else "development"
 
 
 def pages() -> list[Page]:
-    """Every labelled page."""
+    """Return every labelled page of the three sets."""
     articles = [
         Page("articles", row["id"], row["source_html"].encode(), text=row["article_body"])
         for row in read_rows(ARTICLES)
@@ -88,8 +90,11 @@ def pages() -> list[Page]:
 
 
 def make_extractor(name: str) -> Callable[[bytes], str]:
-    """From a page's bytes to its main text. `stock` is a library with its own default settings, `datatrove` with those
-    of datatrove's FineWeb example, on one page alone; `fast` is trafilatura's own setting of that name."""
+    """Return the named extractor: a function from a page's bytes to its main text.
+
+    `stock` is a library with its default settings, `datatrove` is the library with the settings of datatrove's FineWeb
+    example, applied to one page at a time, and `fast` is trafilatura's own setting of that name.
+    """
     if name.startswith("trafilatura-"):
         import trafilatura
 
@@ -107,7 +112,7 @@ def _limitless(name: str) -> ExtractRecipe:
 
 
 def tell_doubts(name: str, chosen: list[Page]) -> None:
-    """Of how many pages the extractor was in doubt, and how many texts are the second one's."""
+    """Print on how many pages the extractor was in doubt, and how many texts are from the second extractor."""
     made = [extract_html(page.html, settings=_limitless(name)) for page in chosen]
     doubtful, second = sum(one.is_doubtful for one in made), sum(one.is_second for one in made)
     print(f"{name}: in doubt on {doubtful} of {len(made)} pages; {second} texts are the second extractor's")
@@ -121,7 +126,7 @@ def shingles(text: str) -> Counter[tuple[str, ...]]:
 
 
 def shingle_counts(page: Page, text: str) -> tuple[float, float, float]:
-    """Shares of shingles found, too many and missing; they add up to 1."""
+    """Return the fractions of a page's shingles that were found, are too many, and are missing; they add up to 1."""
     expected, got = shingles(page.text), shingles(text)
     found = (expected & got).total()
     total = expected.total() + got.total() - found
@@ -129,19 +134,22 @@ def shingle_counts(page: Page, text: str) -> tuple[float, float, float]:
 
 
 def segment_counts(page: Page, text: str) -> tuple[float, float, float]:
-    """How many wanted segments are there, unwanted ones are there, wanted ones are missing."""
+    """Return the numbers of wanted segments in the text, of unwanted segments in it, and of wanted segments missing."""
     flat = " ".join(text.split())
     found = sum(" ".join(segment.split()) in flat for segment in page.wanted)
     return found, sum(" ".join(segment.split()) in flat for segment in page.unwanted), len(page.wanted) - found
 
 
 def counted(page: Page, text: str) -> tuple[float, float, float]:
-    """Of the page's shingles or segments: found, too many, missing."""
+    """Return how many of the page's shingles or segments the text has, has too many, and lacks."""
     return (segment_counts if page.group == "segments" else shingle_counts)(page, text)
 
 
 def difference(first: np.ndarray, other: np.ndarray, *, draws: int = 2000) -> tuple[float, float, float]:
-    """How much more the other's F1 is, and its 95 % interval over pages drawn anew: both [pages, 3] as counted."""
+    """Return how much higher the second extractor's F1 is, with its 95 % interval over resampled pages.
+
+    Both arguments are [pages, 3], as from `counted`.
+    """
     drawn = np.random.default_rng(0).integers(0, len(first), (draws, len(first)))
     found = f1_score(other[drawn].sum(1)) - f1_score(first[drawn].sum(1))
     low, high = np.quantile(found, (0.025, 0.975))
@@ -155,7 +163,7 @@ def f1_score(counts: np.ndarray) -> np.ndarray:
 
 
 def score(group: list[Page], texts: dict[str, str]) -> tuple[float, float, float, list[tuple[float, str]]]:
-    """Precision, recall and F1 of a group, and each page's own F1."""
+    """Return precision, recall and F1 of a set of pages, and each page's own F1."""
     each = [counted(page, texts[page.id]) for page in group]
     found, extra, missing = (sum(column) for column in zip(*each, strict=True))
     own = [(2 * f / max(1e-9, 2 * f + e + m), page.id) for (f, e, m), page in zip(each, group, strict=True)]
@@ -163,7 +171,7 @@ def score(group: list[Page], texts: dict[str, str]) -> tuple[float, float, float
 
 
 def timed(extract: Callable[[bytes], str], chosen: list[Page]) -> float:
-    """CPU seconds for all pages."""
+    """Return the CPU seconds in which an extractor processes all chosen pages."""
     started = time.process_time()
     for page in chosen:
         extract(page.html)
@@ -171,7 +179,7 @@ def timed(extract: Callable[[bytes], str], chosen: list[Page]) -> float:
 
 
 def compare_speed(names: list[str], chosen: list[Page], pairs: int) -> None:
-    """Pages a second and core, and each extractor's speed as a multiple of the first one's, pair by pair."""
+    """Print each extractor's pages per second and core, and its speed relative to the first one's, pair by pair."""
     extractors = {name: make_extractor(name) for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(pairs):
@@ -187,9 +195,10 @@ def compare_speed(names: list[str], chosen: list[Page], pairs: int) -> None:
 
 
 def compare_on_archives(names: list[str], uris: list[str], rounds: int) -> None:
-    """Records to fates as the stage does it, reader and isolation together; `name+en` has the early language pass on.
+    """Time the extraction of whole archives as in the stage, with reader and isolation, for each named extractor.
 
-    CPU time of both processes with the isolation's start. For `+en` it says which English documents the pass cost.
+    A name `NAME+en` also turns on the early language check, and prints the English documents that it lost. The time is
+    the CPU time of both processes, the start of the isolated process included.
     """
     english: dict[str, dict[str, str]] = {}
     seconds: dict[str, list[float]] = {name: [] for name in names}
@@ -278,7 +287,10 @@ def tell_scores(
     own: dict[str, dict[str, dict[str, float]]],
     firsts: dict[tuple[str, str], np.ndarray],
 ) -> None:
-    """Print an extractor's scores over a part of the pages. Keeps each page's F1 and what was counted of the first."""
+    """Print an extractor's scores over a part of the pages.
+
+    Each page's F1 is added to `own`, and the first extractor's counts to `firsts`.
+    """
     for group in GROUPS:
         members = [page for page in chosen if page.group == group]
         precision, recall, f1, each = score(members, texts)

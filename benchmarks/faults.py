@@ -1,11 +1,12 @@
-"""`make faults`: kill single processes of every kind while real runs make a stage, and look at what is left.
+"""`make faults`: kill single processes of every kind while real runs make an artifact, and check that the result is
+right.
 
 Each cycle removes the artifact of one stage (a data stage, a training, a post-training, the promotion) from a copy of a
-finished root, gives `pedigree run` again, and sends SIGKILL to one process of one kind at a random moment. When that
-process has a successor, another kind's turn comes. A run that did not come through is given again, as a person would.
-In the end what was made must be what an undisturbed run makes, and no process and no file may be there that such a run
-does not leave. Every cycle is a line of the ledger, which adds up over releases; `--summary` prints its table. Exit
-code 1 when something differed or was left.
+finished root, starts `pedigree run` again, and sends SIGKILL to one process of one kind at a random moment. When that
+process has a successor, a process of another kind is killed. A run that failed is started again, as a person would do.
+In the end the result must equal that of an undisturbed run, and no process or file may be left that such a run does not
+leave. Every cycle is a line of a ledger, which grows over the releases; `--summary` prints it as a table. The exit code
+is 1 if a result differed or anything was left.
 """
 
 from __future__ import annotations
@@ -69,9 +70,10 @@ stages:
 
 @dataclass(kw_only=True)
 class Cycle:
-    """Some kills while a target was made once, and what came of them: a line of the ledger.
+    """One making of a target asset with kills, and its result; it is a line of the ledger.
 
-    `kills` are the kinds of the processes that were killed, in order; `commands` is how often `pedigree run` was given.
+    `kills` are the kinds of the processes that were killed, in order; `commands` is how often `pedigree run` was
+    started.
     """
 
     target: str
@@ -85,12 +87,12 @@ class Cycle:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing was lost and nothing is left."""
+        """Whether the result was right and no process or file was left."""
         return self.same and not self.left_processes and not self.left_files
 
 
 def main() -> int:
-    """Kill until the number or the time is reached."""
+    """Run cycles until their number or the time is reached; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--minutes", type=float, default=60.0)
@@ -112,7 +114,7 @@ def main() -> int:
 
 
 def kill_often(folder: Path, options: argparse.Namespace) -> list[Cycle]:
-    """Cycles of several targets at once; the next target is the one that has had the least time."""
+    """Run cycles for several target assets at once; the next target is always the one with the least time so far."""
     (folder / "faults.yaml").write_text(PROFILE)
     source = options.root or finished(folder)
     began, cycles, spent = time.monotonic(), [], dict.fromkeys(options.targets, 0.0)
@@ -138,7 +140,7 @@ def kill_often(folder: Path, options: argparse.Namespace) -> list[Cycle]:
 
 
 def note(ledger: Path, cycle: Cycle) -> None:
-    """Add a line to the ledger."""
+    """Append a cycle to the ledger as a line."""
     from assets.running.jobs import code_revision
 
     ledger.parent.mkdir(parents=True, exist_ok=True)
@@ -148,12 +150,14 @@ def note(ledger: Path, cycle: Cycle) -> None:
 
 
 def read_ledger(ledger: Path) -> list[dict[str, Any]]:
-    """Every line of the ledger."""
+    """Return every cycle in the ledger."""
     return [json.loads(line) for line in ledger.read_text("utf-8").splitlines()]
 
 
 def table(cycles: list[dict[str, Any]]) -> str:
-    """Kills by target and kind, and in how many of the cycles with such a kill something went wrong."""
+    """Return a table by target and kind of process: the kills, and the cycles with such a kill in which something
+    failed.
+    """
     lines = ["| stage | process | kills | result differs | processes left | files left |", "|---|---|---|---|---|---|"]
     counts: Counter[tuple[str, str, str]] = Counter()
     for cycle in cycles:
@@ -173,7 +177,7 @@ def table(cycles: list[dict[str, Any]]) -> str:
 
 
 def finished(folder: Path) -> Path:
-    """A finished root."""
+    """Make a root in which the whole recipe is finished, and return its path."""
     subprocess.run(
         [*PEDIGREE, "run", "kitchen-small", "--root", str(folder / "finished")],
         env={**os.environ, "PEDIGREE_RECIPES": str(RECIPES)},
@@ -183,7 +187,9 @@ def finished(folder: Path) -> Path:
 
 
 class Prepared:
-    """A copy of a finished root in which one asset is made again and again, with a folder for temporary files."""
+    """A copy of a finished root in which one asset is made again and again, with a folder for temporary files of its
+    own.
+    """
 
     def __init__(self, folder: Path, target: str, source: Path, chance: random.Random) -> None:
         self._root, self._temporary = folder / target, folder / target[0]  # the paths of sockets are short
@@ -199,7 +205,9 @@ class Prepared:
         self._temporary.mkdir()
 
     def prepare(self) -> Prepared:
-        """Learn what an undisturbed run makes and leaves there, and how long its processes live."""
+        """Make the target once without kills, and record the result, the files, and how long each kind of process
+        lives.
+        """
         for _ in range(MOST_FAILURES):
             before, mark = self._made, str(uuid.uuid4())
             self._remove()
@@ -216,7 +224,7 @@ class Prepared:
         raise RuntimeError(f"{self._target} comes out otherwise each time, with nobody in its way")
 
     def cycle(self, most_kills: int) -> Cycle:
-        """Make the target again while processes are killed, one after the other's successor is there."""
+        """Make the target again, and kill up to `most_kills` processes on the way, one at a time."""
         self._remove()
         mark, began = str(uuid.uuid4()), time.monotonic()
         command = Command(lambda: self._start(mark))
@@ -239,9 +247,9 @@ class Prepared:
         )
 
     def _strike(self, mark: str, command: Command) -> str:
-        """Kill a process of the kind whose turn it is, at a random moment of its life, and wait for its successor.
+        """Kill a process of the next kind, at a random moment of its life, and wait for its successor; return the kind.
 
-        The kind; "" when the target was made before that. Then the kind has the next turn again.
+        If the target was made before that, return "", and the same kind is next again.
         """
         if not self._turns:
             self._turns = self._chance.sample(TARGETS[self._target], len(TARGETS[self._target]))
@@ -264,7 +272,7 @@ class Prepared:
         shutil.rmtree(self._root / self._target, ignore_errors=True)
 
     def _start(self, mark: str) -> subprocess.Popen[bytes]:
-        """Give the command; everything that it starts carries the mark."""
+        """Start `pedigree run`; every process that it starts has `mark` in its environment."""
         argv = [*PEDIGREE, "run", "kitchen-small", "--root", str(self._root), "--profile", str(self._profile)]
         environment = {
             **os.environ,
@@ -278,15 +286,17 @@ class Prepared:
             )
 
     def _result(self, output: bytes) -> dict[str, Any]:
-        """What a command made: the digests of the target's cells, and what the registry says."""
+        """Return what a command made, from its JSON output: the digests of the target's artifacts and the state of the
+        promotion.
+        """
         answer = json.loads(output.splitlines()[-1]) if output.strip() else {}
         cells = answer.get("assets", {}).get(self._target, {})
         return {"cells": {key: cell["digest"] for key, cell in cells.items()}, "promotion": answer.get("promotion")}
 
     def _present(self) -> set[str]:
-        """Every file under the root but Dagster's and the tracker's own, and every temporary one.
+        """Return every file under the root, except those of Dagster and MLflow, and every temporary file.
 
-        What an attempt says of its end stays under the attempt's name, which is another one each time.
+        Files in `attempts/` have another name in each attempt, so their numbers are replaced.
         """
         own = (path.relative_to(self._root) for path in self._root.rglob("*"))
         others = (path.relative_to(self._temporary.parent) for path in self._temporary.rglob("*"))
@@ -295,7 +305,7 @@ class Prepared:
 
 
 class Command:
-    """A command that is given again until it comes through."""
+    """A command that is started again until it succeeds."""
 
     def __init__(self, start: Callable[[], subprocess.Popen[bytes]]) -> None:
         self._start, self._run = start, start()
@@ -303,19 +313,19 @@ class Command:
         self._deadline = time.monotonic() + CYCLE_SECONDS
 
     def looks(self, mark: str) -> Iterator[dict[str, list[int]]]:
-        """The living processes, again and again until the command has come through."""
+        """Yield the living processes by kind, again and again until the command has succeeded."""
         while self._goes_on():
             yield living(mark)
             time.sleep(LOOK_SECONDS)
 
     def result(self) -> bytes:
-        """What the command said in the end."""
+        """Return the output of the command when it has succeeded."""
         while self._goes_on():
             time.sleep(LOOK_SECONDS)
         return self._run.communicate()[0]
 
     def _goes_on(self) -> bool:
-        """Whether it runs; it is given again when it was killed, or failed for a kill."""
+        """Whether the command is still running; it is started again if it was killed or failed because of a kill."""
         code = self._run.poll()
         if code == 0 or self._failures > MOST_FAILURES:
             return False
@@ -332,7 +342,9 @@ class Command:
 
 
 def lives(mark: str, run: subprocess.Popen[bytes]) -> dict[str, float]:
-    """For how long processes of each kind were there, from the moment that the stage's own were, in seconds."""
+    """Return for how many seconds processes of each kind lived, from the moment when the stage's own process
+    was there.
+    """
     first: dict[str, float] = {}
     last: dict[str, float] = {}
     while run.poll() is None:
@@ -345,7 +357,7 @@ def lives(mark: str, run: subprocess.Popen[bytes]) -> dict[str, float]:
 
 
 def kill_one(pids: list[int], chance: random.Random) -> bool:
-    """SIGKILL for one of them; whether there was one."""
+    """Send SIGKILL to one of the processes, chosen at random; return whether there was one."""
     if not pids:
         return False
     try:
@@ -356,7 +368,7 @@ def kill_one(pids: list[int], chance: random.Random) -> bool:
 
 
 def living(mark: str) -> dict[str, list[int]]:
-    """The living processes that carry the mark, by kind."""
+    """Return the living processes that have the mark in their environment, by kind."""
     found: dict[str, list[int]] = {}
     kinds: dict[int, str] = {}
     for pid in sorted(int(entry.name) for entry in Path("/proc").glob("[0-9]*")):
@@ -375,7 +387,9 @@ def living(mark: str) -> dict[str, list[int]]:
 
 
 def _look_at(pid: int, mark: str) -> tuple[int, str] | None:
-    """Parent and command line of a living process that carries the mark."""
+    """Return parent and command line of a process if it is alive and has the mark in its environment; otherwise
+    None.
+    """
     place = Path(f"/proc/{pid}")
     try:
         if f"{VARIABLE}={mark}".encode() not in (place / "environ").read_bytes().split(b"\0"):
@@ -388,7 +402,9 @@ def _look_at(pid: int, mark: str) -> tuple[int, str] | None:
 
 
 def left_processes(mark: str) -> list[str]:
-    """The kinds of processes that live on when the last command has ended and the tracker's writer had its time."""
+    """Return the kinds of processes that still live after the last command ended and MLflow's writer had time to
+    finish.
+    """
     deadline = time.monotonic() + END_SECONDS
     while (there := living(mark)) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -1,14 +1,14 @@
-"""What the filters find on real text, beside labels where there are any: the figures of docs/filters.md.
+"""Measure what the filters find in real text, compared with labels if there are any: the figures of docs/filters.md.
 
     PEDIGREE_DATA=… python -m benchmarks.filters language classifier toxicity
     python -m benchmarks.filters --documents DIR/documents rules personal peers
     PEDIGREE_DATA=… python -m benchmarks.filters kenlm --peers VENV/lib/python3.11/site-packages
 
-`--documents` is a folder of parquet files of an `extracted_documents` artifact. `peers` takes at most `--pages` English
-pages, spread over the files, through datatrove's blocks and through ours, `--pairs` times in turn, and compares every
-decision and every text that is left. `kenlm` writes our model of web texts as an ARPA file, asks KenLM's query (not
-among the project's packages: `--peers` names a folder that has it) and ours about other texts, and prints how far they
-differ; with `--queried FILE` it writes what KenLM says of the tests' tiny model there.
+`--documents` is a folder of parquet files of an `extracted_documents` artifact. `peers` filters at most `--pages`
+English pages, spread over the files, with datatrove's blocks and with this project's rules, `--pairs` times in turn,
+and compares every decision and every remaining text. `kenlm` writes this project's model of web texts as an ARPA file,
+queries KenLM (not among the project's packages; `--peers` names a folder that has it) and this project's code for other
+texts, and prints how far they differ; with `--queried FILE` it writes KenLM's results for the tests' tiny model there.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ HEURISTICS = ("gopher_repetition", "gopher_quality", "c4", "fineweb")
 
 
 def language(files: list[Path]) -> None:
-    """Accuracy on lingua's test items, by kind; of sentences also by language and for certain answers.
+    """Print the accuracy of language identification on lingua's test items.
 
-    With documents also CPU time and answers beside fastText's own code.
+    It is given by kind of item, and for sentences also by language and for certain answers. If documents are given, CPU
+    time and answers are compared with fastText's own code.
     """
     right: dict[str, list[bool]] = defaultdict(list)
     for row in read_rows("data://langid/lingua_testdata.jsonl.gz"):
@@ -65,7 +66,7 @@ def language(files: list[Path]) -> None:
 
 
 def beside_fasttext(lines: list[str], rounds: int = 5) -> None:
-    """The model by fastText's own code and by ours, in turn."""
+    """Compare fastText's own code with this project's on the same lines, in turns: CPU time and answers."""
     import fasttext
 
     theirs, ours = fasttext.load_model(str(model_path())), read_model(model_path())
@@ -87,7 +88,7 @@ def beside_fasttext(lines: list[str], rounds: int = 5) -> None:
 
 
 def quality(_: list[Path]) -> None:
-    """AUC of the classifier on pages that people called good or not, each fold scored by the others' model."""
+    """Print the classifier's AUC on pages that people labelled good or bad, by cross-validation."""
     sides: dict[int, list[str]] = {0: [], 1: []}
     for row in read_rows(LABELLED):
         sides[int(row["label"])].append(row["text"])
@@ -101,7 +102,7 @@ def quality(_: list[Path]) -> None:
 
 
 def toxic(_: list[Path]) -> None:
-    """The share of dialogues above the list's limit, and how well a trained classifier ranks what it has not seen."""
+    """Print the share of dialogues above the word list's limit, and the AUC of a trained classifier on unseen texts."""
     limit = FilterRecipe().max_toxic_word_fraction
     rows = list(read_rows("data://preference/hh_rlhf_harmless_base_test.jsonl.gz"))
     for side in ("rejected", "chosen"):
@@ -121,13 +122,15 @@ def toxic(_: list[Path]) -> None:
 
 
 def _turns(dialogue: str, speaker: str) -> list[str]:
-    """What one of the two says, turn by turn."""
+    """Return the turns of one of the two speakers of a dialogue."""
     parts = re.split(r"\n\n(Human|Assistant): ", dialogue)
     return [text for who, text in zip(parts[1::2], parts[2::2], strict=True) if who == speaker]
 
 
 def _ranked(name: str, toxic_texts: list[str], others: list[str]) -> None:
-    """AUC of the classifier and of the list, in folds; a text that is in both sets is left out."""
+    """Print the AUC of the classifier and of the word list, by cross-validation; texts that are in both sets are left
+    out.
+    """
     common = set(toxic_texts) & set(others)
     sides = [sorted(set(texts) - common) for texts in (toxic_texts, others)]
     for texts in sides:
@@ -148,7 +151,7 @@ def _ranked(name: str, toxic_texts: list[str], others: list[str]) -> None:
 
 
 def rules(files: list[Path]) -> None:
-    """Each heuristic rule alone on the English pages, and CPU milliseconds a page."""
+    """Print, for each heuristic rule alone, what it drops of the English pages, and CPU milliseconds per page."""
     pages = [row for row in documents(files) if identify(row["text"])[0] == "en"]
     dropped: set[int] = set()
     for name in HEURISTICS:
@@ -163,7 +166,7 @@ def rules(files: list[Path]) -> None:
 
 
 def personal(files: list[Path]) -> None:
-    """Redactions by type, and CPU speed. The strings are not shown."""
+    """Print the number of redactions by type, and the CPU speed. The redacted strings are not shown."""
     counts: Counter[str] = Counter()
     characters, started = 0, time.process_time()
     for row in documents(files):
@@ -174,7 +177,9 @@ def personal(files: list[Path]) -> None:
 
 
 def peers(files: list[Path], *, pages: int, pairs: int) -> None:
-    """CPU seconds of the heuristic rules, datatrove's blocks beside ours with an empty and with a filled table."""
+    """Print CPU seconds of the heuristic rules: datatrove's blocks, and this project's with an empty and a filled word
+    table.
+    """
     from benchmarks.datatrove_filters import RULES, judged
 
     english = [row for row in documents(files) if identify(row["text"])[0] == "en"]
@@ -208,7 +213,9 @@ def peers(files: list[Path], *, pages: int, pairs: int) -> None:
 
 
 def kenlm(*, peers: str, queried: Path | None) -> None:
-    """Logarithms (base 10) of KenLM's query and ours for every word and line end of texts that neither model saw."""
+    """Compare the base-10 log probabilities of KenLM and of this project for every word and line end of unseen
+    texts.
+    """
     sys.path.append(peers)
     import kenlm as query  # type: ignore[import-not-found]
 
@@ -235,7 +242,9 @@ def kenlm(*, peers: str, queried: Path | None) -> None:
 
 
 def _query_tiny(query: Any, out: Path) -> None:
-    """The reference figures of tests/training/data/quality/test_arpa.py, for the texts that `out` has now."""
+    """Write KenLM's results for the texts in the file `out`, the reference of
+    tests/training/data/quality/test_arpa.py.
+    """
     texts = list(json.loads(out.read_text("utf-8")))
     model = query.Model(str(out.with_name("tiny.arpa")))
     rows = {}
@@ -258,7 +267,7 @@ def _timed(spent: list[float], work: Callable[[], Any]) -> Any:
 
 
 def documents(files: list[Path]) -> Iterator[dict[str, Any]]:
-    """The rows of all files."""
+    """Yield the rows of all document files."""
     for path in files:
         yield from read_documents(path)
 
@@ -267,7 +276,7 @@ PARTS = {"language": language, "classifier": quality, "toxicity": toxic, "rules"
 
 
 def main() -> None:
-    """Run the parts that are named."""
+    """Run the parts of the benchmark that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("parts", nargs="+", choices=sorted([*PARTS, "kenlm", "peers"]))
     parser.add_argument("--documents", type=Path, action="append", default=[])

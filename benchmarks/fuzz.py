@@ -1,14 +1,16 @@
-"""Broken archives and hostile pages by the thousand: the figures of docs/extraction.md.
+"""Read thousands of broken archives and extract thousands of hostile pages: the figures of docs/extraction.md.
 
     PEDIGREE_DATA=… python -m benchmarks.fuzz archives [--number 10000] [--real 1000] [--first 0]
     python -m benchmarks.fuzz pages [--number 20000] [--extractors blocks …] [--first 0] [--log FILE]
 
-`archives` breaks made archives in six forms and then real ones, and reads them with digests checked; `pages` gives
-hostile pages to each extractor in the isolation. Prints what was lost, quarantined, taken for good though it was not,
-what died, the slowest, and the peaks of memory. Exit code 1 when anything was lost, silent, wrong or unclean, died, or
-took more memory than `tests.fuzz.PEAK_BYTES`.
+`archives` damages generated archives in six forms and then real ones, and reads them with digests checked; `pages`
+gives hostile pages to each extractor in its isolated process. It prints which records were lost, quarantined or wrongly
+taken for intact, which processes died, the slowest cases, and the peaks of memory. The exit code is 1 if an intact
+record was lost, damage was not reported, a wrong or unclean text was kept, a process died, or one took more memory than
+`tests.fuzz.PEAK_BYTES`.
 
-Pages go in blocks of 500, each a line of the log; started again with the same log, what stands there is not done again.
+Pages are extracted in blocks of 500, each a line of the log. If the command is started again with the same log,
+finished blocks are skipped.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ REAL = (
 
 
 def main() -> None:
-    """Run either."""
+    """Run one of the two parts; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("archives", "pages"))
     parser.add_argument("--number", type=int, default=0, help="10,000 archives, or 20,000 pages for each extractor")
@@ -60,13 +62,13 @@ def main() -> None:
 
 
 def real_archives(number: int) -> Iterator[fuzz.Archive]:
-    """So many, from each of the files in turn."""
+    """Return this number of damaged copies of real archives, taken from each file in turn."""
     paths = [Path(resolve(uri)) for uri in REAL] if number else []
     return (fuzz.real_archive(paths[n % len(paths)], n // len(paths)) for n in range(number))
 
 
 def read(name: str, archives: Iterable[fuzz.Archive]) -> int:
-    """Read broken archives, print what came of it. How many faults there were."""
+    """Read damaged archives and print the results; return the number of faults."""
     started = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         report = fuzz.read_archives(archives, Path(folder))
@@ -83,7 +85,7 @@ def read(name: str, archives: Iterable[fuzz.Archive]) -> int:
 
 
 def extract(name: str, numbers: range, log: Path | None) -> int:
-    """Extract hostile pages with one extractor, block by block, print the sum. How many faults there were."""
+    """Extract hostile pages with one extractor, block by block, and print the totals; return the number of faults."""
     done = [json.loads(line) for line in log.read_text("utf-8").splitlines()] if log and log.exists() else []
     blocks: list[dict[str, Any]] = []
     for start in range(numbers.start, numbers.stop, BLOCK_PAGES):

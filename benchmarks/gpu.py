@@ -1,4 +1,4 @@
-"""The GPU table: what one GPU shows of the trainer and its peers, in parts of at most eight minutes.
+"""The GPU table: figures of this project's trainer and of other trainers on one GPU, in parts of at most eight minutes.
 
     python -m benchmarks.gpu mfu --out DIR
     python -m benchmarks.gpu torchtitan --out DIR --peers PEERS      (and nanochat, litgpt, hf)
@@ -7,17 +7,18 @@
     python -m benchmarks.gpu kill --out DIR
     python -m benchmarks.gpu table --out DIR
 
-Each part is one command, leaves DIR/<part>.json and can be made again; `table` puts together what is there. Ours needs
-torch, numpy and safetensors. Peers are folders (`benchmarks/trainers.py`); torchao, for `pretrain.precision: fp8`, is
-PEERS/torchao where the environment has none. Data are made here. What could not be measured says why in its place.
+Each part is one command, writes DIR/<part>.json and can be repeated; `table` combines the parts that exist. This
+project's trainer needs torch, numpy and safetensors. The other trainers are in folders (`benchmarks/trainers.py`);
+torchao, for `pretrain.precision: fp8`, is in PEERS/torchao if the environment has none. The data are generated. If a
+figure could not be measured, the reason is in its place.
 
-`--tiny` (with `--device cpu` where there is no GPU) goes through all of it in seconds. Its figures mean nothing, and
-every line that comes of it says so.
+`--tiny` (with `--device cpu` without a GPU) runs all parts in seconds. Its figures mean nothing, and every line of its
+output says so.
 
-MFU: model operations a second over the maker's peak for dense bf16 (989 TFLOP/s for H100 and H200). Operations of a
-token: 6 for each weight of a matrix, the head's too, and 12 · attention width · half the row's length for each layer
-(arXiv 2204.02311, appendix B, with the half that a causal model looks at; many count the whole row and get more).
-Recomputation counts nothing.
+MFU is the model's operations per second divided by the manufacturer's peak for dense bf16 (989 TFLOP/s for H100 and
+H200). The operations for a token are: 6 for each weight of a matrix, including the head, and 12 · attention width ·
+half the row's length for each layer (arXiv 2204.02311, appendix B, with the half of the row that a causal model sees;
+many authors count the whole row and get more). Recomputation is not counted.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ PEAK_TERAFLOPS = 989.0  # of the table; another GPU's peak is its own
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """How large everything is. `rows` are of a batch and of a pass: what fits without recomputation."""
+    """The sizes of all measurements. `rows` are the rows of a batch, which are one pass: as many as fit without
+    recomputation.
+    """
 
     shape: ModelConfig
     length: int
@@ -113,7 +116,9 @@ TINY = Size(
 
 
 class Part:
-    """A part at work: where it runs, how long it may, and what it found."""
+    """One part of the measurements while it runs: its device, sizes, output folder, and the time at which it
+    must end.
+    """
 
     def __init__(self, options: argparse.Namespace, *, start: Callable[..., Running] = Running) -> None:
         self._start = start
@@ -125,7 +130,7 @@ class Part:
         self.until = time.monotonic() + PART_SECONDS
 
     def task(self, **changes: Any) -> Task:
-        """Ours at this size, with changes."""
+        """Return the task for this project's trainer at this part's size, with `changes` to its fields."""
         size = self.size
         compiled = "no" if self.is_dry else "blocks"
         base = Task(
@@ -140,7 +145,7 @@ class Part:
         return replace(base, **changes)
 
     def rate(self, task: Task) -> dict[str, Any]:
-        """Tokens a second of one trainer that has the device to itself."""
+        """Return the tokens per second of one trainer that uses the device alone."""
         try:
             with self.running(task) as trainer:
                 turns = [trainer.steps(self.size.turn_steps) for _ in range(1 + self.size.turns)][1:]
@@ -151,7 +156,7 @@ class Part:
             return {"not_measured": str(why)}
 
     def speed_of(self, trainer: Running, rates: list[float]) -> dict[str, Any]:
-        """How it is written down."""
+        """Return a trainer's speed and settings in the form that the part's file has."""
         rate, ready = statistics.median(rates), trainer.ready
         return {
             "settings": ready.settings,
@@ -164,7 +169,7 @@ class Part:
         }
 
     def running(self, task: Task) -> Running:
-        """A trainer that may take what is left of the part. NotMeasured when that is too little."""
+        """Start a trainer that may use the rest of the part's time. Raise NotMeasured if too little time is left."""
         left = self.until - time.monotonic()
         if left < START_SECONDS:
             raise NotMeasured(f"the part's {PART_SECONDS:.0f} s were used up")
@@ -175,7 +180,7 @@ class Part:
 
 
 def mfu(part: Part) -> dict[str, Any]:
-    """Ours, tried in several ways; the best one is the figure."""
+    """Measure this project's trainer with several settings; the best one gives the figure."""
     size = part.size
     tries = [
         part.task(),
@@ -192,7 +197,7 @@ def mfu(part: Part) -> dict[str, Any]:
 
 
 def device_peak(part: Part) -> float | None:
-    """The device's dense bf16 peak in TFLOP/s; a dry run takes the table's."""
+    """Return the device's peak for dense bf16 in TFLOP/s; for a dry run, the peak that the GPU table assumes."""
     if part.is_dry:
         return PEAK_TERAFLOPS
     import torch
@@ -201,7 +206,10 @@ def device_peak(part: Part) -> float | None:
 
 
 def against(peer: str) -> Callable[[Part], dict[str, Any]]:
-    """A part that has ours and one peer, at its stock and its best settings, in the same shape, batch and precision."""
+    """Return a part that compares this project's trainer with another one, at the other's stock and best settings.
+
+    Shape, batch and precision are the same.
+    """
 
     def run(part: Part) -> dict[str, Any]:
         own = part.rate(part.task(optimizer="muon" if peer == "nanochat" else "adamw"))
@@ -217,7 +225,9 @@ def against(peer: str) -> Callable[[Part], dict[str, Any]]:
 
 
 def fp8(part: Part) -> dict[str, Any]:
-    """Ours in bf16 and in fp8 on the same batches: speed, and the loss after the same tokens."""
+    """Measure this project's trainer in bf16 and in fp8 on the same batches: the speed, and the loss after the same
+    tokens.
+    """
     found: dict[str, Any] = {}
     for precision in ("bf16", "fp8"):
         try:
@@ -229,7 +239,10 @@ def fp8(part: Part) -> dict[str, Any]:
 
 
 def trained(part: Part, trainer: Running) -> dict[str, Any]:
-    """All steps of the schedule but the warm-up's, in ten turns; the loss is the mean of the last five turns' ends."""
+    """Train all steps of the schedule after the first, in ten turns; return the speed and the loss.
+
+    The loss is the mean of the losses at the ends of the last five turns.
+    """
     steps = (part.size.fp8_steps - 1) // 10 or 1
     turns = [trainer.steps(steps) for _ in range(min(10, part.size.fp8_steps - 1))]
     rates = [turn.steps * trainer.task.tokens / turn.wall for turn in turns[1:]]
@@ -238,7 +251,7 @@ def trained(part: Part, trainer: Running) -> dict[str, Any]:
 
 
 def checkpoint(part: Part) -> dict[str, Any]:
-    """Seconds that a checkpoint adds, written beside training and at once."""
+    """Measure the seconds that a checkpoint adds to training, written by a thread and written at once."""
     from benchmarks import checkpoints
 
     size = part.size
@@ -263,7 +276,7 @@ def checkpoint(part: Part) -> dict[str, Any]:
 
 
 def kill(part: Part) -> dict[str, Any]:
-    """Seconds from kill -9 to the next finished step of the process that goes on."""
+    """Measure the seconds from `kill -9` to the next finished step of the process that resumes the training."""
     folder = part.out / "killed"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -296,7 +309,7 @@ def kill(part: Part) -> dict[str, Any]:
 
 
 def started(part: Part, folder: Path) -> subprocess.Popen[bytes]:
-    """A process that trains in `folder` from wherever it stands."""
+    """Start a process that trains in `folder`, resuming from its newest checkpoint."""
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.gpu", "train", "--out", str(folder)]
     command += ["--device", part.device, *(["--tiny"] if part.size is TINY else [])]
     with open(folder / "errors.log", "ab") as errors:
@@ -304,7 +317,7 @@ def started(part: Part, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def await_checkpoint(part: Part, folder: Path, process: subprocess.Popen[bytes]) -> None:
-    """Return when a checkpoint that was not there before counts."""
+    """Wait until a new checkpoint is complete. Raise NotMeasured if the training ends or the part's time is over."""
     before = set((folder / "checkpoints").glob("step-*"))
     while not set((folder / "checkpoints").glob("step-*")) - before:
         if process.poll() is not None:
@@ -315,13 +328,13 @@ def await_checkpoint(part: Part, folder: Path, process: subprocess.Popen[bytes])
 
 
 def last_words(folder: Path) -> str:
-    """The last line that the training wrote to standard error."""
+    """Return the last line that the training wrote to standard error."""
     lines = (folder / "errors.log").read_text("utf-8", errors="replace").strip().splitlines()
     return lines[-1][:300] if lines else "without a word"
 
 
 def train(part: Part) -> None:
-    """What the part `kill` starts: the trainer's own loop, checkpoints and reading of them."""
+    """Train as the process that the part `kill` starts, with the trainer's own loop and checkpoints."""
     import torch
 
     from benchmarks.rows import made_plan
@@ -371,7 +384,7 @@ PARTS: dict[str, Callable[[Part], dict[str, Any]]] = {
 
 
 def write_part(name: str, part: Part) -> None:
-    """Run a part and leave what it found, whatever that is."""
+    """Run a part and write its result to its file, or the reason why there is none."""
     import torch
 
     part.out.mkdir(parents=True, exist_ok=True)
@@ -394,7 +407,9 @@ def write_part(name: str, part: Part) -> None:
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """NotMeasured inside when it takes longer: a part that hangs still leaves its file."""
+    """Context manager that raises NotMeasured in its block after `seconds`, so that a part that hangs still writes its
+    file.
+    """
 
     def late(*_: object) -> None:
         raise NotMeasured(f"it took longer than {seconds:g} s")
@@ -409,7 +424,7 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def table(out: Path) -> str:
-    """The rows of the table, of the parts that are in `out`. SystemExit when dry runs lie among measurements."""
+    """Return the table made of the parts in `out`. Exit with a message if dry runs are among the measurements."""
     read = {
         name: json.loads((out / f"{name}.json").read_text("utf-8")) for name in PARTS if (out / f"{name}.json").exists()
     }
@@ -428,12 +443,14 @@ def table(out: Path) -> str:
 
 
 def labelled(label: str, text: str) -> str:
-    """A cell that can be copied alone without becoming a measurement."""
+    """Return a cell of the table with the label of a dry run in front, so that it cannot be mistaken for a
+    measurement.
+    """
     return f"{label}: {text}" if label and not text.startswith("not measured") else text
 
 
 def rows_of(cells: dict[str, Any]) -> Iterable[tuple[str, str, str, str]]:
-    """What, reach, aim and what was found."""
+    """Yield the rows of the table: the quantity, the figure to reach, the figure to aim at, and the measured figure."""
     yield "MFU in bf16, at least 1B dense, 2k to 4k tokens", "55 %", "62 %", mfu_cell(cells["mfu"])
     goals = {"torchtitan": ("1.25", "1.5"), "nanochat": ("1.10", "1.2"), "litgpt": ("1.4", "1.8"), "hf": ("2", "3")}
     for peer, (reach, aim) in goals.items():
@@ -444,12 +461,12 @@ def rows_of(cells: dict[str, Any]) -> Iterable[tuple[str, str, str, str]]:
 
 
 def missing(found: dict[str, Any]) -> str | None:
-    """Why there is no figure; None when there is one."""
+    """Return why a part has no figure; None if it has one."""
     return f"not measured: {found['not_measured']}" if "not_measured" in found else None
 
 
 def mfu_cell(found: dict[str, Any]) -> str:
-    """The best try."""
+    """Return the table's cell for MFU: the best of the settings tried."""
     if text := missing(found):
         return text
     made = [one for one in found["tries"] if "mfu" in one]
@@ -463,14 +480,16 @@ def mfu_cell(found: dict[str, Any]) -> str:
 
 
 def against_cell(found: dict[str, Any]) -> str:
-    """Ratios at the peer's settings, in tokens and, where shapes differ, in operations."""
+    """Return the table's cell for another trainer: ratios at each of its settings, in tokens and, if shapes differ,
+    operations.
+    """
     if text := missing(found) or missing(found["own"]):
         return text
     return "; ".join(f"{setting}: {ratio(found['own'], one)}" for setting, one in found["peer"].items())
 
 
 def ratio(own: dict[str, Any], peer: dict[str, Any]) -> str:
-    """Ours over the peer's."""
+    """Return this project's speed divided by the other trainer's, as text."""
     if text := missing(peer):
         return text
     tokens, operations = (own[key] / peer[key] for key in ("tokens_per_second", "teraflops_per_second"))
@@ -479,7 +498,7 @@ def ratio(own: dict[str, Any], peer: dict[str, Any]) -> str:
 
 
 def fp8_cell(found: dict[str, Any]) -> str:
-    """Speed and what it costs in loss."""
+    """Return the table's cell for fp8: the speed relative to bf16, and the difference in loss."""
     if text := missing(found):
         return text
     if text := missing(found["fp8"]) or missing(found["bf16"]):
@@ -490,7 +509,7 @@ def fp8_cell(found: dict[str, Any]) -> str:
 
 
 def checkpoint_cell(found: dict[str, Any]) -> str:
-    """The share, and the seconds."""
+    """Return the table's cell for checkpoints: the seconds that one adds, and the ratio to writing it at once."""
     if text := missing(found):
         return text
     beside, at_once = (found["seconds_added"][way] for way in ("beside", "at once"))
@@ -501,7 +520,7 @@ def checkpoint_cell(found: dict[str, Any]) -> str:
 
 
 def kill_cell(found: dict[str, Any]) -> str:
-    """Median and range."""
+    """Return the table's cell for kills: the median and the range of the seconds."""
     if text := missing(found):
         return text
     seconds = found["seconds"]
@@ -509,7 +528,7 @@ def kill_cell(found: dict[str, Any]) -> str:
 
 
 def details(cells: dict[str, Any], label: str) -> Iterable[str]:
-    """Every trainer that ran, or why it did not."""
+    """Yield a line for each trainer that ran, or with the reason why it did not."""
     for name, found in cells.items():
         for who, one in members(found):
             if "settings" in one or "not_measured" in one:
@@ -522,7 +541,7 @@ def details(cells: dict[str, Any], label: str) -> Iterable[str]:
 
 
 def members(found: dict[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:
-    """The trainers that a part holds."""
+    """Yield the name and the result of each trainer in a part's file."""
     for number, one in enumerate(found.get("tries", [])):
         yield f"try {number + 1}", one
     for name in ("own", "bf16", "fp8"):
@@ -532,7 +551,9 @@ def members(found: dict[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:
 
 
 def static_account() -> str:
-    """What arithmetic and the compiler's graphs say of the size where there is no GPU. Nothing here was measured."""
+    """Return what arithmetic and torch's compiled graphs say of the full size, for machines without a GPU; not
+    measured.
+    """
     from benchmarks.graph import lines_of, step_of
 
     shape, length, rows = FULL.shape, FULL.length, FULL.rows
@@ -560,7 +581,7 @@ def static_account() -> str:
 
 
 def main() -> None:
-    """One part, or the table."""
+    """Run the part that the command line names, or print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=(*PARTS, "table", "account", "train"))
     parser.add_argument("--out", type=Path, default=Path("runs/gpu"))

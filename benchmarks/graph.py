@@ -1,16 +1,16 @@
-"""What a training step on a GPU starts and moves, read from the graphs that torch compiles. Nothing is measured.
+"""Count the kernels that a training step starts on a GPU and the bytes that it moves, from torch's compiled graphs.
 
 A layer is traced as `compile: blocks` traces it: torch.compile's ahead-of-time graphs, forward and backward, after
 inductor's decompositions and with its partitioner's choice of what is kept. They are traced on tensors without content,
-and stop before inductor's scheduler, which asks for a device. In its place stands a rule (`kernels`): products and
-attention are kernels of their own; everything else that no product separates and of which one reads what the other
-makes is one, except that a sum over tokens ends a kernel; what a later kernel alone reads is made there. Bytes are each
-kernel's inputs and outputs, once: what lies in a cache or is read twice is not seen. So kernels and bytes are what
-compiling could give, not what it gives.
+and stop before inductor's scheduler, which needs a device. A rule (`kernels`) takes its place: products and attention
+are kernels of their own; all other operations that depend on each other with no product between them are one kernel,
+except that a sum over tokens ends a kernel; a value that only one later kernel reads is computed in that kernel. The
+bytes are each kernel's inputs and outputs, counted once, without regard to caches and repeated reads. So the figures
+are what compiling could give; nothing is measured.
 
-What `compile: blocks` leaves out (lookup, rotations, last norm, head and loss, clipping, AdamW) is counted operation by
-operation. Attention is one kernel forward and one backward that keeps a number a query and head; flex_attention has
-some more.
+The parts that `compile: blocks` does not compile (lookup, rotations, last norm, head and loss, clipping, AdamW) are
+counted operation by operation. Attention counts as one kernel forward and one backward, with one stored number per
+query and head; flex_attention has some more.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ WITHOUT_CONTENT = "a name in a graph: it is traced on tensors without content an
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """Kernels by kind, bytes that they read and write, and operations of products; of attention's products none."""
+    """Counts of kernels by kind, the bytes that they read and write, and the operations of products, without
+    attention's.
+    """
 
     products: int = 0
     attention: int = 0
@@ -59,12 +61,12 @@ class Work:
 
     @property
     def kernels(self) -> int:
-        """Of all kinds."""
+        """The number of kernels of all kinds."""
         return self.products + self.attention + self.fused
 
     @property
     def bytes(self) -> int:
-        """Of all kinds."""
+        """The bytes of kernels of all kinds."""
         return self.product_bytes + self.attention_bytes + self.fused_bytes
 
     def __add__(self, other: Work) -> Work:
@@ -76,7 +78,9 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """A step of one pass: all layers compiled, what is around them, and clipping with AdamW."""
+    """The counts of a training step of one pass: all compiled layers, everything around them, and clipping with
+    AdamW.
+    """
 
     layer: Work
     layers: int
@@ -85,12 +89,12 @@ class Step:
 
     @property
     def whole(self) -> Work:
-        """All of it."""
+        """The counts of the whole step."""
         return self.layer * self.layers + self.around + self.update
 
 
 def step_of(shape: ModelConfig, *, rows: int, length: int) -> Step:
-    """A step in bf16 of a model without experts, all in one process and one pass, rows being one document each."""
+    """Count a step in bf16 of a model without experts, in one process and one pass; each row is one document."""
     layer = sum((work_of(graph) for graph in layer_graphs(shape, rows=rows, length=length)), Work())
     return Step(layer=layer, layers=shape.layers, around=around(shape, rows=rows, length=length), update=update(shape))
 
@@ -99,7 +103,7 @@ def step_of(shape: ModelConfig, *, rows: int, length: int) -> Step:
 
 
 def layer_graphs(shape: ModelConfig, *, rows: int, length: int) -> list[fx.Graph]:
-    """Forward and backward of one layer as they are given to a compiler."""
+    """Return the forward and the backward graph of one layer, as torch gives them to a compiler."""
     from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
     from torch._dynamo.backends.common import aot_autograd
     from torch._inductor.decomposition import select_decomp_table
@@ -138,7 +142,9 @@ def _attend(query_key: Tensor, value: Tensor, _: Any) -> Tensor:
 
 @torch.library.custom_op("pedigree::attention", mutates_args=())
 def attention(query_key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """A name for attention in a graph: mixed values, and the logarithm of each softmax's denominator."""
+    """Attention as one operation of a graph: returns the mixed values, and the logarithm of each softmax's
+    denominator.
+    """
     raise TypeError(WITHOUT_CONTENT)
 
 
@@ -152,7 +158,7 @@ def _(query_key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
 def attention_backward(
     grad: Tensor, query_key: Tensor, value: Tensor, mixed: Tensor, denominators: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Its gradients."""
+    """The gradients of attention, as one operation of a graph."""
     raise TypeError(WITHOUT_CONTENT)
 
 
@@ -176,7 +182,7 @@ attention.register_autograd(_back, setup_context=_keep)
 
 
 def work_of(graph: fx.Graph) -> Work:
-    """What the kernels of a graph start and move."""
+    """Return the kernels of a graph and the bytes that they move."""
     work = Work()
     for kernel in kernels(graph):
         name, moved = _name(kernel[0]), _bytes_of(kernel)
@@ -190,7 +196,7 @@ def work_of(graph: fx.Graph) -> Work:
 
 
 def kernels(graph: fx.Graph) -> list[list[fx.Node]]:
-    """The nodes that compute, in kernels by the rule that the module's text states."""
+    """Divide the nodes that compute into kernels, by the rule that the module's docstring gives."""
     place = _places(graph)
     home: dict[fx.Node, list[fx.Node]] = {}
     for node in graph.nodes:
@@ -204,9 +210,9 @@ def kernels(graph: fx.Graph) -> list[list[fx.Node]]:
 
 
 def _places(graph: fx.Graph) -> dict[fx.Node, int]:
-    """How many kernels' ends lie before each node: the most on any way to it, or as many as before its first reader.
+    """Return, for each node, the number of kernels that must end before it: the most on any path to it.
 
-    What is cheap is made where it is wanted: a kernel that reads it there need not read it from memory.
+    A cheap node is moved to its first reader, because a kernel that computes it there need not read it from memory.
     """
     place: dict[fx.Node, int] = {}
     for node in graph.nodes:
@@ -218,7 +224,7 @@ def _places(graph: fx.Graph) -> dict[fx.Node, int]:
 
 
 def _readers(node: fx.Node) -> Iterator[fx.Node]:
-    """The nodes that compute from it, by itself or through a view."""
+    """Return the nodes that compute from this one, directly or through a view."""
     for user in node.users:
         yield from [user] if _computes(user) else _readers(user)
 
@@ -232,7 +238,10 @@ def _is_alone(node: fx.Node) -> bool:
 
 
 def _ends_kernel(node: fx.Node) -> bool:
-    """A product, attention, or a sum that keeps the last axis: over tokens, for a weight's gradient."""
+    """Whether a node ends a kernel: a product, attention, or a sum over tokens (as for a weight's gradient).
+
+    A sum over tokens is recognized by its last axis, which stays.
+    """
     if node.op != "call_function" or _is_alone(node):
         return node.op == "call_function"
     if _name(node) not in ("sum", "mean", "amax"):
@@ -242,7 +251,7 @@ def _ends_kernel(node: fx.Node) -> bool:
 
 
 def _computes(node: fx.Node) -> bool:
-    """Not a view, an item of several results, or a constant."""
+    """Whether a node computes: it is not a view, one of several results, or a constant."""
     if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
         return False
     return not node.target.is_view and _name(node) not in ("full", "scalar_tensor", "iota", "empty", "_unsafe_view")
@@ -254,14 +263,14 @@ def _name(node: fx.Node) -> str:
 
 
 def _base(node: fx.Node) -> fx.Node:
-    """The node that a view, or an item of several results, is of."""
+    """Return the node whose result a view shows, or of whose several results this node is one."""
     while node.op == "call_function" and not _computes(node) and node.all_input_nodes:
         node = node.all_input_nodes[0]
     return node
 
 
 def _bytes_of(kernel: list[fx.Node]) -> int:
-    """What it reads of others, no tensor more than once, and what others read of it."""
+    """Return the bytes that a kernel reads of others, each tensor once, plus the bytes that others read of it."""
     inside, read = set(kernel), defaultdict(dict)
     for node in kernel:
         for given in node.all_input_nodes:
@@ -272,7 +281,7 @@ def _bytes_of(kernel: list[fx.Node]) -> int:
 
 
 def _is_kept(node: fx.Node, inside: set[fx.Node]) -> bool:
-    """Whether something outside reads it, by itself or as a view."""
+    """Whether a node outside the kernel reads this one, directly or through a view."""
     return any(
         user not in inside and (_computes(user) or user.op == "output" or _is_kept(user, inside)) for user in node.users
     )
@@ -295,7 +304,7 @@ def _flops(node: fx.Node) -> int:
 
 
 class _Counted(TorchDispatchMode):
-    """Operations as they are asked for, one kernel each; views are none."""
+    """Counts torch's operations as they are called, each as one kernel; views are not counted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -323,7 +332,7 @@ def _leaves(tree: Any) -> Iterator[Tensor]:
 
 
 def around(shape: ModelConfig, *, rows: int, length: int) -> Work:
-    """Lookup, table of rotations, last norm, head and loss, forward and backward."""
+    """Count everything around the layers, forward and backward: lookup, rotations, last norm, head and loss."""
     with torch.device("meta"):
         model = Decoder(replace(shape, layers=1))
         tokens = torch.zeros(rows, length, dtype=torch.long)
@@ -337,7 +346,7 @@ def around(shape: ModelConfig, *, rows: int, length: int) -> Work:
 
 
 def update(shape: ModelConfig) -> Work:
-    """Clipping and AdamW: operations of a narrow model with as many weights' names, and bytes by arithmetic."""
+    """Count clipping and AdamW: the kernels from a narrow model with the same weights, the bytes by arithmetic."""
     narrow = replace(
         shape, vocab_size=8, width=2 * shape.heads, head_width=2, mlp_width=2, rope_scaling=type(shape.rope_scaling)()
     )
@@ -357,7 +366,7 @@ def update(shape: ModelConfig) -> Work:
 
 
 def lines_of(step: Step) -> Iterable[str]:
-    """The account as a table."""
+    """Yield the counts of a step as lines of a table."""
     yield "| part | products | attention | other kernels | GB by products | by attention | by others |"
     yield "|---|---|---|---|---|---|---|"
     parts = {

@@ -1,20 +1,20 @@
-"""How the time of each stage of the crawl side grows with the number of documents: the c of a + b·n^c.
+"""Measure how the time of each corpus stage grows with the number n of documents: the exponent c of a + b·n^c.
 
     PEDIGREE_DATA=… python -m benchmarks.growth [--documents 16000] [--repeats 3] [--stages extract dedup]
     PEDIGREE_DATA=… python -m benchmarks.growth --stages tokenize --documents-per-file 500 --few 500
     PEDIGREE_DATA=… python -m benchmarks.growth --stages tokenize --documents-per-file 16000
     PEDIGREE_DATA=… python -m benchmarks.growth --stages plan --documents 320000 --few 4000 --words 6
 
-Over four doublings. Each size runs in a process of its own, which first runs every stage over a few documents, so that
-what a process loads once is not counted; the least of the repeats, because neighbours on the machine only ever add.
-Documents are real paragraphs with 35 % of the words replaced, in HTML for the stages that read such. Processor seconds
-of the process and of its extractor.
+The sizes cover four doublings. Each runs in a process of its own, which first runs every stage over a few documents, so
+that one-time loading is not counted. The smallest of the repeats counts, because other work on the machine only adds
+time. Documents are real paragraphs with 35 % of the words replaced, as HTML for the stages that read HTML. Times are
+processor seconds of the process and of its extractor process.
 
-Three unknowns from five sizes are badly told where the constant part is large, so the curve is fixed at its start: it
-passes through what a stage takes over --few documents, and b and c alone are fitted. tokenize pays its start with every
-file, because the first documents of each are proved: it is measured over whole files (as many files of one size, the
-first size being one of them) or over one file that grows, never over a part of a file and then several. The plan asks
-little of a document and nothing of its words, so it is measured over many short ones.
+Five sizes determine three unknowns badly if the constant part is large. So the curve is fixed at its start, the time
+for --few documents, and only b and c are fitted. `tokenize` has a fixed cost for every file, because it checks the
+first documents of each: it is measured over several whole files of one size or over one file that grows, never over a
+part of a file and then several. The plan needs little of a document and nothing of its words, so it is measured over
+many short ones.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Parts = Sequence[list[str]]
 
 
 def main() -> None:
-    """Run every size, print every stage."""
+    """Measure every size, and print times and exponent of every stage."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=16_000, help="of the largest size")
     parser.add_argument("--repeats", type=int, default=3)
@@ -97,7 +97,9 @@ def main() -> None:
 
 
 def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
-    """The c of the least-squares fit of a + b·n^c through the first size's seconds, errors relative."""
+    """Return the exponent c of the least-squares fit of a + b·n^c through the first size's seconds, with relative
+    errors.
+    """
     few, first, weights = sizes[0], seconds[0], 1 / np.array(seconds[1:])
     more = (np.array(seconds[1:]) - first) * weights
     best = (float("inf"), 0.0)
@@ -109,7 +111,7 @@ def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
 
 
 def measured(options: argparse.Namespace) -> dict[str, float]:
-    """Processor seconds of each stage over so many documents."""
+    """Return the processor seconds of each stage over a number of documents."""
     # The compiled loops at every size, or the fit would see two programs.
     signatures.COMPILED_FROM_BYTES = grams.COMPILED_FROM_BYTES = 0
     few = options.few if options.words else FEW
@@ -125,14 +127,14 @@ def measured(options: argparse.Namespace) -> dict[str, float]:
 
 
 def short_texts(number: int, words: int) -> list[str]:
-    """So many texts of so many words, from all places of a few long ones."""
+    """Return `number` texts of `words` words each, cut out of a few long ones."""
     long = [text.split() for text in made_texts(FEW)[0]]
     starts = (number // FEW * words % (len(long[number % FEW]) - words) for number in range(number))
     return [" ".join(long[number % FEW][start : start + words]) for number, start in enumerate(starts)]
 
 
 def timed(root: Path, parts: Parts, tokenizer: InputArtifact, stages: Sequence[str]) -> Iterator[tuple[str, float]]:
-    """Each stage that is asked for, or that stands before one in its chain, and its processor seconds."""
+    """Yield each requested stage, and the stages before it in its chain, with their processor seconds."""
     for names, steps in CHAINS.items():
         wanted = max((names.index(stage) + 1 for stage in stages if stage in names), default=0)
         run = steps(root, parts, tokenizer)
@@ -145,7 +147,7 @@ def timed(root: Path, parts: Parts, tokenizer: InputArtifact, stages: Sequence[s
 
 
 def trained(root: Path, texts: list[str]) -> InputArtifact:
-    """A small vocabulary."""
+    """Train a tokenizer with a small vocabulary on these texts; return its artifact."""
     source = chain.documents(root / "sample", "one", [texts], asset="decontaminated_documents")
     recipe = TokenizerRecipe(snapshots=("one",), vocabulary=2048, min_bytes_per_token=1.0)
     return chain.run(root, "tokenizer", "tokenizer", "tiny", {"tokenizer": recipe}, [source])
@@ -155,7 +157,7 @@ def trained(root: Path, texts: list[str]) -> InputArtifact:
 
 
 def judged(root: Path, parts: Parts, _: InputArtifact) -> Iterator[None]:
-    """Models of quality: every second text is the reference, the others are what it is compared with."""
+    """Train quality models: every second text is a reference text, the others are the crawled pages."""
     source = chain.documents(root / "texts", "one", [part[1::2] for part in parts], asset="extracted_documents")
     reference = root / "reference.jsonl"
     reference.write_text("".join(json.dumps({"text": text}) + "\n" for part in parts for text in part[::2]), "utf-8")
@@ -167,7 +169,7 @@ def judged(root: Path, parts: Parts, _: InputArtifact) -> Iterator[None]:
 
 
 def vocabulary(root: Path, parts: Parts, _: InputArtifact) -> Iterator[None]:
-    """A vocabulary trained on the texts and measured on some of them."""
+    """Train a tokenizer on the texts, and measure it on some of them."""
     source = chain.documents(root / "texts", "one", parts, asset="decontaminated_documents")
     recipe = TokenizerRecipe(snapshots=("one",), vocabulary=2048, sample_bytes=10**9, min_bytes_per_token=1.0)
     yield
@@ -176,7 +178,7 @@ def vocabulary(root: Path, parts: Parts, _: InputArtifact) -> Iterator[None]:
 
 
 def from_pages(root: Path, parts: Parts, _: InputArtifact) -> Iterator[None]:
-    """Texts as pages, extracted, scored and filtered."""
+    """Write the texts as pages in archives, then extract, score and filter them."""
     crawled = crawl(root, parts)
     yield
     extracted = run(root, "extract", "extracted_documents", {"extract": ExtractRecipe(extractor="blocks")}, [crawled])
@@ -192,7 +194,7 @@ def from_pages(root: Path, parts: Parts, _: InputArtifact) -> Iterator[None]:
 
 
 def deduplicated(root: Path, parts: Parts, _: InputArtifact) -> Iterator[None]:
-    """The texts themselves, signed and deduplicated."""
+    """Sign and deduplicate the texts."""
     source = chain.documents(root / "texts", "one", parts)
     yield
     signed = run(root, "sign", "document_signatures", {"dedup": DedupRecipe()}, [source])
@@ -203,7 +205,7 @@ def deduplicated(root: Path, parts: Parts, _: InputArtifact) -> Iterator[None]:
 
 
 def decontaminated(root: Path, parts: Parts, _: InputArtifact) -> Iterator[None]:
-    """The texts themselves, looked through for benchmark items."""
+    """Search the texts for benchmark items."""
     source = chain.documents(root / "texts", "one", parts, asset="deduplicated_documents")
     settings = {"decontaminate": DecontaminateRecipe(benchmarks=EXAMS)}
     index = chain.run(root, "benchmarks", "benchmark_index", "tiny", settings)
@@ -213,7 +215,7 @@ def decontaminated(root: Path, parts: Parts, _: InputArtifact) -> Iterator[None]
 
 
 def tokenized(root: Path, parts: Parts, tokenizer: InputArtifact) -> Iterator[None]:
-    """The texts themselves, as shards."""
+    """Write the texts as token shards."""
     source = chain.documents(root / "texts", "one", parts, asset="decontaminated_documents")
     yield
     shards = run(root, "tokenize", "token_shards", {"shards": ShardsRecipe()}, [source, tokenizer])
@@ -238,12 +240,12 @@ STAGES = tuple(stage for names in CHAINS for stage in names)
 
 
 def run(root: Path, stage: str, asset: str, settings: dict[str, object], inputs: list[InputArtifact]) -> InputArtifact:
-    """One stage over the snapshot."""
+    """Run one stage over the snapshot; return its artifact."""
     return chain.run(root, stage, asset, "tiny@one", settings, inputs)
 
 
 def crawl(root: Path, parts: Parts, snapshot: str = "one") -> InputArtifact:
-    """The texts as pages in WARC files."""
+    """Write the texts as pages in WARC files; return the artifact with these archives."""
     folder = root / "warc" / snapshot
     folder.mkdir(parents=True)
     for number, texts in enumerate(parts):
@@ -255,7 +257,7 @@ def crawl(root: Path, parts: Parts, snapshot: str = "one") -> InputArtifact:
 
 
 def page(text: str) -> bytes:
-    """A text as a page with a menu, in paragraphs of 60 words."""
+    """Return an HTML page with a menu that shows a text in paragraphs of 60 words."""
     words = escape(text).split(" ")
     written = "".join(f"<p>{' '.join(words[start : start + 60])}.</p>\n" for start in range(0, len(words), 60))
     menu = "".join(f"<li><a href=/{number}>Part {number}</a>" for number in range(20))
@@ -265,7 +267,7 @@ def page(text: str) -> bytes:
 
 
 def record(uri: str, html: bytes) -> bytes:
-    """One gzip member."""
+    """Return a WARC record with an HTML page, as one gzip member."""
     block = b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n\r\n" + html
     head = f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: {uri}\r\nContent-Length: {len(block)}\r\n\r\n"
     return gzip.compress(head.encode() + block + b"\r\n\r\n", compresslevel=1, mtime=0)

@@ -1,11 +1,13 @@
-"""What one more snapshot costs: its stages from WARC files to shards, over those of everything made again.
+"""Measure what one more snapshot costs: the time of its stages from WARC files to shards, divided by that of all
+snapshots.
 
     PEDIGREE_DATA=… python -m benchmarks.increment [--documents 10000] [--rounds 5]
 
-A snapshot of so many made pages (`benchmarks.growth`), then a second of a tenth of them, whose copies are of either.
-Each round is a process of its own that has loaded its compiled loops; words that it learned of the first snapshot are
-forgotten before the second. Prints processor seconds of the second over those of both, of the whole and by stage. The
-extractor's own process starts once in each snapshot and is counted; the tokenizer is there before.
+There is a snapshot of `--documents` generated pages (`benchmarks.growth`), then a second with a tenth as many, in which
+copies are of pages of either. Each round is a process of its own that has loaded its compiled loops; words cached from
+the first snapshot are forgotten before the second. Printed are the processor seconds of the second snapshot divided by
+those of both, in all and by stage. The extractor's own process starts once in each snapshot and is counted; the
+tokenizer is made before.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ SNAPSHOTS = ("2026-01", "2026-02")
 
 
 def main() -> None:
-    """Rounds, and their ratios."""
+    """Run the rounds and print their ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=10_000, help="of the first snapshot")
     parser.add_argument("--rounds", type=int, default=5)
@@ -62,7 +64,7 @@ def main() -> None:
 
 
 def measured(documents: int) -> list[dict[str, dict[str, float]]]:
-    """Of each snapshot the processor seconds by stage, and the documents that each asset kept."""
+    """Return, for each snapshot, the processor seconds by stage and the number of documents that each asset kept."""
     # The compiled loops for either, or the small one would run another program.
     signatures.COMPILED_FROM_BYTES = grams.COMPILED_FROM_BYTES = 0
     texts, _ = made_texts(documents * 11 // 10)
@@ -76,7 +78,7 @@ def measured(documents: int) -> list[dict[str, dict[str, float]]]:
 
 
 class Chain:
-    """The stages of one snapshot after the other in one folder."""
+    """Runs the stages of one snapshot after the other in one folder."""
 
     def __init__(self, root: Path, tokenizer: InputArtifact) -> None:
         self._root, self._tokenizer = root, tokenizer

@@ -1,12 +1,12 @@
 """Kill a pretraining at random moments, start it again, and compare weights and optimizer with an undisturbed run.
 
-`python -m benchmarks.kills --kills 200`. A small model reads its documents several times over, packed, in several
-passes a step, and its data has a stretch of noise from which it goes back. SIGKILL comes a random time after a process
-made its first step, or, one time in eight, while it starts. Prints how long it took from a kill to the next finished
-step, importing torch included; exit code 1 when a bit differs.
+`python -m benchmarks.kills --kills 200`. A small model reads its documents for several epochs, packed, with several
+passes per step, and its data contain a stretch of noise that causes a rollback. SIGKILL is sent a random time after a
+process made its first step, or, one time in eight, while it starts. Printed is the time from a kill to the next
+finished step, importing torch included; the exit code is 1 if a bit differs.
 
-With `--folder` every whole run is noted there, and the same command goes on after the last of them: `make kills` makes
-the full set, 160 kills of one process and 40 of torchrun's two.
+With `--folder` every finished run is recorded there, and the same command continues after the last one. `make kills`
+does the full set: 160 kills of one process, and 40 of torchrun with two.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RUNS_FILE = "runs.jsonl"
 
 
 def main() -> int:
-    """Undisturbed once, then killed until it is through, as often as it takes."""
+    """Train once undisturbed, then with kills, until the number of kills is reached; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--steps", type=int, default=300)
@@ -60,14 +60,14 @@ def main() -> int:
 
 
 def name_of(options: argparse.Namespace) -> str:
-    """The folder of a set of kills: another for everything that the bits may depend on."""
+    """Return the folder name of a set of kills, which contains every option on which the bits may depend."""
     more = [f"threads-{options.threads}"] if options.threads > 1 else []
     more += [options.packing] if options.packing != "end_to_end" else []
     return "-".join([f"{options.processes}-of-{options.steps}-seed-{options.seed}", *more])
 
 
 def compare(root: Path, options: argparse.Namespace) -> int:
-    """One undisturbed run against killed ones; what `root` already has of either is not done again."""
+    """Compare killed runs with an undisturbed one; runs that are finished in `root` are not repeated."""
     root.mkdir(parents=True, exist_ok=True)
     write = jobs_in(
         root,
@@ -103,12 +103,12 @@ def compare(root: Path, options: argparse.Namespace) -> int:
 
 
 def lines_of(path: Path) -> list[str]:
-    """Lines of a file; none when it is not there."""
+    """Return the lines of a file; none if it does not exist."""
     return path.read_text("utf-8").splitlines() if path.exists() else []
 
 
 def summary(noted: list[dict[str, Any]], processes: int) -> str:
-    """What all runs together show."""
+    """Return the results of all runs together, as text."""
     lapses = [one for run in noted for one in run["seconds_to_next_step"]]
     spread = f"{statistics.median(lapses):.2f} s [{min(lapses):.2f} to {max(lapses):.2f}]" if lapses else "never seen"
     same = all(run["same_bits"] for run in noted)
@@ -120,7 +120,7 @@ def summary(noted: list[dict[str, Any]], processes: int) -> str:
 
 
 def jobs_in(root: Path, *, steps: int, packing: Literal["end_to_end", "best_fit"], **settings: float) -> Any:
-    """A function that writes the job of a run with the name it is given; inputs are made once."""
+    """Return a function that writes the job of a run with a given name; all jobs share the same inputs."""
     from tests.training.pretrain import tiny
     from training.job import write_job
     from training.order.settings import MixtureRecipe
@@ -145,7 +145,9 @@ def jobs_in(root: Path, *, steps: int, packing: Literal["end_to_end", "best_fit"
 
 
 def start(job: Path) -> subprocess.Popen[bytes]:
-    """A process, or torchrun and its processes, that trains from wherever the job stands; a group of its own."""
+    """Start a process, or torchrun and its processes, that resumes the job's training, in a process group of
+    its own.
+    """
     settings = json.loads(job.read_text("utf-8"))["run"]
     processes = settings["processes"]
     launcher = []
@@ -164,7 +166,7 @@ def start(job: Path) -> subprocess.Popen[bytes]:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL for the process, and for those that it started: torchrun gives each a group of its own."""
+    """Send SIGKILL to the process and to those that it started, as torchrun gives each a group of its own."""
     import psutil
 
     for one in [process.pid, *(child.pid for child in psutil.Process(process.pid).children(recursive=True))]:
@@ -174,7 +176,10 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def disturbed(job: Path, chance: random.Random, seconds: float, most: int) -> tuple[dict[str, Any], int, list[float]]:
-    """What came out of a run that was killed up to `most` times, how often it was, and seconds from kill to step."""
+    """Train a job to its end while killing it up to `most` times.
+
+    Return the result, the number of kills, and the seconds from each kill to the next finished step.
+    """
     killed_at, kills, lapses = 0.0, 0, []
     while True:
         process = start(job)
@@ -196,12 +201,15 @@ def disturbed(job: Path, chance: random.Random, seconds: float, most: int) -> tu
 
 
 def folder_of(job: Path) -> Path:
-    """Where a job's run lives."""
+    """Return the folder of a job's run."""
     return Path(json.loads(job.read_text("utf-8"))["output"])
 
 
 def first_step_after(folder: Path, moment: float, process: subprocess.Popen[bytes]) -> float | None:
-    """When the process that trains in `folder` finished its first step, by the clock; None when it ended without."""
+    """Return the time at which the process that trains in `folder` finished its first step after `moment`.
+
+    None if the process ended without one.
+    """
     from training.progress import read_metrics
 
     path, size = folder / "metrics.jsonl", -1
@@ -217,7 +225,7 @@ def first_step_after(folder: Path, moment: float, process: subprocess.Popen[byte
 
 
 def outcome_of(process: subprocess.Popen[bytes], job: Path) -> dict[str, Any]:
-    """What a process that got to the end left. RuntimeError when it failed."""
+    """Return the result that a finished process wrote. Raise RuntimeError if the process failed."""
     _, errors = process.communicate()
     if process.returncode:
         raise RuntimeError(f"training failed with {process.returncode}:\n{errors.decode()[-2000:]}")
@@ -225,7 +233,7 @@ def outcome_of(process: subprocess.Popen[bytes], job: Path) -> dict[str, Any]:
 
 
 def train_as(path: Path) -> None:
-    """Do the stage's work up to the last step, and leave the digest of everything that counts."""
+    """Train as the stage does, up to the last step, and write the digest of everything that must be equal."""
     from training.artifact import write_json
     from training.job import read_job
     from training.pretrain import checkpoint
@@ -277,7 +285,7 @@ def train_as(path: Path) -> None:
 
 
 def noisy_trainer() -> type:
-    """A trainer whose rows are noise at some steps, so that the run has something to go back from."""
+    """Return a class of trainer whose rows are noise at some steps, so that the run has a spike to roll back from."""
     import numpy as np
 
     from training.pretrain.step import Trainer

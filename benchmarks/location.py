@@ -1,9 +1,9 @@
-"""What partitions cost when Dagster's code location is loaded: `python -m benchmarks.location`.
+"""Measure how partitions slow down loading Dagster's code location: `python -m benchmarks.location`.
 
-Loads the definitions with no recipe but the shipped ones, and with 500 and 5,000 partitions of an asset more: recipes
-of 100 snapshots each, and variants of the kitchen of two snapshots each. Each load is a process of its own, the kinds
-in turns. What is printed is processor time, which other work on the machine changes little: of `import dagster`, and of
-all that this project adds to it.
+It loads the definitions with only the shipped recipes, and with 500 and 5,000 more partitions of an asset: from recipes
+with 100 snapshots each, and from variants of the kitchen with two snapshots each. Each load is a process of its own, in
+turns. Printed is processor time, which other work on the machine changes little: that of `import dagster`, and what
+this project adds to it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def with_snapshots(root: Path, partitions: int) -> Path:
-    """Write recipes of `SNAPSHOTS` snapshots, with so many partitions in all, under `root`."""
+    """Write recipes of `SNAPSHOTS` snapshots each under `root`, with `partitions` partitions of an asset in all."""
     names = "\n".join(f"  - {{name: crawl-{number}, source: kitchen, label: web}}" for number in range(SNAPSHOTS))
     texts = [
         TYPICAL.format(name=f"typical-{number}", snapshots=names) for number in range(max(1, partitions // SNAPSHOTS))
@@ -70,7 +70,7 @@ def with_snapshots(root: Path, partitions: int) -> Path:
 
 
 def with_variants(root: Path, partitions: int) -> Path:
-    """Write variants of the kitchen, which has two snapshots, with so many partitions in all, under `root`."""
+    """Write variants of the kitchen, with two snapshots each, under `root`, with `partitions` partitions in all."""
     return _written(
         root, [VARIANT.format(name=f"variant-{number}", number=number) for number in range(partitions // 2)]
     )
@@ -84,7 +84,9 @@ def _written(root: Path, texts: list[str]) -> Path:
 
 
 def loaded(root: Path) -> tuple[float, float]:
-    """Load the definitions of a root in another process; return seconds for Dagster and for what is added to it."""
+    """Load the definitions of a root in a new process; return the seconds for `import dagster` and for everything after
+    it.
+    """
     done = subprocess.run(
         [sys.executable, "-c", LOAD],
         env={**os.environ, "PEDIGREE_ROOT": str(root)},

@@ -1,9 +1,9 @@
-"""Where a CPU step's processor time goes, operation by operation, beside what the machine needs at least for each.
+"""Measure the processor time of a training step on a CPU by operation, and compare it with the machine's limits.
 
-`python -m benchmarks.operations` makes steps of this trainer in one thread and reads that thread's clock around every
-operation that torch is asked for, so other processes on the machine count little. A product's bound is its operations
-at the rate of a square product, everything else's the bytes that it reads and writes at the rate of a copy; both rates
-are measured between the steps. `--full` adds each operation by its shapes.
+`python -m benchmarks.operations` trains in one thread and reads that thread's clock around every operation of torch, so
+other processes on the machine have little effect. The limit for a matrix product is the rate of a square product; for
+all other operations it is the rate at which bytes are copied. Both rates are measured between the steps. `--full` also
+lists each operation by its shapes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MAKES_NOTHING = frozenset(
 
 @dataclass(slots=True)
 class Spent:
-    """On one kind of operation."""
+    """Calls, seconds, operations and bytes of one kind of operation."""
 
     calls: int = 0
     seconds: float = 0.0
@@ -58,13 +58,15 @@ class Spent:
 
 @dataclass(slots=True)
 class Rates:
-    """What the machine does at best, in this thread, now."""
+    """The machine's measured best rates in one thread: operations per second of a product, bytes per second of
+    a copy.
+    """
 
     flops: list[float] = field(default_factory=list)
     bytes: list[float] = field(default_factory=list)
 
     def measure(self, dtype: torch.dtype, size: int = 1024) -> None:
-        """Once more."""
+        """Measure both rates once more."""
         square, target = torch.randn(size, size).to(dtype), torch.empty(size, size, dtype=dtype)
         self.flops.append(2 * size**3 / _thread_seconds(lambda: torch.mm(square, square, out=target)))
         numbers, copied = torch.ones(2**22), torch.empty(2**22)  # 16 MB each: beyond what a core keeps for itself
@@ -80,7 +82,7 @@ def _thread_seconds(do: Callable[[], Any], repeats: int = 5) -> float:
 
 
 class Watching(TorchDispatchMode):
-    """Reads the thread's clock around every operation."""
+    """Reads the thread's clock around every torch operation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +118,7 @@ def _part(name: str) -> str:
 
 
 def own_trainer(shape: str, *, rows: int, length: int) -> Trainer:
-    """The trainer of `benchmarks.speed`: bf16, AdamW, one pass."""
+    """Return the trainer of `benchmarks.speed`: bf16, AdamW, one pass per step."""
     keep_freed_memory()
     tokens, steps = rows * length, 1000
     recipe = PretrainRecipe(
@@ -130,7 +132,7 @@ def own_trainer(shape: str, *, rows: int, length: int) -> Trainer:
 
 
 def main() -> None:
-    """Make the steps and print the account."""
+    """Train the steps and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="12.5M")
     parser.add_argument("--rows", type=int, default=8)
@@ -154,7 +156,7 @@ def main() -> None:
 
 
 def account(found: dict[tuple[str, str], Spent], rates: Rates, *, step: float, steps: int) -> str:
-    """The table of parts."""
+    """Return the table of time by part of the step."""
     flops, moved = statistics.median(rates.flops), statistics.median(rates.bytes)
     parts: dict[str, Spent] = {name: Spent() for name in (*PARTS, REST, VIEWS)}
     for (name, _), spent in found.items():
@@ -178,7 +180,7 @@ def account(found: dict[tuple[str, str], Spent], rates: Rates, *, step: float, s
 
 
 def by_shape(found: dict[tuple[str, str], Spent], *, steps: int) -> str:
-    """Every operation that takes a thousandth of all, the longest first."""
+    """Return the operations that take at least a thousandth of the time, by shapes, the slowest first."""
     total = sum(spent.seconds for spent in found.values())
     rows = sorted(found.items(), key=lambda item: -item[1].seconds)
     return "\n".join(

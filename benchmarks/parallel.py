@@ -1,9 +1,9 @@
-"""Whether a model spread over processes trains like the same model in one: every combination that a profile may name.
+"""Check that a model spread over processes trains like the same model in one process, for all combinations of settings.
 
 `python -m benchmarks.parallel` (or `make parallel`) starts 2, 3 and 4 processes on this machine's CPU, with gloo, and
 compares loss, every weight's gradient, the experts' loads and the loss after an update with those of one process. It
-prints a row for each combination and ends with 1 when a relative difference passes 1e-4. Gradients are compared by the
-norm of their difference. Combinations that are refused are listed with the reason.
+prints a row for each combination; the exit code is 1 if a relative difference exceeds 1e-4. Gradients are compared by
+the norm of their difference. Combinations that are refused are listed with the reason.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ RECOMPUTE = ("none", "selective", "full")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Combination:
-    """One way to train one model."""
+    """One combination of settings: number of processes, parallel degrees, kind of model, recomputation, optimizer,
+    compilation.
+    """
 
     processes: int
     degrees: Degrees
@@ -66,7 +68,7 @@ class Combination:
     compile: bool = False
 
     def refusal(self) -> str:
-        """Why it cannot be; empty when it can."""
+        """Return why the combination is refused; empty if it is accepted."""
         try:
             check_degrees(
                 self.degrees,
@@ -88,20 +90,20 @@ class Combination:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Data:
-    """Where a plan and its shards lie."""
+    """The artifacts with a training plan and with its token shards."""
 
     plan: InputArtifact
     shards: InputArtifact
 
     def open(self) -> tuple[Plan, Shards]:
-        """Both, read."""
+        """Open the plan and the shards."""
         plan = read_plan(Path(self.plan.path), digest=self.plan.digest)
         return plan, open_shards(plan, {self.shards.fingerprint: self.shards}, verify=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """What a run gave: the losses, the gradients of the first step by name, the experts' loads."""
+    """The results of a few training steps: the losses, the first step's gradients by name, and the experts' loads."""
 
     losses: list[float]
     norm: float
@@ -109,7 +111,7 @@ class Run:
     loads: torch.Tensor
 
     def difference(self, other: Run) -> float:
-        """The largest relative one."""
+        """Return the largest relative difference between two runs, over losses, gradients and loads."""
         pairs = [*zip(self.losses, other.losses, strict=True), (self.norm, other.norm)]
         numbers = [abs(a - b) / abs(b) for a, b in pairs]
         assert self.gradients.keys() == other.gradients.keys()
@@ -121,7 +123,7 @@ class Run:
 
 
 def all_combinations() -> Iterator[Combination]:
-    """Every one with 2 to 4 processes, accepted or not."""
+    """Yield every combination with 2 to 4 processes, accepted or refused."""
     for processes in (2, 3, 4):
         factors = [degree for degree in range(1, processes + 1) if processes % degree == 0]
         for values in product(factors, repeat=len(CHOSEN)):
@@ -136,7 +138,7 @@ def all_combinations() -> Iterator[Combination]:
 
 
 def pairwise() -> list[Combination]:
-    """A few in which every two values of different settings that may meet do meet."""
+    """Return a few combinations that together contain every compatible pair of values of two settings."""
     allowed = [one for one in all_combinations() if not one.refusal() and one.processes != 3]
     missing = {pair for one in allowed for pair in _pairs(one)}
     chosen = []
@@ -149,7 +151,7 @@ def pairwise() -> list[Combination]:
 
 @cache
 def _pairs(one: Combination) -> frozenset[tuple[Any, ...]]:
-    """Which values of two settings meet in a combination."""
+    """Return all pairs of values of two settings in a combination."""
     values = {axis: min(2, size) for axis, size in one.degrees.sizes(one.processes).items()}
     values |= {
         "chunks": one.degrees.pipeline_chunks,
@@ -162,7 +164,9 @@ def _pairs(one: Combination) -> frozenset[tuple[Any, ...]]:
 
 
 def recipe_of(one: Combination) -> PretrainRecipe:
-    """Unclipped, so that the gradients left by a step are the step's."""
+    """Return the settings of a combination's training, without clipping, so that the gradients after a step are its
+    own.
+    """
     return PretrainRecipe(
         tokens=12 * ROWS * LENGTH,
         sequence_length=LENGTH,
@@ -178,7 +182,7 @@ def recipe_of(one: Combination) -> PretrainRecipe:
 
 
 def run(one: Combination, data: Data, world: World) -> Run:
-    """A few steps."""
+    """Train a few steps with a combination; return the results."""
     plan, shards = data.open()
     model = Decoder(MODELS[one.model])
     initialise(model, zero_outputs=False, generator=torch.Generator().manual_seed(1))
@@ -202,7 +206,7 @@ Task = tuple[int, Callable[[int, int], Any]]
 
 
 def compared(combinations: Sequence[Combination], data: Data, folder: Path) -> dict[Combination, float]:
-    """The largest relative difference of each from one process; prints each as it comes."""
+    """Return the largest relative difference between each combination and one process; print each when it is known."""
     tasks = [(one.processes, partial(compare, one, data)) for one in combinations]
 
     def told(number: int, difference: float) -> None:
@@ -213,7 +217,7 @@ def compared(combinations: Sequence[Combination], data: Data, folder: Path) -> d
 
 
 def compare(one: Combination, data: Data, rank: int, size: int) -> float:
-    """How far a combination is from one process; the task of each of its processes."""
+    """Train a combination and return its difference from one process; every process of the combination calls this."""
     made = run(one, data, _world(one.degrees, rank, size))
     return made.difference(_expected(one.model, one.optimizer, data)) if rank == 0 else 0.0
 
@@ -231,7 +235,9 @@ def _expected(model: str, optimizer: str, data: Data) -> Run:
 def in_processes(
     tasks: Sequence[Task], folder: Path, *, told: Callable[[int, Any], None] = lambda *_: None
 ) -> list[Any]:
-    """The results of tasks, which one set of processes does: those of one size after each other, in order."""
+    """Run tasks in one set of worker processes and return their results in order; tasks of the same size follow each
+    other.
+    """
     # The server imports torch once for all of them.
     context = get_context("forkserver")
     context.set_forkserver_preload(["training.pretrain.step"])
@@ -277,7 +283,7 @@ def _worker(rank: int, tasks: list[Task], folder: Path, results: Any) -> None:
 
 
 def make_data(folder: Path) -> Data:
-    """Tiny real ones."""
+    """Make a tiny training plan and its shards from generated documents."""
     from tests.training.pretrain import tiny
 
     recipe = recipe_of(Combination(processes=1, degrees=Degrees()))
@@ -286,7 +292,7 @@ def make_data(folder: Path) -> Data:
 
 
 def main() -> int:
-    """Compare, print, and say by the exit code whether all agree."""
+    """Compare all combinations and print the table; return 1 if one differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairwise", action="store_true", help="the few that the tests compare")
     parser.add_argument("--compiled", action="store_true", help="each with compiled blocks as well")

@@ -1,23 +1,24 @@
-"""WARC files to filtered documents, beside datatrove's own pipeline on the same files.
+"""Compare the stages from WARC files to filtered documents with datatrove's own pipeline on the same files.
 
     PEDIGREE_DATA=… python -m benchmarks.pipeline [--every 3] [--pairs 3] [--workers 2] [--extractors blocks …]
     PEDIGREE_DATA=… python -m benchmarks.pipeline --snapshots snapshot-1 snapshot-2 --responses --every 1
     PEDIGREE_DATA=… python -m benchmarks.pipeline --explain [--every 10]
     PEDIGREE_DATA=… python -m benchmarks.pipeline --steady [--every 10]
 
-Every n-th HTML page of real snapshots (with `--responses` every n-th response of any kind: 4,688 there are in both) is
-copied into WARC files of one a worker with the header that says what they are, without which datatrove's reader leaves
-pages out; copying is not counted. Then in turn: datatrove in a process of its own, and the stages
+Every n-th HTML page of real snapshots (with `--responses` every n-th response of any kind, of which both have 4,688) is
+copied into one WARC file per worker, with the header that states its type, without which datatrove's reader skips
+pages; copying is not counted. Then run in turns: datatrove in a process of its own, and the stages that make
 `extracted_documents`, `document_scores` and `filtered_documents` with each extractor, each in its own process, starts
-included. Prints processor seconds of everything that was started, seconds by the clock, the medians of paired ratios
-of both, how far the kept pages agree, and how well each side's extractor does on pages whose main text is known.
+included. Printed are processor seconds of all processes, wall seconds, the medians of paired ratios of both, how far
+the kept pages agree, and the quality of each side's extractor on pages whose main text is known.
 
-`--explain` times nothing: why the pages that only one side keeps were dropped by the other, and, where both sides use
-trafilatura, how many of the pages that both keep have the same text, as the peer is and with its own two choices undone
-(`benchmarks.datatrove_pipeline`). Neither side replaces personal data then: what counts as such is a choice of its own.
+`--explain` measures no time. It prints why the pages that only one side keeps were dropped by the other, and, if both
+sides use trafilatura, how many pages that both keep have the same text: with datatrove as it is, and without two
+choices of its extractor (`benchmarks.datatrove_pipeline`). Neither side replaces personal data then, because the two
+define it differently.
 
-`--steady` runs ours alone, with one worker, with two, and with two beside two loops that take a core each: exit code 1
-when one artifact differs in a byte.
+`--steady` runs only this project's stages, with one worker, with two, and with two beside two busy loops that take a
+core each; the exit code is 1 if an artifact differs in a byte.
 """
 
 from __future__ import annotations
@@ -69,8 +70,9 @@ SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 @dataclass(frozen=True)
 class Took:
-    """One run: processor seconds of all its processes, seconds by the clock, the record ids of the pages that were
-    kept, and the digests of what was made."""
+    """Results of one run: processor and wall seconds, the record ids of the kept pages, and the digests of the
+    artifacts.
+    """
 
     cpu: float
     wall: float
@@ -79,7 +81,7 @@ class Took:
 
 
 def main() -> int:
-    """Copy, run in turn, print."""
+    """Copy the pages, run both sides in turns, and print the comparison."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=int, default=3)
     parser.add_argument("--pairs", type=int, default=3)
@@ -107,7 +109,7 @@ Pages = Mapping[str, str]
 
 
 def compared(jobs: Mapping[str, list[Path]], pages: Pages, folder: Path, options: argparse.Namespace) -> None:
-    """Both sides in turn, and the quality of the extractors of both."""
+    """Run both sides in turns, and print times, agreement and the quality of both sides' extractors."""
     runs: dict[str, list[Took]] = defaultdict(list)
     mode = ("fast",) if options.peer_fast else ()
     for number in range(options.pairs):
@@ -129,7 +131,7 @@ def compared(jobs: Mapping[str, list[Path]], pages: Pages, folder: Path, options
 
 
 def quality(name: str) -> dict[str, list[float]]:
-    """F1 of an extractor in each of the sets of labelled pages, of the held-out part and of all of them."""
+    """Return an extractor's F1 on each set of labelled pages, for the held-out part and for all pages."""
     extract = extraction.make_extractor(name)
     chosen = extraction.pages()
     texts = {page.id: extract(page.html) for page in chosen}
@@ -144,7 +146,9 @@ def quality(name: str) -> dict[str, list[float]]:
 
 
 def explained(jobs: Mapping[str, list[Path]], pages: Pages, folder: Path, options: argparse.Namespace) -> None:
-    """Why each side dropped what only the other keeps, and how far the texts that both keep are the same."""
+    """Print why each side dropped pages that only the other keeps, and how many texts of pages kept by both are
+    equal.
+    """
     peers = {}
     for mode in ("told", "as-ours"):
         theirs(folder / "warc", folder / mode, options.workers, mode)
@@ -164,7 +168,7 @@ def explained(jobs: Mapping[str, list[Path]], pages: Pages, folder: Path, option
 
 
 def print_reasons(title: str, ids: Collection[str], reasons: Mapping[str, str], otherwise: str) -> None:
-    """How many of the pages the other side dropped for each reason."""
+    """Print how many of the pages kept by one side only the other side dropped for each reason."""
     print(f"| {title}, dropped by the other for | {len(ids)} |\n|---|---|")
     for reason, number in Counter(reasons.get(id, otherwise) for id in ids).most_common():
         print(f"| {reason} | {number} |")
@@ -172,7 +176,7 @@ def print_reasons(title: str, ids: Collection[str], reasons: Mapping[str, str], 
 
 
 def print_texts(own: Mapping[str, str], other: Mapping[str, str]) -> None:
-    """How many of the pages that both keep have the same text, and where the others first differ."""
+    """Print how many of the pages that both sides keep have the same text, and where the other texts first differ."""
     both = sorted(own.keys() & other)
     spaced = {id: [" ".join(side[id].split()) for side in (own, other)] for id in both}
     differ = [(mine, yours) for mine, yours in spaced.values() if mine != yours]
@@ -189,12 +193,12 @@ def print_texts(own: Mapping[str, str], other: Mapping[str, str]) -> None:
 
 
 def texts_of_theirs(output: Path) -> dict[str, str]:
-    """What datatrove kept, by record id."""
+    """Return the texts that datatrove kept, by record id."""
     return {row["id"]: row["text"] for path in sorted(output.glob("*.jsonl.gz")) for row in read_lines(path)}
 
 
 def reasons_of_theirs(folder: Path) -> dict[str, str]:
-    """Block and reason of what datatrove dropped, by record id."""
+    """Return the block and the reason for each page that datatrove dropped, by record id."""
     return {
         row["id"]: f"{path.parent.name}: {row['metadata'].get('filter_reason', '')}".rstrip(": ")
         for path in sorted(folder.glob("*/*.jsonl"))
@@ -203,7 +207,9 @@ def reasons_of_theirs(folder: Path) -> dict[str, str]:
 
 
 def fates_of_ours(jobs: list[Path], pages: Pages) -> tuple[dict[str, str], dict[str, str]]:
-    """By record id: the texts of the pages that were kept, and the reasons of the others."""
+    """Return what this project's stages did, by record id: the texts of the kept pages, and the reasons of the
+    others.
+    """
     outputs = [Path(json.loads(path.read_text("utf-8"))["output"]) for path in jobs]
     kept = {pages[row["id"]]: row["text"] for row in rows_of(outputs[-1], "documents", ["id", "text"])}
     dropped = {pages[row["id"]]: row["reason"] for out in outputs for row in rows_of(out, "dropped", ["id", "reason"])}
@@ -215,13 +221,13 @@ def fates_of_ours(jobs: list[Path], pages: Pages) -> tuple[dict[str, str], dict[
 
 
 def rows_of(output: Path, folder: str, columns: list[str]) -> Iterator[dict[str, Any]]:
-    """The rows of an artifact's documents of one kind."""
+    """Yield the rows of one folder of an artifact's documents, such as `dropped`."""
     for path in sorted(output.glob(f"{folder}/*.parquet")):
         yield from read_documents(path, columns)
 
 
 def line_of(name: str, took: list[Took], peer: list[Took], pages: int) -> str:
-    """One row: medians; ratios are medians of pairs, with their range."""
+    """Return one row of the table: median seconds, and medians of paired ratios with their range."""
     cells = []
     for unit in ("cpu", "wall"):
         own = [getattr(one, unit) for one in took]
@@ -236,7 +242,7 @@ def line_of(name: str, took: list[Took], peer: list[Took], pages: int) -> str:
 
 
 def steady(jobs: Mapping[str, list[Path]], pages: Pages) -> int:
-    """Whether what is made depends on workers or on load."""
+    """Check whether the artifacts depend on the number of workers or on other load; return 1 if they do."""
     differ = False
     for name, some in jobs.items():
         runs = {}
@@ -255,7 +261,7 @@ def steady(jobs: Mapping[str, list[Path]], pages: Pages) -> int:
 
 @contextmanager
 def busy(loops: int) -> Iterator[None]:
-    """So many processes that each take a core."""
+    """Context manager that runs this number of processes that each keep a core busy."""
     running = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
     try:
         yield
@@ -266,8 +272,10 @@ def busy(loops: int) -> Iterator[None]:
 
 
 def measured(*commands: list[str], loops: int = 0) -> tuple[float, float]:
-    """Processor seconds and seconds by the clock of commands one after the other, and of all that they start, busy
-    loops beside them too."""
+    """Run commands one after the other; return processor seconds of all their processes, and wall seconds.
+
+    `loops` busy processes run beside them and are not counted.
+    """
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     with busy(loops):
         for command in commands:
@@ -282,7 +290,10 @@ def measured(*commands: list[str], loops: int = 0) -> tuple[float, float]:
 
 
 def copy_pages(folder: Path, options: argparse.Namespace) -> dict[str, str]:
-    """Copy every n-th record into so many WARC files, HTML with its payload type said. Our ids of them, and theirs."""
+    """Copy every n-th record into one WARC file per worker, with its type stated for HTML.
+
+    Return the WARC-Record-ID, which datatrove uses, for each document id of this project.
+    """
     folder.mkdir()
     made = {}
     paths = [folder / f"{number:02d}.warc.gz" for number in range(options.workers)]
@@ -301,7 +312,7 @@ def copy_pages(folder: Path, options: argparse.Namespace) -> dict[str, str]:
 
 
 def responses(snapshots: list[str], *, every_kind: bool) -> Iterator[Any]:
-    """warcio's records of HTML pages that were found, or of every response, in order."""
+    """Yield warcio's records of HTML pages with status 200, or of every response, in order."""
     for snapshot in snapshots:
         for path in sorted(Path(resolve(f"{FOLDER}/{snapshot}")).glob("web-*-00000.warc.gz")):
             with open(path, "rb") as stream:
@@ -320,14 +331,14 @@ def status_of(record: Any) -> str:
 
 
 def theirs(source: Path, output: Path, workers: int, *mode: str) -> Took:
-    """datatrove's pipeline."""
+    """Run datatrove's pipeline in a process of its own; return its results."""
     argv = [sys.executable, "-m", "benchmarks.datatrove_pipeline", str(source), str(output), str(workers), *mode]
     cpu, wall = measured(argv)
     return Took(cpu, wall, frozenset(texts_of_theirs(output)))
 
 
 def prepared(folder: Path, name: str, *, explain: bool) -> list[Path]:
-    """The job files of the three stages, after one run of the recipe."""
+    """Run the recipe once; return the job files of the three stages."""
     root = folder / name
     root.mkdir()
     (root / "recipe.yaml").write_text(yaml.safe_dump(recipe(folder / "warc", EXTRACT[name], explain=explain)), "utf-8")
@@ -347,7 +358,7 @@ def prepared(folder: Path, name: str, *, explain: bool) -> list[Path]:
 
 
 def ours(jobs: list[Path], workers: int, pages: Pages, loops: int = 0) -> Took:
-    """The three stages from their job files, as any backend starts them."""
+    """Run this project's three stages from their job files, as a compute backend starts them; return the results."""
     outputs = []
     for path in jobs:
         job = read_job(path)
@@ -361,7 +372,7 @@ def ours(jobs: list[Path], workers: int, pages: Pages, loops: int = 0) -> Took:
 
 
 def recipe(source: Path, extract: Mapping[str, Any], *, explain: bool) -> dict[str, object]:
-    """The kitchen's filters with the rules and thresholds of datatrove's FineWeb example, on these files."""
+    """Write a recipe for these files with the rules and thresholds of datatrove's FineWeb example; return its path."""
     personal = {"rules": RULES} if explain else {"rules": [*RULES, "personal_data"], "personal_data": ["email", "ip"]}
     return {
         "extends": "kitchen",

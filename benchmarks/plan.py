@@ -1,17 +1,17 @@
-"""What a training plan takes: bytes on disk, memory and seconds of the planner and of a process that trains by it.
+"""Measure the cost of a training plan: bytes on disk, and memory and seconds of the planner and of a training process.
 
     python -m benchmarks.plan [--documents 10000000] [--code FOLDER] [--steps 100] [--folder FOLDER]
 
-The shards are generated: one of a million tokens' worth of lengths is written, and all others are links to its files,
-so that a corpus of terabytes takes megabytes. Token files are holes. Ids are the same in every shard, which matters to
-nobody here: each is read and hashed.
+The shards are generated: the document lengths of one shard of a million tokens are written, and all other shards are
+links to its files, so that a corpus of terabytes takes megabytes. Token files are sparse and empty. Ids are the same in
+every shard, which does not change the cost: each is read and hashed.
 
-Three processes, one after the other. The planner runs the stage `plan` for one epoch. A process of a training checks
-its share (the middle one of --processes), opens plan and shards, and makes the samples of --steps steps that are drawn
-from the whole run; then it makes them again, with the rows of eight of each. Another one does the same from the middle
-on, step after step, as after resuming. Printed are the peak of memory (VmHWM, in which mapped files count) before token
-files are read, the anonymous memory then, and the bytes of all read calls.
-`--code` is another checkout to measure, such as an older one. Linux.
+Three processes run one after the other. The planner runs the stage `plan` for one epoch. A training process (the middle
+one of --processes) verifies its part of the files, opens plan and shards, and makes the samples of --steps steps that
+are drawn from the whole run; then it makes them again, and reads eight rows of each. A third process does the same from
+the middle of the run on, step after step, as after resuming. Printed are the peak of memory (VmHWM, in which mapped
+files count) before token files are read, the anonymous memory then, and the bytes of all read calls. `--code` is
+another checkout to measure, such as an older one. Linux.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ told(start=ready - begun, first=indexed[0], median=middle(indexed), rows=middle(
 
 
 def main() -> None:
-    """Print what each process took."""
+    """Measure, and print what each process needed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=10_000_000)
     parser.add_argument("--code", type=Path, default=Path.cwd(), help="the checkout that is measured")
@@ -146,12 +146,14 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
 
 
 def memory(row: Mapping[str, int]) -> str:
-    """The peak of all memory and the anonymous memory, in words."""
+    """Return the peak of all memory and the anonymous memory of a process, as text."""
     return f"peak {row['VmHWM'] / 1e6:.2f} GB, anonymous {row['RssAnon'] / 1e6:.2f} GB"
 
 
 def generated(folder: Path, tokenizer: InputArtifact, documents: int) -> InputArtifact:
-    """Make a `token_shards` artifact with so many documents: the files of one shard, and links to them."""
+    """Make a `token_shards` artifact with `documents` documents: the files of one shard, and links to them for the
+    others.
+    """
     (folder / "shards").mkdir(parents=True)
     per_shard = min(documents, SHARD_DOCUMENTS)
     chance = np.random.Generator(np.random.Philox(0))
@@ -184,7 +186,7 @@ def generated(folder: Path, tokenizer: InputArtifact, documents: int) -> InputAr
 
 
 def plan_job(folder: Path, shards: InputArtifact, tokenizer: InputArtifact, *, held_out_fraction: float) -> Job:
-    """The planner's job: one epoch in batches of ROWS rows."""
+    """Return the planner's job: one epoch in batches of ROWS rows."""
     pretrain = PretrainRecipe(
         tokens="auto", sequence_length=SEQUENCE_LENGTH, global_batch_tokens=ROWS * SEQUENCE_LENGTH
     )
@@ -198,7 +200,7 @@ def plan_job(folder: Path, shards: InputArtifact, tokenizer: InputArtifact, *, h
 
 
 def told_by(script: str, code: Path, job: Job, *arguments: object) -> dict[str, Any]:
-    """What a process that runs the script with another checkout's code prints last."""
+    """Run a script with another checkout's code in a new process; return the JSON object that it prints last."""
     path = Path(job.output).with_suffix(".json")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_job(job, path)

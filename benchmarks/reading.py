@@ -1,11 +1,11 @@
-"""WARC files read by warcio, FastWARC and ours: the figures of docs/extraction.md.
+"""Compare the speed of reading WARC files by warcio, FastWARC and this project: the figures of docs/extraction.md.
 
     PEDIGREE_DATA=… python -m benchmarks.reading [--pairs 5] [FILE …]
 
-Each reads every record and its whole block, and parses the HTTP headers of responses; then again, blocks as they are
-(warcio's `no_record_parse`, its fastest). CPU time of one process, in interleaved rounds; a ratio is the median over
-the rounds. Before anything is timed, all three must find the same records with the same bytes, by a digest over all of
-them, and every response the bytes of its WARC digests.
+Each reader reads every record with its whole block, once with HTTP headers of responses parsed, and once with unparsed
+blocks (warcio's `no_record_parse`, its fastest way). CPU time of one process, in interleaved rounds; a ratio is the
+median over the rounds. Before anything is timed, all three must find the same records with the same bytes, by a digest
+over all of them, and every response must have the bytes of its WARC digests.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Take = Callable[[bytes], object]
 
 
 def by_warcio(path: Path, take: Take, *, parsed: bool) -> int:
-    """Every record; how many there are."""
+    """Read every record with warcio, passing its bytes to `take`; return the number of records."""
     from warcio.archiveiterator import ArchiveIterator
 
     records = 0
@@ -42,7 +42,7 @@ def by_warcio(path: Path, take: Take, *, parsed: bool) -> int:
 
 
 def by_fastwarc(path: Path, take: Take, *, parsed: bool) -> int:
-    """The same by FastWARC."""
+    """Read every record with FastWARC, passing its bytes to `take`; return the number of records."""
     from fastwarc.warc import ArchiveIterator
 
     records = 0
@@ -54,7 +54,7 @@ def by_fastwarc(path: Path, take: Take, *, parsed: bool) -> int:
 
 
 def by_us(path: Path, take: Take, *, parsed: bool) -> int:
-    """The same by the reader of this package."""
+    """Read every record with this project's reader, passing its bytes to `take`; return the number of records."""
     records = 0
     for item in read_warc(path, max_content_bytes=1 << 30):
         assert isinstance(item, Record), item
@@ -73,7 +73,7 @@ READERS: dict[str, Callable[..., int]] = {"warcio": by_warcio, "FastWARC": by_fa
 
 
 def found(read: Callable[..., int], path: Path, *, parsed: bool) -> tuple[int, int, str]:
-    """Records, bytes, and a digest over the bytes of every record and their lengths, in order."""
+    """Return the number of records, of bytes, and a digest over the bytes and lengths of all records in order."""
     sizes: list[int] = []
     digest = sha256()
 
@@ -85,7 +85,7 @@ def found(read: Callable[..., int], path: Path, *, parsed: bool) -> tuple[int, i
 
 
 def check_digests(path: Path) -> int:
-    """SystemExit when a response has not the bytes of its digests. How many state one."""
+    """Exit with a message if a response does not have the bytes of its WARC digests; return how many state a digest."""
     stated = 0
     for item in read_warc(path, max_content_bytes=1 << 30):
         if isinstance(item, Record) and item.type == "response" and "warc-payload-digest" in item.headers:
@@ -98,7 +98,7 @@ def check_digests(path: Path) -> int:
 
 
 def main() -> None:
-    """Time the three readers on each file."""
+    """Compare the three readers on each file."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("files", nargs="*", default=FILES)
     parser.add_argument("--pairs", type=int, default=5)
@@ -112,7 +112,9 @@ def main() -> None:
 
 
 def compare(path: Path, pairs: int, *, parsed: bool) -> None:
-    """The three on one file, HTTP headers parsed or not. SystemExit when they do not read the same."""
+    """Time the three readers on one file, with HTTP headers parsed or not. Exit with a message if their records
+    differ.
+    """
     made = {name: found(read, path, parsed=parsed) for name, read in READERS.items()}
     if len(set(made.values())) != 1:
         raise SystemExit(f"{path}: the readers differ, so there is nothing to compare: {made}")

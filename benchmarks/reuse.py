@@ -1,14 +1,14 @@
-"""Share of the ranks that are made, and processor time, when a part of a snapshot's files or pages is withdrawn.
+"""Measure how many ranks are computed again, and the processor time, when some of a snapshot's pages are withdrawn.
 
     python -m benchmarks.reuse [--files 200] [--pages 100] [--check]
     python -m benchmarks.reuse --recipe kitchen
 
 A snapshot of WARC files with made-up pages goes through all stages of the corpus up to token shards, each stage in a
 process of its own with one worker. It is then made again under the same root with pages taken out: one page in 1 % of
-the files, and one page in every file (with 100 pages in a file, that is 1 % of the pages).
-Printed is, for each stage in ranks, how many ranks were made, and for all stages the processor time (user and system,
-start of Python and imports included) beside that of the first build. With `--check` the last build is made under
-another root too, and the digests of all artifacts must be equal; otherwise the exit code is 1.
+the files, and one page in every file (with 100 pages in a file, that is 1 % of the pages). Printed are, for each stage
+that works in ranks, the number of ranks that were computed, and for all stages the processor time (user and system,
+start of Python and imports included) compared with the first build. With `--check` the last build is repeated under
+another root; the exit code is 1 if the digest of an artifact differs.
 
 With `--recipe`, every snapshot of the recipe is built up to its token shards. Then, for each snapshot in turn, one page
 of its second file that reaches the shards is named by a takedown list, and everything is built again.
@@ -68,7 +68,7 @@ Built = dict[str, InputArtifact]
 
 
 def main() -> None:
-    """Build, withdraw, build again, and print one line for each stage and each case."""
+    """Build, withdraw pages, build again, and print a line for each stage and case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=200)
     parser.add_argument("--pages", type=int, default=100, help="in a file")
@@ -110,7 +110,7 @@ def archives(folder: Path, options: argparse.Namespace, touched: int) -> Path:
 
 
 def html(draw: random.Random, page: int) -> bytes:
-    """A page of random sentences."""
+    """Return a page of random sentences."""
     words = [draw.choice(LEXICON) for _ in range(WORDS)]
     sentences = [" ".join(words[start : start + 12]).capitalize() + "." for start in range(0, WORDS, 12)]
     paragraphs = "".join(f"<p>{sentence}</p>" for sentence in sentences)
@@ -150,7 +150,7 @@ def build(root: Path, folder: Path) -> Built:
 
 
 def made(root: Path, asset: str, settings: dict[str, Any], inputs: list[InputArtifact]) -> InputArtifact:
-    """Run one job in a process; return its artifact."""
+    """Run one job in a new process; return its artifact."""
     stage = STAGES[CHAIN[asset][0]]
     plain = {name: write_record(value) for name, value in settings.items()}
     given = [(item.asset, item.digest) for item in inputs]
@@ -178,7 +178,7 @@ def made(root: Path, asset: str, settings: dict[str, Any], inputs: list[InputArt
 
 
 def withdraw(name: str) -> None:
-    """Build a recipe's corpus, take one page of each snapshot out by a list, and build it again."""
+    """Build a recipe's corpus, withdraw one page of each snapshot by a takedown list, and build it again."""
     recipe = load_recipe(name)
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary)
@@ -216,7 +216,7 @@ def corpus_of(recipe: Recipe, root: Path) -> Built:
 
 
 def made_by_process(job: Job) -> None:
-    """Run a job in a process, unless its artifact is there."""
+    """Run a job in a new process, unless its artifact exists; return the artifact."""
     folder = Path(job.output)
     if artifact.find(folder) is None:
         write_job(job, folder / "job.json")
@@ -227,7 +227,10 @@ def made_by_process(job: Job) -> None:
 
 
 def told(case: str, built: Built, first: Built) -> None:
-    """Print ranks and processor seconds of a build; assets that the first build made already cost nothing."""
+    """Print the computed ranks and processor seconds of a build, compared with the first build.
+
+    Assets that the first build made already cost nothing.
+    """
     total, before = 0.0, 0.0
     print(f"\n{case}\n{'asset':>48} {'ranks made':>12} {'CPU s':>8} {'first':>8} {'÷':>6}")
     for asset in first:
@@ -241,7 +244,7 @@ def told(case: str, built: Built, first: Built) -> None:
 
 
 def ranks_made(item: InputArtifact) -> str:
-    """How many ranks of an artifact were made, of how many; `whole` for a stage in one piece."""
+    """Return `computed ranks of all ranks` of an artifact, as text; `whole` for a stage without ranks."""
     record = item.record()
     if "ranks" not in record:
         return "whole"

@@ -1,6 +1,6 @@
-"""Plans over tokens that are at hand, for benchmarks of the trainer: no stage before it, no file, no tokenizer.
+"""Training plans over tokens in memory, for benchmarks of the trainer: without other stages, files or a tokenizer.
 
-numpy and what the trainer itself needs, so that a bare GPU node can run them.
+It needs only numpy and what the trainer itself needs, so that it runs on a bare GPU node.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ def plan_over(
     held_out: Sequence[tuple[int, int]] = (),
     seed: int = 0,
 ) -> tuple[Plan, Shards]:
-    """A plan of `steps` batches of `rows` × `length` over documents of `tokens`, each given as (start, tokens).
+    """Return a plan of `steps` batches of `rows` × `length` tokens, and its token array.
 
-    Documents are read as often as the steps need, in a new order each epoch. One token counts as one byte.
+    `documents` are (start, number of tokens) in `tokens`. They are read for as many epochs as the steps need, each in a
+    new order. One token counts as one byte.
     """
     every = np.array([*documents, *held_out], dtype=np.int64).reshape(-1, 2)
     starts, sizes = every[:, 0], every[:, 1]
@@ -67,10 +68,11 @@ def plan_over(
 
 
 def made_tokens(count: int, *, vocabulary: int, seed: int = 0) -> np.ndarray:
-    """Tokens with something to learn: half follow from the one before, the others are drawn by Zipf's law.
+    """Return generated tokens from which a model can learn: half follow from the token before, the others are random.
 
-    uint32 `[count]`. What follows token t is (t + 7919) mod vocabulary, so the best loss is known to lie about half the
-    entropy of the draws below what frequencies alone give.
+    The result is uint32 `[count]`. The random tokens are drawn by Zipf's law. Token t is followed by (t + 7919) mod
+    vocabulary, so the best possible loss is about half the entropy of the draws below the loss of token frequencies
+    alone.
     """
     chance = np.random.Generator(np.random.Philox(seed))
     weights = 1.0 / np.arange(1, vocabulary + 1)
@@ -84,9 +86,10 @@ def made_tokens(count: int, *, vocabulary: int, seed: int = 0) -> np.ndarray:
 
 
 def made_plan(*, vocabulary: int, steps: int, rows: int, length: int, seed: int = 0) -> tuple[Plan, Shards]:
-    """A plan over made tokens in documents of exactly one row: attention over whole rows, as the FLOP formula counts.
+    """Return a plan over generated tokens in documents of exactly one row, so that attention sees whole rows, as the
+    formula for FLOPs assumes.
 
-    At most 64 batches are made; longer runs read them again.
+    At most 64 different batches are generated; longer runs repeat them.
     """
     count = min(steps, 64) * rows
     tokens = made_tokens(count * length, vocabulary=vocabulary, seed=seed)
@@ -100,7 +103,10 @@ BYTES_VOCABULARY = 257
 def plan_over_texts(
     texts: Sequence[str], *, steps: int, rows: int, length: int, held_out_every: int = 10, seed: int = 0
 ) -> tuple[Plan, Shards]:
-    """A plan over UTF-8 bytes: byte b is token b + 1, EOS ends a text. Every `held_out_every`-th text is held out."""
+    """Return a plan over the UTF-8 bytes of texts: byte b is token b + 1, and token 0 ends a text.
+
+    Every `held_out_every`-th text is held out.
+    """
     parts = [np.frombuffer(text.encode(), dtype=np.uint8).astype(np.uint16) + 1 for text in texts]
     sizes = [len(part) + 1 for part in parts]
     starts = np.cumsum([0, *sizes])

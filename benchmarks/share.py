@@ -1,12 +1,12 @@
-"""Bytes that all tasks of a stage read, beside the bytes of its inputs, counted by the kernel.
+"""Compare the bytes that all tasks of a stage read, as the kernel counts them, with the bytes of the stage's inputs.
 
     python -m benchmarks.share [--ranks 200] [--tasks 4] [--code FOLDER]
 
-Document files of more than 1 MB that cannot be compressed are signed (stage `sign`) by the tasks of an array and one
-finishing job, each a process of its own with one worker. Printed is, for each process, what /proc/PID/io says at its
-end: `rchar`, the bytes of all its read calls, code included, and `read_bytes`, what came from the disk after the
-inputs were dropped from the page cache. A task without ranks shows what the code alone takes. `--code` is another
-checkout to measure, such as an older one. Linux.
+Incompressible document files of more than 1 MB are signed (stage `sign`) by the tasks of an array and one finishing
+job, each a process of its own with one worker. Printed are, for each process, two numbers of /proc/PID/io at its end:
+`rchar`, the bytes of all its read calls, code included, and `read_bytes`, the bytes from the disk after the inputs were
+dropped from the page cache. A task without ranks shows what reading the code alone takes. `--code` is another checkout
+to measure, such as an older one. Linux.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ sys.exit(code)
 
 
 def main() -> None:
-    """Print one line for each process, and the two ratios."""
+    """Run all tasks, and print a line for each process and the two ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=200)
     parser.add_argument("--tasks", type=int, default=4)
@@ -68,14 +68,14 @@ def main() -> None:
 
 
 def inputs(folder: Path, ranks: int) -> InputArtifact:
-    """A committed artifact with one document file for each rank."""
+    """Make a committed artifact with one document file for each rank."""
     draw = random.Random(0)
     texts = [[draw.randbytes(TEXT_BYTES).hex() for _ in range(DOCUMENTS)] for _ in range(ranks)]
     return chain.documents(folder, "one", texts)
 
 
 def sign_job(folder: Path, item: InputArtifact) -> Job:
-    """The job of the stage, which is written."""
+    """Write the job of the stage `sign` and return it."""
     job = Job(
         stage="sign",
         asset="document_signatures",
@@ -93,7 +93,7 @@ def sign_job(folder: Path, item: InputArtifact) -> Job:
 
 
 def counted(job: Job, options: list[str], code: Path, files: list[Path]) -> tuple[int, int]:
-    """Run one process over the job; return its `rchar` and `read_bytes`."""
+    """Run one process of the job, with the inputs dropped from the page cache; return its `rchar` and `read_bytes`."""
     for path in files:
         with open(path, "rb") as stream:
             os.fsync(stream.fileno())

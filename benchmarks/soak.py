@@ -1,8 +1,8 @@
-"""`make soak`: run a chain again and again while something is killed every minute or so; compare what comes out.
+"""`make soak`: run a recipe again and again while processes are killed about every minute, and compare the results.
 
-Each round starts from nothing. At random moments, `--every` seconds apart on average, one process group gets SIGKILL:
-the orchestrator, or a stage that is running. The command is then simply given again, as a person would. Prints the
-effective time (seconds of an undisturbed run ÷ seconds that it took) and exits with 1 when a digest differs.
+Each round starts with an empty root. At random moments, `--every` seconds apart on average, one process group gets
+SIGKILL: the orchestrator or a running stage. The command is then started again, as a person would do. It prints the
+effective time (seconds of an undisturbed run ÷ seconds of the killed one) and exits with 1 if a digest differs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ Digests = dict[tuple[str, str], str]
 
 @dataclass(kw_only=True)
 class Round:
-    """One chain from nothing to its end: wall seconds, commands given, what was killed, what came out."""
+    """One run from an empty root to its end: wall seconds, number of commands, what was killed, and the resulting
+    digests.
+    """
 
     seconds: float = 0.0
     commands: int = 0
@@ -41,7 +43,7 @@ class Round:
 
 
 def main() -> int:
-    """Rounds until the time is up, then the table."""
+    """Run rounds until the time is over, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=480, help="begin no further round after this")
     parser.add_argument("--every", type=float, default=60, help="mean seconds between faults")
@@ -62,7 +64,7 @@ def main() -> int:
 
 
 def line_of(one: Round, reference: Round) -> str:
-    """One round in a line."""
+    """Return a round as one line of text."""
     differ = sorted(
         key for key in reference.digests | one.digests if reference.digests.get(key) != one.digests.get(key)
     )
@@ -71,7 +73,7 @@ def line_of(one: Round, reference: Round) -> str:
 
 
 def one_round(every: float | None, chance: random.Random) -> Round:
-    """One chain in a folder of its own; without `every`, undisturbed."""
+    """Run the recipe in a new folder, with kills `every` seconds on average; without `every` it is undisturbed."""
     result = Round()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
         root = Path(temporary)
@@ -84,7 +86,7 @@ def one_round(every: float | None, chance: random.Random) -> Round:
 
 
 def attempt(root: Path, every: float | None, chance: random.Random, killed: Counter[str]) -> Digests:
-    """Give the command once; the digests when it got to the end, nothing when it did not."""
+    """Start the command once, with kills; return the digests if it succeeded, otherwise nothing."""
     argv = [*PEDIGREE, "run", "kitchen-small", "--root", str(root), "--json"]
     environment = {**os.environ, "PEDIGREE_RECIPES": str(RECIPES)}
     with (root / "progress.log").open("ab") as log:
@@ -102,7 +104,7 @@ def attempt(root: Path, every: float | None, chance: random.Random, killed: Coun
 
 
 def kill_something(orchestrator: int, root: Path, chance: random.Random) -> str:
-    """SIGKILL for the orchestrator or for a running stage, with everything they started; what it was."""
+    """Send SIGKILL to the orchestrator or a running stage, with everything that it started; return what was killed."""
     name, victim = chance.choice([("orchestrator", orchestrator), *stages_under(root)])
     try:
         os.killpg(os.getpgid(victim), signal.SIGKILL)
@@ -112,7 +114,7 @@ def kill_something(orchestrator: int, root: Path, chance: random.Random) -> str:
 
 
 def stages_under(root: Path) -> Iterator[tuple[str, int]]:
-    """The stages that run for this root: name of the asset and process."""
+    """Return the running stages of this root: name of the asset and process id."""
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
         if "-m" in words and words[-1].startswith(str(root)) and words[-1].endswith("job.json"):

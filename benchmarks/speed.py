@@ -1,9 +1,10 @@
-"""Tokens a second on a CPU: this trainer beside its peers, same shape, data and precision.
+"""Compare tokens per second on a CPU of this trainer and of other trainers, with the same shape, data and precision.
 
-`python -m benchmarks.speed --peers PEERS` takes the peers one by one (`benchmarks/trainers.py` says how to get them),
-each at its stock and its best documented settings. Two processes live at a time, ours and the peer; they take turns,
-A B A B, every turn a few steps, and what is quoted is the median of the paired ratios: a neighbour on the machine slows
-both. Seconds of processor time stand beside those of the clock. Lines that are in `--out` already are not made again.
+`python -m benchmarks.speed --peers PEERS` measures the other trainers one by one (`benchmarks/trainers.py` says how to
+install them), each with its stock and its best documented settings. Two processes live at a time, this trainer and the
+other; they alternate in turns of a few steps, and the result is the median of the paired ratios, because other work on
+the machine slows both. Processor seconds are given beside wall seconds. Lines that `--out` already has are not measured
+again.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ SHAPES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """A line of the table: a peer at a setting in a precision, and what ours is to be beside it."""
+    """A line of the table: another trainer at a setting and a precision, and the precision of this trainer
+    beside it.
+    """
 
     peer: Literal["hf", "litgpt", "nanochat"]
     setting: Literal["stock", "best"]
@@ -42,14 +45,14 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """As it is written and asked for."""
+        """The pair's name, as in the table and on the command line."""
         return f"{self.peer}-{self.setting}-{self.precision}" + (
             "" if self.own_precision == self.precision else f"-against-{self.own_precision}"
         )
 
     @property
     def optimizer(self) -> Literal["adamw", "muon"]:
-        """Ours does the same work: nanochat's is Muon's."""
+        """The optimizer of this trainer, chosen so that both do the same work: nanochat uses Muon."""
         return "muon" if self.peer == "nanochat" else "adamw"
 
 
@@ -96,7 +99,7 @@ def main() -> None:
 
 
 def measured(pair: Pair, options: argparse.Namespace) -> dict[str, Any]:
-    """Turns of the two, or why there are none."""
+    """Return the measurements of a pair of trainers, or the reason why there are none."""
     base = Task(
         trainer="own", shape=SHAPES[options.shape], rows=options.rows, length=options.length, threads=options.threads
     )
@@ -116,7 +119,7 @@ def measured(pair: Pair, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def compared(own: Running, peer: Running, *, rounds: int, steps: int) -> dict[str, Any]:
-    """Both in turns; the first round warms up and is not counted."""
+    """Let both trainers train in turns and return their speeds; the first round is a warm-up and is not counted."""
     turns: list[tuple[Turn, Turn]] = []
     for number in range(rounds + 1):
         # Whoever is second finds the other's traces in the caches: each is it in turn.
@@ -136,7 +139,7 @@ def compared(own: Running, peer: Running, *, rounds: int, steps: int) -> dict[st
 
 
 def side(ready: Ready, turns: list[Turn], tokens: int) -> dict[str, Any]:
-    """What one of the two did, in tokens a second."""
+    """Return the settings and the speed, in tokens per second, of one of the two trainers."""
     return {
         "settings": ready.settings,
         "parameters": ready.parameters,
@@ -149,12 +152,12 @@ def side(ready: Ready, turns: list[Turn], tokens: int) -> dict[str, Any]:
 
 
 def spread(values: list[float]) -> list[float]:
-    """Median, least and most."""
+    """Return median, smallest and largest value."""
     return [statistics.median(values), min(values), max(values)]
 
 
 def line(name: str, found: dict[str, Any]) -> str:
-    """One row of the table."""
+    """Return one row of the table."""
     if "not_measured" in found:
         return f"| {name} | | | | not measured: {found['not_measured']} | |"
     own, peer = found["own"], found["peer"]
@@ -169,7 +172,7 @@ def line(name: str, found: dict[str, Any]) -> str:
 
 
 def table(found: dict[str, Any], options: argparse.Namespace) -> str:
-    """All rows, and what they are of."""
+    """Return the table of all pairs, headed by the shape, the batch and the number of threads."""
     head = (
         f"{options.shape}, {options.rows} rows of {options.length}, {options.threads} threads, n = {options.rounds}"
         " paired turns\n\n"

@@ -1,15 +1,15 @@
-"""Whether training slows down as the data grows, and whether coming back takes longer as steps grow.
+"""Check whether training slows down as the data grow, and whether resuming takes longer after more steps.
 
     python -m benchmarks.steps data [--rounds 24]
     python -m benchmarks.steps resume [--rounds 20]
 
-`data`: the same small model over a token file on disk and plans over 1, 2, 4, 8 and 16 times as many documents; every
-round makes the same number of steps with each, in an order drawn anew. Printed are the steps a second beside those of
-the smallest in the same round, and the slope a doubling with a 95 % interval over resampled rounds.
+`data` trains the same small model over a token file on disk, with plans over 1, 2, 4, 8 and 16 times as many documents;
+every round makes the same number of steps with each plan, in a new random order. Printed are the steps per second
+relative to the smallest plan in the same round, and the change per doubling with a 95 % interval over resampled rounds.
 
-`resume`: stages that were told to end (SIGTERM: they save) after ever more steps and are started again, as any backend
-starts them, in an order drawn anew each round; from the start to the next finished step, and the slope a doubling of
-the steps. Seconds, medians.
+`resume` stops stages by SIGTERM, after which they save, at larger and larger numbers of steps, and starts them again as
+a backend does, in a new random order each round. Printed are the median seconds from the start to the next finished
+step, and the change per doubling of the steps.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ STAGE_STEPS = (100, 200, 400, 800, 1600)
 
 
 def main() -> None:
-    """One of the two tables."""
+    """Measure and print one of the two tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("data", "resume"))
     parser.add_argument("--documents", type=int, default=20_000, help="of the smallest data")
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def by_data(folder: Path, *, documents: int, steps: int, rounds: int) -> None:
-    """Every size in turns."""
+    """Measure and print the speed with each amount of data, in turns."""
     torch.set_num_threads(1)
     keep_freed_memory()
     file = token_file(folder / "tokens.bin", documents * TIMES[-1])
@@ -90,13 +90,13 @@ def by_data(folder: Path, *, documents: int, steps: int, rounds: int) -> None:
 
 
 def token_file(path: Path, documents: int) -> np.ndarray:
-    """Made tokens in documents of one length, as a shard lies on disk: mapped, not read."""
+    """Write generated tokens in documents of equal length; return the file, memory-mapped as a shard is in training."""
     made_tokens(documents * DOCUMENT, vocabulary=SHAPE.vocab_size).astype("<u2").tofile(path)
     return np.memmap(path, dtype="<u2", mode="r")
 
 
 def trainer_over(tokens: np.ndarray, documents: int, *, steps: int) -> Trainer:
-    """A trainer of `steps` steps, or one epoch when that is more, over the first documents."""
+    """Return a trainer over the first documents, with `steps` steps, or one epoch if that is more."""
     batch = ROWS * LENGTH
     steps = max(steps, documents * DOCUMENT // batch)
     recipe = PretrainRecipe(tokens=steps * batch, sequence_length=LENGTH, global_batch_tokens=batch)
@@ -108,7 +108,7 @@ def trainer_over(tokens: np.ndarray, documents: int, *, steps: int) -> Trainer:
 
 
 def seconds_of(trainer: Trainer, steps: int) -> float:
-    """By the clock: waiting for a disk counts."""
+    """Return the wall seconds of some steps; waiting for the disk is included."""
     began = time.perf_counter()
     for _ in range(steps):
         trainer.run_step()
@@ -119,7 +119,9 @@ def seconds_of(trainer: Trainer, steps: int) -> float:
 
 
 def by_steps(folder: Path, *, rounds: int) -> None:
-    """Stages that ended after ever more steps are started again in turn, in an order drawn anew each round."""
+    """Measure and print how long a stage takes to resume after more and more steps, in a new random order each
+    round.
+    """
     from tests.training.pretrain import tiny
     from training.job import write_job
     from training.order.settings import MixtureRecipe
@@ -142,7 +144,9 @@ def by_steps(folder: Path, *, rounds: int) -> None:
 
 
 def to_next_step(job: Path, metrics: Path, *, until: int) -> float:
-    """Seconds from a process's start to its first finished step; it is ended when there have been `until` steps."""
+    """Return the seconds from a process's start to its first finished step; the process is stopped after step
+    `until`.
+    """
     before = last_step(metrics)
     began = time.time()
     process = subprocess.Popen(
@@ -164,7 +168,7 @@ def to_next_step(job: Path, metrics: Path, *, until: int) -> float:
 
 
 def last_step(metrics: Path) -> int:
-    """The last one noted."""
+    """Return the last step in the metrics file."""
     return max((row["step"] for row in read_metrics(metrics) if "loss" in row), default=-1)
 
 
@@ -172,7 +176,7 @@ def last_step(metrics: Path) -> int:
 
 
 def slope_line(what: str, rows: Sequence[Sequence[float]]) -> str:
-    """How much of itself `what` gains with each doubling, with a 95 % interval over resampled rounds."""
+    """Return a line with the change of `what` per doubling, in percent, with a 95 % interval over resampled rounds."""
     draw = random.Random(0)
     slopes = sorted(slope(draw.choices(rows, k=len(rows))) for _ in range(RESAMPLES))
     low, high = slopes[int(0.025 * RESAMPLES)], slopes[int(0.975 * RESAMPLES)]
@@ -180,7 +184,7 @@ def slope_line(what: str, rows: Sequence[Sequence[float]]) -> str:
 
 
 def slope(rows: Sequence[Sequence[float]]) -> float:
-    """Least squares of the medians of the rounds over the number of doublings."""
+    """Return the slope per doubling: least squares over the medians of the rounds."""
     middles = np.median(np.asarray(rows), axis=0)
     return float(np.polyfit(np.arange(len(middles)), middles, 1)[0])
 

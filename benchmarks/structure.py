@@ -1,9 +1,9 @@
-"""What an extractor keeps of a page's code and tables: the lines of `pre`, and the cells of tables.
+"""Measure how much of a page's code and tables an extractor keeps: the lines of `pre`, and the cells of tables.
 
-The pages need no labels: lines and cells are read from a tree that lxml builds, so the measure shares no code
-with the block extractor. What a page hides, and its navigation, is left out by the few names that leave no doubt. A
-line or a cell is kept when the text has it as a line of its own, or between tabs; white space does not count, and each
-line of the text answers for one only.
+The pages need no labels: lines and cells are read from a tree that lxml builds, so the measure shares no code with the
+block extractor. Hidden elements and navigation are left out if their names leave no doubt. A line or cell counts as
+kept if the text has it as a line of its own or between tabs; white space does not count, and each line of the text
+counts only once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ LONG = 24  # characters; a cell this long may stand inside a line
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """Lines of `pre` and cells of tables, and the number of all characters shown; white space does not count."""
+    """The lines of `pre` and the cells of tables on a page, and the number of all visible characters without white
+    space.
+    """
 
     lines: list[str]
     cells: list[str]
@@ -44,7 +46,7 @@ class Structure:
 
 
 def crawled_pages(uris: list[str]) -> Iterator[tuple[str, bytes]]:
-    """Address and bytes of every HTML page of WARC files that a server sent with status 200."""
+    """Yield address and bytes of every HTML page in WARC files that was served with status 200."""
     for uri in uris:
         for item in read_warc(Path(resolve(uri)), max_content_bytes=MAX_BYTES):
             if not isinstance(item, Record) or item.type != "response" or not item.target_uri.startswith("http"):
@@ -57,7 +59,7 @@ def crawled_pages(uris: list[str]) -> Iterator[tuple[str, bytes]]:
 
 
 def structure(html: bytes) -> Structure:
-    """The lines and cells that a page shows."""
+    """Return the lines of code and the table cells that a page shows."""
     if not CODE_OR_TABLE.search(html):
         return Structure([], [])
     page = lxml.html.document_fromstring(decode(html, "").text.encode(), parser=PARSER)
@@ -73,7 +75,10 @@ def structure(html: bytes) -> Structure:
 
 
 def _cells(table: lxml.html.HtmlElement) -> list[lxml.html.HtmlElement]:
-    """The cells of a table of data: two rows at least, two cells a row on average, no table inside it, and no code."""
+    """Return the cells of a data table; none for a table of another kind.
+
+    A data table has at least two rows, on average two cells in a row, no table inside it, and no code.
+    """
     if table.xpath(".//table | .//pre"):
         return []
     rows, cells = list(table.iter("tr")), list(table.iter("td", "th"))
@@ -81,12 +86,12 @@ def _cells(table: lxml.html.HtmlElement) -> list[lxml.html.HtmlElement]:
 
 
 def squeezed(text: str) -> str:
-    """A text without white space and zero-width marks, so that only what is to be read is compared."""
+    """Return a text without white space and zero-width marks, so that only visible characters are compared."""
     return "".join(text.replace("\u200b", "").split())
 
 
 def kept(page: Structure, text: str) -> tuple[int, int]:
-    """How many of a page's lines and how many of its cells a text has."""
+    """Return how many of a page's code lines and how many of its table cells a text has."""
     written = [line.removeprefix("• ") for line in text.split("\n")]
     there = Counter(squeezed(line) for line in written)
     fields = Counter(squeezed(field) for line in written for field in line.split("\t"))
@@ -97,7 +102,7 @@ def kept(page: Structure, text: str) -> tuple[int, int]:
 
 
 def tell_structure(extractors: dict[str, Callable[[bytes], str]], uris: list[str]) -> None:
-    """Print for each extractor the shares of lines and of cells that it keeps, over all pages of the archives."""
+    """Print the fractions of code lines and table cells that each extractor keeps, over all pages of the archives."""
     found: dict[str, list[tuple[int, int]]] = {name: [] for name in extractors}
     shown: list[tuple[int, int]] = []
     for _, html in crawled_pages(uris):

@@ -1,11 +1,13 @@
-"""Processor time to a held-out loss: this trainer and its recipe against Hugging Face's Trainer and AdamW.
+"""Compare the processor time to reach a held-out loss: this trainer and its recipe against Hugging Face's Trainer and
+AdamW.
 
 `python -m benchmarks.time_to_loss` trains the same shape on the same bytes of WikiText-2's validation articles. First
-the peer for the whole budget of steps with each of its learning rates: the best held-out loss is the goal. Then ours
-(Muon, QK-norm, outputs that begin at zero) in schedules of growing length with each of its rates, until one is at the
-goal. Quoted are the processor seconds of those two runs alone: both have had their rates swept, neither pays for it.
+Hugging Face's Trainer runs the whole budget of steps with each of several learning rates; its best held-out loss is the
+goal. Then this trainer (Muon, QK-norm, output matrices that begin at zero) runs schedules of growing length with each
+of its learning rates, until one reaches the goal. The result compares the processor seconds of these two runs alone;
+the searches for learning rates are not counted on either side.
 
-Reads PEDIGREE_DATA. Finished runs are noted in `--out` and not made again.
+Reads PEDIGREE_DATA. Finished runs are recorded in `--out` and not repeated.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ SHARES = (1 / 8, 1 / 6, 1 / 5, 1 / 4, 1 / 3, 1 / 2, 1.0)  # of the peer's steps
 
 
 def main() -> None:
-    """The peer's sweep, then ours up to the goal."""
+    """Run the peer's sweep of learning rates, then this trainer up to the goal, and print the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=160, help="of the peer")
     parser.add_argument("--rows", type=int, default=16)
@@ -62,7 +64,10 @@ def race(
     own_rates: Sequence[float],
     steps: int,
 ) -> float | None:
-    """How many times less processor time ours took to the peer's best held-out loss; None when it never got there."""
+    """Return the peer's processor time to its best held-out loss divided by this trainer's time to the same loss.
+
+    The result is None if this trainer never reached that loss.
+    """
     peer = {rate: noted(f"peer {rate:g}", lambda rate=rate: peer_run(rate)) for rate in peer_rates}
     best = min(peer, key=lambda rate: peer[rate].held_out)
     goal = peer[best]
@@ -88,14 +93,14 @@ def race(
 
 
 class Noted:
-    """Runs by name, kept in a file if there is one."""
+    """Finished runs by name, stored in a file if a path is given."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path and path.exists() else {}
 
     def __call__(self, name: str, run: Callable[[], Run]) -> Run:
-        """The run of that name, made if it is not there."""
+        """Return the run with this name; make it if it is not stored."""
         if name not in self._found:
             self._found[name] = asdict(run())
             if self._path:
@@ -106,7 +111,7 @@ class Noted:
 
 
 def recipe_of(steps: int, options: argparse.Namespace) -> PretrainRecipe:
-    """What both sides share."""
+    """Return the settings that both trainers share."""
     batch = options.rows * options.length
     return PretrainRecipe(
         tokens=steps * batch, sequence_length=options.length, global_batch_tokens=batch, seed=options.seed
@@ -114,18 +119,22 @@ def recipe_of(steps: int, options: argparse.Namespace) -> PretrainRecipe:
 
 
 def plan_of(steps: int, options: argparse.Namespace) -> tuple[Plan, Shards]:
-    """The articles, one in ten held out."""
+    """Return the training plan over the articles, of which one in ten is held out."""
     return plan_over_texts(articles(), steps=steps, rows=options.rows, length=options.length)
 
 
 def peer_run(rate: float, options: argparse.Namespace) -> Run:
-    """The peer: bf16, AdamW (0.9, 0.95), decay 0.1, cosine; its own first weights."""
+    """Train with Hugging Face's Trainer: bf16, AdamW (0.9, 0.95), weight decay 0.1, cosine schedule, its own
+    initialisation.
+    """
     recipe = replace(recipe_of(options.steps, options), learning_rate=rate)
     return hugging_face_run(SMALL, recipe, *plan_of(options.steps, options))
 
 
 def own_steps(rate: float, steps: int, options: argparse.Namespace) -> Run:
-    """Ours: the optimizer and schedule of the shipped recipes, AdamW's rate in their proportion to Muon's."""
+    """Return this trainer's settings: optimizer and schedule of the shipped recipes, with AdamW's rate in their
+    proportion to Muon's.
+    """
     recipe = replace(
         recipe_of(steps, options),
         optimizer="muon",

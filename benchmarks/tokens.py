@@ -1,12 +1,12 @@
-"""Text to token shards beside its peers on the same files in one run: the figures of docs/tokens.md.
+"""Compare the tokenization of text into shards with other libraries on the same files: the figures of docs/tokens.md.
 
     PEDIGREE_DATA=… python -m benchmarks.tokens speed --peers VENV/lib/python3.11/site-packages
     PEDIGREE_DATA=… python -m benchmarks.tokens large parts memory stage vocabularies
 
 tiktoken is not among the project's packages: `--peers` names a folder that has it. Times are processor seconds on one
-core, imports left out. Every system runs in a process of its own, over two document files of --megabytes each: the
-first is encoded *cold*, the second, of other documents, *warm*. Each writes the same file of tokens, end-of-text tokens
-included, and its digest is compared.
+core, without imports. Every system runs in a process of its own over two document files of --megabytes each: *cold* is
+the first, *warm* the second, which has other documents. Each system writes the same file of tokens, end-of-text tokens
+included, and the digests are compared.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ Run = Callable[[Path, Path], None]
 
 
 def ours(tokenizer: Path) -> Run:
-    """As the stage does it: encoded and proved, shards with offsets and sidecar written, decoded again."""
+    """Return this project's run as in the stage: encode and check against the reference, write shards with offsets and
+    sidecars, decode them again.
+    """
     plain = load_tokenizer(tokenizer)
     shape = tokenize._Shape(max_tokens=10**9, vocabulary=plain.get_vocab_size(), end_id=END)
     fast, reference = tokenize.fast_encoder(tokenizer), tokenize.reference_encoder(plain)
@@ -77,7 +79,7 @@ def ours(tokenizer: Path) -> Run:
 
 
 def with_tokenizers(tokenizer: Path) -> Run:
-    """`encode_batch_fast`, then numpy."""
+    """Return a run with the library tokenizers: `encode_batch_fast`, then numpy."""
     plain = load_tokenizer(tokenizer)
 
     def encode(texts: list[str]) -> Iterator[Any]:
@@ -88,7 +90,7 @@ def with_tokenizers(tokenizer: Path) -> Run:
 
 
 def with_gigatoken(tokenizer: Path) -> Run:
-    """gigatoken's own batch call and nothing else: no proof, no sidecar, no decoding."""
+    """Return a run with gigatoken's own batch call only: no comparison with a reference, no sidecar, no decoding."""
     import awkward  # noqa: F401 - gigatoken imports it with the first result
     import gigatoken
 
@@ -103,7 +105,7 @@ def with_gigatoken(tokenizer: Path) -> Run:
 
 
 def with_tiktoken(tokenizer: Path) -> Run:
-    """`encode_ordinary_batch` with the same merges under the same ids."""
+    """Return a run with tiktoken's `encode_ordinary_batch`, with the same merges and ids."""
     import tiktoken
 
     plain = load_tokenizer(tokenizer)
@@ -136,7 +138,7 @@ SYSTEMS: dict[str, Callable[[Path], Run]] = {
 
 
 def prepared(root: Path, megabytes: float) -> tuple[InputArtifact, InputArtifact]:
-    """Documents in two files, and a tokenizer trained on some of them."""
+    """Make documents in two files, and a tokenizer trained on some of them; return both artifacts."""
     texts, _ = made_texts(round(2 * megabytes * 1e6 / 3300))
     source = chain.documents(
         root, "one", [texts[: len(texts) // 2], texts[len(texts) // 2 :]], asset="decontaminated_documents"
@@ -146,7 +148,9 @@ def prepared(root: Path, megabytes: float) -> tuple[InputArtifact, InputArtifact
 
 
 def speed(options: argparse.Namespace) -> None:
-    """MB of text a processor second of each, cold and warm, ratios within a round, and whether the ids are the same."""
+    """Print megabytes of text per processor second of each system, cold and warm, ratios within a round, and whether
+    the ids are equal.
+    """
     with scratch() as root:
         source, tokenizer = prepared(root, options.megabytes)
         files = document_files(source)
@@ -183,7 +187,7 @@ def _child(system: str, files: list[Path], tokenizer: Path, peers: str) -> dict[
 
 
 def child(options: argparse.Namespace) -> None:
-    """What `speed` starts: one system over the files, in order."""
+    """Run one system over the files in order, as a process that `speed` starts."""
     sys.path.append(options.peers)
     run = SYSTEMS[options.system](options.tokenizer)
     seconds: list[float] = []
@@ -200,7 +204,9 @@ def child(options: argparse.Namespace) -> None:
 
 
 def large(options: argparse.Namespace) -> None:
-    """Ours and gigatoken over a file of --repeat times the documents, tokenizers over them once: MB/s and ratios."""
+    """Compare this project and gigatoken over a file with --repeat times the documents, and tokenizers over the
+    documents once: MB/s and ratios.
+    """
     with scratch() as root:
         source, item = prepared(root, options.megabytes)
         once, big = document_files(source)[0], root / "big.parquet"
@@ -228,7 +234,7 @@ def large(options: argparse.Namespace) -> None:
 
 
 def parts(options: argparse.Namespace) -> None:
-    """Where the time of ours goes, warm: processor seconds of each step over one file."""
+    """Print how this project's time, when warm, divides into steps: processor seconds of each over one file."""
     with scratch() as root:
         source, item = prepared(root, options.megabytes)
         path, tokenizer = document_files(source)[0], item.file(TOKENIZER_FILE)
@@ -256,7 +262,7 @@ def parts(options: argparse.Namespace) -> None:
 
 
 def memory(options: argparse.Namespace) -> None:
-    """Peak memory of ours over one file and over a file four times as large."""
+    """Print the peak memory of this project over one file and over a file four times as large."""
     for megabytes in (options.megabytes, 4 * options.megabytes):
         with scratch() as root:
             source, tokenizer = prepared(root, megabytes / 2)
@@ -265,7 +271,9 @@ def memory(options: argparse.Namespace) -> None:
 
 
 def stage(options: argparse.Namespace) -> None:
-    """The whole stage over both files: input verified, shards, decoding, manifest; seconds of this process."""
+    """Time the whole stage `tokenize` over both files, in this process: verifying the input, writing shards, decoding,
+    manifest.
+    """
     with scratch() as root:
         source, tokenizer = prepared(root, options.megabytes)
         began = processor_seconds()
@@ -274,7 +282,9 @@ def stage(options: argparse.Namespace) -> None:
 
 
 def vocabularies(_: argparse.Namespace) -> None:
-    """A study of vocabulary sizes on real web text: fertility of held-out text and of code, beside GPT-2's."""
+    """Compare vocabulary sizes on real web text by the fertility on held-out text and on code, with GPT-2's for
+    comparison.
+    """
     texts = [str(row["text"]) for row in read_rows("data://text/c4_demo.jsonl.gz")]
     texts += [text for text in _wiki_articles() if len(text) > 500]
     train = [text for place, text in enumerate(texts) if place % 10]
@@ -303,7 +313,7 @@ def _print_fertility(name: str, tokenizer: Tokenizer, held_out: dict[str, list[s
 
 
 def _gpt2() -> Tokenizer:
-    """GPT-2's own vocabulary and merges."""
+    """Return GPT-2's own vocabulary and merges as a tokenizer."""
     with gzip.open(resolve("data://oracles/gpt2/encoder.json.gz"), "rt", encoding="utf-8") as stream:
         vocabulary = json.load(stream)
     with gzip.open(resolve("data://oracles/gpt2/vocab.bpe.gz"), "rt", encoding="utf-8") as stream:
@@ -330,7 +340,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
 
 
 def main() -> None:
-    """Run the parts that are named."""
+    """Run the parts of the benchmark that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="+", choices=sorted(PARTS))
     parser.add_argument("--peers", default="", help="site-packages with tiktoken")

@@ -1,4 +1,4 @@
-"""Trainers side by side: ours and its peers, each in a process of its own that makes steps when it is told to.
+"""Trainers to compare: this project's and others ("peers"), each in a process of its own that trains steps on request.
 
 A peer is a folder `PEERS/<name>` from which it can be imported; none is part of this repository:
 
@@ -10,9 +10,9 @@ A peer is a folder `PEERS/<name>` from which it can be imported; none is part of
     PEERS/nanochat: a checkout of karpathy/nanochat
     pip install --no-deps --target PEERS/torchao torchao
 
-`hf` (Hugging Face's Trainer) is imported from the environment. Every trainer is driven as its own script drives it, on
-tokens that are ready in memory. `stock` is what its script does when only shape, batch and precision are said, `best`
-adds what its documentation offers for speed; what was set is printed with every figure.
+`hf` (Hugging Face's Trainer) is imported from the environment. Every trainer is called as its own training script calls
+it, on tokens that are ready in memory. `stock` are the settings of its script if only shape, batch and precision are
+given; `best` adds what its documentation recommends for speed. The settings are printed with every figure.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ MANY_STEPS = 100_000  # more than anyone asks for
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """What a trainer is to do. `optimizer`, `compiled` and `recompute` are options of ours; peers have `setting`."""
+    """The task of a trainer: which trainer, shape, batch and settings.
+
+    `optimizer`, `compiled` and `recompute` are for this project's trainer only; other trainers have `setting`.
+    """
 
     trainer: Literal["own", "hf", "litgpt", "nanochat", "torchtitan"]
     shape: ModelConfig
@@ -64,13 +67,13 @@ class Task:
 
     @property
     def tokens(self) -> int:
-        """In one step."""
+        """The number of tokens in one step."""
         return self.rows * self.length
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ready:
-    """What a trainer is, once it has made its first step."""
+    """Facts about a trainer after its first step: settings, parameters, operations per token, seconds until then."""
 
     settings: str
     parameters: int
@@ -80,7 +83,7 @@ class Ready:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turn:
-    """Steps that were asked for. `loss` is the last step's, None where the trainer does not give it."""
+    """Measurements of a few steps in a row. `loss` is the last step's; None if the trainer does not give it."""
 
     steps: int
     wall: float
@@ -90,14 +93,14 @@ class Turn:
 
 
 class NotMeasured(Exception):
-    """Why there is no figure."""
+    """A figure could not be measured; the message says why."""
 
 
 # The side that asks
 
 
 class Running:
-    """A trainer that has made its first step and waits."""
+    """A trainer in a process of its own that has made its first step and waits for requests."""
 
     def __init__(self, task: Task, *, peers: Path | None = None, timeout: float = 600.0) -> None:
         self.task, self.timeout, self._left = task, timeout, b""
@@ -119,14 +122,14 @@ class Running:
             raise
 
     def steps(self, count: int) -> Turn:
-        """Let it make `count` steps."""
+        """Let the trainer make `count` steps; return the measurements."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # `_line` says what it died of
             self._process.stdin.write(f"{count}\n".encode())
         return read_record(Turn, self._line())
 
     def close(self) -> None:
-        """End it."""
+        """End the trainer's process."""
         self._process.kill()
         self._process.communicate()
         self._errors.close()
@@ -138,7 +141,10 @@ class Running:
         self.close()
 
     def _line(self) -> dict[str, Any]:
-        """Its next answer. NotMeasured with the last thing that it said, when it ended or takes too long."""
+        """Return the process's next answer.
+
+        Raise NotMeasured, with the last line of its standard error, if it ended or takes too long.
+        """
         assert self._process.stdout is not None
         until = time.monotonic() + self.timeout
         while b"\n" not in self._left:
@@ -161,7 +167,10 @@ class Running:
 
 
 def _environment(task: Task, peers: Path | None) -> dict[str, str]:
-    """A peer's folder first on the path; the threads that jobs of this project get; no model hub."""
+    """Return the environment variables of a trainer's process.
+
+    The other trainer's folder comes first on the module path, threads are set as for jobs, and model hubs are offline.
+    """
     here = str(Path(__file__).parent.parent)
     path = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
     if task.precision == "fp8" and peers is not None and (peers / "torchao").is_dir():
@@ -188,7 +197,7 @@ def _environment(task: Task, peers: Path | None) -> dict[str, str]:
 
 
 class Turns:
-    """Called after every step; returns when another one is wanted."""
+    """The trainer's side of the requests: it is called after every step, and returns when another step is wanted."""
 
     def __init__(self, task: Task, *, questions: IO[str], answers: IO[str]) -> None:
         self.task, self._questions, self._answers = task, questions, answers
@@ -197,7 +206,7 @@ class Turns:
         self._asked: tuple[int, float, float] | None = None
 
     def __call__(self, loss: Any = None) -> None:
-        """A step was made; `loss` may be a tensor, which is read at the end of a turn only."""
+        """Report that a step was made; `loss` may be a tensor, which is read only at the end of a turn."""
         self._left -= 1
         if self._left > 0:
             return
@@ -240,10 +249,11 @@ class Turns:
 
 
 def flops_per_token(*, matrix_parameters: int, attention_width: int, layers: int, length: int) -> float:
-    """Model operations of a token, forward and backward: 6 a matrix weight, 12 · width · L/2 a layer for attention.
+    """Return the model operations for a token, forward and backward.
 
-    PaLM's count (arXiv 2204.02311, appendix B) with the half of the row that a causal model looks at; nothing for
-    recomputation, norms, or lookups. The head counts, the embedding does not.
+    They are 6 for each weight of a matrix, and 12 · width · L/2 in each layer for attention: PaLM's count (arXiv
+    2204.02311, appendix B) with the half of the row that a causal model sees. Recomputation, norms and lookups are not
+    counted; the head is counted, the embedding is not.
     """
     return 6 * matrix_parameters + 12 * attention_width * layers * length / 2
 
@@ -263,7 +273,7 @@ def _about(task: Task, model: Any, settings: str, matrix_parameters: int) -> dic
 
 
 def _batches(task: Task) -> Iterator[list[tuple[Any, Any]]]:
-    """For each step the tokens and next tokens of its passes, long tensors on the device."""
+    """Yield, for each step, the tokens and the next tokens of each pass, as long tensors on the device."""
     import torch
 
     rows, kept = task.rows // task.passes, 16
@@ -275,7 +285,7 @@ def _batches(task: Task) -> Iterator[list[tuple[Any, Any]]]:
 
 
 def own(task: Task, turns: Turns) -> None:
-    """This project's trainer: the class that the stage uses, fed from a plan."""
+    """Run this project's trainer: the class that the stage uses, with a plan over generated tokens."""
     import torch
 
     from training.pretrain.models.decoder import Decoder, initialise
@@ -317,7 +327,9 @@ def own(task: Task, turns: Turns) -> None:
 
 
 def _require_fp8(task: Task, recipe: PretrainRecipe, world: World) -> None:
-    """End with the stage's own refusals; a dry run on a CPU, where fp8 is emulated, needs torchao alone."""
+    """Exit with the stage's own message if fp8 is not possible; a dry run on a CPU, which emulates fp8, needs only
+    torchao.
+    """
     import torch
 
     from training.pretrain.fp8 import check_fp8, check_gpu, require_torchao
@@ -341,7 +353,7 @@ def _require_fp8(task: Task, recipe: PretrainRecipe, world: World) -> None:
 
 
 def hf(task: Task, turns: Turns) -> None:
-    """Hugging Face's Trainer over its Llama."""
+    """Run Hugging Face's Trainer with its Llama model."""
     from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
     from training.pretrain.models.export import hugging_face_config
@@ -381,7 +393,7 @@ HF_NO_ARGUMENTS = ("architectures", "model_type", "dtype")
 
 
 def litgpt(task: Task, turns: Turns) -> None:
-    """litgpt's `pretrain`: Fabric, the compiled model, its AdamW, its loss in chunks."""
+    """Run litgpt's `pretrain`: Fabric, a compiled model, its AdamW, and its loss in chunks."""
     import lightning
     import torch
     from litgpt.config import Config
@@ -431,9 +443,11 @@ def litgpt(task: Task, turns: Turns) -> None:
 
 
 def nanochat(task: Task, turns: Turns) -> None:
-    """nanochat's base trainer: compiled model, Muon and AdamW; full attention, as it advises without its FA3 kernel.
+    """Run nanochat's base trainer: compiled model, Muon and AdamW, and full attention, as it advises without its FA3
+    kernel.
 
-    Its shape is its own: an ungated MLP of four times the width, an untied head, tables of values in every other layer.
+    Its model has another shape: an ungated MLP of four times the width, an untied head, tables of values in every other
+    layer.
     """
     import torch
     from nanochat.flash_attention import HAS_FA3
@@ -468,10 +482,10 @@ def nanochat(task: Task, turns: Turns) -> None:
 
 
 def torchtitan(task: Task, turns: Turns) -> None:
-    """torchtitan 0.2's trainer on one device: its Llama 3, its autocast, its optimizer, its loss.
+    """Run torchtitan 0.2's trainer on one device, with its Llama 3, autocast, optimizer and loss.
 
-    `stock`: every second layer recomputed and nothing compiled, as its defaults are; `best`: layers and loss compiled,
-    nothing recomputed.
+    With `stock`, its defaults, every second layer is recomputed and nothing is compiled; with `best`, layers and loss
+    are compiled and nothing is recomputed.
     """
     import torch
     from torchtitan.components.loss import build_cross_entropy_loss
@@ -542,7 +556,7 @@ TRAINERS: dict[str, Callable[[Task, Turns], None]] = {
 
 
 def main() -> None:
-    """Do the task on the command line; standard output is for answers alone, whatever a library prints."""
+    """Do the task on the command line. Standard output carries only answers, whatever a library prints."""
     import torch
 
     task = read_record(Task, json.loads(sys.argv[1]))

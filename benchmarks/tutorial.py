@@ -1,8 +1,8 @@
 """`make tutorial`: run every command of docs/tutorial/, page after page, in one empty folder.
 
-The commands are the lines of the blocks marked `sh`; a comment `# exit code N` says how a line ends, otherwise with 0.
-By default each recipe is replaced by its small form in tests/recipes, which trains a model in minutes on any machine.
-Ends with 1 at the first command that ends in another way.
+The commands are the lines of the blocks marked `sh`; a comment `# exit code N` gives the expected exit code, otherwise
+it is 0. By default each recipe is replaced by its small form in tests/recipes, which trains a model in minutes on any
+machine. It stops, with exit code 1, at the first command with another exit code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Command(NamedTuple):
 
 
 def main() -> int:
-    """Run the pages, or the named ones."""
+    """Run the commands of all pages, or of the named ones; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pages", nargs="*", help="numbers of pages; default: all. Pages 2, 3 and 5 need what 1 made")
     parser.add_argument("--folder", type=Path, help="where to run; default: a temporary folder, removed afterwards")
@@ -61,12 +61,12 @@ def commands(page: str) -> Iterator[Command]:
 
 
 def in_small(command: Command) -> Command:
-    """Return the command with the small form of its recipe."""
+    """Return the command with its recipe replaced by the small form."""
     return command._replace(line=RECIPE.sub(lambda found: f"kitchen-small{found[1] or ''}", command.line))
 
 
 def script(found: list[Command]) -> str:
-    """Return a bash script that prints each command, runs it, and stops when its exit code is another one."""
+    """Return a bash script that prints and runs each command, and stops if an exit code is not the expected one."""
     lines = []
     for line, code in found:
         lines += [f"echo {shlex.quote(f'$ {line}')}", line, "code=$?"]
