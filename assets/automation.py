@@ -237,7 +237,7 @@ def automation(
 ) -> tuple[list[dg.SensorDefinition], list[dg.ScheduleDefinition], list[dg.JobDefinition]]:
     """The sensors, the schedule, and the job with which they add backfills."""
 
-    @dg.op(description="Add a backfill of what each recipe that asks for automation lacks.")
+    @dg.op(description="Add a backfill of the missing and outdated partitions of each recipe that asks for automation.")
     def add_missing_backfills(context: dg.OpExecutionContext) -> None:
         by = context.run.tags.get(SENSOR_NAME_TAG) or context.run.tags.get(SCHEDULE_NAME_TAG) or "a person"
         graph = context.repository_def.asset_graph
@@ -245,7 +245,7 @@ def automation(
             context.log.info(line)
 
     @dg.job(
-        description="Rebuild what is missing or outdated of the recipes that ask for automation, as one backfill each.",
+        description="Add one backfill of missing and outdated partitions for each recipe that asks for automation.",
         tags={"pedigree/purpose": "rebuild"},
     )
     def rebuild() -> None:
@@ -277,6 +277,6 @@ def automation(
         job=rebuild,
         cron_schedule=REBUILD_CRON,
         default_status=dg.DefaultScheduleStatus.STOPPED,
-        description="Rebuilds what is missing or outdated of the recipes that ask for automation, every night.",
+        description="Rebuilds missing and outdated partitions of the recipes that ask for automation, every night.",
     )
     return [new_snapshots, asked_settings], [schedule], [rebuild]

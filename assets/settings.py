@@ -32,10 +32,10 @@ def build_recipes(partitions: Partitions) -> dg.AssetSpec:
         kinds={"yaml"},
         partitions_def=partitions.asked,
         description=(
-            "What each recipe asks of each asset. A partition is an asset and its partition; the data version is the "
-            "fingerprint: a hash of the settings that the stage reads, its version, its libraries and its inputs' "
-            "fingerprints. A new data version marks as unsynced what was made with other settings. Nothing is launched "
-            "here."
+            "The settings that each recipe asks for, by asset. A partition here stands for an asset and one of its "
+            "partitions. Its data version is the fingerprint: a hash of the settings that the stage reads, its "
+            "version, its libraries and its inputs' fingerprints. A new data version marks artifacts made with other "
+            "settings as unsynced. This asset cannot be launched."
         ),
     )
 

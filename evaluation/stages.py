@@ -186,7 +186,8 @@ ASSETS = (
         name="alignment_rewards",
         stage=JUDGE,
         description=(
-            "Learned and true rewards of the SFT and aligned models' answers, and how far alignment moved the model."
+            "Rewards of the SFT and aligned models' answers, by the reward model and by rubrics, and the divergence "
+            "between the two models."
         ),
         group="evaluation",
         scope="align",
@@ -271,8 +272,9 @@ ASSETS = (
         name="promoted_model",
         stage=PROMOTE,
         description=(
-            "The registered model version. It becomes champion only when the scores and the contamination report of "
-            "this very model pass, compared by digest. evaluation.gate decides; the MLflow registry carries it out."
+            "The decision whether the model becomes champion, the registered version in use. It is made by "
+            "evaluation.gate from the scores and the contamination report of exactly this model (by digest), and moves "
+            "the alias in the MLflow registry."
         ),
         group="evaluation",
         scope="recipe",

@@ -43,7 +43,7 @@ ASSETS = (
     Asset(
         name="adopted_model",
         stage=ADOPT,
-        description="A model of somebody else, with its tokenizer and a record of what is not known about it.",
+        description="A pretrained model from elsewhere, with its tokenizer and a record of what is not known about it.",
         group="adoption",
         scope="adopt",
         settings=_settings,

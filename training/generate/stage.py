@@ -34,7 +34,7 @@ ASSETS = (
         stage=SYNTHESIZE,
         description=(
             "Text written by a model of the recipe. Every row has its generator, prompt, seed and sampling settings; "
-            "another recipe can use it as a source."
+            "another recipe can name this text as a snapshot."
         ),
         group="synthesis",
         scope="synthesis",

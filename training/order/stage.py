@@ -68,7 +68,7 @@ ASSETS = (
         name="reference_plan",
         stage=PLAN,
         description=(
-            "The data order of DoReMi's reference model, a small model trained on the weights of `mixture.weights`."
+            "The data order of DoReMi's reference model, which is small and trained on the shares of `mixture.weights`."
         ),
         group="mixture",
         scope="doremi",
@@ -78,7 +78,7 @@ ASSETS = (
     Asset(
         name="long_context_plan",
         stage=PLAN,
-        description="The data order of the long-context stage.",
+        description="The data order of the long-context stage, which trains the base model further on longer rows.",
         group="long_context",
         scope="long_context",
         settings=_of_long_context,

@@ -122,7 +122,7 @@ ASSETS = (
     Asset(
         name="reference_model",
         stage=PRETRAIN,
-        description="DoReMi's reference: a small model, trained as the base model is.",
+        description="DoReMi's reference: a small model, trained like the base model, to compare the proxy with.",
         group="mixture",
         scope="doremi",
         settings=_of_reference,
@@ -134,7 +134,7 @@ ASSETS = (
         stage=DOREMI,
         description=(
             "The weight of each source, found by DoReMi: a source gets more weight where a small proxy model is worse "
-            "than the reference."
+            "than a reference model of the same size."
         ),
         group="mixture",
         scope="doremi",
@@ -157,7 +157,7 @@ ASSETS = (
     Asset(
         name="ladder_model",
         stage=PRETRAIN,
-        description="One small model of the recipe's scaling ladder, trained as the base model is.",
+        description="One small model of the recipe's scaling ladder, which predicts the loss of larger models.",
         group="ladder",
         scope="rung",
         settings=_of_rung,

@@ -45,8 +45,8 @@ ASSETS = (
         name="document_signatures",
         stage=SIGN,
         description=(
-            "MinHash signatures of one snapshot's filtered documents."
-            " Later snapshots are compared with them, not with the text."
+            "MinHash signatures (hashes of word n-grams) of one snapshot's filtered documents. The documents of later "
+            "snapshots are compared with these signatures, not with the texts."
         ),
         group="corpus",
         scope="snapshot",

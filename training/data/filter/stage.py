@@ -46,8 +46,8 @@ ASSETS = (
         name="document_scores",
         stage=SCORE,
         description=(
-            "What the recipe's rules measure on each document of one snapshot: language, counts, quality, toxicity. "
-            "The limits of the rules do not change it."
+            "Numbers that the recipe's filter rules measure on each document of one snapshot, such as language, "
+            "length, quality and toxicity. They stay valid when a rule's limit changes."
         ),
         group="corpus",
         scope="snapshot",

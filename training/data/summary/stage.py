@@ -20,7 +20,7 @@ ASSETS = (
         stage=SUMMARIZE,
         description=(
             "Which sites, sources and snapshots the tokens of the corpus come from, with the share of each. How often "
-            "each document is trained on is in the plan."
+            "each document is trained on is in the training plan."
         ),
         group="training_data",
         scope="corpus",

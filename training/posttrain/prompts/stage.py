@@ -32,7 +32,7 @@ ASSETS = (
     Asset(
         name="prompt_data",
         stage=PROMPTS,
-        description="Prompts for reinforcement learning, with the right answers that the verifiable reward knows.",
+        description="Prompts for reinforcement learning. Some have a right answer, by which a reward is given.",
         group="instructions",
         scope="prompts",
         settings=_settings,
