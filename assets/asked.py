@@ -23,7 +23,9 @@ def asked_settings(stage: Stage, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _remove(value: Any, place: tuple[str, ...]) -> None:
-    """Remove the field at path `place` from nested plain data, in place; a list on the path means all its elements."""
+    """Remove the field at the path `place` of keys from nested plain data, in place; a list on the path means all its
+    elements.
+    """
     if isinstance(value, list):
         for item in value:
             _remove(item, place)

@@ -125,7 +125,7 @@ def _pass_on(output: IO[bytes] | None) -> None:
 
 
 def _watch(processes: list[subprocess.Popen[bytes]], root: Path, port: int) -> int:
-    """Look after the services until a signal comes or one of them ends; end all and return the exit code."""
+    """Wait until a signal comes or one of the services ends; then end all services and return the exit code."""
     reloading = Reloading(root, port)
     with signals_collected() as stopped_by:
         while not stopped_by:

@@ -152,7 +152,10 @@ class Display:
 
 
 class _Terminal(Console):
-    """A console with the width of its own file; rich asks the standard streams, which Dagster may have redirected."""
+    """A rich console that measures the width of its own output file.
+
+    By default rich measures the standard streams, which Dagster may have redirected.
+    """
 
     @property
     def size(self) -> ConsoleDimensions:  # pyrefly: ignore[bad-override]  # nobody sets it
@@ -164,7 +167,9 @@ class _Terminal(Console):
 
 
 def _duplicate_of_stderr() -> Masked | IO[str]:
-    """A stream of its own to where standard error goes now; standard error itself if it is no file."""
+    """Return a new stream that writes to where standard error now goes; standard error itself if that has no
+    descriptor.
+    """
     try:
         descriptor = os.dup(sys.stderr.fileno())
     except (OSError, ValueError):

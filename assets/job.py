@@ -26,9 +26,9 @@ RUN_CONFIG = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 class _OfAllPartitions(UnresolvedAssetJobDefinition):
-    """A job over assets whose partitions differ, which Dagster offers for its own unnamed job only.
+    """A Dagster job over assets with different partitions, which Dagster itself allows only for its own unnamed job.
 
-    A run of it has one partition and a selection of assets that have it, as runs of the unnamed job.
+    A run of it has one partition and the selected assets that have this partition.
     """
 
     def resolve(

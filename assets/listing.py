@@ -15,7 +15,7 @@ from training.records import RecipeError, did_you_mean
 def listed(what: str, root: Path) -> list[dict[str, str]]:
     """Return a `name`, a `description` and, for files, the `file` of each recipe, profile or asset.
 
-    A recipe that cannot be read is listed with what is wrong in it. Raises DataError for any other `what`.
+    A recipe that cannot be read is listed with its error. Raises DataError for any other `what`.
     """
     kinds = {"recipes": _recipes, "profiles": _profiles, "assets": _assets}
     if what not in kinds:

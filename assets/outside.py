@@ -30,7 +30,7 @@ REGISTERED = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<ver
 def suites_of(name: str, root: Path) -> tuple[EvaluationRecipe, dict[str, Any]]:
     """Return the exams that `name` stands for, and the settings by which generated exams are read.
 
-    `name` is a recipe, or a YAML file with the section `evaluation` of one: `suites` and, if wanted, its limits.
+    `name` is a recipe, or a YAML file with a recipe's section `evaluation` (`suites` and, optionally, limits).
     """
     folders = recipe_folders(root)
     path = find_recipe(name, folders)

@@ -16,7 +16,7 @@ COMMENT_COLUMN = 64
 
 
 def recipe_for(place: str, name: str, file: str) -> str:
-    """Return the text of a recipe that extends `base` and reads the documents at a place.
+    """Return the text of a recipe, an extension of the recipe `base`, that reads the documents at `place`.
 
     `place` is a path, a URL or the id of a crawl of Common Crawl; `file` is the name under which the text is saved.
     """

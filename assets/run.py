@@ -318,7 +318,7 @@ def _fill(report: Report, comparison: Comparison, made_here: set[tuple[str, str]
 
 
 def ask_registry(comparison: Comparison, profile: str) -> Standing | None:
-    """The standing of the recipe's model in the registry; None if the aligned model is not made.
+    """Return the state of the recipe's model in the registry; None if the aligned model does not exist.
 
     If the registry cannot be reached, the standing has `is_known=False` and the error as its sentence.
     """

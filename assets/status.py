@@ -35,7 +35,7 @@ State = Literal["made", "missing", "outdated", "damaged", "unavailable"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """One asset of one partition: what the recipe asks for, and what exists.
+    """One asset in one partition: the artifact that the recipe asks for, and the one that exists.
 
     `artifact` is the artifact with exactly the fingerprint asked for, or None if it must be made. For a damaged cell it
     is the artifact that can be restored, if any. `is_recorded` is True if the partition's reference already points to
@@ -144,7 +144,7 @@ class Comparison:
         ]
 
     def _assets(self, until: str | None) -> set[str]:
-        """`until` and the assets that must be made before it; every asset if `until` is None.
+        """Return the asset `until` and all assets that must be made before it; every asset if `until` is None.
 
         If the recipe has no cell of `until`, the ancestors come from the chain instead.
         """
@@ -157,7 +157,7 @@ class Comparison:
         return found
 
     def refused_by(self, cell: Cell) -> Cell | None:
-        """The first input or guard of `cell` that has a failed gate; None if none of them is refused."""
+        """Return the first input or guard of `cell` that has a failed gate; None if there is none."""
         for key in cell.waits_for:
             made = self.cells[key].artifact
             if made is not None and made.failed_gates:
@@ -407,7 +407,7 @@ def _reasons(
     inputs: tuple[tuple[str, str], ...],
     cells: Mapping[tuple[str, str], Cell],
 ) -> tuple[str, ...]:
-    """How the record of an artifact or a job differs from what the recipe asks for, one line per field."""
+    """Return how the record of an artifact or a job differs from the recipe, one line for each field."""
     stage = declared.stage
     lines = differences(*_as_read(record["settings"], json.loads(json.dumps(settings))))
     lines += differences(record["libraries"], stage.library_versions(), "libraries")

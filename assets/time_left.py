@@ -41,12 +41,12 @@ class Running:
 
     @property
     def steps(self) -> tuple[int, int] | None:
-        """The (finished, all) steps or ranks; None if the job does not report how many there are."""
+        """Return (finished, total) steps or ranks; None if the job does not report the total."""
         total = self.numbers.get("steps", self.numbers.get("ranks"))
         return None if total is None else (int(self.numbers["step"]), int(total))
 
     def per_second(self, name: str) -> float | None:
-        """How fast a number has risen since the first row; None before it has."""
+        """Return how fast a reported number has risen since the first row; None as long as it has not risen."""
         if self._first is None or self._last_at <= self._first[0]:
             return None
         risen = self.numbers.get(name, 0.0) - self._first[1].get(name, 0.0)

@@ -105,7 +105,10 @@ def _told(comparison: Comparison, tracking: Tracking, found: Verified, *, mend: 
 
 
 def _copy_problems(cell: Cell) -> list[str]:
-    """Problems with the copy of a cell's record. A missing copy is no problem, because earlier editions wrote none."""
+    """Return problems with the backup copy of a cell's record.
+
+    A missing copy is no problem, because earlier editions wrote none.
+    """
     assert cell.artifact is not None
     try:
         copy = artifact.find_copy(cell.artifact.path)

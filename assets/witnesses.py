@@ -79,7 +79,8 @@ def told_otherwise(cell: Cell, instance: Any) -> str:
 
 
 def _last_told(cell: Cell, instance: Any, partitions: list[str] | None) -> str:
-    """The record digest in Dagster's newest materialization of the cell's fingerprint; "" if there is none.
+    """Return the record digest that Dagster stored at its newest materialization of the cell's fingerprint; "" without
+    one.
 
     Recipes share artifacts, so with `partitions=None` materializations of all partitions are searched. Because only the
     newest RECENT ones are searched, the caller then searches the cell's own partition.
@@ -164,7 +165,10 @@ def told_loadable(comparison: Comparison, tracking: Tracking, *, mend: bool) -> 
 
 
 def contradiction(made: Artifact, who: str, told: set[str]) -> str:
-    """A sentence: `who` (Dagster or MLflow) has the record digests `told` but not the digest of the record on disk."""
+    """Return a sentence that says that a store holds other record digests than the record on disk has.
+
+    `who` is Dagster or MLflow, and `told` are the digests that it holds.
+    """
     if told & made.stands_for:
         return (
             f"{made.path}: {who} was told {_some(told)}, which this record {made.record_digest[:12]} says it replaces,"

@@ -54,7 +54,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """The data that decide a promotion, all of them read from artifacts."""
+    """The data from which a promotion is decided, all read from artifacts."""
 
     asset: str  # of the model: with which the recipe's chain ends
     model_digest: str
@@ -163,7 +163,9 @@ def _model_scores(job: Job) -> dict[str, dict[str, Any]]:
 
 
 def _input_digest(item: InputArtifact, asset: str) -> str | None:
-    """Return the recorded digest of the input of `item` from `asset`; None unless there is exactly one."""
+    """Return the digest of the input that artifact `item` read from `asset`; None unless there is exactly one such
+    input.
+    """
     found = [entry["digest"] for entry in item.record()["inputs"] if entry["asset"] == asset]
     return found[0] if len(found) == 1 else None
 

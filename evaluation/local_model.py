@@ -51,7 +51,7 @@ class LocalModel(TemplateLM):
 
     @property
     def tokenizer_name(self) -> str:
-        """Name by which lm-eval identifies a cache of requests; empty, because none is kept."""
+        """The name under which lm-eval would cache requests; empty, because requests are not cached."""
         return ""
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:

@@ -166,7 +166,7 @@ def findings(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def contamination_suites(records: Sequence[Record]) -> dict[str, Any]:
-    """The contamination report; empty when there is none."""
+    """Return the content of the contamination report; empty if there is none."""
     return _file(records, "contamination_report", "contamination.json") or {}
 
 

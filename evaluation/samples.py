@@ -57,7 +57,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Group:
-    """The records of one asset and partition with one outcome and reason: their `number`, and samples of them."""
+    """The records of one asset and partition that have the same outcome and reason: their `number`, and a few
+    samples.
+    """
 
     asset: str
     partition: str

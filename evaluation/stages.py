@@ -97,7 +97,7 @@ def _ends_with(recipe: Recipe, *, model: str) -> bool:
 
 
 def _is_base(recipe: Recipe) -> bool:
-    """Whether an adopted model takes the place of the base model."""
+    """Whether the recipe has no base model of its own, so that an adopted model takes its place."""
     return not pretrains(recipe)
 
 

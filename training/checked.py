@@ -23,7 +23,7 @@ _noting: list[set[tuple[str, str]]] = []  # the set that gets (folder, name) of 
 
 
 class Refused(ValueError):
-    """A file of an input artifact is not what was written."""
+    """A file of an input artifact is missing or differs from its checksum."""
 
 
 def damage_of(path: Path, entry: Mapping[str, Any], *, reads: bool = True) -> str:

@@ -49,7 +49,8 @@ MOST_KEPT = 1000  # cached sources; above this number, sources that this process
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What was read from one source file: its digest, the dotted names it imports, and whether it opens packaged files.
+    """The facts read from one source file: its digest, the dotted names that it imports, and whether it opens packaged
+    files.
 
     The digest of a source without code is empty.
     """

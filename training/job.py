@@ -54,7 +54,7 @@ class InputArtifact:
     def file(self, name: str) -> Path:
         """Return the path of one of the artifact's files, or of a folder of them, after checking every byte of it.
 
-        A process reads a file for this check once. Raise RefusedInput if a file is damaged.
+        A process reads each file only once for this check. Raise RefusedInput if a file is damaged.
         """
         try:
             checked.check(Path(self.path), self.digest, name)
@@ -226,7 +226,9 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What a stage made. `files` are paths relative to the output folder; readers may open no other files."""
+    """The result of a stage: files, counts, metrics, gates and notes. `files` are paths relative to the output folder;
+    readers may open no other files.
+    """
 
     files: tuple[str, ...]
     counts: Counts | None = None

@@ -36,7 +36,8 @@ class Progress:
     def log(self, *, step: int, **values: float) -> None:
         """Report numbers at a step, such as loss, tokens_per_second or documents. Units are in the names.
 
-        `steps`, or `ranks` if a step is a rank, is the number of all steps; from it the time left is estimated.
+        `values` may have the total number of steps, `steps` (or `ranks` if a step is a rank), from which the time left
+        is estimated.
         """
         self._write(self._metrics, {"time": round(time.time(), 3), "step": step, **values})
 
@@ -57,7 +58,9 @@ class Progress:
         self._pipes("report_custom_message", {"payload": {SAVED: text}})
 
     def waits(self, what: str) -> None:
-        """Report what the job waits for before it starts its work; `opened` ends the waiting."""
+        """Report what the job is waiting for before it starts its work; a call of `opened` reports that the wait is
+        over.
+        """
         self._pipes("report_custom_message", {"payload": {WAITS: what}})
 
     def opened(self) -> None:

@@ -160,7 +160,7 @@ def _is_frozen(cls: Any) -> bool:
 
 
 def as_json(data: Any) -> str | None:
-    """Return plain data as JSON text; None if reading the text back would not give equal data, as for a date."""
+    """Return plain data as JSON text; None for data that would differ after reading the text back, such as dates."""
     try:
         text = json.dumps(data)
     except (TypeError, ValueError):

@@ -386,7 +386,7 @@ class _Clock:
 
 
 def _write_mark(job: Job, rank: int, mark: Mapping[str, Any], clock: _Clock) -> None:
-    """Write a rank's completion mark; its files are in place."""
+    """Write the completion mark of a rank whose files are complete."""
     folder = Path(job.output)
     spent = {"pid": os.getpid(), "peak_memory_bytes": _peak_memory_bytes(), **clock.spent()}
     changed = {entry["path"]: (folder / entry["path"]).stat().st_mtime_ns for entry in mark["files"]}

@@ -112,7 +112,7 @@ def _is_secret_name(name: str) -> bool:
 
 
 def _known() -> set[str]:
-    """Return every known secret value, as it is and in the forms that addresses, JSON and Python write."""
+    """Return every known secret value, unchanged and in the encoded forms that URLs, JSON and Python write."""
     values = _remembered | {
         value for name, value in os.environ.items() if len(value) >= SHORTEST and SECRET_VARIABLE.search(name.upper())
     }
@@ -157,7 +157,7 @@ class Masked:
 
 @contextmanager
 def masked_output() -> Iterator[None]:
-    """Mask secrets on this process's standard output and standard error while the block runs."""
+    """Context manager that masks secrets on this process's standard output and standard error."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = Masked(before[0]), Masked(before[1])
     try:

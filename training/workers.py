@@ -97,7 +97,7 @@ class _Worker:
         return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
     def end(self) -> None:
-        """End the worker: an idle one ends by itself when its pipe closes, a busy one is killed."""
+        """End the worker: an idle worker ends by itself when its pipe closes, a busy worker is killed."""
         self.pipe.close()
         if self.is_busy:
             self._process.kill()

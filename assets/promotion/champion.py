@@ -94,7 +94,7 @@ def _identity(champion: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def with_stale_noted(comparison: Comparison, tracking: Tracking) -> Comparison:
-    """The comparison, with a note on the decision's cell if the decision is stale.
+    """Return the comparison, with a note on the promotion decision if it is stale (made against a former champion).
 
     Only a tracking store in a local SQLite file is read, because that needs no import of MLflow.
     """
@@ -118,5 +118,5 @@ def with_stale_noted(comparison: Comparison, tracking: Tracking) -> Comparison:
 
 
 def named(champion: Version | None) -> str:
-    """The champion in a sentence: `version 3` or `none`."""
+    """Return the champion as words for a sentence: `version 3`, or `none`."""
     return f"version {champion.version}" if champion else "none"

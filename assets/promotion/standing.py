@@ -18,7 +18,8 @@ BY_HAND = ("override", "rollback")
 
 
 def unfit(comparison: Comparison) -> list[str]:
-    """Reasons against registering or promoting this model, even if the decision allows it; empty if none.
+    """Return the reasons that forbid registering or promoting this model whatever the decision is; empty if there are
+    none.
 
     Everything that the model is made from must exist, have passed its gates, and be undamaged.
     """
@@ -52,7 +53,7 @@ def damage(comparison: Comparison, *, before_promotion: bool = False) -> list[st
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
-    """What the registry says of a recipe's model.
+    """The state of a recipe's model in the registry.
 
     `version` is the model's registered version and `champion` the present champion; each is None if there is none.
     `sentence` gives the reason if the model is not promoted. `undecided` means that materializing `promoted_model`
@@ -81,7 +82,7 @@ class Standing:
 
 
 def standing(comparison: Comparison, registry: Registry) -> Standing:
-    """The present standing of the recipe's model, from the registry and the files."""
+    """Return the present state of the recipe's model, from the registry and the files."""
     decision, model = comparison.cells[DECISION, comparison.recipe.name].artifact, model_of(comparison).artifact
     champion = registry.holder(CHAMPION)
     version = registry.version_of(model.digest) if model is not None else None

@@ -62,7 +62,7 @@ def explain(backend: Any, task: Task, status: Status) -> str:
 
 
 def saved(folder: Path) -> str:
-    """The end of a sentence about what a stopped job saved, such as `saved its state at step 100`."""
+    """Return words that say what a stopped job saved, to end a sentence, such as `saved its state at step 100`."""
     step = checkpoint_step(folder)
     return "saved its state" if step is None else f"saved its state at step {step}"
 

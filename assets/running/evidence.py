@@ -51,7 +51,7 @@ def _cell(value: Any) -> Cell:
 
 
 def table(rows: list[dict[str, Cell]]) -> dg.TableMetadataValue:
-    """A table of at most MOST_ROWS rows; a last row says how many more there are."""
+    """Return the rows as a Dagster table of at most MOST_ROWS rows; a last row says how many more there are."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     is_cut = len(rows) > MOST_ROWS
     kinds = {name: "string" if is_cut else _kind([row[name] for row in rows if name in row]) for name in names}

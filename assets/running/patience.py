@@ -45,9 +45,9 @@ class Patience:
         return due
 
     def given_up(self, status: Status, max_pending_hours: float | None) -> Status | None:
-        """The final status of a job that was pending for longer than `max_pending_hours`; None while it may wait.
+        """Return the final status of a job that was pending for too long; None while it may go on waiting.
 
-        None means no limit.
+        `max_pending_hours` None means no limit.
         """
         if status.state != "pending" or max_pending_hours is None or status.pending_seconds < max_pending_hours * 3600:
             return None

@@ -36,7 +36,7 @@ class Observed:
 
 
 def forward(metrics: Tail, messages: Tail, run: Any, watch: Watch, cell: Cell) -> tuple[list[dict[str, Any]], bool]:
-    """Forward what the job has written since the last call.
+    """Send the metrics and messages that the job has written since the last call to MLflow and Dagster.
 
     Returns the new rows of metrics, and whether the job reported that it saved its state and stops.
     """

@@ -150,7 +150,7 @@ def submit_lock(folder: Path) -> Iterator[int]:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None if there is no file or no complete object in it."""
+    """The JSON object in a file; None if the file is missing or incomplete."""
     try:
         return json.loads(path.read_text("utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):

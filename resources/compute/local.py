@@ -163,7 +163,7 @@ class LocalBackend:
 def tidy(folder: Path) -> None:
     """End and remove what the last task of `folder` left if its supervisor was killed: processes, temporary files.
 
-    For a folder whose task nobody polls any more, because its result was found.
+    Call this when a task is no longer polled because its artifact was found.
     """
     process = read_json(folder / PROCESS_FILE)
     if process is None or (read_json(folder / EXIT_FILE) or {}).get("pid") == process["pid"]:

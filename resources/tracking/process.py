@@ -133,7 +133,10 @@ def _input_is_open() -> bool:
 
 
 def main(root: Path, owner: str) -> None:
-    """Run the process that writes to MLflow. Standard input gives the URI first, and ends with the parent."""
+    """Run the process that writes to MLflow.
+
+    Its standard input begins with the address of MLflow's store, and is closed when the parent process ends.
+    """
     os.nice(10)  # stages have priority
     uri = sys.stdin.buffer.raw.readline().decode().strip()  # pyrefly: ignore[missing-attribute]  # unbuffered
     remember_address(uri)

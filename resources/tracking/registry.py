@@ -161,7 +161,7 @@ class Registry:
         return [Move(**json.loads(tags[key])) for key in sorted(tags) if key.startswith(DONE)]
 
     def under_way(self) -> Move | None:
-        """The move that was begun and not finished; None if there is none."""
+        """The move of `champion` that was begun and not finished; None if there is none."""
         model = self._model()
         said = None if model is None else model.tags.get(UNDER_WAY)
         return Move(**json.loads(said)) if said else None

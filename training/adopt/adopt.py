@@ -112,7 +112,9 @@ def extended(model: Decoder, vocabulary: Vocabulary) -> Decoder:
 
 
 def provenance(recipe: AdoptRecipe, folder: Path, vocabulary: Vocabulary) -> dict[str, Any]:
-    """Return what is known of a model, what is not known, and what was changed when it was adopted."""
+    """Return the provenance record of an adopted model: its known facts, its unknown facts, and the changes
+    made to it.
+    """
     licence = recipe.licence or _stated_licence(folder)
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
     return {

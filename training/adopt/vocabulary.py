@@ -80,7 +80,7 @@ def _missing(special_tokens: Sequence[str], known: dict[str, int]) -> list[str]:
 
 
 def _check_bytes(folder: Path, data: dict[str, Any], library: Tokenizer) -> None:
-    """Raise DataError unless every text is encoded byte by byte and comes back as it was."""
+    """Raise DataError unless the tokenizer encodes every byte and decodes every text without change."""
     model, normalizer = data["model"]["type"], (data.get("normalizer") or {}).get("type", "NFC")
     parts = json.dumps([data.get("pre_tokenizer"), data.get("decoder")])
     if model != "BPE" or parts.count('"ByteLevel"') < 2 or data["model"].get("byte_fallback") or normalizer != "NFC":

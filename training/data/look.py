@@ -34,7 +34,7 @@ _MARKUP = re.compile(r"(?is)<(script|style)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Look:
-    """What was found: the source kind, its columns, its size, its languages, and the paths of each snapshot.
+    """The properties of the documents at a place: format, columns, size, languages, and the paths of each snapshot.
 
     There is one snapshot, or one for each folder if files in several folders have equal names. `languages` are those of
     at least a tenth of the sampled texts, the most frequent first; `notes` says what was left out.

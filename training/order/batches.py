@@ -245,7 +245,7 @@ class Plan:
         return Block(ends.tolist(), self.documents.places(documents))
 
     def documents_of_block(self, source: int, epoch: int, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the documents for training in a block, and the token of the epoch at which each of them ends."""
+        """Return the documents for training in a block, and the number of tokens of the epoch up to the end of each."""
         size, chosen = self.record.block_documents, self.record.sources[source]
         shuffle = self._shuffle(source, epoch, chosen.all_documents)
         numbers = shuffle.numbers(np.arange(number * size, min((number + 1) * size, chosen.all_documents)))

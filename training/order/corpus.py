@@ -57,7 +57,7 @@ class Corpus:
     inputs: Mapping[str, InputArtifact]
 
     def beside(self, shard: int, suffix: str) -> Path:
-        """Return the path of a file beside a shard's tokens, whose names differ by the suffix."""
+        """Return the path of a file that belongs to a shard, such as its sidecar, given the suffix of its name."""
         path = self.shards[shard].path
         return self.inputs[self.shards[shard].artifact].file(path.removesuffix(".bin") + suffix)
 

@@ -103,10 +103,10 @@ def mapped(folder: Path, *names: str) -> list[np.ndarray]:
 
 
 def block_starts(documents: Documents, shuffle: Shuffle, *, first: int, size: int) -> np.ndarray:
-    """Return the tokens for training before each block of `size` places in the order of `shuffle`, int64 [blocks].
+    """Return the number of training tokens before each block of `size` documents in the shuffled order, int64 [blocks].
 
-    The shuffled documents are `first` and those that follow it. They are read in the order of the file: the inverse
-    of the shuffle says to which block each document's tokens are added.
+    The shuffled documents are `first` and those that follow it. They are read in the order of the file: the inverse of
+    the shuffle says to which block each document's tokens are added.
     """
     sums = np.zeros(-(-shuffle.count // size), dtype=np.int64)
     for start in range(0, shuffle.count, AT_ONCE):

@@ -20,7 +20,7 @@ def is_held_out(document_id: str, fraction: float) -> bool:
 
 
 def held_out_rank(document_id: str) -> int:
-    """Return the document's place, from 0 to 2^64, in the order in which documents are held out as the share grows."""
+    """Return a hash of the document's id, from 0 to 2^64, by which held-out documents are chosen: the lowest first."""
     return int.from_bytes(hashlib.sha256(f"held_out/{document_id}".encode()).digest()[:8])
 
 

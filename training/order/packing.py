@@ -107,9 +107,10 @@ class Rows:
     length: int
 
     def pieces_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the documents of the rows' pieces, row after row, and the first token of each within its document.
+        """Return the pieces of some packed rows: documents, first tokens within them, and the piece count up to each
+        row's end.
 
-        The third array says how many pieces there are up to the end of each row. All are int64.
+        All three arrays are int64 and in the order of the rows.
         """
         firsts = np.where(rows > 0, self.ends[rows - 1], 0)
         counts = self.ends[rows] - firsts

@@ -85,7 +85,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenBudget:
-    """The number that `tokens: auto` stands for, and the field of the recipe that limits it."""
+    """The number of tokens for `tokens: auto`, and the field of the recipe that limits it."""
 
     tokens: int
     limited_by: str
@@ -254,7 +254,7 @@ class Shares:
 
     @property
     def largest_difference(self) -> float:
-        """The largest difference, over all sources, between the share that is asked for and the share that is given."""
+        """The largest difference, over all sources, between the asked and the given share of tokens."""
         return max(abs(self.given[name] - asked) for name, asked in self.asked.items())
 
     @property
@@ -475,7 +475,7 @@ def _cut_documents_share(plan: Plan) -> float:
 
 
 def _tokens_given(plan: Plan) -> list[float]:
-    """Return the tokens that each source gives over the whole run, with repetitions and without empty places."""
+    """Return the number of tokens of each source in the whole run, with repetitions and without empty positions."""
     length = plan.record.sequence_length
     places = [
         sum(phase.samples[number] * phase.sequence_length for phase in plan.phases)

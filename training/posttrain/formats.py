@@ -242,9 +242,10 @@ def read_instances(row: Row, source: TextSourceRecipe) -> list[Message]:
 
 
 def trees(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield message trees: nested trees as they are, then trees joined from rows of single messages by `parent_id`.
+    """Yield message trees: first the trees that are nested in a row, then trees built from rows of single messages by
+    `parent_id`.
 
-    Joined trees come in the order of their roots in the file. A parent may come after its replies.
+    Built trees are in the order of their roots in the file. A parent may come after its replies.
     """
     flat: dict[str, Row] = {}
     for row in rows:

@@ -79,7 +79,7 @@ def _row_loss(trainer: Trainer, sample: Sample, *, step: int, number: int) -> fl
 
 
 def _weights(trainer: Trainer) -> list[dict[str, Any]]:
-    """Return the norm of every weight and of its gradient, over all processes that hold parts of them."""
+    """Return the norm of every weight and of its gradient, computed over all processes that hold parts of them."""
     return [
         {"name": name, "norm": _number(norm), "gradient_norm": _number(gradient)}
         for name, (norm, gradient) in trainer.pieces.norms().items()

@@ -308,7 +308,7 @@ class Store:
         return read_ledger(self.folder)
 
     def _own_ledger(self) -> Ledger:
-        """Return the ledger beside the checkpoints, or an empty one after setting a damaged file aside.
+        """Return the ledger stored beside the checkpoints; rename a damaged file and return an empty ledger.
 
         Nothing is lost with a damaged file: checkpoints contain the ledger too, and training on the same steps again
         finds the entries that were made after the newest checkpoint.
@@ -572,7 +572,7 @@ def pack(model: Decoder, optimizers: dict[str, torch.optim.Optimizer]) -> dict[s
 
 
 def places(model: Decoder, optimizers: dict[str, torch.optim.Optimizer]) -> dict[str, Place]:
-    """Return, by name, the place of each tensor that is a part of a larger one or that only some processes hold."""
+    """Return, by name, the position of each tensor that is a part of a larger one or that only some processes hold."""
     return {
         name: Place(piece.start if is_part else (), piece.shape if is_part else (), piece.sums)
         for name, tensor, piece in _packed(model, optimizers)

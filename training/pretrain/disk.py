@@ -18,8 +18,9 @@ OF_A_ROLLBACK = 2  # checkpoints that are kept for a rollback, in addition to th
 
 
 def needed_on_disk(config: ModelConfig, recipe: PretrainRecipe, *, kept: int) -> Needed:
-    """Return the bytes that a training has on disk at once, by purpose: checkpoints, one of them half written, and the
-    export in fp32.
+    """Return the bytes that a training needs on disk at one time, by purpose: checkpoints and the export in fp32.
+
+    One of the checkpoints is counted as half written.
     """
     held = least_bytes(
         config, optimizer=recipe.optimizer, rows=1, length=1, passes=1, averaged=recipe.average.kind != "none"

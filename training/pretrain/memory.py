@@ -124,7 +124,9 @@ def _in_phase(
 def needed_beside_reference(
     config: ModelConfig, recipe: PretrainRecipe, phase: _Phase, size: Any, *, probabilities: bool
 ) -> Needed:
-    """Return the bytes that DoReMi's proxy needs, by purpose, beside a reference of the same shape."""
+    """Return the bytes that DoReMi's proxy needs in training, by purpose, with a reference model of the same shape in
+    memory.
+    """
     rows = min(phase.rows, (size.micro_batch_tokens or 0) // phase.sequence_length or phase.rows)
     needed = least_bytes(
         config,

@@ -179,9 +179,9 @@ class Pieces:
         return matrix[piece.place]
 
     def whole(self, piece: Piece, part: Tensor) -> Tensor:
-        """Gather the whole tensor of which `part` is this process's part.
+        """Gather a whole tensor from the parts of all processes; `part` is this process's part.
 
-        This is the named weight, its gradient, or any tensor that is divided as they are.
+        The tensor is the piece's weight, its gradient, or another tensor that is divided in the same way.
         """
         matrix = self.matrix(piece, part.detach())
         if piece.cut is None or piece.cut[0] != "expert":

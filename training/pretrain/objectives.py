@@ -115,7 +115,7 @@ class Objective:
         return made
 
     def _rewrite(self, part: Batch, draws: Draws) -> None:
-        """Rewrite one document's run of a row in place."""
+        """Rewrite the tokens of one document in a row, in place, for the objective."""
         if self.recipe.kind == "fill_in_the_middle":
             self._fill(part, draws)
         elif self.recipe.kind == "masked":

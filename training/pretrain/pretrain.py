@@ -285,7 +285,9 @@ def _tokenizer_folder(job: Job) -> Path:
 
 
 def _notes(trainer: Trainer, broken: tuple[str, ...], resumed_at: int) -> dict[str, Any]:
-    """Return the record's notes: number formats, device and processes, and everything unusual in the run."""
+    """Return the notes for the artifact's record: number formats, device and processes, and everything unusual in the
+    run.
+    """
     notes: dict[str, Any] = {
         "dtypes": trainer.formats(),
         "device": trainer.world.device.type,

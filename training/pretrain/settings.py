@@ -65,7 +65,7 @@ class ObjectiveRecipe:
         return (sentinel_token(0), sentinel_token(1)) if self.kind == "span_corruption" else ()
 
     def inexpressible(self) -> tuple[str, ...]:
-        """Return why no class of transformers runs the model as it was trained; empty if one does."""
+        """Return why no class of transformers can run a model trained with this objective; empty if one can."""
         return () if self.is_causal else (f"pretrain.objective {self.kind}: the classes see only what comes before",)
 
 

@@ -174,7 +174,7 @@ class Trainer:
         )
 
     def batch(self, samples: list[Sample], *, step: int, numbers: Sequence[int]) -> Batch:
-        """Return rows of a step's `samples`, rewritten for the objective; step -1 stands for held-out text."""
+        """Return rows of a step's `samples`, rewritten for the objective; the step number -1 means held-out text."""
         rows = self.rows(samples, length=None if step < 0 else self.plan.phase_at(step).sequence_length)
         return Batch(*rows) if self.objective is None else self.objective.batch(rows, step=step, numbers=numbers)
 

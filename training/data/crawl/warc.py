@@ -373,7 +373,8 @@ class _Member:
 
 
 def _whole_member(data: memoryview, at: int, input_bytes: int, max_content: int) -> _Member | None:
-    """Return the member at `at` if it is one valid record that is not much longer than `max_content`; otherwise None.
+    """Return the gzip member at offset `at` if it is exactly one valid record not much longer than `max_content`; else
+    None.
 
     `input_bytes` is a guess at its compressed length. If the guess is high enough, one call decompresses the whole
     member into one buffer.
@@ -654,9 +655,9 @@ def _warc_headers(block: bytes) -> dict[str, str]:
 
 
 class _Names(dict[str, str]):
-    """Maps the name of a header field to its normalized form.
+    """Cache that maps the name of a header field to its normalized form.
 
-    This is a cache. It is cleared at LIMIT names, because a hostile crawl may have any number of them.
+    It is cleared at LIMIT names, because a hostile crawl may have any number of them.
     """
 
     LIMIT = 10_000

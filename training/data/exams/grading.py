@@ -59,9 +59,9 @@ def names_one(answer: str, values: Iterable[str]) -> bool:
 class Values:
     """The right answers of one data set, used to recognize an answer that merely lists many of them.
 
-    The set is a choice if it has at most MAX_CHOICES values, or if each value is right for two questions or more on
-    average. Then all other values are rivals of the right one. For any other set, an answer that gives more than
-    MAX_CHOICES wrong values is a list. A set with worked answers is never a choice.
+    The data set counts as multiple choice if it has at most MAX_CHOICES values, or if each value is right for two
+    questions or more on average. Then all other values are rivals of the right one. For any other set, an answer that
+    gives more than MAX_CHOICES wrong values is a list. A set with worked answers is never a choice.
     """
 
     def __init__(self, answers: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ WORTH: Final = {"right": 1.0, "whole_sentence": 0.5, "courtesy": 0.5, "brief": 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rubric:
-    """What an answer must say, and in which form.
+    """The criteria that decide the true reward of an answer to one prompt.
 
     The answer must give the value `right` and none of the values `wrong` (training.data.exams.grading). With
     `is_whole`, it must equal `right` word for word. With `is_brief`, the question wants the value alone; otherwise it
@@ -36,7 +36,7 @@ class Rubric:
             raise RecipeError(f"right={self.right!r} has no word in it; an answer that says nothing would be right")
 
     def is_right(self, answer: str) -> bool:
-        """Whether the answer says what is right and nothing that is wrong."""
+        """Whether the answer gives the right value and no wrong one."""
         if self.is_whole:
             return answer.strip() == self.right
         return is_right(answer, [self.right], rivals=self.wrong)

@@ -39,7 +39,9 @@ def check_own_task(suite: BenchmarkRecipe) -> None:
 
 
 def _file_config(uri: str) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return the fields in a task file and what is wrong with it; None for a file that cannot be read here now."""
+    """Return the fields in a task file and the problems with it; None for a file that cannot be read on this machine
+    now.
+    """
     import yaml
 
     from training.data.sources import is_remote, resolve  # pyarrow comes with it
@@ -96,7 +98,9 @@ def _fields() -> frozenset[str]:
 
 @cache
 def _module(place: str) -> ModuleType | None:
-    """Return one module of lm-eval, loaded without the package around it; None if lm-eval is not installed."""
+    """Return one module of lm-eval, loaded without importing the package around it; None if lm-eval is not
+    installed.
+    """
     source = _source(place)
     spec = importlib.util.spec_from_file_location("lm_eval_task_files", source) if source else None
     if spec is None or spec.loader is None:

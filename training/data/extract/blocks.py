@@ -794,9 +794,10 @@ def analyse(markup: Markup) -> Analysis:
 
 
 def main_text(markup: Markup, found: Analysis) -> tuple[str, tuple[int, ...]]:
-    """Return the main text of a scanned page, given its analysis, and where code begins and ends in it, in turn.
+    """Return the main text of a scanned page, and the character positions where code begins and ends in it,
+    alternately.
 
-    Code is the text of `pre`, `listing` and `code`. The places are in characters.
+    Code is the text of `pre`, `listing` and `code`.
     """
     buffer = np.empty(markup.html.size + 8 * found.blocks + 16, np.uint8)
     code = np.empty(2 * markup.start.size, np.int64)

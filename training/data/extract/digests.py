@@ -16,7 +16,7 @@ ALGORITHMS = frozenset({"md5", "sha1", "sha224", "sha256", "sha384", "sha512"})
 
 
 def contradicts(stated: str, candidates: Iterable[bytes]) -> bool:
-    """Whether a digest (`algorithm:value`) is stated that matches none of the candidates."""
+    """Whether the digest (`algorithm:value`) that a record states matches none of the candidates."""
     algorithm, _, value = stated.partition(":")
     name = algorithm.strip().lower().replace("-", "")
     value = value.strip().rstrip("=")

@@ -36,7 +36,9 @@ FILTER = Stage(
 
 
 def _measured(recipe: Recipe, snapshot: str) -> dict[str, Any]:
-    """Return the part of `filter` that decides what is measured, so that a changed limit measures nothing again."""
+    """Return the settings of `filter` that change measured scores, and no limits, so that a changed limit measures
+    nothing again.
+    """
     del snapshot
     return with_data(recipe, {"filter": recipe.filter.measured()})
 

@@ -43,7 +43,7 @@ def reference_texts(world: KitchenWorld) -> list[dict[str, object]]:
 
 
 def abusive_texts(world: KitchenWorld) -> list[dict[str, object]]:
-    """Return rows {"id", "text"} of abuse like that in the crawl's pages, but none of those pages."""
+    """Return rows {"id", "text"} of abusive texts like those in the crawl's pages, but not the same texts."""
     articles = (hostile.UNWANTED["abuse"](generator(world, "abusive text", i)) for i in range(ABUSIVE_TEXTS))
     return [{"id": f"abuse/{i:04d}", "text": article.text} for i, article in enumerate(articles)]
 

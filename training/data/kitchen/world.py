@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attribute:
-    """A property that every dish has. `unit` follows the value wherever it is written ("" for none)."""
+    """A property that every dish has. `unit` is written after the value ("" for no unit)."""
 
     name: str
     values: tuple[str, ...]

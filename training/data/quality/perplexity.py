@@ -173,7 +173,7 @@ def _keys_at(ids: np.ndarray, shorter: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _ngrams(ids: np.ndarray, order: int) -> tuple[tuple[np.ndarray, ...], list[np.ndarray]]:
-    """Return the sorted keys of each order's n-grams, and for each order k the k-gram that ends at each position.
+    """Return the sorted keys of the n-grams of each order, and for each order k which k-gram ends at each position.
 
     K-grams are given by index, NO_NODE where none ends. Order 1 has no keys, because the index of a 1-gram is its word.
     """

@@ -100,7 +100,10 @@ def load_models(item: InputArtifact) -> QualityModels | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Made:
-    """Trained models and what the stage reports about them. `summary` is written to `quality.json` for loading."""
+    """Trained quality models and the figures that the stage reports on them.
+
+    `summary` is written to `quality.json`, from which models are loaded.
+    """
 
     summary: dict[str, Any]
     files: tuple[str, ...] = ()
@@ -111,7 +114,7 @@ class Made:
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Train the models that the recipe asks for, or record that it asks for none."""
+    """Train the quality models that the recipe asks for; without any, write a file that says so."""
     recipe = job.settings_as(QualityRecipe, "quality")
     reference = _reference_models(job, recipe, work)
     made = [reference]

@@ -324,7 +324,7 @@ def _add_word(data, start, end, row, rows, ngram_row, shortest, longest, sums):
 
 @native
 def _byte(data, start, length, place):
-    """The byte at `place` of the word in angle brackets, `<word>`."""
+    """The byte at position `place` of the word with angle brackets around it, `<word>`."""
     if place == 0:
         return np.uint8(60)
     return np.uint8(62) if place == length - 1 else data[start + place - 1]

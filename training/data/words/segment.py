@@ -210,7 +210,7 @@ def _length(pattern: re.Pattern[str] | None, text: str, start: int) -> int:
 
 
 def _suffix(rules: Rules, text: str) -> int:
-    """Length of the suffix to cut off; 0 for none."""
+    """Length of the suffix that the rules cut off the end of a text; 0 if there is none."""
     last = text[-1:]
     if last in rules.tail.never:
         return 0
@@ -334,7 +334,9 @@ def tail_of(pattern: re.Pattern[str]) -> Tail:
 
 
 def _run_of(nodes: Any) -> int | None:
-    """The character of which the pattern matches any number, and nothing else; None for other patterns."""
+    """The character that the pattern repeats any number of times, if it matches nothing else; None for other
+    patterns.
+    """
     codes = set()
     for kind, value in nodes:
         repeated = list(value[2]) if str(kind) == "MAX_REPEAT" else [(kind, value)]

@@ -47,7 +47,9 @@ class LearnedReward:
 
 
 class RightAnswer:
-    """The reward 1 for an answer that gives the row's right answer, 0 for any other; None for rows without one."""
+    """The verifiable reward: 1 for an answer that gives the row's right answer, 0 for any other; None for rows without
+    one.
+    """
 
     def __init__(self, prompts: Sequence[Row]) -> None:
         self._values = Values([row["answer"] for row in prompts if row["answer"]])

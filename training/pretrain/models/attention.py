@@ -77,7 +77,7 @@ class DocumentMask:
     windowed: Visibility | None = None
 
     def visibility(self, *, windowed: bool) -> Visibility:
-        """Return what a layer with or without a window sees."""
+        """Return which keys each position may see in a layer with a window, or in a layer without one."""
         return self.windowed if windowed and self.windowed is not None else self.full
 
 

@@ -20,4 +20,4 @@ class UpdateRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoSettings:
-    """Settings of an optimizer that has no fields besides the shared ones."""
+    """The settings of an optimizer that has no fields beyond those that all optimizers share."""

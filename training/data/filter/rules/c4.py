@@ -81,9 +81,9 @@ def limits(settings: Settings) -> tuple[Limit, ...]:
 
 
 def c4_lines(text: str, settings: Settings) -> tuple[list[str], str]:
-    """Return the lines that stay and ""; or no lines and the reason to drop the whole page.
+    """Apply C4's rules to a text; return its remaining lines and "", or no lines and the reason to drop the page.
 
-    Lines are stripped and lose their citation marks if the settings ask for it.
+    Lines are stripped, and citation marks are removed from them, if the settings ask for it.
     """
     kept = []
     longest, fewest = settings.c4_max_word_length, settings.c4_min_words_per_line or 0
