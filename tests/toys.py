@@ -23,6 +23,7 @@ TOY = """
 import os, signal, sys, time
 from pathlib import Path
 from training.job import DataError, Outcome
+from training.phase import Phase
 from training.runner import main
 from training.stage import Stage
 
@@ -58,6 +59,24 @@ if __name__ == "__main__":
     sys.exit(main(sys.argv[1:], {"toy": Stage(name="toy", version="1", module="toy_ranks")}))
 """
 
+# Each rank of the second phase writes what all ranks of the first have written.
+PHASED = TOY.replace(
+    "def finish(job, work, results):",
+    """
+def gather(job, work, rank):
+    texts = [(work.path / f"{one}.txt").read_text() for one in range(num_ranks(job))]
+    (work.path / f"all-{rank}.txt").write_text("".join(texts))
+    return {"files": [f"all-{rank}.txt"]}
+
+PHASES = (
+    Phase(name="make", num_ranks=num_ranks, run_rank=run_rank),
+    Phase(name="gather", num_ranks=num_ranks, run_rank=gather),
+)
+
+def finish(job, work, phases):
+    results = [result for phase in phases.values() for result in phase]""",
+)
+
 
 def toy_task(
     folder: Path,
@@ -67,9 +86,10 @@ def toy_task(
     size: Size | None = None,
     num_tasks: int = 1,
     workers: int = 1,
+    phases: tuple[str, ...] = (),
 ) -> Task:
     """The task of a toy job, which is written."""
-    (folder / "toy_ranks.py").write_text(TOY)
+    (folder / "toy_ranks.py").write_text(PHASED if phases else TOY)
     job = Job(
         stage="toy",
         asset="toys",
@@ -89,6 +109,7 @@ def toy_task(
         folder=job.output,
         environment={"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
         num_tasks=num_tasks,
+        phases=phases,
     )
 
 

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -38,6 +38,7 @@ from training.job import Counts, DataError, Job, Outcome, RefusedInput, Work, re
 from training.lean import leave_pandas_out
 from training.lease import Lease, LeaseHeld
 from training.leftovers import RANKS_FOLDER, remove_leftovers, remove_state
+from training.phase import Phase, phase_of, phases_of
 from training.processes import SignsOfLife, die_with_parent
 from training.progress import Progress
 from training.records import RecipeError, write_record
@@ -99,6 +100,9 @@ def _main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
         "--ranks", default="", help="comma-separated ranks to run, committing nothing; or i/n for every n-th from i"
     )
     parser.add_argument(
+        "--phase", default="", help="the phase of these ranks, if the stage has several (training/phase.py)"
+    )
+    parser.add_argument(
         "--finish", type=float, default=1.0, metavar="SHARE", help="refuse when more of the ranks than this are missing"
     )
     options = parser.parse_args(arguments)
@@ -111,7 +115,7 @@ def _main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
     try:
         if job.stage in stages and _knows_no_frames(stages[job.stage]):
             leave_pandas_out()
-        code = run_job(job, stages, ranks=options.ranks, missing_share=options.finish)
+        code = run_job(job, stages, ranks=options.ranks, phase=options.phase, missing_share=options.finish)
         attempt.ended(code)
         return code
     except (RecipeError, DataError) as error:
@@ -145,11 +149,14 @@ def _fail(code: int, error: object, attempt: Attempt) -> int:
     return code
 
 
-def run_job(job: Job, stages: Mapping[str, Stage], *, ranks: str = "", missing_share: float = 1.0) -> int:
+def run_job(
+    job: Job, stages: Mapping[str, Stage], *, ranks: str = "", phase: str = "", missing_share: float = 1.0
+) -> int:
     """Run `job` until its artifact is committed, and return 0. An artifact that is committed already is left as it is.
 
-    `ranks` runs only these ranks and commits nothing. Raise RanksMissing if the share of unfinished ranks is above
-    `missing_share`.
+    `ranks` runs only these ranks, of the phase `phase` if the stage has several, and commits nothing. Raise
+    RanksMissing if the share of unfinished ranks of a phase is above `missing_share`, or if ranks of a phase before
+    `phase` are missing.
     """
     if job.stage not in stages:
         raise RecipeError(f"job.stage: {job.stage!r} is not one of {', '.join(stages)}")
@@ -165,7 +172,7 @@ def run_job(job: Job, stages: Mapping[str, Stage], *, ranks: str = "", missing_s
     for item in job.guards:  # verdicts: a few small files
         artifact.check_input(item)
     if ranks:
-        _run_array_task(job, stage, folder, ranks)
+        _run_array_task(job, stage, folder, ranks, phase)
         return 0
     if int(os.environ.get("RANK", "0")) != 0:
         # A follower of a distributed job works but neither holds the lease nor commits.
@@ -214,9 +221,10 @@ def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: Lease, missing_
 
 def _run_stage(job: Job, stage: Stage, work: Work, missing_share: float) -> Outcome:
     module = _module(stage)
+    if hasattr(module, "PHASES"):
+        return module.finish(job, work, _run_phases(job, stage, module, work, missing_share))
     if hasattr(module, "num_ranks"):
-        results = _run_missing_ranks(job, stage, module, work, missing_share)
-        return module.finish(job, work, results)
+        return module.finish(job, work, _run_phases(job, stage, module, work, missing_share)[""])
     return module.run(job, work)
 
 
@@ -299,27 +307,64 @@ def _module(stage: Stage) -> ModuleType:
 # Ranks: the unit of resuming in data stages. A rank's mark holds its result and its files' checksums.
 
 
-def _run_missing_ranks(
+def _run_phases(
     job: Job, stage: Stage, module: ModuleType, work: Work, missing_share: float
+) -> dict[str, list[dict[str, Any]]]:
+    """Run the missing ranks of one phase after the other; return the results of all ranks, by phase."""
+    totals = {phase.name: phase.num_ranks(job) for phase in phases_of(module)}
+    told = _Told(work.progress, sum(totals.values()))
+    return {name: _run_missing_ranks(job, stage, name, total, missing_share, told) for name, total in totals.items()}
+
+
+@dataclass
+class _Told:
+    """The progress of a stage in ranks: ranks that are finished, of all phases, and documents that they counted."""
+
+    progress: Progress
+    ranks: int
+    finished: int = 0
+    documents: int | None = None
+
+    def add(self, result: Mapping[str, Any], *, is_new: bool) -> None:
+        """Count a rank that is finished, and say so if it is new."""
+        self.finished += 1
+        if "counts" in result:
+            self.documents = (self.documents or 0) + result["counts"]["in"]
+        if is_new:
+            counted = {} if self.documents is None else {"documents": self.documents}
+            self.progress.log(step=self.finished, ranks=self.ranks, **counted)
+
+
+def _run_missing_ranks(
+    job: Job, stage: Stage, phase: str, total: int, missing_share: float, told: _Told
 ) -> list[dict[str, Any]]:
-    total = module.num_ranks(job)
-    ranks = ((rank, finished_rank(work.path, rank)) for rank in range(total))
+    """Run the missing ranks of one phase, and return the results of all of its ranks."""
+    ranks = ((rank, finished_rank(Path(job.output), rank, phase)) for rank in range(total))
     done = {rank: result for rank, result in ranks if result is not None}
     missing = [rank for rank in range(total) if rank not in done]
     if len(missing) > missing_share * total:
-        named = ", ".join(map(str, missing[:NAMED_RANKS]))
-        more = f" and {len(missing) - NAMED_RANKS} more" if len(missing) > NAMED_RANKS else ""
-        raise RanksMissing(f"{len(missing)} of {total} ranks were not made: {named}{more}")
+        raise RanksMissing(_missing_in_words(missing, total, phase))
     if done and missing:
-        log.info("%d of %d ranks were finished before; %d to do", len(done), total, len(missing))
-    for rank, result in _each_rank(job, stage, missing):
+        log.info("%d of %d ranks%s were finished before; %d to do", len(done), total, _of(phase), len(missing))
+    for result in done.values():
+        told.add(result, is_new=False)
+    for rank, result in _each_rank(job, stage, missing, phase):
         done[rank] = result
-        counted = [result["counts"]["in"] for result in done.values() if "counts" in result]
-        work.progress.log(step=len(done), ranks=total, **({"documents": sum(counted)} if counted else {}))
+        told.add(result, is_new=True)
     return [done[rank] for rank in range(total)]
 
 
-def _each_rank(job: Job, stage: Stage, missing: list[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _of(phase: str) -> str:
+    return f" of the phase {phase}" if phase else ""
+
+
+def _missing_in_words(missing: list[int], total: int, phase: str) -> str:
+    named = ", ".join(map(str, missing[:NAMED_RANKS]))
+    more = f" and {len(missing) - NAMED_RANKS} more" if len(missing) > NAMED_RANKS else ""
+    return f"{len(missing)} of {total} ranks{_of(phase)} were not made: {named}{more}"
+
+
+def _each_rank(job: Job, stage: Stage, missing: list[int], phase: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield each missing rank and its result: first the ranks that can be taken over from earlier artifacts, then the
     others.
     """
@@ -329,12 +374,13 @@ def _each_rank(job: Job, stage: Stage, missing: list[int]) -> Iterator[tuple[int
         yield rank, result
     missing = [rank for rank in missing if rank not in done]
     workers = min(job.run.workers, len(missing))
+    make = partial(run_rank, job, stage, phase=phase)
     if workers <= 1:
         for rank in missing:
-            yield rank, run_rank(job, stage, rank)
+            yield rank, make(rank)
         return
     ready = partial(_begin_worker, stage)
-    yield from each_result(partial(run_rank, job, stage), missing, workers=workers, modules=[stage.module], begin=ready)
+    yield from each_result(make, missing, workers=workers, modules=[stage.module], begin=ready)
 
 
 def _each_taken_over(job: Job, stage: Stage, missing: list[int]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -359,7 +405,7 @@ def _taken_over(job: Job, places: list[reuse.Earlier], module: ModuleType, asked
     mark = reuse.taken_over(job, asked, places, module)
     if mark is None:
         return None
-    _write_mark(job, asked.rank, mark, clock)
+    _write_mark(job, "", asked.rank, mark, clock)
     return mark["result"]
 
 
@@ -385,12 +431,13 @@ class _Clock:
         return {"wall_seconds": time.monotonic() - self._started, "cpu_seconds": self._cpu() - self._before}
 
 
-def _write_mark(job: Job, rank: int, mark: Mapping[str, Any], clock: _Clock) -> None:
+def _write_mark(job: Job, phase: str, rank: int, mark: Mapping[str, Any], clock: _Clock) -> None:
     """Write the completion mark of a rank whose files are complete."""
     folder = Path(job.output)
     spent = {"pid": os.getpid(), "peak_memory_bytes": _peak_memory_bytes(), **clock.spent()}
     changed = {entry["path"]: (folder / entry["path"]).stat().st_mtime_ns for entry in mark["files"]}
-    write_sealed(_mark(folder, rank), {**mark, "fingerprint": job.fingerprint, "changed": changed, "spent": spent})
+    whole = {**mark, "fingerprint": job.fingerprint, "changed": changed, "spent": spent}
+    write_sealed(_mark(folder, rank, phase), whole)
 
 
 def _begin_worker(stage: Stage) -> None:
@@ -398,8 +445,8 @@ def _begin_worker(stage: Stage) -> None:
         leave_pandas_out()
 
 
-def run_rank(job: Job, stage: Stage, rank: int) -> dict[str, Any]:
-    """Run one rank and return its result.
+def run_rank(job: Job, stage: Stage, rank: int, *, phase: str = "") -> dict[str, Any]:
+    """Run one rank of a phase and return its result.
 
     The rank's completion mark is written last, so a killed rank is run again from its start.
     """
@@ -410,7 +457,7 @@ def run_rank(job: Job, stage: Stage, rank: int) -> dict[str, Any]:
     module = _module(stage)
     with noting_opened() as opened:
         # As it is read from a mark, so that `finish` gets the same of a rank whether it was made now or before.
-        result = json.loads(canonical_json(module.run_rank(job, work, rank)))
+        result = json.loads(canonical_json(phase_of(module, phase).run_rank(job, work, rank)))
     mark = {
         "rank": rank,
         "files": artifact.manifest(folder, result.get("files", [])),
@@ -418,7 +465,7 @@ def run_rank(job: Job, stage: Stage, rank: int) -> dict[str, Any]:
         "code": code,
         **_for_reuse(job, stage, module, rank, opened),
     }
-    _write_mark(job, rank, mark, clock)
+    _write_mark(job, phase, rank, mark, clock)
     return result
 
 
@@ -441,7 +488,7 @@ def _for_reuse(job: Job, stage: Stage, module: ModuleType, rank: int, opened: se
     )
 
 
-def finished_rank(folder: Path, rank: int) -> dict[str, Any] | None:
+def finished_rank(folder: Path, rank: int, phase: str = "") -> dict[str, Any] | None:
     """Return the result of a rank that an earlier attempt finished; None if its completion mark or a file is missing or
     damaged.
 
@@ -449,7 +496,7 @@ def finished_rank(folder: Path, rank: int) -> dict[str, Any] | None:
     outputs: their checksums are in the marks, and every later reader of a file verifies it.
     """
     try:
-        mark = read_sealed(_mark(folder, rank))
+        mark = read_sealed(_mark(folder, rank, phase))
     except (FileNotFoundError, Unsealed):
         return None
     changed = mark.get("changed", {})
@@ -467,30 +514,45 @@ def _files_of(marks: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]
 
 
 def num_finished(folder: Path) -> int:
-    """Return how many ranks have a completion mark."""
+    """Return how many ranks, of all phases, have a completion mark."""
     return len(_mark_files(folder))
 
 
 def _mark_files(folder: Path) -> list[Path]:
-    return sorted((folder / RANKS_FOLDER).glob("[0-9]*.json"))
+    marks = folder / RANKS_FOLDER
+    return sorted([*marks.glob("[0-9]*.json"), *marks.glob("*/[0-9]*.json")])
 
 
-def _mark(folder: Path, rank: int) -> Path:
-    return folder / RANKS_FOLDER / f"{rank:05d}.json"
+def _mark(folder: Path, rank: int, phase: str = "") -> Path:
+    return folder / RANKS_FOLDER / phase / f"{rank:05d}.json"
 
 
-def _run_array_task(job: Job, stage: Stage, folder: Path, ranks: str) -> None:
+def _run_array_task(job: Job, stage: Stage, folder: Path, ranks: str, name: str) -> None:
     module = _module(stage)
-    total = module.num_ranks(job)
-    artifact.write_json(folder / RANKS_FOLDER / TOTAL_FILE, {"ranks": total})
+    phase = phase_of(module, name)
+    totals = {one.name: one.num_ranks(job) for one in phases_of(module)}
+    artifact.write_json(folder / RANKS_FOLDER / TOTAL_FILE, {"ranks": sum(totals.values())})
+    _check_phases_before(folder, phase, totals)
+    total = totals[name]
     if "/" in ranks:
         start, step = map(int, ranks.split("/"))
         chosen = list(range(start, total, step))
     else:
         chosen = [int(rank) for rank in ranks.split(",")]
-    missing = [rank for rank in chosen if rank < total and finished_rank(folder, rank) is None]
-    for rank, _ in _each_rank(job, stage, missing):
-        log.info("rank %d of %d done", rank, total)
+    missing = [rank for rank in chosen if rank < total and finished_rank(folder, rank, name) is None]
+    for rank, _ in _each_rank(job, stage, missing, name):
+        log.info("rank %d of %d%s done", rank, total, _of(name))
+
+
+def _check_phases_before(folder: Path, phase: Phase, totals: Mapping[str, int]) -> None:
+    """Raise RanksMissing unless every rank of every phase before this one has a mark."""
+    for name, total in totals.items():
+        if name == phase.name:
+            return
+        there = {path.name for path in (folder / RANKS_FOLDER / name).glob("[0-9]*.json")}
+        missing = [rank for rank in range(total) if _mark(folder, rank, name).name not in there]
+        if missing:
+            raise RanksMissing(f"{_missing_in_words(missing, total, name)}; the phase {phase.name} needs them")
 
 
 def _cost(folder: Path, seconds: float) -> dict[str, float]:

@@ -43,8 +43,8 @@ settings of the partition's job: sections of the recipe and other plain data, by
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
-    """One kind of work. Its `module` has either the function `run`, or the functions `num_ranks`, `run_rank` and
-    `finish`.
+    """One kind of work. Its `module` has the function `run`; or the functions `num_ranks`, `run_rank` and `finish`; or
+    `PHASES` (training/phase.py) and the function `finish`.
     """
 
     name: str
@@ -55,7 +55,8 @@ class Stage:
     kinds: tuple[str, ...] = ()  # badges in the UI: libraries and formats of the output
     gates: tuple[str, ...] = ()
     distributed: bool = False  # True: torchrun's processes work together; False: the first one works alone
-    in_ranks: bool = False  # the module has `num_ranks`, so the work can be spread over the tasks of a Slurm array
+    in_ranks: bool = False  # the module has ranks, so the work can be spread over the tasks of a Slurm array
+    phases: tuple[str, ...] = ()  # names of the module's PHASES, each of which is an array of its own on Slurm
     reads: tuple[str, ...] = ()  # assets whose kept records this stage counts as coming in (training/accounts.py)
     reads_in_ranks: tuple[str, ...] = ()  # assets of which each kept record (a file) is one rank of this stage
     reads_last: bool = False  # records come in only from the last input, which is the partition's own snapshot

@@ -92,6 +92,7 @@ def task_of(job: Job, size: Size) -> Task:
         folder=job.output,
         environment=_environment(),
         num_tasks=size.nodes if stage.in_ranks else 1,
+        phases=stage.phases,
     )
 
 

@@ -32,7 +32,8 @@ class Task:
     With `num_tasks` > 1, a backend with several nodes first runs that many tasks, each for a share of the ranks
     (`--ranks i/n` is added to the command), and then a finishing job (`--finish SHARE` is added). The finishing job
     makes missing ranks itself, up to that share of all ranks, and exits with MISSING_RANKS_EXIT_CODE if more are
-    missing.
+    missing. With `phases`, it runs that many tasks for each of them (`--phase NAME` is added too), those of a phase
+    when those of the phase before have ended.
     """
 
     key: str
@@ -41,6 +42,7 @@ class Task:
     folder: str
     environment: dict[str, str] = field(default_factory=dict)
     num_tasks: int = 1
+    phases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,6 +19,7 @@ import shlex
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,16 +88,23 @@ class SlurmBackend:
                 return there
             token = _unanswered(task.key, folder) or secrets.token_hex(8)
             self._note(task.key, folder, job="", token=token)
-            array = self._array(task, token) if task.num_tasks > 1 else ""
-            dependency = [f"--dependency=afterany:{array}"] if array else []
-            job = _submit(self.render(task), folder / SCRIPT_FILE, dependency, token)
-            return self._note(task.key, folder, job=job, token=token, array=array)
+            arrays = self._arrays(task, token) if task.num_tasks > 1 else []
+            job = _submit(self.render(task), folder / SCRIPT_FILE, _after(arrays), token)
+            return self._note(task.key, folder, job=job, token=token, array=",".join(arrays))
 
-    def _array(self, task: Task, token: str) -> str:
-        """The job id of the fan-out's array: the one left by an interrupted submission, or one submitted now."""
+    def _arrays(self, task: Task, token: str) -> list[str]:
+        """The job ids of the fan-out's arrays, one for each phase, each of which waits for the one before.
+
+        An array that an interrupted submission has left is found by its comment.
+        """
         folder = Path(task.folder)
-        there = _queued(array_name(job_name(task.key, folder)), token=token)
-        return there or _submit(render_array(task, self._settings), folder / ARRAY_SCRIPT_FILE, [], token)
+        arrays: list[str] = []
+        for phase in task.phases or ("",):
+            script = folder / (f"array-job-{phase}.sh" if phase else ARRAY_SCRIPT_FILE)
+            text, comment = render_array(task, self._settings, phase), _comment(token, phase)
+            there = _queued(array_name(job_name(task.key, folder)), token=comment)
+            arrays.append(there or _submit(text, script, _after(arrays), comment))
+        return arrays
 
     def poll(self, handle: Handle) -> Status:
         """The job's status from the controller, or from accounting if the controller no longer knows the job."""
@@ -106,28 +114,30 @@ class SlurmBackend:
             return self._without_controller(handle, str(error))
         self._silent_since = None
         status, awaited = status_of(fields), _AWAITED.match(fields.get("Dependency", ""))
+        noted = (read_json(Path(handle.folder) / JOB_FILE) or {}).get("array", "")
+        arrays = noted.split(",") if noted else []
         if awaited is not None:
-            return self._of_fan_out(awaited[1], status)
-        array = (read_json(Path(handle.folder) / JOB_FILE) or {}).get("array", "")
-        if array and status.exit_code == MISSING_RANKS_EXIT_CODE:
-            self._tasks(array)
-            ended = (one for name, one in sorted(self._seen.items()) if name.startswith(f"{array}_"))
-            return replace(status, parts=tuple(ended))
+            return self._of_fan_out(arrays if awaited[1] in arrays else [awaited[1]], status)
+        if arrays and status.exit_code == MISSING_RANKS_EXIT_CODE:
+            self._tasks(arrays)
+            ended = (one for name, one in sorted(self._seen.items()) if name.partition("_")[0] in arrays)
+            # A task that found ranks of an earlier phase missing is no cause.
+            return replace(status, parts=tuple(one for one in ended if one.exit_code != MISSING_RANKS_EXIT_CODE))
         return status
 
-    def _tasks(self, array: str) -> list[Status]:
-        """The statuses of an array's tasks. Failed and cancelled ones are kept, because Slurm soon forgets them."""
-        try:
-            lines = _call(["scontrol", "-o", "show", "job", array]).splitlines()
-        except SlurmError:
-            return []
+    def _tasks(self, arrays: list[str]) -> list[Status]:
+        """The statuses of the arrays' tasks. Failed and cancelled ones are kept, because Slurm soon forgets them."""
+        lines: list[str] = []
+        for array in arrays:
+            with suppress(SlurmError):
+                lines += _call(["scontrol", "-o", "show", "job", array]).splitlines()
         found = [status_of(fields) for fields in map(_fields, lines) if "JobState" in fields]
         self._seen |= {one.attempt: one for one in found if one.state in ("failed", "cancelled")}
         return found
 
-    def _of_fan_out(self, array: str, finishing: Status) -> Status:
-        """The status of a fan-out (a task split into a job array) while its finishing job waits for the array."""
-        found = self._tasks(array)
+    def _of_fan_out(self, arrays: list[str], finishing: Status) -> Status:
+        """The status of a fan-out (a task split into job arrays) while its finishing job waits for the last array."""
+        found = self._tasks(arrays)
         nodes = sorted(status.reason for status in found if status.state == "running")
         if nodes:
             return Status(state="running", reason=f"its fan-out runs on {', '.join(nodes)}")
@@ -165,8 +175,8 @@ class SlurmBackend:
         # The process that wrote this note ended before it got Slurm's answer.
         name, token = job_name(key, folder), note["token"]
         job = _queued(name, token=token)
-        array = _queued(array_name(name), token=token) or ""
-        return self._note(key, folder, job=job, token=token, array=array) if job else None
+        arrays = ",".join(_all_queued(array_name(name), token=token))
+        return self._note(key, folder, job=job, token=token, array=arrays) if job else None
 
     def _note(self, key: str, folder: Path, *, job: str, token: str, array: str = "") -> Handle:
         write_json(folder / JOB_FILE, {"key": key, "job": job, "token": token, "array": array})
@@ -192,8 +202,17 @@ def job_name(key: str, folder: Path) -> str:
 
 
 def array_name(name: str) -> str:
-    """The name of a fan-out's job array; `name` itself is the name of the finishing job."""
+    """The name of a fan-out's job arrays; `name` itself is the name of the finishing job."""
     return f"{name}.ranks"
+
+
+def _comment(token: str, phase: str) -> str:
+    return f"{token}.{phase}" if phase else token
+
+
+def _after(arrays: list[str]) -> list[str]:
+    """The option of sbatch that lets a job wait for the last of these arrays to end, however its tasks end."""
+    return [f"--dependency=afterany:{arrays[-1]}"] if arrays else []
 
 
 def render(task: Task, settings: SlurmSettings) -> str:
@@ -210,13 +229,13 @@ def render(task: Task, settings: SlurmSettings) -> str:
     return "\n".join([*head, f"exec {shlex.join([*interpreter_argv(task, _python(settings)), *finishes])}", ""])
 
 
-def render_array(task: Task, settings: SlurmSettings) -> str:
+def render_array(task: Task, settings: SlurmSettings, phase: str = "") -> str:
     """The sbatch script of a fan-out's job array; the array index of a task selects its ranks (`--ranks i/n`)."""
     name = array_name(job_name(task.key, Path(task.folder)))
     head = _head(task, settings, name=name, log="log-%a.txt", distributed=False)
     head.insert(1, f"#SBATCH --array=0-{task.num_tasks - 1}")
     head += _says_attempt(NAME_OF_ARRAY_TASK)
-    command = shlex.join(interpreter_argv(task, _python(settings)))
+    command = shlex.join([*interpreter_argv(task, _python(settings)), *(["--phase", phase] if phase else [])])
     return "\n".join([*head, f'exec {command} --ranks "$SLURM_ARRAY_TASK_ID/{task.num_tasks}"', ""])
 
 
@@ -321,15 +340,25 @@ def _queued(name: str, *, token: str = "") -> str | None:
 
     With `token`, the id of the job that has it as its comment, in whatever state.
     """
-    states = ["--states=all"] if token else []
-    answer = _call(["squeue", "--noheader", *states, f"--user={_user()}", f"--name={name}", "--format=%i|%T|%k"])
-    jobs = [line.split("|", 2) for line in answer.splitlines() if "|" in line]
     if token:
-        found = [job for job, _, comment in jobs if comment.strip() == token]
+        found = [job for job, _, comment in _jobs(name, ["--states=all"]) if comment == token]
     else:
-        found = [job for job, state, _ in jobs if state in PENDING | RUNNING]
+        found = [job for job, state, _ in _jobs(name, []) if state in PENDING | RUNNING]
+    return found[-1] if found else None
+
+
+def _all_queued(name: str, *, token: str) -> list[str]:
+    """The ids of the arrays of all phases whose comments begin with the token, in whatever state, in order."""
+    found = {job for job, _, comment in _jobs(name, ["--states=all"]) if comment.partition(".")[0] == token}
+    return sorted(found, key=int)
+
+
+def _jobs(name: str, states: list[str]) -> list[tuple[str, str, str]]:
+    """Id, state and comment of this user's jobs with this name."""
+    answer = _call(["squeue", "--noheader", *states, f"--user={_user()}", f"--name={name}", "--format=%i|%T|%k"])
+    rows = [line.split("|", 2) for line in answer.splitlines() if "|" in line]
     # Waiting array tasks are shown as 12_[0-3]; their job id is 12.
-    return found[-1].partition("_")[0] if found else None
+    return [(job.partition("_")[0], state, comment.strip()) for job, state, comment in rows]
 
 
 def _fields(line: str) -> dict[str, str]:

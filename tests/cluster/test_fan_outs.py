@@ -26,10 +26,10 @@ def backend(slurm: MiniSlurm) -> SlurmBackend:
     return SlurmBackend(SlurmSettings(partition="main", poll_seconds=0.2))
 
 
-def fan_out(folder: Path, *faults: tuple[int, str], **size) -> Task:
-    """Six ranks in three tasks: task 1 makes ranks 1 and 4."""
+def fan_out(folder: Path, *faults: tuple[int, str], phases: tuple[str, ...] = (), **size) -> Task:
+    """Six ranks, of each phase if there are several, in three tasks: task 1 makes ranks 1 and 4."""
     wanted = Size(**{"backend": "slurm", "nodes": 3, "workers": 1, "memory_gb": 0.25, "hours": 0.1, **size})
-    return toy_task(folder, ranks=6, faults=list(faults), size=wanted, num_tasks=3)
+    return toy_task(folder, ranks=6, faults=list(faults), size=wanted, num_tasks=3, phases=phases)
 
 
 def ranks_of(task: Task) -> list[str]:
@@ -83,3 +83,16 @@ def test_a_requeued_task_is_no_failure_and_its_attempts_are_told_apart(slurm, ba
     assert isinstance(made, Artifact) and ranks_of(task) == ONCE and submissions(said) == 0
     attempts = {one["attempt"].partition("_")[2] for one in read_attempts(Path(task.folder))}
     assert {"1.0", "1.1"} <= attempts
+
+
+def test_the_tasks_of_a_phase_follow_those_before_and_a_lost_rank_is_the_cause_that_is_told(backend, tmp_path):
+    task = fan_out(tmp_path, (1, "raise"), phases=("make", "gather"))
+    made, said = made_of(task, backend)
+    assert isinstance(made, Artifact) and ranks_of(task) == ONCE
+    assert (made.path / "all-5.txt").read_text() == "".join(f"rank {rank}\n" for rank in range(6))
+    cause = (
+        "2 of 6 ranks of the phase make were not made: 1, 4;"
+        " 1 of 1 failed tasks of its fan-out: RuntimeError: rank 1 met a fault"
+    )
+    (retried,) = [line for line in said if "trying again" in line]
+    assert cause in retried and submissions(said) == 2

@@ -84,6 +84,8 @@ def test_the_scripts_of_a_fan_out():
     )
     assert "#SBATCH --output=/runs/f/log-%a.txt\n" in array
     assert array.endswith('exec /opt/python -m training /runs/f/job.json --ranks "$SLURM_ARRAY_TASK_ID/3"\n')
+    of_phase = render_array(task, SETTINGS, "sort")
+    assert of_phase == array.replace("job.json --ranks", "job.json --phase sort --ranks")
 
 
 @pytest.mark.parametrize(

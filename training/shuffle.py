@@ -1,0 +1,119 @@
+"""Files that the ranks of one phase write for the ranks of a later phase: each reader gets one slice of every file.
+
+A rank writes one file, whatever the number of its readers. The file holds the slices one after the other, each followed
+by a checksum over its bytes and over what the slice is, and ends with a table of their places. So a reader opens and
+checks its own slices only, and a file that belongs to another job, rank or slice is noticed. Standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from training.files import written
+from training.job import Job, Work
+from training.leftovers import RANKS_FOLDER
+
+_NUMBER = struct.Struct("<Q")
+_PLACE = struct.Struct("<QQ")  # first byte and number of bytes of a slice
+_CHECKSUM_BYTES = 32
+
+
+class SliceDamaged(RuntimeError):
+    """What an earlier phase wrote is not there as it was written. Its rank is made again when the job runs again."""
+
+
+class SliceWriter:
+    """Adds slices to a file; the first is number 0."""
+
+    def __init__(self, stream: IO[bytes], what: str) -> None:
+        self._stream, self._what = stream, what
+        self._places: list[tuple[int, int]] = []
+        self._end = 0
+
+    def add(self, *parts: Any) -> None:
+        """Write the next slice: these bytes or contiguous arrays, one after the other."""
+        checksum = _checksum(self._what, len(self._places))
+        begin = self._end
+        for part in parts:
+            data = memoryview(part).cast("B") if memoryview(part).nbytes else b""
+            checksum.update(data)
+            self._stream.write(data)
+            self._end += len(data)
+        self._places.append((begin, self._end - begin))
+        self._stream.write(checksum.digest())
+        self._end += _CHECKSUM_BYTES
+
+    def close(self) -> None:
+        """Write the table of the slices' places."""
+        for place in self._places:
+            self._stream.write(_PLACE.pack(*place))
+        self._stream.write(_NUMBER.pack(len(self._places)))
+
+
+@contextmanager
+def writing_slices(job: Job, work: Work, phase: str, rank: int) -> Iterator[SliceWriter]:
+    """Open the file that a rank of a phase writes for later phases. It appears whole or not at all."""
+    # Not durable: readers compare checksums, so a power failure costs the rank and nothing else.
+    with written(_path(work, phase, rank), durable=False) as stream:
+        writer = SliceWriter(stream, _what(job, phase, rank))
+        yield writer
+        writer.close()
+
+
+def name_of(phase: str, rank: int) -> str:
+    """Return the path of a rank's file of slices below the artifact's folder, for the `files` of the rank's result."""
+    return f"scratch/{phase}/{rank:05d}.slices"
+
+
+def read_slice(job: Job, work: Work, phase: str, rank: int, number: int) -> bytes:
+    """Return slice `number` of what a rank of an earlier phase wrote, after comparing its checksum.
+
+    If it is damaged or missing, remove the mark of that rank, so that it is made again, and raise SliceDamaged.
+    """
+    path = _path(work, phase, rank)
+    try:
+        with open(path, "rb") as stream:
+            data = _slice(stream, number)
+    except (OSError, struct.error):
+        data = b""
+    found = _checksum(_what(job, phase, rank), number)
+    found.update(data[:-_CHECKSUM_BYTES])
+    if found.digest() != data[-_CHECKSUM_BYTES:]:
+        Path(job.output, RANKS_FOLDER, phase, f"{rank:05d}.json").unlink(missing_ok=True)
+        raise SliceDamaged(
+            f"{path}: slice {number}, which rank {rank} of the phase {phase} wrote, is damaged or missing;"
+            " run again, which makes that rank anew"
+        )
+    return data[:-_CHECKSUM_BYTES]
+
+
+def _slice(stream: IO[bytes], number: int) -> bytes:
+    """Return a slice and its checksum; nothing if the file has no such slice."""
+    end = stream.seek(-_NUMBER.size, os.SEEK_END)
+    (total,) = _NUMBER.unpack(stream.read())
+    if number >= total or total * _PLACE.size > end:
+        return b""
+    stream.seek(end - _PLACE.size * (total - number))
+    begin, size = _PLACE.unpack(stream.read(_PLACE.size))
+    if begin + size > end:
+        return b""
+    stream.seek(begin)
+    return stream.read(size + _CHECKSUM_BYTES)
+
+
+def _path(work: Work, phase: str, rank: int) -> Path:
+    return work.path / name_of(phase, rank)
+
+
+def _what(job: Job, phase: str, rank: int) -> str:
+    return f"{job.fingerprint} {phase} {rank}"
+
+
+def _checksum(what: str, number: int) -> Any:
+    return hashlib.sha256(f"{what} {number}\n".encode())
