@@ -17,6 +17,7 @@ FOLDERS = (
     "training.data.exams",
     "training.data.tokens",
     "training.data.summary",
+    "training.provenance.text",
     "training.order",
     "training.pretrain",
     "training.posttrain.instructions",

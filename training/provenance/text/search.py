@@ -1,0 +1,131 @@
+"""Find the longest spans of a text that stand in the shards of a corpus, with their number and their places.
+
+The text is given as tokens, because the index is one over tokens. A span never reaches over the end of a document: each
+document ends with the end-of-text token, which no text contains.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from training.data.tokens.shards import OFFSETS, TOKENS
+from training.job import RefusedInput
+from training.provenance.text.build import INDEX_FILE
+from training.provenance.text.suffixes import longest_matches
+
+SORTED_AT_MOST = 100_000  # occurrences of a span of which the first in the shard are chosen
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Occurrence:
+    """Where a span stands: the index's shard by number, the document in the shard, and its first token in there."""
+
+    shard: int
+    document: int
+    token: int  # counted from the document's first token
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """The tokens `start` to `stop` - 1 of a text, how often they stand in the corpus, and where, in part."""
+
+    start: int
+    stop: int
+    count: int
+    occurrences: tuple[Occurrence, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexedShard:
+    """One shard with its suffix array, memory-mapped; `path` is its token file in the artifact `folder`."""
+
+    folder: Path
+    path: str
+    tokens: np.ndarray
+    offsets: np.ndarray  # int64 [documents + 1]: where each document begins
+    suffixes: np.ndarray
+    first: np.ndarray
+
+    def matches(self, query: np.ndarray) -> np.ndarray:
+        """Return int64 [query, 3]: from each token on, the longest match's length and its range in the suffix array."""
+        found = np.zeros((len(query), 3), np.int64)
+        longest_matches(self.tokens, self.suffixes, self.first, query, found)
+        return found
+
+    def places(self, low: int, high: int, most: int) -> list[tuple[int, int]]:
+        """Return document and token in it of at most `most` suffixes of a range, the first ones in the shard."""
+        some = self.suffixes[low : min(high, low + SORTED_AT_MOST)].astype(np.int64)
+        if len(some) > most:
+            some = np.partition(some, most - 1)[:most]
+        some.sort()
+        documents = np.searchsorted(self.offsets, some, side="right") - 1
+        return list(zip(documents.tolist(), (some - self.offsets[documents]).tolist(), strict=True))
+
+
+def open_index(index: Path, shards: Path) -> Iterator[IndexedShard]:
+    """Yield the shards of the text index in the folder `index`, made from the token_shards in the folder `shards`.
+
+    Raise RefusedInput if the index was made from other shards.
+    """
+    listing = json.loads((index / INDEX_FILE).read_text("utf-8"))
+    record = json.loads((shards / "artifact.json").read_text("utf-8"))
+    sums = {entry["path"]: entry["sha256"] for entry in record["files"]}
+    if listing["token_shards"] != record["digest"]:
+        raise RefusedInput(
+            f"{index}: this index was made from other shards ({listing['token_shards'][:12]}) than {shards}"
+            f" ({record['digest'][:12]}); materialize text_index again"
+        )
+    for entry in listing["shards"]:
+        path = entry["tokens"]
+        if sums.get(path) != entry["tokens_sha256"]:
+            raise RefusedInput(f"{index}: {path} is another file than the one that was indexed")
+        yield IndexedShard(
+            folder=shards,
+            path=path,
+            tokens=np.memmap(shards / path, listing["dtype"], mode="r").view(np.ndarray),
+            offsets=_mapped(shards / (path.removesuffix(TOKENS) + OFFSETS)),
+            suffixes=_mapped(index / entry["suffixes"]),
+            first=_mapped(index / entry["first"]),
+        )
+
+
+def maximal_spans(
+    shards: Sequence[IndexedShard], query: Sequence[int], *, least: int = 1, most_places: int = 10
+) -> list[Span]:
+    """Return the spans of `query` that occur in the shards and are part of no longer such span, from left to right.
+
+    Spans of fewer than `least` tokens are left out. Each has the places of its first `most_places` occurrences, in the
+    order of the shards.
+    """
+    tokens = np.asarray(query, np.int64)
+    if not len(tokens) or not shards:
+        return []
+    matches = np.stack([shard.matches(tokens) for shard in shards])
+    lengths = matches[:, :, 0].max(axis=0)
+    spans, end = [], 0
+    for start in range(len(tokens)):
+        stop = start + int(lengths[start])
+        if stop > end and stop - start >= least:
+            spans.append(_span(shards, matches[:, start], start, stop, most_places))
+        end = max(end, stop)
+    return spans
+
+
+def _span(shards: Sequence[IndexedShard], found: np.ndarray, start: int, stop: int, most: int) -> Span:
+    count, places = 0, list[Occurrence]()
+    for number, (length, low, high) in enumerate(found.tolist()):
+        if length == stop - start:
+            count += high - low
+            some = shards[number].places(low, high, most - len(places)) if len(places) < most else ()
+            places += [Occurrence(shard=number, document=document, token=token) for document, token in some]
+    return Span(start=start, stop=stop, count=count, occurrences=tuple(places))
+
+
+def _mapped(path: Path) -> Any:
+    return np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)

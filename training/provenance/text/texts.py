@@ -1,0 +1,122 @@
+"""Find the longest spans of a text that stand word for word in the training data, and the pages that hold them.
+
+The same sentence has other tokens after a space than at the beginning of a document, so each text is looked up twice:
+as it is, and after a space. Characters are cut into tokens at the ends of words, so a span may begin and end within a
+word only where the vocabulary does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.parquet as pq
+from tokenizers import Tokenizer
+
+from training.data.tokens.shards import SIDECAR, TOKENS
+from training.provenance.text.search import IndexedShard, Occurrence, Span, maximal_spans
+
+BEGINNINGS = ("", " ")  # what is put before the text, so that its first word has the tokens of either place
+CONTEXT_TOKENS = 24  # on each side of a span in what is shown of a page
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """A document that holds a span: its place in a shard, its row of the sidecar, and the text around the span."""
+
+    shard: str
+    document: int  # in the shard
+    token: int  # of the document, where the span begins
+    row: dict[str, Any]
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextSpan:
+    """The characters `start` to `stop` - 1 of a text, how often they stand in the training data, and pages with them.
+
+    `tokens` is the span's length in tokens.
+    """
+
+    start: int
+    stop: int
+    tokens: int
+    count: int
+    pages: tuple[Page, ...]
+
+
+def spans_of_text(
+    text: str, tokenizer: Tokenizer, shards: Sequence[IndexedShard], *, least: int = 1, most_pages: int = 10
+) -> list[TextSpan]:
+    """Return the spans of `text` in the shards that are part of no longer one, from left to right.
+
+    Spans of fewer than `least` tokens are left out. `tokenizer` is the one that the shards were made with, without
+    special tokens of its own (`training.data.tokens.tokenizer.load_tokenizer`).
+    """
+    found: dict[tuple[int, int], list[tuple[Span, Sequence[int]]]] = {}
+    for beginning in BEGINNINGS:
+        encoding = tokenizer.encode(beginning + text, add_special_tokens=False)
+        for span in maximal_spans(shards, encoding.ids, least=least, most_places=most_pages):
+            start = max(encoding.offsets[span.start][0] - len(beginning), 0)
+            stop = encoding.offsets[span.stop - 1][1] - len(beginning)
+            tokens = encoding.ids[span.start : span.stop]
+            same = found.setdefault((start, stop), [])
+            if stop > start and all(tokens != others for _, others in same):
+                same.append((span, tokens))
+    places = list(_longest(sorted(place for place, same in found.items() if same)))
+    return [_text_span(place, found[place], tokenizer, shards, most_pages) for place in places]
+
+
+def _longest(places: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges that lie within no other one; `places` are sorted."""
+    for start, stop in places:
+        if not any((other, end) != (start, stop) and other <= start and stop <= end for other, end in places):
+            yield start, stop
+
+
+def _text_span(
+    place: tuple[int, int],
+    same: Sequence[tuple[Span, Sequence[int]]],
+    tokenizer: Tokenizer,
+    shards: Sequence[IndexedShard],
+    most: int,
+) -> TextSpan:
+    pages = [
+        _page(shards[one.shard], one, span.stop - span.start, tokenizer) for span, _ in same for one in span.occurrences
+    ]
+    return TextSpan(
+        start=place[0],
+        stop=place[1],
+        tokens=max(len(tokens) for _, tokens in same),
+        count=sum(span.count for span, _ in same),
+        pages=tuple(pages[:most]),
+    )
+
+
+def _page(shard: IndexedShard, occurrence: Occurrence, length: int, tokenizer: Tokenizer) -> Page:
+    first, stop = (int(at) for at in shard.offsets[occurrence.document : occurrence.document + 2])
+    begin = first + occurrence.token
+    before = shard.tokens[max(begin - CONTEXT_TOKENS, first) : begin]
+    after = shard.tokens[begin + length : min(begin + length + CONTEXT_TOKENS, stop - 1)]  # no end-of-text token
+    sidecar = shard.folder / (shard.path.removesuffix(TOKENS) + SIDECAR)
+    return Page(
+        shard=shard.path.removesuffix(TOKENS),
+        document=occurrence.document,
+        token=occurrence.token,
+        row=_row(sidecar, occurrence.document),
+        before=tokenizer.decode(before.tolist(), skip_special_tokens=False),
+        after=tokenizer.decode(after.tolist(), skip_special_tokens=False),
+    )
+
+
+def _row(sidecar: Any, document: int) -> dict[str, Any]:
+    """Return one row of a sidecar, reading only its row group."""
+    with pq.ParquetFile(sidecar, memory_map=True) as file:
+        for group in range(file.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            if document < rows:
+                return file.read_row_group(group).slice(document, 1).to_pylist()[0]
+            document -= rows
+    raise IndexError(f"{sidecar}: no document {document}")
