@@ -235,7 +235,7 @@ def _scope(recipe: Recipe) -> str:
 def automation(
     root: Path, profile: str
 ) -> tuple[list[dg.SensorDefinition], list[dg.ScheduleDefinition], list[dg.JobDefinition]]:
-    """The sensors, the schedule, and the job with which they add backfills."""
+    """Return the sensors, the schedule, and the job that add automatic backfills."""
 
     @dg.op(description="Add a backfill of the missing and outdated partitions of each recipe that asks for automation.")
     def add_missing_backfills(context: dg.OpExecutionContext) -> None:

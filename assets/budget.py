@@ -74,7 +74,7 @@ def _of_run(instance: dg.DagsterInstance, record: dg.RunRecord, profile: Profile
 
 
 def _of_event(entry: dg.EventLogEntry) -> float:
-    """Node-hours of one materialization, from its metadata; 0 if the artifact was reused."""
+    """Return the node-hours of one materialization, from its metadata; 0 if the artifact was reused."""
     materialized = entry.asset_materialization
     metadata = materialized.metadata if materialized else {}
     found: dict[str, Any] = {name: value.value for name, value in metadata.items()}

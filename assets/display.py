@@ -159,7 +159,7 @@ class _Terminal(Console):
 
     @property
     def size(self) -> ConsoleDimensions:  # pyrefly: ignore[bad-override]  # nobody sets it
-        """Columns and lines."""
+        """The terminal's number of columns and lines."""
         try:
             return ConsoleDimensions(*os.get_terminal_size(self.file.fileno()))
         except (OSError, ValueError):
@@ -216,7 +216,7 @@ def _progress(now: Running) -> str:
 
 
 def _ending(kind: str, cell: Cell, record: dict[str, Any]) -> tuple[str, str]:
-    """The line about a finished asset, and its style."""
+    """Return the line about a finished asset, and the style in which it is printed."""
     record = record or (cell.artifact.record if cell.artifact else {})
     counts = record.get("counts")
     note = "reused" if kind == "reused" else f"{record.get('seconds', 0):.1f} s"

@@ -48,7 +48,7 @@ class _OfAllPartitions(UnresolvedAssetJobDefinition):
 
 
 def run_job() -> UnresolvedAssetJobDefinition:
-    """The job over all assets."""
+    """Return the Dagster job over all assets, to which runs of `pedigree run` belong."""
     return _OfAllPartitions(
         name=JOB,
         selection=dg.AssetSelection.all(),

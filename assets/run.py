@@ -46,7 +46,7 @@ class Report:
     seconds: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """The object that `--json` prints."""
+        """Return the object that `pedigree run --json` prints."""
         return {
             "recipe": self.recipe,
             "ok": self.exit_code == OK,
@@ -311,7 +311,7 @@ def _root_cause(error: Any) -> str:
 
 
 def _fill(report: Report, comparison: Comparison, made_here: set[tuple[str, str]]) -> None:
-    """Enter every made cell into the report."""
+    """Add an entry for every made asset and partition to the report."""
     for cell in comparison.cells.values():
         if cell.artifact is not None and cell.is_recorded:
             report.assets.setdefault(cell.asset, {})[cell.partition] = entry_of(cell, reused=cell.key not in made_here)

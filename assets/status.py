@@ -119,7 +119,7 @@ class Cell:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The pair (asset, partition), which identifies the cell in a comparison."""
+        """The cell's asset and partition, which identify it in a comparison."""
         return self.asset, self.partition
 
 

@@ -91,7 +91,7 @@ class TimeLeft:
         self.num_ended += 1
 
     def num_cells(self, running: Running | None) -> int:
-        """The number of cells of the whole run."""
+        """Return the number of cells (assets in partitions) of the whole run."""
         return self.num_ended + (running is not None) + len(self._expected)
 
     def of_recipe(self, running: Running) -> float | None:

@@ -28,7 +28,7 @@ class Verified:
     not_asked: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """The object that `--json` prints."""
+        """Return the object that `pedigree verify --json` prints."""
         return {
             "recipe": self.recipe,
             "ok": not self.problems,

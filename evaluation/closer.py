@@ -149,7 +149,7 @@ def _just_passed(records: Sequence[Record], made: Record, reason: str, number: i
 
 @dataclasses.dataclass(frozen=True, order=True, slots=True)
 class _Near:
-    """A kept document near a limit of its language and kind."""
+    """A kept document whose measured value is near a limit for its language and kind."""
 
     distance: float
     document: str

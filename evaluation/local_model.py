@@ -114,7 +114,7 @@ class LocalModel(TemplateLM):
         return totals
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """Greedy answers, cut at the first stop string of each request."""
+        """Return greedy answers to the requests, each cut at its first stop string."""
         del disable_tqdm
         answers = [""] * len(requests)
         groups: dict[tuple[tuple[str, ...], int], list[int]] = {}

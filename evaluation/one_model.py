@@ -43,7 +43,7 @@ def scores_of(
 
 
 def main(arguments: list[str]) -> int:
-    """Answer the request in the file that is the only argument."""
+    """Score the model that a request file describes; the file is the only argument."""
     request = json.loads(Path(arguments[0]).read_text("utf-8"))
     recipe = read_record(EvaluationRecipe, request["evaluation"], where="evaluation")
     output = Path(request["output"]) if request["output"] else None

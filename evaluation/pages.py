@@ -68,5 +68,5 @@ def sections(page: str) -> list[tuple[str, str]]:
 
 
 def pretty(value: Any) -> str:
-    """Indented JSON."""
+    """Return a value as indented JSON."""
     return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)

@@ -70,7 +70,7 @@ class Group:
     looked_at: int | None = None  # how many records were searched; None: all
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return the group as plain data."""
         return asdict(self)
 
 

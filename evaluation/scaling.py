@@ -49,13 +49,13 @@ class Rung:
 
     @property
     def flops(self) -> float:
-        """Training compute, 6 N D."""
+        """The training compute in floating-point operations, 6 N D."""
         return 6 * self.parameters * self.tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Law:
-    """L(N, D) = irreducible + size / N^alpha + data / D^beta."""
+    """A scaling law: L(N, D) = irreducible + size / N^alpha + data / D^beta, for N parameters and D tokens."""
 
     irreducible: float
     size: float

@@ -141,7 +141,7 @@ def contamination(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def refusals(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Every gate that failed, with its evidence."""
+    """Return every gate that failed in a run's artifacts, with its evidence."""
     return [
         {"asset": record["asset"], "partition": record["partition"], "gate": gate["name"], "evidence": gate["evidence"]}
         for _, record in records

@@ -35,7 +35,7 @@ def post(address: str, message: dict[str, Any]) -> None:
 
 @atexit.register
 def finish() -> None:
-    """Wait for unfinished posts, at most END_SECONDS."""
+    """Wait until posts to the webhook are finished, at most END_SECONDS."""
     deadline = time.monotonic() + END_SECONDS
     for thread in _UNDER_WAY:
         thread.join(max(0.0, deadline - time.monotonic()))

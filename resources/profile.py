@@ -34,7 +34,7 @@ class ProfileError(ValueError):
 
 
 class Notify(Record):
-    """Where messages about runs that fail or wait are posted."""
+    """Settings of messages about runs that fail or wait: the webhook's address and the UI's address for links."""
 
     webhook: SecretStr = Field(
         default=SecretStr(""), description="http or https; ${NAME} is an environment variable; empty: no messages"

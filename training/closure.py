@@ -81,7 +81,7 @@ class Code:
 
     @cached_property
     def _paths(self) -> dict[str, Path]:
-        """The path of each module's source, by the module's dotted name."""
+        """The path of the source file of each module of the packages, by the module's dotted name."""
         found = {}
         for package, place in self.places.items():
             for path in _files(place):
@@ -148,7 +148,7 @@ class Code:
 
     @cached_property
     def _data(self) -> dict[str, Path]:
-        """Every packaged file that is neither Python code nor Markdown."""
+        """Every data file inside the packages: all files that are neither Python code nor Markdown."""
         return {
             f"{package}/{path.relative_to(place).as_posix()}": path
             for package, place in self.places.items()

@@ -43,7 +43,7 @@ class InputArtifact:
 
     @property
     def where(self) -> str:
-        """The asset and the partition, as error messages name them."""
+        """The input's asset and partition, in the form in which error messages name them."""
         return f"{self.asset} [{self.partition}]"
 
     @property

@@ -33,7 +33,7 @@ GUARD_SECONDS = 20.0  # a guard is held for microseconds, or longer by a process
 
 
 class LeaseHeld(RuntimeError):
-    """Another live process is making this artifact."""
+    """The lease cannot be taken: another live process is making this artifact."""
 
 
 class Lease:

@@ -173,7 +173,7 @@ def _source(folder: Path, entry: Mapping[str, Any]) -> Path:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Earlier:
-    """A committed artifact from which ranks can be taken over."""
+    """An earlier committed artifact from which a job can take over ranks."""
 
     folder: Path
     manifest: Mapping[str, Mapping[str, Any]]  # its files, by path

@@ -60,7 +60,7 @@ class StopRequested(Exception):
 
 
 class RanksMissing(RuntimeError):
-    """A finishing job found more missing ranks than it may run itself."""
+    """More ranks are missing than the finishing job of a fan-out may run itself."""
 
 
 @contextmanager

@@ -43,7 +43,7 @@ def masked(text: str) -> str:
 
 
 def remember(*values: str) -> None:
-    """Mask these values in every later text of this process."""
+    """Register secret values, so that they are masked in every later text of this process."""
     _remembered.update(value for value in values if len(value) >= SHORTEST)
 
 

@@ -62,7 +62,7 @@ def each_result(
 
 
 class _Worker:
-    """One worker process and the call that it is making."""
+    """A worker process, and the call that it is making at present."""
 
     def __init__(self, context: Any, work: Callable[[Any], Any], begin: Callable[[], object]) -> None:
         self.pipe, theirs = context.Pipe()

@@ -72,7 +72,7 @@ class Standing:
     sentence: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The form in a command's JSON answer."""
+        """Return the model's state in the form of a command's JSON answer."""
         return {
             "model_name": self.model_name,
             "version": self.version,

@@ -70,7 +70,7 @@ def scores_of(comparison: Comparison) -> list[Score]:
 
 
 def note_of(tags: Mapping[str, str]) -> str:
-    """The description of a version, from its tags."""
+    """Return the description of a registered model version, made from its tags."""
     scores = [
         f"| {name.removeprefix('eval.')} | {float(tags[name]):.3f} |" for name in tags if name.startswith("eval.")
     ]

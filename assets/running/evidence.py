@@ -33,7 +33,7 @@ def _shown(value: Any) -> Any:
 
 
 def _flat(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Cell]]:
-    """The fields of nested mappings by dotted names."""
+    """Yield the fields of nested mappings, with names joined by dots."""
     for name, item in value.items():
         if isinstance(item, Mapping):
             yield from _flat(item, f"{before}{name}.")

@@ -107,7 +107,7 @@ class Following:
 
     @property
     def folder(self) -> Path:
-        """The folder of the artifact."""
+        """The folder of the artifact that the job makes."""
         return Path(self.task.folder)
 
     def made(self) -> Artifact:

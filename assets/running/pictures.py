@@ -190,7 +190,7 @@ def bars(
 
 
 def curve(points: Sequence[tuple[float, float]], title: str) -> str:
-    """A line through points (x, y), with its least and greatest values."""
+    """Return an SVG with a line through points (x, y), and its least and greatest values."""
     (left, right), (low, high) = ((min(axis), max(axis)) for axis in zip(*points, strict=True))
     wide, tall = WIDTH - 80, 180
     path = " ".join(

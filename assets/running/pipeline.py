@@ -35,7 +35,7 @@ class Pipeline(dg.ConfigurableResource):
         return Path(self.root).resolve()
 
     def recipe(self, partition: str) -> Recipe:
-        """The recipe of a partition key."""
+        """Return the recipe of a partition key, such as `kitchen` for `kitchen@kitchen-1`."""
         name = partition.partition("@")[0]
         if self.resolved_recipe and (data := json.loads(self.resolved_recipe))["name"] == name:
             return read_record(Recipe, data)

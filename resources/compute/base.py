@@ -55,7 +55,7 @@ class Handle:
     folder: str
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data; `Handle(**data)` is an equal handle."""
+        """Return the handle as plain data, from which `Handle(**data)` makes an equal handle."""
         return {"backend": self.backend, "id": self.id, "key": self.key, "folder": self.folder}
 
 
@@ -92,7 +92,7 @@ class Backend(Protocol):
     poll_seconds: float
 
     def render(self, task: Task) -> str:
-        """The command or script that `submit` runs, as text."""
+        """Return the command or script that `submit` runs, as text."""
         ...
 
     def submit(self, task: Task) -> Handle:
@@ -100,7 +100,7 @@ class Backend(Protocol):
         ...
 
     def poll(self, handle: Handle) -> Status:
-        """The task's present status."""
+        """Return the task's present status."""
         ...
 
     def cancel(self, handle: Handle) -> None:

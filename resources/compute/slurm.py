@@ -354,7 +354,7 @@ def _all_queued(name: str, *, token: str) -> list[str]:
 
 
 def _jobs(name: str, states: list[str]) -> list[tuple[str, str, str]]:
-    """Id, state and comment of this user's jobs with this name."""
+    """Yield id, state and comment of this user's Slurm jobs with this name."""
     answer = _call(["squeue", "--noheader", *states, f"--user={_user()}", f"--name={name}", "--format=%i|%T|%k"])
     rows = [line.split("|", 2) for line in answer.splitlines() if "|" in line]
     # Waiting array tasks are shown as 12_[0-3]; their job id is 12.

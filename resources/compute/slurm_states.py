@@ -116,7 +116,7 @@ def _attempt(fields: dict[str, str]) -> str:
 
 
 def _waits_for(reason: str) -> tuple[str, bool]:
-    """Slurm's reason for waiting with an explanation, and whether waiting cannot end it."""
+    """Return Slurm's reason for waiting with an explanation, and whether the job can never start."""
     word = re.match(r"\w*", reason)[0]  # pyrefly: ignore[unsupported-operation]  # matches any text
     if word in NEVER:
         return f"{reason}: {NEVER[word]}", True

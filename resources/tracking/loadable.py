@@ -80,7 +80,7 @@ def local_folder(location: str) -> Path | None:
 
 
 def downloaded(location: str, tracking_uri: str) -> Path:
-    """A new folder with the files of an artifact location."""
+    """Download the files of an artifact location into a new folder, and return the folder."""
     from mlflow.artifacts import download_artifacts
 
     return Path(download_artifacts(artifact_uri=location, tracking_uri=tracking_uri))

@@ -85,7 +85,7 @@ class Move:
         return f"{DONE}{self.when.replace(':', '')}-{self.version}"
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data; `Move(**data)` is an equal move."""
+        """Return the move as plain data, from which `Move(**data)` makes an equal move."""
         return asdict(self)
 
 
@@ -105,7 +105,7 @@ def champion_in_file(store: Path, name: str) -> Version | None:
 
 
 def somebody() -> str:
-    """The user and machine of this process, as `user@host`."""
+    """Return the user and the machine of this process, as `user@host`."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # in a container the user id may have no name
@@ -114,7 +114,7 @@ def somebody() -> str:
 
 
 def now() -> str:
-    """The present time (UTC, ISO 8601, microseconds), as in tags."""
+    """Return the present time in the form of tags (UTC, ISO 8601, microseconds)."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 

@@ -164,7 +164,7 @@ class StageRun:
         self._tracking._spool({"do": "params", "run": self.key, "params": params})
 
     def log_text(self, name: str, text: str) -> None:
-        """Keep a text as the file `name` of the run."""
+        """Store a text as the file `name` of the MLflow run."""
         self._tracking._spool({"do": "text", "run": self.key, "name": name, "text": masked(text)})
 
     def set_tags(self, tags: dict[str, str]) -> None:

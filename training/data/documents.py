@@ -282,7 +282,7 @@ class LineWriter:
         self._stack.__exit__(kind, error, trace)
 
     def write(self, row: Any) -> None:
-        """Add one line. Keys keep their order."""
+        """Write a row as one line of JSON. Keys keep their order."""
         line = json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
         self._stream.write(line.encode("utf-8"))
         self.num_lines += 1

@@ -32,7 +32,7 @@ class BatchPhase:
 
     @property
     def rows(self) -> int:
-        """The number of rows in a batch."""
+        """The number of rows in a batch of this phase."""
         return self.global_batch_tokens // self.sequence_length
 
 

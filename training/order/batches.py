@@ -94,7 +94,7 @@ class PlannedSource:
 
     @property
     def all_documents(self) -> int:
-        """The number of documents, held-out ones included."""
+        """The number of the source's documents, held-out ones included."""
         return self.documents + self.held_out_documents
 
     def capacity(self, length: int) -> int:
@@ -156,7 +156,7 @@ class Phase:
 
     @property
     def rows(self) -> int:
-        """The number of samples in one global batch."""
+        """The number of samples (rows) in one global batch of this phase."""
         return self.global_batch_tokens // self.sequence_length
 
 

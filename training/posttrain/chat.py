@@ -92,12 +92,12 @@ class Encoded:
 
     @property
     def labels(self) -> list[int]:
-        """The labels of the loss: the token where it is trained, -100 elsewhere."""
+        """The labels of the loss: the token id where the position is trained, -100 elsewhere."""
         return [token if is_trained else -100 for token, is_trained in zip(self.input_ids, self.trained, strict=True)]
 
 
 class Chat:
-    """A tokenizer with the chat template: messages to tokens and back."""
+    """A tokenizer with the chat template: converts messages to tokens and back."""
 
     def __init__(self, tokenizer_json: str, template_text: str) -> None:
         from tokenizers import Tokenizer

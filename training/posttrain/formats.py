@@ -305,7 +305,7 @@ class Pair:
 
     @property
     def texts(self) -> tuple[str, str]:
-        """The text of the prompt with each of the answers."""
+        """The texts of the pair to search for exam items: the prompt with each of the two answers."""
         return spoken([*self.prompt, *self.chosen]), spoken([*self.prompt, *self.rejected])
 
 

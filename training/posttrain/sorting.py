@@ -44,7 +44,7 @@ class Sorter:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """The number of rows that were not kept, by reason."""
+        """The numbers of dropped and quarantined rows, by reason."""
         return dict(sorted((self.dropped + self.quarantined).items()))
 
     def counts(self, records_in: int) -> Counts:

@@ -249,12 +249,12 @@ class SourceWeights:
 
     @property
     def mean(self) -> np.ndarray:
-        """The mean over the weights after each step so far, `[sources]`."""
+        """Return the mean of the source weights after each step so far, `[sources]`."""
         return self._sum / max(1, self._steps)
 
     @property
     def mean_excess(self) -> np.ndarray:
-        """The mean over the excess losses of each step so far, `[sources]`."""
+        """Return the mean of the excess losses of each step so far, `[sources]`."""
         return self._excess / max(1, self._steps)
 
     def named(self, values: np.ndarray) -> dict[str, float]:
@@ -304,7 +304,7 @@ class Proxy:
         self._place_of = {number: place for place, number in enumerate(read)}
 
     def save(self, store: Store, step: int, identity: dict[str, Any]) -> None:
-        """Begin a checkpoint of the state before `step`."""
+        """Begin to write a checkpoint of the proxy's state before `step`."""
         store.begin(
             step=step,
             tensors=pack(self.model, self.optimizers),

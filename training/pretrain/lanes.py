@@ -74,7 +74,7 @@ def exchanged(rows: Tensor, sent: list[int], received: list[int], group: Process
 
 
 def join(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
-    """Do what `joined` does, without a gradient."""
+    """Concatenate the group's parts along `axis`, as `joined` does, but without a gradient."""
     size = dist.get_world_size(group)
     parts = x.new_empty(size * x.shape[0], *x.shape[1:])
     _all_gather(parts, x.contiguous(), group=group)
@@ -82,7 +82,7 @@ def join(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
 
 
 def cut_sum(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
-    """Do what `summed` does, without a gradient."""
+    """Return this process's part of the sum over the group, as `summed` does, but without a gradient."""
     parts = torch.cat(x.chunk(dist.get_world_size(group), dim=axis)) if axis else x.contiguous()
     own = x.new_empty(parts.shape[0] // dist.get_world_size(group), *parts.shape[1:])
     _reduce_scatter(own, parts, group=group)

@@ -65,7 +65,7 @@ class Piece:
 
     @property
     def place(self) -> tuple[slice, ...]:
-        """The slices of the whole weight that `own` covers."""
+        """The slices of the whole weight that this process's part `own` covers."""
         return tuple(slice(start, start + size) for start, size in zip(self.start, self.own.shape, strict=True))
 
 

@@ -39,7 +39,9 @@ class Batch(NamedTuple):
 
     @property
     def seen_by_all(self) -> np.ndarray:
-        """The `prefix` of a batch whose objective has one."""
+        """The positions that all positions of their document see (`prefix`), for a batch whose objective has such
+        positions.
+        """
         assert self.prefix is not None, "a causal objective has no prefix"
         return self.prefix
 

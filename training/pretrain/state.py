@@ -120,7 +120,7 @@ class State:
     # Saving and resuming
 
     def save(self) -> None:
-        """Begin a checkpoint of the present step."""
+        """Begin to write a checkpoint of the state before the present step."""
         spikes, step = self.recipe.spikes, self.position.step
         self._kept.begin(
             step=step,

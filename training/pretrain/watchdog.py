@@ -47,12 +47,12 @@ class Watchdog:
         self._count += 1
 
     def start(self) -> None:
-        """Start to watch."""
+        """Start the thread that watches for progress."""
         self._tell()
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop watching."""
+        """Stop the thread that watches for progress."""
         self._finished.set()
         self._thread.join()
 

@@ -427,7 +427,7 @@ def _chosen_paths(snapshot: SnapshotRecipe, listing: Path) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """Why a file cannot be used at all."""
+    """The reason why a file of a snapshot cannot be used at all."""
 
     reason: str
     detail: str
@@ -480,7 +480,7 @@ def _first_row_fields(path: Path) -> list[str]:
 
 
 def read_listing(path: Path) -> dict[str, Any]:
-    """The `archives.json` of a crawl artifact at `path`."""
+    """Return the content of `archives.json`, the list of files in a crawl artifact at `path`."""
     return json.loads((path / LIST_FILE).read_text("utf-8"))
 
 

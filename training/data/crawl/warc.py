@@ -61,12 +61,14 @@ class Record:
 
     @property
     def content(self) -> bytes:
-        """The block, cut to the requested size."""
+        """The record's block (its content), cut to the size that the reader was asked for."""
         return self.buffer[self.start : self.end]
 
     @property
     def type(self) -> str:
-        """WARC-Type in lower case: response, resource, conversion, request, metadata, revisit, warcinfo, …."""
+        """The record's WARC-Type in lower case: response, resource, conversion, request, metadata, revisit, warcinfo,
+        ….
+        """
         return self.headers.get("warc-type", "").lower()
 
     @property
@@ -76,7 +78,7 @@ class Record:
 
     @property
     def target_uri(self) -> str:
-        """WARC-Target-URI, without the angle brackets of old Wget versions."""
+        """The record's WARC-Target-URI (the page's URL), without the angle brackets that old Wget versions add."""
         uri = self.headers.get("warc-target-uri", "")
         return uri[1:-1] if uri.startswith("<") and uri.endswith(">") else uri
 

@@ -345,7 +345,9 @@ def first_similar(
     best: Orders,
     similarity: npt.NDArray[np.float64],
 ) -> int:
-    """Plain Python version of `minhash.first_similar`."""
+    """Compare rows that share a key and find each row's first similar row; plain Python version of
+    `minhash.first_similar`.
+    """
     tried, begin = 0, 0
     bounds = starts.tolist()
     for position, row in enumerate(rows.tolist()):

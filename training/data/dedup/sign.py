@@ -48,7 +48,7 @@ COMPILED_FROM_BYTES = 5_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signatures:
-    """The signatures of some documents, in the order of the documents."""
+    """The deduplication signatures (hashes of texts and n-grams) of some documents, in the order of the documents."""
 
     text: Hashes  # [documents, 2]
     ngrams: Hashes  # [documents, 2]
@@ -59,7 +59,7 @@ class Signatures:
         return len(self.count)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays by name."""
+        """Return the signature arrays by name, as a signature file stores them."""
         return {"text": self.text, "ngrams": self.ngrams, "count": self.count, "bands": self.bands}
 
 
@@ -74,7 +74,7 @@ def rank_shares(job: Job) -> list[Share]:
 
 
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
-    """Sign the documents of one file."""
+    """Compute and write the signatures of the documents in one file."""
     recipe = job.settings_as(DedupRecipe, "dedup")
     source = document_files(job.input_of("filtered_documents"))[rank]
     arrays = sign_file(source, recipe)
@@ -85,7 +85,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
-    """Combine the results of all ranks."""
+    """Combine the results of all ranks into the stage's outcome."""
     counts = total_counts(ranks)
     documents = counts.kept
     files = tuple(name for rank in ranks for name in rank["files"])
@@ -189,7 +189,7 @@ def set_digest(ngrams: Hashes) -> tuple[int, int]:
 
 
 def band_keys(ngrams: Hashes, *, buckets: int, hashes_per_bucket: int) -> Hashes:
-    """The MinHash key of each bucket, uint64 [buckets]; zeros for an empty set."""
+    """Return the MinHash key of a set of n-grams in each bucket, uint64 [buckets]; zeros for an empty set."""
     if not len(ngrams):
         return np.zeros(buckets, np.uint64)
     minima = _minima(ngrams, buckets * hashes_per_bucket).reshape(buckets, hashes_per_bucket)

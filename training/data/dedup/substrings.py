@@ -59,7 +59,7 @@ def _occurs_twice(hashes: npt.NDArray[np.uint64]) -> Flags:
 
 
 def repeats_plainly(data: Bytes, offsets: Offsets, length: int, *, first_too: bool = False) -> Flags:
-    """Plain Python version of `repeats`, for short texts and for tests."""
+    """Flag the bytes of repeated runs like `repeats`, in plain Python, for short texts and for tests."""
     covered = np.zeros(len(data), np.bool_)
     first: dict[bytes, int] = {}
     for start, end in zip(offsets.tolist(), offsets[1:].tolist(), strict=False):

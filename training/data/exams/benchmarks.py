@@ -71,7 +71,7 @@ class BenchmarkItem:
 
     @property
     def answer(self) -> str:
-        """The first accepted answer; empty when there is none."""
+        """The item's first accepted answer; empty if it has none."""
         return self.answers[0] if self.answers else ""
 
 

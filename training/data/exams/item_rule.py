@@ -141,7 +141,7 @@ class ItemIndex:
     unsearchable: Integers
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The fields by name, to be stored; `ItemIndex(**arrays)` reads them back."""
+        """Return the index's arrays by name, to be stored; `ItemIndex(**arrays)` makes the index again."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
@@ -376,7 +376,7 @@ def _by_item(items: Integers) -> dict[int, range]:
 
 
 class _Text:
-    """One text that may hold items."""
+    """One text that may hold exam items, with the methods that decide whether it does."""
 
     def __init__(self, finder: Finder, text: str, hashes: Hashes, compiled: bool) -> None:
         self._finder, self._index = finder, finder.index

@@ -51,7 +51,7 @@ def _is_named(name: str) -> bool:
 
 @cache
 def _all_names() -> set[str]:
-    """The names in all files, each of which is opened once."""
+    """Return the names of all lm-eval tasks, which means opening each of lm-eval's task files once."""
     return _names({path for paths in _files().values() for path in paths})
 
 

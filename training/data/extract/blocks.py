@@ -351,7 +351,10 @@ T_BODY_ = TAGS["body"]
 
 @native
 def _add_up(parent, values):
-    """Add up values over subtrees, in place. Nodes come after their parents."""
+    """Add the values of every node of the page's tree to its parent's, in place, so that a node has its subtree's sum.
+
+    Nodes come after their parents.
+    """
     for n in range(values.size - 1, 0, -1):
         values[parent[n]] += values[n]
 

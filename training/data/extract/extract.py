@@ -303,7 +303,7 @@ def _measure(fate: Fate, metrics: Counter[str]) -> None:
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
-    """Combine the counts and metrics of all ranks."""
+    """Combine the counts and metrics of all ranks into the stage's outcome."""
     counts = total_counts(ranks)
     read = [rank["archive"] for rank in ranks if "archive" in rank]
     if read and counts.records_in == sum(counts.quarantined.get(reason, 0) for reason in ("empty", "unreadable")):

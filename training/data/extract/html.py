@@ -513,7 +513,7 @@ def _language(tree: HTMLTree) -> str:
 
 
 def _primary(tag: str | None) -> str:
-    """The primary subtag of a language tag (RFC 5646), in lower case."""
+    """Return the primary subtag of a language tag in lower case, such as `en` for `en-US` (RFC 5646)."""
     found = LANGUAGE.match(tag or "")
     return found[0].lower() if found else ""
 

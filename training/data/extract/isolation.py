@@ -90,7 +90,7 @@ class Isolation:
         return done
 
     def close(self) -> None:
-        """End the child, if it is running."""
+        """End the child process that extracts pages, if it is running."""
         if self._child is not None:
             questions, answers = _pipes(self._child)
             with contextlib.suppress(BrokenPipeError):
@@ -194,7 +194,7 @@ def _answer(said: dict[str, Any]) -> Extracted | Failure:
 
 
 def main() -> None:
-    """Answer batches from standard input until it ends."""
+    """Run as the child process: extract the batches of pages that arrive on standard input, until it ends."""
     from training.records import read_record
 
     die_with_parent()  # the end of its input would end it too, but only after the current page

@@ -49,7 +49,7 @@ class Response:
 
     @property
     def charset(self) -> str:
-        """The declared charset; empty if the server declares none."""
+        """The charset that the response's header declares; empty if it declares none."""
         found = CHARSET.search(self.headers.get("content-type", ""))
         return found[1] if found else ""
 

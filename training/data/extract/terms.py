@@ -106,7 +106,7 @@ def _directives(value: str) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class AddressList:
-    """Domains, URLs and document ids, each with a reason, which may be empty."""
+    """A list of excluded domains, URLs and document ids, each with a reason, which may be empty."""
 
     domains: dict[str, str] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class AddressList:
 
 
 def parse_list(lines: Iterable[str]) -> AddressList:
-    """Parse the lines of a list."""
+    """Parse the lines of a list of excluded domains, URLs and document ids."""
     made = AddressList()
     for line in lines:
         entry, reason = _cells(line)

@@ -187,7 +187,7 @@ def shown(text: str) -> str:
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
-    """Combine the counts, tallies and samples of all ranks."""
+    """Combine the counts, tallies and samples of all ranks into the stage's outcome."""
     recipe = job.settings_as(FilterRecipe, "filter")
     counts = total_counts(ranks)
     tallies = [rank["tally"] for rank in ranks]
@@ -228,7 +228,7 @@ def _summed(tallies: list[dict[str, Any]], name: str) -> dict[str, int]:
 
 
 def _survival(tallies: list[dict[str, Any]]) -> dict[str, list[int]]:
-    """Documents read and kept for each language and source."""
+    """Return the numbers of documents read and kept, for each language and source."""
     groups: dict[str, list[int]] = {}
     for tally in tallies:
         for group, numbers in tally["groups"].items():

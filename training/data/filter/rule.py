@@ -34,7 +34,7 @@ class Page:
 
     @property
     def language(self) -> str:
-        """Language code; "" if unknown."""
+        """The page's language code; "" if unknown."""
         return self.columns.get("language") or ""
 
     @property

@@ -41,7 +41,7 @@ def rank_shares(job: Job) -> list[Share]:
 
 
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
-    """Measure one document file."""
+    """Measure the documents of one file by the recipe's rules, and write their scores."""
     recipe = job.settings_as(FilterRecipe, "filter")
     rules = _rules_of(recipe, job.input_of("quality_models"))
     source = document_files(job.input_of("extracted_documents"))[rank]
@@ -61,7 +61,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
-    """Combine the counts of all ranks."""
+    """Combine the counts of all ranks into the stage's outcome."""
     counts = total_counts(ranks)
     return Outcome(
         files=tuple(name for rank in ranks for name in rank["files"]),

@@ -48,12 +48,12 @@ def write_snapshot(world: KitchenWorld, snapshot: str, out_dir: Path) -> list[Pa
 
 
 def truth_name(snapshot: str) -> str:
-    """File name of the truth of a snapshot's responses."""
+    """Return the name of the file with the truth about a snapshot's responses."""
     return f"{snapshot}.truth.jsonl"
 
 
 def read_truth(path: Path) -> list[Truth]:
-    """The rows of a truth file."""
+    """Yield the rows of a file with the truth about generated pages."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 

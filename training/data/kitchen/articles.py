@@ -43,7 +43,7 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Article:
-    """The main content of a page."""
+    """The main content of a generated page."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -65,7 +65,7 @@ def heading(text: str) -> Block:
 
 
 class Voice:
-    """Draws phrasings for one page without repeating a sentence."""
+    """Draws phrasings for the sentences of one page, without repeating a sentence."""
 
     def __init__(self, world: KitchenWorld, rng: random.Random) -> None:
         self.world = world

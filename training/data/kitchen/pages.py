@@ -90,7 +90,7 @@ class Plan:
 
     @property
     def url(self) -> str:
-        """The URL of the page."""
+        """The URL of the planned page."""
         return self.site.address(self.path)
 
 
@@ -121,7 +121,7 @@ def snapshot_number(snapshot: str) -> int:
 
 
 class _Deck:
-    """Deals dishes so that each is dealt equally often."""
+    """Draws dishes for pages at random, so that every dish is drawn equally often."""
 
     def __init__(self, world: KitchenWorld, rng: random.Random) -> None:
         self._world, self._rng, self._left = world, rng, list[str]()

@@ -98,12 +98,12 @@ class Fact:
 
     @property
     def id(self) -> str:
-        """Stable id of the fact, such as "abrelin-bake/temperature"."""
+        """The fact's stable id, such as "abrelin-bake/temperature"."""
         return f"{slug(self.dish)}/{self.attribute}"
 
     @property
     def answer(self) -> str:
-        """The value with its unit, as an answer gives it."""
+        """The fact's value with its unit, as an answer gives it."""
         return ATTRIBUTE_BY_NAME[self.attribute].written(self.value)
 
 

@@ -48,7 +48,7 @@ def features(text: str, *, buckets: int) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinearClassifier:
-    """A linear classifier: `weights` float32 [buckets], and a bias."""
+    """A linear classifier over hashed n-grams: `weights` float32 [buckets], and a bias."""
 
     weights: np.ndarray
     bias: float

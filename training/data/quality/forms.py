@@ -61,7 +61,7 @@ class _Numbers(dict[str, int]):
 
 
 class Forms:
-    """All word forms and chunks seen so far. Their numbers never change."""
+    """Numbers of all word forms (normalized words) and chunks seen so far. Their numbers never change."""
 
     def __init__(self) -> None:
         self.words: list[str] = []  # indexed by the form's number
@@ -78,7 +78,7 @@ class Forms:
         return self._index.size > MAX_CHUNKS or self._characters > MAX_CHARACTERS
 
     def of(self, text: str) -> Formed:
-        """The forms of a text."""
+        """Return the numbers of the word forms in a text."""
         if self._last is None or self._last[0] is not text:
             codes = code_points(text)
             chunks, bounds = self._index.learned(text, codes, self._learn)

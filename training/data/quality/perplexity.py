@@ -157,7 +157,7 @@ def _sentences(formed: Sequence[Formed], numbers: np.ndarray) -> np.ndarray:
 
 
 def _before(nodes: np.ndarray) -> np.ndarray:
-    """The value at the previous position; NO_NODE at the first."""
+    """Return an array shifted by one: the value at the previous position, and NO_NODE at the first."""
     return np.concatenate([[NO_NODE], nodes[:-1]])
 
 

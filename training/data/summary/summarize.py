@@ -31,7 +31,7 @@ Sums = dict[str, list[int]]  # name → [documents, tokens, bytes]
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Add up the sidecars of all shards."""
+    """Count documents, tokens and bytes by site, source and snapshot, from the sidecars of all shards."""
     by: dict[str, Sums] = {name: defaultdict(lambda: [0, 0, 0]) for name in ("host", "source", "snapshot")}
     listed = 0
     for item in job.inputs:
@@ -65,7 +65,7 @@ def summary_of(by: Mapping[str, Sums]) -> dict[str, Any]:
 
 
 def site_of(url: str | None) -> str:
-    """The host of a URL without `www.`, under which its document is counted."""
+    """Return the host of a URL without `www.`, under which the summary counts its document."""
     return host_of(url).removeprefix("www.")
 
 
@@ -83,7 +83,7 @@ def _add(sums: list[int], row: Mapping[str, Any]) -> None:
 
 
 def _by_tokens(sums: Sums) -> list[tuple[str, list[int]]]:
-    """Sort by tokens, most first; ties are sorted by name."""
+    """Sort names by their number of tokens, most first; ties are sorted by name."""
     return sorted(sums.items(), key=lambda one: (-one[1][1], one[0]))
 
 

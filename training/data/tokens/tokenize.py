@@ -97,7 +97,7 @@ class Encoded:
     starts: npt.NDArray[np.int64]
 
     def of(self, text: int) -> Ids:
-        """The ids of one text."""
+        """Return the token ids of one of the texts."""
         return self.ids[self.starts[text] : self.starts[text + 1]]
 
 

@@ -248,11 +248,11 @@ class Sample:
         return replace(self, train_below=-1, train_bytes=0, unused=unused)
 
     def training_texts(self) -> Iterator[str]:
-        """The texts to train on, in file order."""
+        """Yield the texts on which the tokenizer is trained, in file order."""
         return (row["text"] for row in self._rows() if _hash(row["id"]) <= self.train_below)
 
     def held_out_rows(self) -> list[dict[str, Any]]:
-        """The held-out documents, with text, language and source."""
+        """Yield the documents held out from the tokenizer's training, with text, language and source."""
         return [row for row in self._rows("language", "source") if _hash(row["id"]) >= self.held_out_above]
 
     def _rows(self, *more: str) -> Iterator[dict[str, Any]]:

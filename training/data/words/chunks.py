@@ -73,7 +73,7 @@ def extended(array: np.ndarray, size: int, more: Sequence[Any] | np.ndarray) -> 
 
 @native
 def is_space(code):
-    """`str.isspace` for one character code."""
+    """Whether a character code is white space, as `str.isspace` decides."""
     if code < 128:
         return code == 32 or 9 <= code <= 13 or 28 <= code <= 31
     return (

@@ -316,7 +316,7 @@ def _avalanche(value):
 
 @native
 def _folded_product(left, right):
-    """Low half xor high half of the 128-bit product."""
+    """Multiply two 64-bit numbers; return the low half xor the high half of the 128-bit product."""
     half, mask = np.uint64(32), np.uint64(0xFFFFFFFF)
     low = (left & mask) * (right & mask)
     middle = (left >> half) * (right & mask) + (low >> half)
@@ -327,7 +327,7 @@ def _folded_product(left, right):
 
 @native
 def mixed(value):
-    """Compiled version of training.data.words.ngrams.mixed, for one value."""
+    """Spread a value's bits over all 64, as training.data.words.ngrams.mixed does; compiled version for one value."""
     value = (value ^ value >> np.uint64(33)) * np.uint64(0xFF51AFD7ED558CCD)
     value = (value ^ value >> np.uint64(33)) * np.uint64(0xC4CEB9FE1A85EC53)
     return value ^ value >> np.uint64(33)

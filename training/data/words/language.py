@@ -37,5 +37,5 @@ def model_path() -> Path:
 
 @lru_cache(maxsize=1)
 def _model() -> lid.Model:
-    """The model, loaded once per process."""
+    """Return fastText's language model, loaded once per process."""
     return lid.read_model(model_path())

@@ -68,7 +68,7 @@ class Model:
 
 
 class _Reader:
-    """Reads values one after another from bytes."""
+    """Reads the values of a fastText model file from bytes, one after another."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -200,7 +200,7 @@ def _word_table(words: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
 
 @native
 def token_hash(data, start, end):
-    """64-bit FNV-1a, but never 0, which marks a free slot."""
+    """Return the 64-bit FNV-1a hash of a word's bytes, but never 0, which marks a free slot."""
     value = np.uint64(0xCBF29CE484222325)
     for place in range(start, end):
         value = (value ^ np.uint64(data[place])) * np.uint64(0x100000001B3)

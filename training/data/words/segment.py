@@ -347,7 +347,7 @@ def _run_of(nodes: Any) -> int | None:
 
 
 def _last_codes(nodes: Any) -> set[int] | None:
-    """The ASCII codes with which a match can end; None if unknown."""
+    """Return the ASCII codes with which a match of the pattern can end; None if unknown."""
     for kind, value in ((str(kind), value) for kind, value in reversed(list(nodes))):
         if kind == "LITERAL":
             return {value} & set(range(128))
@@ -367,7 +367,7 @@ def _last_codes(nodes: Any) -> set[int] | None:
 
 
 def _codes_in(members: Any) -> set[int] | None:
-    """The ASCII codes in a character set; None if unknown."""
+    """Return the ASCII codes in a pattern's character set; None if unknown."""
     codes: set[int] = set()
     for kind, value in ((str(kind), value) for kind, value in members):
         if kind == "LITERAL":
@@ -516,7 +516,10 @@ def _read_from_spacy(code: str) -> dict[str, Any]:
 
 
 def _pipeline(code: str) -> Any:
-    """Return the spaCy pipeline by which datatrove splits a language, if its tokenizer is data; None otherwise."""
+    """Return the spaCy pipeline with which datatrove splits a language into words.
+
+    None if its tokenizer is not made of patterns and exceptions alone, so that its rules cannot be stored.
+    """
     from datatrove.utils.word_tokenizers import SpaCyTokenizer, load_word_tokenizer
     from spacy.attrs import IS_PUNCT
     from spacy.lang.lex_attrs import is_punct

@@ -64,12 +64,14 @@ class Words:
 
     @cached_property
     def counts(self) -> WordCounts:
-        """Counts over all words."""
+        """Return the counts over all words of the text."""
         return self._table.counts(self._plain) if self._chunks is None else self._table.sums(self._chunks)
 
     @cached_property
     def repeated(self) -> list[int]:
-        """Result of `training.data.words.repetition.repeated` for the words."""
+        """Return the text's characters in repeated n-grams, as `training.data.words.repetition.repeated` counts
+        them.
+        """
         if self._chunks is None:
             return repeated_words(self._plain)
         assert self._codes is not None, "chunks and codes are given together"
@@ -211,12 +213,12 @@ class WordTable:
     # Results
 
     def sums(self, chunks: np.ndarray) -> WordCounts:
-        """Counts over the words of these chunks."""
+        """Return the summed counts over the words of these chunks, from the table."""
         words, written, letters, alphabetic, stops = _sums(chunks, self._rows).tolist()
         return WordCounts(words, written, letters, alphabetic, stops.bit_count())
 
     def counts(self, words: Sequence[str]) -> WordCounts:
-        """Counts over words that are not in the table."""
+        """Return the counts over words that are given as a list, because they are not in the table."""
         written = [word for word in words if not PUNCTUATION_SET.issuperset(word)]
         alphabetic = sum(any(map(str.isalpha, word)) for word in words)
         stop_words = len(self._stop_words.keys() & set(words))

@@ -41,7 +41,7 @@ beta."""
 
 
 class _TokenizedDPOTrainer(DPOTrainer):
-    """DPOTrainer for rows that are tokenized already, which TRL has no setting for."""
+    """TRL's DPOTrainer, changed to accept rows that are already tokenized, for which TRL has no setting."""
 
     def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
         return dataset

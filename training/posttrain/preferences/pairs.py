@@ -23,7 +23,7 @@ class EncodedPair:
 
     @property
     def length(self) -> int:
-        """The number of tokens of the prompt with its longer answer."""
+        """The number of tokens of the prompt with the longer of the two answers."""
         return len(self.prompt_ids) + max(len(self.chosen_ids), len(self.rejected_ids))
 
 

@@ -9,7 +9,7 @@ from training.posttrain.source_settings import TextSourceRecipe
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreferencesRecipe:
-    """Sources of prompts with a chosen and a rejected answer."""
+    """The settings of preference pairs: sources of prompts with a chosen and a rejected answer."""
 
     data: tuple[TextSourceRecipe, ...]
     held_out_fraction: float = 0.1

@@ -52,12 +52,12 @@ def linear(x: Tensor, weight: Tensor, gain: Tensor | None = None) -> Tensor:
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """silu(gate) * up (arXiv 2002.05202)."""
+    """Return silu(gate) * up, the SwiGLU activation (arXiv 2002.05202)."""
     return F.silu(gate) * up
 
 
 def squared_relu(up: Tensor) -> Tensor:
-    """relu(up)² (arXiv 2109.08668)."""
+    """Return relu(up)², the squared ReLU activation (arXiv 2109.08668)."""
     return F.relu(up).square()
 
 

@@ -70,7 +70,7 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 
 
 class _Rotation(torch.autograd.Function):
-    """Rotation whose gradient is the inverse rotation."""
+    """The rotation of rotary positions, as an autograd function whose gradient is the inverse rotation."""
 
     @staticmethod
     def forward(ctx, x, cosine, sine):

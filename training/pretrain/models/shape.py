@@ -144,12 +144,12 @@ class ModelConfig(ModelRecipe):
 
     @property
     def group(self) -> int:
-        """G: query heads that share one key-value head."""
+        """The number G of query heads that share one key-value head."""
         return self.heads // self.kv_heads
 
     @property
     def attention_width(self) -> int:
-        """H · E: the width of all heads together."""
+        """The width H · E of all attention heads together."""
         return self.heads * self.head_width
 
     def is_windowed(self, layer: int) -> bool:
@@ -162,7 +162,7 @@ class ModelConfig(ModelRecipe):
 
     @property
     def expert_layers(self) -> int:
-        """How many layers have experts."""
+        """The number of layers that have experts."""
         return sum(self.has_experts(layer) for layer in range(self.layers))
 
     # Counts

@@ -30,7 +30,7 @@ class Average(torch.optim.Optimizer):
 
     @torch.no_grad()
     def apply(self) -> None:
-        """Replace the weights by their means."""
+        """Replace the model's weights by their means over the training."""
         for parameter, state in self.state.items():
             parameter.copy_(state["mean"])
 

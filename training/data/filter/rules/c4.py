@@ -73,7 +73,7 @@ def edit(settings: Settings) -> Callable[[str], str]:
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """The limit on the number of sentences."""
+    """Return the lowest number of sentences of a page that stays."""
     return (Limit("too_few_sentences", "c4.sentences", least=settings.c4_min_sentences),)
 
 

@@ -9,7 +9,7 @@ from training.data.filter.rule import KEPT, Answer, Column, CommonSettings, Limi
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """The lowest score of a page that stays."""
+    """The lowest score by the quality classifier of a page that stays."""
 
     min_quality_score: float = 0.2
 
@@ -27,7 +27,7 @@ def measure(settings: Settings, tools: Tools) -> Answer:
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """The limit on the score."""
+    """Return the lowest score by the quality classifier of a page that stays."""
     return (Limit("low_score", "quality_score", least=settings.min_quality_score),)
 
 

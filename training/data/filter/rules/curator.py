@@ -18,7 +18,9 @@ _BRACKET = re.compile(r"[(){}\[\]⟨⟩]")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """Largest fractions of a page's characters; 1 means no limit."""
+    """The largest fractions of a page's characters that may be digits, URLs, white space or brackets; 1 means
+    no limit.
+    """
 
     curator_max_digits: float = 0.15
     curator_max_addresses: float = 0.2  # characters of http:// and https:// URLs, up to the next white space
@@ -43,7 +45,7 @@ def measure(settings: Settings, tools: Tools) -> Answer:
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """One limit for each fraction."""
+    """Return the limits on the fractions of digits, URLs, white space and brackets."""
     return (
         Limit("too_many_digits", "curator.digits", most=settings.curator_max_digits),
         Limit("too_many_addresses", "curator.addresses", most=settings.curator_max_addresses),

@@ -16,7 +16,7 @@ NUMBERS = ("lines_end_in_punctuation", "short_lines", "duplicate_line_characters
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """Limits on fractions of lines and characters, and on line ends per word."""
+    """Limits of FineWeb's rules: on fractions of lines and of characters, and on line ends per word."""
 
     fineweb_min_line_punctuation: float = 0.12
     fineweb_max_short_lines: float = 0.67
@@ -54,7 +54,7 @@ def line_numbers(text: str, words: Words, short_line_length: int, ends: set[str]
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """One limit for each number."""
+    """Return the limits on FineWeb's four measurements."""
     return (
         Limit(
             "too_few_lines_end_in_punctuation",

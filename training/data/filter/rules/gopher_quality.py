@@ -61,7 +61,7 @@ def measure(settings: Settings, tools: Tools) -> Answer:
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """The limits of section A.1.1."""
+    """Return the limits of Gopher's quality rules (section A.1.1 of the paper)."""
     symbols = settings.gopher_max_symbol_ratio
     bounds = (
         ("too_few_words", "words", settings.gopher_min_words, None),

@@ -72,7 +72,7 @@ def measure(settings: Settings, tools: Tools) -> Answer:
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """The limits of table A1."""
+    """Return the limits of Gopher's repetition rules (table A1 of the paper)."""
     parts = {
         "duplicate_paragraphs": settings.gopher_max_duplicate_paragraphs,
         "duplicate_paragraph_characters": settings.gopher_max_duplicate_paragraph_characters,

@@ -16,7 +16,7 @@ MIN_PROSE_CHARACTERS = 200  # with less text outside of code the whole text is i
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """The lowest probability of a page's language; the wanted languages are `filter.languages`."""
+    """The lowest probability of the language of a page that stays; the wanted languages are `filter.languages`."""
 
     min_language_score: float = 0.65
 
@@ -44,7 +44,7 @@ def measure(settings: Settings, tools: Tools) -> Answer:
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """The limit on the probability."""
+    """Return the lowest probability of the language of a page that stays."""
     return (Limit("uncertain", "language_score", least=settings.min_language_score),)
 
 

@@ -77,7 +77,7 @@ def edit(settings: Settings) -> Callable[[str], str]:
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """The limit on the share of removed words."""
+    """Return the limit on the share of a page's words that the corrections of lines removed."""
     removed = settings.refinedweb_max_removed_words
     return (Limit("too_many_removed_words", "refinedweb.removed_words", most=removed),)
 

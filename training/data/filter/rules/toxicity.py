@@ -9,7 +9,7 @@ from training.data.filter.rule import KEPT, Answer, Column, CommonSettings, Limi
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """The largest fraction of listed words."""
+    """The largest fraction of words from the toxicity lists in a page that stays."""
 
     max_toxic_word_fraction: float = 0.02
 
@@ -26,7 +26,7 @@ def measure(settings: Settings, tools: Tools) -> Answer:
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """The limit on the fraction."""
+    """Return the largest fraction of words from the toxicity lists in a page that stays."""
     return (Limit("toxic_words", "toxicity", most=settings.max_toxic_word_fraction),)
 
 

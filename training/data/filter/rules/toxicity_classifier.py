@@ -10,7 +10,7 @@ from training.records import RecipeError
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """The highest score of a page that stays."""
+    """The highest score by the toxicity classifier of a page that stays."""
 
     max_toxicity_score: float = 0.5  # of the classifier that `quality.toxicity` trains
 
@@ -35,7 +35,7 @@ def measure(settings: Settings, tools: Tools) -> Answer:
 
 
 def limits(settings: Settings) -> tuple[Limit, ...]:
-    """The limit on the score."""
+    """Return the highest score by the toxicity classifier of a page that stays."""
     return (Limit("too_high", "toxicity_score", most=settings.max_toxicity_score),)
 
 
