@@ -18,6 +18,7 @@ FOLDERS = (
     "training.data.tokens",
     "training.data.summary",
     "training.provenance.text",
+    "training.provenance",
     "training.order",
     "training.pretrain",
     "training.posttrain.instructions",

@@ -38,6 +38,7 @@ from training.job import Counts, InputArtifact, Job, RefusedInput
 from training.order import corpus
 from training.order.settings import MixtureRecipe
 from training.pretrain.settings import PretrainRecipe
+from training.provenance import build as provenance
 from training.stages import STAGES
 
 WORDS = (
@@ -125,6 +126,7 @@ def healthy(tmp_path_factory) -> dict[str, Made]:
     run("tokenizer", "tokenizer", "tiny", {"tokenizer": asked}, "decontaminate")
     run("tokenize", "token_shards", "tiny@s", {"shards": ShardsRecipe()}, "decontaminate", "tokenizer")
     run("summarize", "corpus_summary", "tiny", {}, "tokenize")
+    run("provenance", "provenance_index", "tiny@s", {}, "extract", "filter", "dedup", "decontaminate", "tokenize")
     run(
         "plan",
         "training_plan",
@@ -212,6 +214,7 @@ LOSSES = [
     ("decontaminate", decontaminate, "read_tables", but_the_first_row),
     ("tokenizer", tokenizer, "read_documents", but_the_first),
     ("tokenize", tokenize, "read_tables", but_the_first_row),
+    ("provenance", provenance, "_rows", but_the_first),
     ("plan", corpus, "runs_of", one_planned_less),
 ]
 

@@ -1,0 +1,260 @@
+"""Open provenance indexes, and find pages in them by id, URL, domain and by what they repeat.
+
+An index says which places may hold a page. `Index.rows` reads them, so an answer never rests on a hash alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from training.data.documents import document_id, read_lines
+from training.job import InputArtifact, RefusedInput
+from training.order.documents import mapped
+from training.provenance import layout
+from training.provenance.layout import HOSTS_IN_BLOCK, KEPT_KIND, KINDS, QUARANTINED, hash_of
+from training.provenance.urls import Key, key_of
+
+COMMON = ("id", "url", "warc_file", "warc_offset")  # columns of every place
+FACTS = ("reason", "duplicate_of", "similarity", "survivor", "benchmark", "item", "part", "span", "value", "limit")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a page is: the kind of its place (layout.KINDS), the rank, the rank's shard, and the row in the file."""
+
+    kind: int
+    rank: int
+    part: int
+    row: int
+
+    @property
+    def file(self) -> str:
+        """The name of the file in its artifact."""
+        return layout.file_of(self.kind, self.rank, self.part)
+
+
+class Index:
+    """The pages of one snapshot. `inputs` are the artifacts that the index was made from, by asset."""
+
+    def __init__(self, item: InputArtifact, inputs: Mapping[str, InputArtifact], folder: Path) -> None:
+        self.item, self.inputs = item, inputs
+        arrays = mapped(folder, *(name for name in layout.FILES if name.endswith(".npy")))
+        self._arrays = dict(zip([name for name in layout.FILES if name.endswith(".npy")], arrays, strict=True))
+        hosts = folder / layout.HOSTS_FILE
+        self._hosts = np.memmap(hosts, np.uint8, "r") if hosts.stat().st_size else np.empty(0, np.uint8)
+        self.reasons: list[str] = json.loads((folder / layout.REASON_LIST_FILE).read_text("utf-8"))
+        self.places = self._arrays[layout.PLACES_FILE]
+        self._check()
+
+    def _check(self) -> None:
+        """Raise RefusedInput if the arrays cannot be of one index."""
+        lengths = {len(self._arrays[name]) for name in (layout.REASONS_FILE, layout.IDS_FILE, layout.URL_PAGES_FILE)}
+        lengths |= {int(self._arrays[layout.HOST_PAGES_FILE].sum())}
+        if len(lengths) > 1:
+            raise self.item.refused(f"its arrays have {' and '.join(map(str, sorted(lengths)))} pages")
+
+    def __len__(self) -> int:
+        return len(self._arrays[layout.REASONS_FILE])
+
+    # Finding
+
+    def pages_of_id(self, id_: str) -> np.ndarray:
+        """Return the pages that may have an id: those with its hash."""
+        return self._with_hash(layout.IDS_FILE, layout.ID_PAGES_FILE, hash_of(id_))
+
+    def copies_of(self, id_: str) -> np.ndarray:
+        """Return the pages that may have been dropped as duplicates of the document with an id."""
+        return self._with_hash(layout.KEPT_FILE, layout.COPIES_FILE, hash_of(id_))
+
+    def _with_hash(self, hashes: str, pages: str, wanted: int, start: int = 0, stop: int | None = None) -> np.ndarray:
+        own = self._arrays[hashes][start:stop]
+        key = np.array(wanted, own.dtype)
+        low, high = np.searchsorted(own, key, "left"), np.searchsorted(own, key, "right")
+        return np.array(self._arrays[pages][start + low : start + high], dtype=np.int64)
+
+    def pages_of_key(self, key: Key) -> np.ndarray:
+        """Return the pages that may have the key of a URL: those of its host with its hash."""
+        host = self._first_host(key.host)
+        if host >= len(self._arrays[layout.HOST_PAGES_FILE]) or self._host(host) != key.host:
+            return np.empty(0, np.int64)
+        start = self._first_page(host)
+        return self._with_hash(
+            layout.URLS_FILE, layout.URL_PAGES_FILE, hash_of(key.rest), start, self._first_page(host + 1)
+        )
+
+    def hosts_of_domain(self, turned: str) -> list[tuple[int, int]]:
+        """Return ranges of hosts: the host itself, and all hosts below it. `turned` is the reversed domain."""
+        own = self._first_host(turned)
+        itself = [(own, own + 1)] if own < self.num_hosts and self._host(own) == turned else []
+        below = self._first_host(turned + ","), self._first_host(turned + "-")  # "-" follows "," in ASCII
+        return [*itself, *([below] if below[0] < below[1] else [])]
+
+    @property
+    def num_hosts(self) -> int:
+        """The number of hosts."""
+        return len(self._arrays[layout.HOST_PAGES_FILE])
+
+    def pages_of_hosts(self, first: int, stop: int) -> np.ndarray:
+        """Return the pages of the hosts from `first` to before `stop`, by host and URL."""
+        start, end = self._first_page(first), self._first_page(stop)
+        return np.array(self._arrays[layout.URL_PAGES_FILE][start:end], dtype=np.int64)
+
+    def named_hosts(self, first: int, stop: int) -> list[tuple[str, int]]:
+        """Return the reversed names of hosts and their numbers of pages."""
+        counts = self._arrays[layout.HOST_PAGES_FILE][first:stop].tolist()
+        return [(self._host(first + number), count) for number, count in enumerate(counts)]
+
+    def _first_page(self, host: int) -> int:
+        """Return the first page, in the order of URLs, of a host; of the number of hosts: how many pages there are."""
+        if host >= self.num_hosts:
+            return len(self)
+        block = host // HOSTS_IN_BLOCK
+        counts = self._arrays[layout.HOST_PAGES_FILE][block * HOSTS_IN_BLOCK : host]
+        return int(self._arrays[layout.HOST_BLOCKS_FILE][1, block]) + int(counts.sum(dtype=np.int64))
+
+    def _first_host(self, turned: str) -> int:
+        """Return the number of the first host that is not before `turned`."""
+        wanted, low, high = turned.encode(), 0, self._arrays[layout.HOST_BLOCKS_FILE].shape[1]
+        while low < high:  # the first block that begins after `wanted`
+            middle = (low + high) // 2
+            if next(self._block(middle)) <= wanted:
+                low = middle + 1
+            else:
+                high = middle
+        if low == 0:
+            return 0
+        for number, name in enumerate(self._block(low - 1), (low - 1) * HOSTS_IN_BLOCK):
+            if name >= wanted:
+                return number
+        return min(low * HOSTS_IN_BLOCK, self.num_hosts)
+
+    def _host(self, number: int) -> str:
+        block = self._block(number // HOSTS_IN_BLOCK)
+        for _ in range(number % HOSTS_IN_BLOCK):
+            next(block)
+        return next(block).decode()
+
+    def _block(self, block: int) -> Iterator[bytes]:
+        """Yield the names in a block of hosts."""
+        at = int(self._arrays[layout.HOST_BLOCKS_FILE][0, block])
+        sizes = self._arrays[layout.HOST_SIZES_FILE][:, block * HOSTS_IN_BLOCK : (block + 1) * HOSTS_IN_BLOCK]
+        name = b""
+        for shared, own in sizes.T.tolist():
+            name = name[:shared] + self._hosts[at : at + own].tobytes()
+            at += own
+            yield name
+
+    # What became of pages
+
+    def places_of(self, pages: np.ndarray) -> list[Place]:
+        """Return where these pages are."""
+        own = np.searchsorted(self.places[layout.FIRST], pages, side="right") - 1
+        first, *rest = self.places[:, own]
+        return [Place(*place) for place in zip(*(field.tolist() for field in (*rest, pages - first)), strict=True)]
+
+    def outcomes(self, pages: np.ndarray) -> dict[tuple[int, str], int]:
+        """Return how many of these pages ended in each kind of place, for each reason."""
+        kinds = self.places[layout.KIND][np.searchsorted(self.places[layout.FIRST], pages, side="right") - 1]
+        pairs, counts = np.unique(
+            np.stack([kinds, self._arrays[layout.REASONS_FILE][pages].astype(np.int64)]), axis=1, return_counts=True
+        )
+        return {
+            (kind, self.reasons[reason]): count
+            for (kind, reason), count in zip(pairs.T.tolist(), counts.tolist(), strict=True)
+        }
+
+    def rows(self, pages: np.ndarray, wanted: Callable[[Mapping[str, Any]], bool] | None = None) -> list[Found]:
+        """Read these pages from their places, in the order given. `wanted` leaves out those with another id or URL."""
+        places = self.places_of(pages)
+        files: dict[tuple[int, int, int], list[int]] = {}
+        for number, place in enumerate(places):
+            files.setdefault((place.kind, place.rank, place.part), []).append(number)
+        found: dict[int, Found] = {}
+        for numbers in files.values():
+            for number, row in zip(numbers, self._read([places[number] for number in numbers]), strict=True):
+                if wanted is None or wanted(row):
+                    found[number] = Found(self, int(pages[number]), places[number], row)
+        return [found[number] for number in sorted(found)]
+
+    def _read(self, places: Sequence[Place]) -> list[dict[str, Any]]:
+        """Read rows of one file."""
+        kind, item = KINDS[places[0].kind], self.inputs[KINDS[places[0].kind].asset]
+        path = item.file(places[0].file)
+        if kind.outcome == QUARANTINED:
+            lines = list(read_lines(path))
+            snapshot = item.partition.partition("@")[2]
+            chosen = [lines[place.row] for place in places]
+            return [{**row, "id": document_id(snapshot, row["warc_file"], row["warc_offset"])} for row in chosen]
+        more = ("source", "tokens", "sha256") if places[0].kind == KEPT_KIND else FACTS
+        return read_rows(path, [place.row for place in places], (*COMMON, *more))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A page that was found: its index, its number there, its place, and the row that was read from it."""
+
+    index: Index
+    page: int
+    place: Place
+    row: dict[str, Any]
+
+
+def read_rows(path: Path, rows: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Read rows of a parquet file by number; of `columns` those that it has. Only their row groups are read."""
+    with pq.ParquetFile(path, memory_map=True) as parquet:
+        names = [name for name in columns if name in parquet.schema_arrow.names]
+        sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
+        starts = np.cumsum([0, *sizes])
+        wanted = np.array(rows)
+        groups = np.searchsorted(starts, wanted, side="right") - 1
+        found: dict[int, dict[str, Any]] = {}
+        for group in np.unique(groups).tolist():
+            table = parquet.read_row_group(group, columns=names, use_threads=False)
+            own = np.flatnonzero(groups == group)
+            chosen = table.take(pa.array(wanted[own] - starts[group])).to_pylist()
+            found |= dict(zip(own.tolist(), chosen, strict=True))
+    return [found[number] for number in range(len(rows))]
+
+
+def find_id(indexes: Sequence[Index], id_: str) -> list[Found]:
+    """Return the page with an id; none if no index has it."""
+    return [found for index in indexes for found in index.rows(index.pages_of_id(id_), lambda row: row["id"] == id_)]
+
+
+def find_url(indexes: Sequence[Index], url: str) -> list[Found]:
+    """Return the pages with the key of a URL, in all snapshots."""
+    key = key_of(url)
+    return [
+        found
+        for index in indexes
+        for found in index.rows(index.pages_of_key(key), lambda row: key_of(row["url"]) == key)
+    ]
+
+
+def find_copies(indexes: Sequence[Index], id_: str) -> list[Found]:
+    """Return the pages that were dropped as duplicates of the document with an id, in all snapshots."""
+    return [
+        found
+        for index in indexes
+        for found in index.rows(index.copies_of(id_), lambda row: row.get("duplicate_of") == id_)
+    ]
+
+
+def check_index(item: InputArtifact, made_of: Mapping[str, InputArtifact]) -> None:
+    """Raise RefusedInput unless an index was made from exactly these artifacts."""
+    for entry in item.record()["inputs"]:
+        own = made_of.get(entry["asset"])
+        if own is None or own.digest != entry["digest"]:
+            is_of = f"digest {own.digest[:12]}" if own else "none"
+            raise RefusedInput(
+                f"{item.where}: the index is of {entry['asset']} with digest {entry['digest'][:12]}, the model was made"
+                f" from {is_of}; `pedigree run RECIPE --until provenance_index` makes the right one"
+            )

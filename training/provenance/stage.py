@@ -1,0 +1,41 @@
+"""The stage `provenance` and its asset: what became of every page of a snapshot, and where it is."""
+
+from __future__ import annotations
+
+from training.data.sections import sections
+from training.stage import Asset, Input, Stage
+
+PROVENANCE = Stage(
+    name="provenance",
+    version="1",
+    module="training.provenance.build",
+    libraries=("xxhash",),
+    kinds=("numpy",),
+    gates=("counts_balance",),
+    in_ranks=True,
+    reads=("extracted_documents",),
+)
+
+ASSETS = (
+    Asset(
+        name="provenance_index",
+        stage=PROVENANCE,
+        description=(
+            "Which pages of one snapshot there were and what became of each: kept in a shard, dropped or quarantined,"
+            " by which stage and why. `pedigree trace` asks it. No training waits for it."
+        ),
+        group="training_data",
+        scope="snapshot",
+        settings=sections(),
+        inputs=tuple(
+            Input(asset=name)
+            for name in (
+                "extracted_documents",
+                "filtered_documents",
+                "deduplicated_documents",
+                "decontaminated_documents",
+                "token_shards",
+            )
+        ),
+    ),
+)
