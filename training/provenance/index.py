@@ -23,7 +23,7 @@ from training.provenance.layout import HOSTS_IN_BLOCK, KEPT_KIND, KINDS, QUARANT
 from training.provenance.urls import Key, key_of
 
 COMMON = ("id", "url", "warc_file", "warc_offset")  # columns of every place
-FACTS = ("reason", "duplicate_of", "similarity", "survivor", "benchmark", "item", "part", "span", "value", "limit")
+FACTS = ("reason", "duplicate_of", "similarity", "survivor", "benchmark", "item", "part", "span", "value", "limit", "redactions", "detail")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +160,13 @@ class Index:
         first, *rest = self.places[:, own]
         return [Place(*place) for place in zip(*(field.tolist() for field in (*rest, pages - first)), strict=True)]
 
+    def kinds_of(self, pages: np.ndarray) -> np.ndarray:
+        """Return the number of the kind of each page's place (layout.KINDS), int64."""
+        return self.places[layout.KIND][np.searchsorted(self.places[layout.FIRST], pages, side="right") - 1]
+
     def outcomes(self, pages: np.ndarray) -> dict[tuple[int, str], int]:
         """Return how many of these pages ended in each kind of place, for each reason."""
-        kinds = self.places[layout.KIND][np.searchsorted(self.places[layout.FIRST], pages, side="right") - 1]
+        kinds = self.kinds_of(pages)
         pairs, counts = np.unique(
             np.stack([kinds, self._arrays[layout.REASONS_FILE][pages].astype(np.int64)]), axis=1, return_counts=True
         )

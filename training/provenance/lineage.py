@@ -1,0 +1,250 @@
+"""What an artifact was made from, followed through the records under a root: up to the crawl, and back to its models.
+
+A record names its inputs by fingerprint and digest. An artifact that was removed or made anew since is part of the
+lineage nevertheless, with a sentence that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from training import artifact
+from training.artifact import Artifact, Damaged
+from training.checked import is_known, note_sound
+from training.checksums import identity_of
+from training.data.known import table_in_use
+from training.job import DataError, InputArtifact
+from training.order.batches import PLAN_FILE, Plan, read_plan
+from training.order.ledger import Ledger, read_ledger
+from training.provenance.index import Index, check_index
+from training.provenance.layout import FILES, KINDS
+
+INDEX = "provenance_index"
+SHARDS = "token_shards"
+CORPUS = tuple(dict.fromkeys(kind.asset for kind in KINDS))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """An artifact of a lineage. `made` is None if it is not there any more; `problem` says why it cannot be used."""
+
+    item: InputArtifact
+    made: Artifact | None
+    problem: str = ""
+    inputs: tuple[str, ...] = ()  # fingerprints
+    guards: tuple[str, ...] = ()
+
+    @property
+    def usable(self) -> InputArtifact:
+        """The artifact, if it is there as it was. Raise DataError if not."""
+        if self.problem:
+            raise DataError(self.problem)
+        return self.item
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Everything that an artifact was made from: nodes by fingerprint, the artifact itself first."""
+
+    root: Path
+    nodes: Mapping[str, Node]
+
+    @property
+    def last(self) -> Node:
+        """The artifact whose lineage this is."""
+        return next(iter(self.nodes.values()))
+
+    def of(self, *assets: str) -> list[Node]:
+        """Return the nodes of these assets, ordered by partition."""
+        found = [node for node in self.nodes.values() if node.item.asset in assets]
+        return sorted(found, key=lambda node: (node.item.asset, node.item.partition))
+
+    def inputs_of(self, node: Node, asset: str) -> list[Node]:
+        """Return the inputs of a node that were made by an asset, in the order of its record."""
+        return [self.nodes[name] for name in node.inputs if self.nodes[name].item.asset == asset]
+
+
+def item_of(made: Artifact) -> InputArtifact:
+    """Return an artifact as the input of a question."""
+    record = made.record
+    return InputArtifact(
+        asset=record["asset"],
+        partition=record.get("partition", ""),
+        fingerprint=made.fingerprint,
+        digest=made.digest,
+        path=str(made.path),
+        record_digest=made.record_digest,
+    )
+
+
+def lineage_of(root: Path, made: Artifact) -> Lineage:
+    """Return what an artifact under `root` was made from, the guards of its trainings included."""
+    nodes: dict[str, Node] = {}
+    waiting = [_node(root, item_of(made))]
+    while waiting:
+        node = waiting.pop(0)
+        if node.item.fingerprint not in nodes:
+            nodes[node.item.fingerprint] = node
+            record = node.made.record if node.made else {}
+            named = [_named(root, entry) for entry in (*record.get("inputs", ()), *record.get("guards", ()))]
+            waiting += [_node(root, item) for item in named]
+    return Lineage(root, nodes)
+
+
+def _named(root: Path, entry: Mapping[str, Any]) -> InputArtifact:
+    folder = artifact.folder_of(root, entry["asset"], entry["fingerprint"])
+    return InputArtifact(
+        asset=entry["asset"],
+        partition=entry["partition"],
+        fingerprint=entry["fingerprint"],
+        digest=entry["digest"],
+        path=str(folder),
+        record_digest=entry.get("record_digest", ""),
+    )
+
+
+def _node(root: Path, item: InputArtifact) -> Node:
+    made, problem = None, ""
+    try:
+        made = artifact.find(Path(item.path))
+    except Damaged as error:
+        problem = f"{item.where}: {error}"
+    if made is None:
+        problem = problem or (
+            f"{item.where}: the artifact {item.fingerprint[:12]} is not under {root} any more; `pedigree run RECIPE`"
+            " makes it again"
+        )
+        return Node(item=item, made=None, problem=problem)
+    if made.digest != item.digest or (item.record_digest and item.record_digest not in made.stands_for):
+        problem = (
+            f"{item.where}: what is at {item.path} has digest {made.digest[:12]}, made from was {item.digest[:12]}; it"
+            " was made anew or changed since"
+        )
+    fingerprints = [tuple(one["fingerprint"] for one in made.record.get(name, ())) for name in ("inputs", "guards")]
+    return Node(item=item, made=made, problem=problem, inputs=fingerprints[0], guards=fingerprints[1])
+
+
+def artifacts_under(root: Path, wanted: Callable[[str], bool] = lambda asset: True) -> Iterator[Artifact]:
+    """Yield the committed artifacts under a root whose assets are wanted; damaged ones are left out."""
+    for folder in sorted(root.glob("*/*/artifact.json")):
+        if wanted(folder.parts[-3]):
+            with suppress(Damaged):
+                if made := artifact.find(folder.parent):
+                    yield made
+
+
+# Trainings
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A training in a lineage: its node, its plan, and the steps that it skipped."""
+
+    node: Node
+    plan_item: InputArtifact
+    plan: Plan = field(repr=False)
+    ledger: Ledger
+
+    @property
+    def name(self) -> str:
+        """The asset that was trained."""
+        return self.node.item.asset
+
+
+def trainings_of(lineage: Lineage) -> list[Training]:
+    """Return every training on a plan that went into an artifact, the last one first.
+
+    Raise DataError if a plan or a trained model is not there any more.
+    """
+    found = []
+    for node in lineage.nodes.values():
+        plans = [lineage.nodes[name] for name in node.inputs if _is_plan(lineage.nodes[name])]
+        if plans and node.item.asset.endswith("_model"):
+            own = plans[0].usable
+            for name in own.files():
+                sound(own, name)
+            ledger = read_ledger(Path(node.usable.path))
+            found.append(Training(node, own, read_plan(Path(own.path), digest=own.digest), ledger))
+    return found
+
+
+def _is_plan(node: Node) -> bool:
+    files = node.made.record["files"] if node.made else ()
+    return node.item.asset.endswith("_plan") or any(entry["path"] == PLAN_FILE for entry in files)
+
+
+# Indexes
+
+
+def indexes_of(lineage: Lineage) -> list[Index]:
+    """Return the indexes of all snapshots that an artifact was made from.
+
+    Raise DataError if one is not made or an artifact behind it is gone, and RefusedInput if one is damaged.
+    """
+    made = list(artifacts_under(lineage.root, lambda asset: asset == INDEX))
+    return [_index(lineage, shards, made) for shards in lineage.of(SHARDS)]
+
+
+def _index(lineage: Lineage, shards: Node, made: Sequence[Artifact]) -> Index:
+    corpus = corpus_of(lineage, shards)
+    wanted = {asset: node.item.digest for asset, node in corpus.items()}
+    for one in made:
+        if {entry["asset"]: entry["digest"] for entry in one.record["inputs"]} == wanted:
+            return opened(item_of(one), {asset: node.usable for asset, node in corpus.items()})
+    others = [one for one in made if one.record["partition"] == shards.item.partition]
+    of_others = f", and the {len(others)} there are of other shards" if others else ""
+    recipe = shards.item.partition.partition("@")[0]
+    raise DataError(
+        f"{INDEX} [{shards.item.partition}] of these shards ({shards.item.digest[:12]}) is not made{of_others};"
+        f" `pedigree run {recipe} --until {INDEX}` makes it"
+    )
+
+
+def opened(item: InputArtifact, made_of: Mapping[str, InputArtifact]) -> Index:
+    """Open an index after checking that it was made from these artifacts, and every byte of its files."""
+    check_index(item, made_of)
+    for name in FILES:
+        sound(item, name)
+    return Index(item, made_of, Path(item.path))
+
+
+def corpus_of(lineage: Lineage, shards: Node) -> dict[str, Node]:
+    """Return the artifacts of one snapshot from its extraction to its shards, by asset."""
+    chain = {SHARDS: shards}
+    for below, above in zip(CORPUS_BACKWARDS, CORPUS_BACKWARDS[1:], strict=False):
+        chain[below].usable  # noqa: B018 - what is gone names no inputs
+        chain[above] = lineage.inputs_of(chain[below], above)[-1]  # the last of several snapshots is its own
+    return chain
+
+
+CORPUS_BACKWARDS = (
+    SHARDS,
+    "decontaminated_documents",
+    "deduplicated_documents",
+    "filtered_documents",
+    "extracted_documents",
+)
+
+
+def sound(item: InputArtifact, name: str) -> Path:
+    """Return the path of a file of an artifact after checking its bytes, unless a table knows that they are unchanged.
+
+    Raise RefusedInput if the file is damaged.
+    """
+    path, table = Path(item.path, name), table_in_use()
+    expected = item.files()[name]["sha256"]
+    if not path.exists() or is_known(path, expected):
+        return item.file(name)
+    size, changed_ns, inode = identity_of(path)
+    identity = f"{size} {changed_ns} {inode}"
+    if table is not None and table.find(str(path), identity) == expected:
+        note_sound(path, expected)
+        return path
+    item.file(name)
+    if table is not None:
+        table.keep(str(path), identity, expected, changed_ns=changed_ns)
+    return path

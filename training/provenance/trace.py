@@ -1,0 +1,359 @@
+"""Answers of `pedigree trace` as plain data: the pages of a step, and what became of a page or a domain.
+
+Every answer is computed from artifacts that were checked when they were opened: the plan and its ledger, the shards
+with their sidecars, and the index of every snapshot.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from training.job import DataError, InputArtifact
+from training.order.batches import Plan
+from training.order.sidecars import SIDECAR_SUFFIX
+from training.provenance.index import Found, Index, find_copies, find_id, find_url, read_rows
+from training.provenance.layout import KEPT, KEPT_KIND, KINDS
+from training.provenance.lineage import (
+    CORPUS_BACKWARDS,
+    SHARDS,
+    Lineage,
+    Training,
+    indexes_of,
+    sound,
+    trainings_of,
+)
+from training.provenance.steps import InBatch, Seen, Steps, batch_of
+from training.provenance.urls import SAID, domain_of, exact_form, key_of, plain_host, reversed_host
+
+DOCUMENT = ("id", "url", "snapshot", "warc_file", "warc_offset", "source")
+STAGES = tuple(reversed(CORPUS_BACKWARDS))
+MOST_DOCUMENTS = 10_000  # kept pages of a domain whose steps are computed
+TOKENIZER_FILE = "tokenizer.json"
+
+
+@dataclass
+class Tracer:
+    """Answers questions about one artifact, from its lineage. What it opens it keeps open."""
+
+    lineage: Lineage
+    _steps: dict[str, Steps] = field(default_factory=dict)
+
+    @cached_property
+    def trainings(self) -> list[Training]:
+        """The trainings on a plan that went into the artifact."""
+        return trainings_of(self.lineage)
+
+    @cached_property
+    def indexes(self) -> list[Index]:
+        """The indexes of all snapshots."""
+        return indexes_of(self.lineage)
+
+    def steps_of(self, training: Training) -> Steps:
+        """The inverse of a training's plan."""
+        return self._steps.setdefault(training.plan_item.fingerprint, Steps(training.plan))
+
+    def training(self, name: str = "") -> Training:
+        """Return the training called `name`: `base_model` if none is named, else the last one.
+
+        Raise DataError if there is no such training.
+        """
+        known = {one.name: one for one in reversed(self.trainings)}
+        chosen = name or ("base_model" if "base_model" in known else next(iter(known), ""))
+        if chosen not in known:
+            last = self.lineage.last.item
+            there = f"there are {', '.join(known)}" if known else "it was trained on no plan"
+            raise DataError(f"{last.where}: no training {chosen or 'on pages'} went into it; {there}")
+        return known[chosen]
+
+    # A step
+
+    def step(self, step: int, *, training: str = "", texts: bool = False) -> dict[str, Any]:
+        """Return the documents of a step of a training, in the order of the batch.
+
+        With `texts`, each piece has the text of its tokens. Raise DataError if the training has no such step.
+        """
+        chosen = self.training(training)
+        record = chosen.plan.record
+        if not 0 <= step < record.steps:
+            raise DataError(f"{chosen.name} has steps 0 to {record.steps - 1:,}; there is no step {step:,}")
+        skipped = sorted(chosen.ledger.reasons(step))
+        batch = batch_of(self.steps_of(chosen), step)
+        phase = chosen.plan.phase_at(step)
+        return {
+            "training": chosen.name,
+            "fingerprint": chosen.node.item.fingerprint,
+            "plan": chosen.plan_item.fingerprint,
+            "step": step,
+            "steps": record.steps,
+            "rows": phase.rows,
+            "sequence_length": phase.sequence_length,
+            "trained": not skipped,
+            "skipped": skipped,
+            "documents": list(self._described(chosen, batch, texts=texts)),
+        }
+
+    def _described(self, training: Training, batch: Sequence[InBatch], *, texts: bool) -> Iterable[dict[str, Any]]:
+        rows = self._sidecar_rows(training.plan, [(one.shard, one.document) for one in batch])
+        decode = self._decoder(training.plan) if texts else None
+        for one, row in zip(batch, rows, strict=True):
+            shard = training.plan.record.shards[one.shard]
+            pieces = [_piece(piece) for piece in one.pieces]
+            if decode is not None:
+                for piece, own in zip(pieces, one.pieces, strict=True):
+                    piece["text"] = decode(one, own)
+            place = {"partition": shard.partition, "path": shard.path, "document": one.document}
+            yield {**row, "shard": place, "tokens_in_batch": one.tokens, "pieces": pieces}
+
+    def _sidecar_rows(self, plan: Plan, places: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+        """Return the sidecar's row of each (shard, document), files side by side in threads."""
+        by_shard: dict[int, list[int]] = {}
+        for number, (shard, _) in enumerate(places):
+            by_shard.setdefault(shard, []).append(number)
+        found: dict[int, dict[str, Any]] = {}
+
+        def read(shard: int) -> list[dict[str, Any]]:
+            path = plan.record.shards[shard].path.removesuffix(".bin") + SIDECAR_SUFFIX
+            file = sound(self._shards(plan, shard), path)
+            return read_rows(file, [places[number][1] for number in by_shard[shard]], DOCUMENT)
+
+        with ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1))) as pool:
+            for shard, rows in zip(by_shard, pool.map(read, by_shard), strict=True):
+                found |= dict(zip(by_shard[shard], rows, strict=True))
+        return [found[number] for number in range(len(places))]
+
+    def _shards(self, plan: Plan, shard: int) -> InputArtifact:
+        """Return the artifact that holds a shard of a plan. Raise DataError if it is not the plan's any more."""
+        wanted = plan.record.shards[shard]
+        node = self.lineage.nodes.get(wanted.artifact)
+        if node is None or node.item.digest != wanted.digest:
+            raise DataError(
+                f"{SHARDS} [{wanted.partition}]: the plan was made from digest {wanted.digest[:12]}, which is not among"
+                " what the model was made from"
+            )
+        return node.usable
+
+    def _decoder(self, plan: Plan) -> Any:
+        from tokenizers import Tokenizer
+
+        item = self.lineage.of("tokenizer")[0].usable
+        tokenizer = Tokenizer.from_file(str(item.file(TOKENIZER_FILE)))
+        width = np.dtype(plan.record.dtype).newbyteorder("<")
+        steps = next(one for one in self._steps.values() if one.plan is plan)
+
+        def decode(one: InBatch, piece: Seen) -> str:
+            shard = plan.record.shards[one.shard]
+            tokens = np.memmap(sound(self._shards(plan, one.shard), shard.path), width, "r")
+            place = plan.documents.places(np.array([steps.number(one.shard, one.document)]))[0]
+            ids = tokens[place.start + piece.start : place.start + piece.start + piece.tokens].tolist()
+            ends = ids[-1] == plan.record.eos_id and piece.start + piece.tokens == place.tokens
+            return tokenizer.decode(ids[:-1] if ends else ids, skip_special_tokens=False)
+
+        return decode
+
+    # Pages
+
+    def url(self, url: str) -> dict[str, Any]:
+        """Return what became of the pages with a URL, in any spelling of it. Raise DataError if there is none."""
+        key, exact = key_of(url), exact_form(url)
+        found = find_url(self.indexes, url)
+        if not found:
+            raise DataError(
+                f"{url}: no snapshot has a page of this address ({exact}; {SAID}). Searched: {self._searched()}"
+            )
+        pages = [{**self.page(one), "is_exact": exact_form(one.row["url"]) == exact} for one in found]
+        return {"url": url, "exact_form": exact, "key": f"{key.host}){key.rest}", "same": SAID, "pages": pages}
+
+    def document(self, id_: str) -> dict[str, Any]:
+        """Return what became of the page with an id. Raise DataError if there is none."""
+        found = find_id(self.indexes, id_)
+        if not found:
+            raise DataError(
+                f"{id_}: no snapshot has a page with this id; ids are SNAPSHOT/WARC FILE/OFFSET with 12 digits."
+                f" Searched: {self._searched()}"
+            )
+        return {"document": id_, "pages": [self.page(one) for one in found]}
+
+    def _searched(self) -> str:
+        named = [f"{index.item.partition.partition('@')[2]} ({len(index):,} pages)" for index in self.indexes]
+        return ", ".join(named) or "no snapshot"
+
+    def page(self, found: Found) -> dict[str, Any]:
+        """Return what became of a page at every stage, what was dropped for it, and the steps that saw it."""
+        kind = KINDS[found.place.kind]
+        facts = {name: value for name, value in found.row.items() if value is not None and name not in _APART}
+        redactions = self._redactions(found)
+        snapshot = found.index.item.partition.partition("@")[2]
+        page = {
+            "id": found.row["id"],
+            "url": found.row["url"],
+            "snapshot": snapshot,
+            "warc_file": found.row["warc_file"],
+            "warc_offset": found.row["warc_offset"],
+            "outcome": kind.outcome,
+            "stage": kind.asset,
+            "facts": facts,
+            "stages": _stages(found),
+            "redactions": redactions,
+            "copies": [one.row["id"] for one in find_copies(self.indexes, found.row["id"])],
+        }
+        if kind.outcome != KEPT:
+            return page | {"shard": None, "seen": []}
+        shard = {"path": _tokens_of(found), "document": found.place.row, "tokens": found.row["tokens"]}
+        return page | {"shard": shard, "seen": [self._seen(one, found) for one in self.trainings]}
+
+    def _redactions(self, found: Found) -> dict[str, int]:
+        """Return how often what was redacted in a page; of a kept page the last documents say it."""
+        told = found.row.get("redactions")
+        if found.place.kind == KEPT_KIND:
+            item = found.index.inputs["decontaminated_documents"]
+            path = sound(item, f"documents/{found.place.rank:05d}.parquet")
+            with pq.ParquetFile(path, memory_map=True) as parquet:
+                if "redactions" not in parquet.schema_arrow.names:
+                    return {}
+                ids = parquet.read(["id"], use_threads=False)["id"]
+            row = pc.index(ids, found.row["id"]).as_py()
+            told = read_rows(path, [row], ["redactions"])[0]["redactions"] if row >= 0 else None
+        return json.loads(told) if told else {}
+
+    def _seen(self, training: Training, found: Found) -> dict[str, Any]:
+        number = self._number(training, found.index, found.place.rank, found.place.part, found.place.row)
+        steps = self.steps_of(training)
+        pieces = steps.seen([number])[number]
+        told = [
+            {"step": one.step, "epoch": one.epoch, **_piece(one), "skipped": sorted(training.ledger.reasons(one.step))}
+            for one in pieces
+        ]
+        trained = [one for one in told if not one["skipped"]]
+        return {
+            "training": training.name,
+            "held_out": steps.is_held_out(number),
+            "times": len({one["epoch"] for one in trained}),
+            "tokens": sum(one["tokens"] for one in trained),
+            "steps": told,
+        }
+
+    def _number(self, training: Training, index: Index, rank: int, part: int, row: int) -> int:
+        """Return the number of a kept page in a plan. Raise DataError if the plan is of other shards."""
+        item = index.inputs[SHARDS]
+        path = _shard_path(rank, part)
+        shard = self._plan_shards(training).get((item.fingerprint, path))
+        if shard is None:
+            raise DataError(
+                f"{training.plan_item.where}: the plan has no {path} of {item.where}; index and plan are of other shards"
+            )
+        return self.steps_of(training).number(shard, row)
+
+    def _plan_shards(self, training: Training) -> Mapping[tuple[str, str], int]:
+        known = self.__dict__.setdefault("_known_shards", {})
+        if training.plan_item.fingerprint not in known:
+            known[training.plan_item.fingerprint] = {
+                (shard.artifact, shard.path): number for number, shard in enumerate(training.plan.record.shards)
+            }
+        return known[training.plan_item.fingerprint]
+
+    # A domain
+
+    def domain(self, domain: str, *, shown: int = 10) -> dict[str, Any]:
+        """Return what became of all pages of a domain and of the hosts below it; `shown` hosts and pages are named.
+
+        Raise DataError if there is none.
+        """
+        asked = domain_of(domain)
+        turned = reversed_host(asked)
+        hosts, outcomes = Counter[str](), Counter[tuple[int, str]]()
+        kept: list[tuple[Index, np.ndarray]] = []
+        for index in self.indexes:
+            for first, stop in index.hosts_of_domain(turned):
+                pages = index.pages_of_hosts(first, stop)
+                for name, count in index.named_hosts(first, stop):
+                    hosts[plain_host(name)] += count
+                outcomes.update(index.outcomes(pages))
+                kept.append((index, pages))
+        if not hosts:
+            raise DataError(f"{domain}: no snapshot has a page of {asked or 'this domain'}. Searched: {self._searched()}")
+        return {
+            "domain": asked,
+            "hosts": [{"host": host, "pages": count} for host, count in _most(hosts, shown)],
+            "num_hosts": len(hosts),
+            "num_pages": sum(hosts.values()),
+            "outcomes": [
+                {"stage": KINDS[kind].asset, "outcome": KINDS[kind].outcome, "reason": reason, "pages": count}
+                for (kind, reason), count in sorted(outcomes.items(), key=lambda one: (one[0][0] != 0, -one[1], one[0]))
+            ],
+            "seen": [self._domain_seen(one, kept) for one in self.trainings],
+            "pages": [self.page(one) for one in self._some(kept, shown)],
+        }
+
+    def _some(self, kept: Iterable[tuple[Index, np.ndarray]], number: int) -> list[Found]:
+        """Return a few pages of a domain, kept ones first."""
+        found: list[Found] = []
+        for wanted in (True, False):
+            for index, pages in kept:
+                kinds = index.kinds_of(pages)
+                own = pages[(kinds == KEPT_KIND) == wanted][: number - len(found)]
+                found += index.rows(own)
+        return found
+
+    def _domain_seen(self, training: Training, kept: Iterable[tuple[Index, np.ndarray]]) -> dict[str, Any]:
+        numbers = [
+            self._number(training, index, place.rank, place.part, place.row)
+            for index, pages in kept
+            for place in index.places_of(pages[index.kinds_of(pages) == KEPT_KIND][:MOST_DOCUMENTS])
+        ]
+        steps = self.steps_of(training)
+        looked_at = numbers[:MOST_DOCUMENTS]
+        pieces = steps.seen(looked_at)
+        trained = {
+            number: [one for one in some if one.step not in training.ledger] for number, some in pieces.items()
+        }
+        seen_at = sorted({one.step for some in trained.values() for one in some})
+        return {
+            "training": training.name,
+            "documents": len(looked_at),
+            "held_out": sum(steps.is_held_out(number) for number in looked_at),
+            "trained": sum(bool(some) for some in trained.values()),
+            "times": sum(len({one.epoch for one in some}) for some in trained.values()),
+            "tokens": sum(one.tokens for some in trained.values() for one in some),
+            "num_steps": len(seen_at),
+            "first_step": seen_at[0] if seen_at else None,
+            "last_step": seen_at[-1] if seen_at else None,
+            "looked_at_all": len(numbers) <= MOST_DOCUMENTS,
+        }
+
+
+_APART = ("id", "url", "warc_file", "warc_offset", "redactions", "sha256", "tokens", "detail")
+
+
+def _piece(piece: Seen) -> dict[str, int]:
+    return {name: value for name, value in asdict(piece).items() if name not in ("step", "epoch")}
+
+
+def _stages(found: Found) -> list[dict[str, str]]:
+    """Return what each stage did with a page, up to the one that dropped it."""
+    kind = KINDS[found.place.kind]
+    last = STAGES.index(kind.asset)
+    told = [{"asset": asset, "outcome": KEPT, "reason": ""} for asset in STAGES[:last]]
+    return [*told, {"asset": kind.asset, "outcome": kind.outcome, "reason": found.row.get("reason") or ""}]
+
+
+def _shard_path(rank: int, part: int) -> str:
+    return f"shards/{rank:05d}{f'-{part:03d}' if part else ''}.bin"
+
+
+def _tokens_of(found: Found) -> str:
+    return _shard_path(found.place.rank, found.place.part)
+
+
+def _most(counts: Mapping[str, int], number: int) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:number]
