@@ -492,6 +492,40 @@ def inspect(
 
 
 @app.command()
+def trace(
+    model: Annotated[str, typer.Argument(help="a recipe, NAME@ALIAS or NAME/3 of the registry, or ASSET/FINGERPRINT")],
+    step: Annotated[int | None, typer.Option(help="the documents of this step of a training")] = None,
+    url: Annotated[str, typer.Option(help="what became of the pages of this address")] = "",
+    domain: Annotated[str, typer.Option(help="what became of all pages of this domain")] = "",
+    document: Annotated[str, typer.Option(help="what became of the page with this id")] = "",
+    lineage: Annotated[
+        bool, typer.Option("--lineage", help="what it was made from, and what was made from it")
+    ] = False,
+    training: Annotated[str, typer.Option(help="of --step: another training than base_model")] = "",
+    texts: Annotated[bool, typer.Option("--texts", help="of --step: the text of the tokens")] = False,
+    shown: Annotated[int, typer.Option(help="of --domain: hosts and pages that are named", min=0)] = 10,
+    root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
+    json_: JsonOption = False,
+) -> None:
+    """Say which pages a step was trained on, what became of a page or domain and which models saw it, or what a model
+    was made from. Exit code 2 if there is no such model, step, page or domain."""
+    from assets.trace import answer
+    from assets.trace_lines import lines_of
+    from resources.profile import load_profile
+    from resources.tracking.reports import Tracking
+
+    questions = {"step": step, "url": url, "domain": domain, "document": document, "lineage": lineage}
+    asked = {name: value for name, value in questions.items() if value is not None and value not in ("", False)}
+    if len(asked) != 1:
+        raise DataError(f"trace: give one of --step, --url, --domain, --document and --lineage, not {len(asked)}")
+    root = root.resolve()
+    tracking = Tracking(load_profile(profile).tracking_uri, root)
+    told = answer(model, asked, root=root, tracking=tracking, training=training, texts=texts, shown=shown)
+    print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(lines_of(told)))
+
+
+@app.command()
 def chat(
     recipe: RecipeArgument = "kitchen",
     root: RootOption = DEFAULT_ROOT,
@@ -616,7 +650,6 @@ def _not_yet(name: str, what: str) -> None:
     app.command(name, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(refuse)
 
 
-_not_yet("trace", "name the documents behind a model version and step, and the models that saw a URL")
 _not_yet("takedown", "list what a withdrawn page affects, price the rebuild, and rebuild only that")
 _not_yet("plan", "price a run before it starts")
 _not_yet("compare", "compare the scores of several recipes with intervals")

@@ -23,7 +23,20 @@ from training.provenance.layout import HOSTS_IN_BLOCK, KEPT_KIND, KINDS, QUARANT
 from training.provenance.urls import Key, key_of
 
 COMMON = ("id", "url", "warc_file", "warc_offset")  # columns of every place
-FACTS = ("reason", "duplicate_of", "similarity", "survivor", "benchmark", "item", "part", "span", "value", "limit", "redactions", "detail")
+FACTS = (
+    "reason",
+    "duplicate_of",
+    "similarity",
+    "survivor",
+    "benchmark",
+    "item",
+    "part",
+    "span",
+    "value",
+    "limit",
+    "redactions",
+    "detail",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from training.checksums import identity_of
 from training.data.known import table_in_use
 from training.job import DataError, InputArtifact
 from training.order.batches import PLAN_FILE, Plan, read_plan
-from training.order.ledger import Ledger, read_ledger
+from training.order.ledger import LEDGER_FILE, Ledger, read_ledger
 from training.provenance.index import Index, check_index
 from training.provenance.layout import FILES, KINDS
 
@@ -81,10 +82,10 @@ def item_of(made: Artifact) -> InputArtifact:
     )
 
 
-def lineage_of(root: Path, made: Artifact) -> Lineage:
-    """Return what an artifact under `root` was made from, the guards of its trainings included."""
+def lineage_of(root: Path, *made: Artifact) -> Lineage:
+    """Return what artifacts under `root` were made from, the guards of trainings included."""
     nodes: dict[str, Node] = {}
-    waiting = [_node(root, item_of(made))]
+    waiting = [_node(root, item_of(one)) for one in made]
     while waiting:
         node = waiting.pop(0)
         if node.item.fingerprint not in nodes:
@@ -167,9 +168,14 @@ def trainings_of(lineage: Lineage) -> list[Training]:
             own = plans[0].usable
             for name in own.files():
                 sound(own, name)
-            ledger = read_ledger(Path(node.usable.path))
-            found.append(Training(node, own, read_plan(Path(own.path), digest=own.digest), ledger))
+            plan = read_plan(Path(own.path), digest=own.digest)
+            found.append(Training(node, own, plan, _ledger_of(node.usable)))
     return found
+
+
+def _ledger_of(item: InputArtifact) -> Ledger:
+    """Return the steps that a training skipped. A file that its record does not list is nobody's ledger."""
+    return read_ledger(sound(item, LEDGER_FILE).parent) if LEDGER_FILE in item.files() else Ledger()
 
 
 def _is_plan(node: Node) -> bool:
@@ -215,7 +221,7 @@ def opened(item: InputArtifact, made_of: Mapping[str, InputArtifact]) -> Index:
 def corpus_of(lineage: Lineage, shards: Node) -> dict[str, Node]:
     """Return the artifacts of one snapshot from its extraction to its shards, by asset."""
     chain = {SHARDS: shards}
-    for below, above in zip(CORPUS_BACKWARDS, CORPUS_BACKWARDS[1:], strict=False):
+    for below, above in pairwise(CORPUS_BACKWARDS):
         chain[below].usable  # noqa: B018 - what is gone names no inputs
         chain[above] = lineage.inputs_of(chain[below], above)[-1]  # the last of several snapshots is its own
     return chain

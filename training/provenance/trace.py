@@ -234,12 +234,12 @@ class Tracer:
             {"step": one.step, "epoch": one.epoch, **_piece(one), "skipped": sorted(training.ledger.reasons(one.step))}
             for one in pieces
         ]
-        trained = [one for one in told if not one["skipped"]]
+        trained = [one for one in pieces if one.step not in training.ledger]
         return {
             "training": training.name,
             "held_out": steps.is_held_out(number),
-            "times": len({one["epoch"] for one in trained}),
-            "tokens": sum(one["tokens"] for one in trained),
+            "times": len({one.epoch for one in trained}),
+            "tokens": sum(one.tokens for one in trained),
             "steps": told,
         }
 
@@ -250,7 +250,8 @@ class Tracer:
         shard = self._plan_shards(training).get((item.fingerprint, path))
         if shard is None:
             raise DataError(
-                f"{training.plan_item.where}: the plan has no {path} of {item.where}; index and plan are of other shards"
+                f"{training.plan_item.where}: the plan has no {path} of {item.where}; index and plan are of other"
+                " shards"
             )
         return self.steps_of(training).number(shard, row)
 
@@ -281,7 +282,9 @@ class Tracer:
                 outcomes.update(index.outcomes(pages))
                 kept.append((index, pages))
         if not hosts:
-            raise DataError(f"{domain}: no snapshot has a page of {asked or 'this domain'}. Searched: {self._searched()}")
+            raise DataError(
+                f"{domain}: no snapshot has a page of {asked or 'this domain'}. Searched: {self._searched()}"
+            )
         return {
             "domain": asked,
             "hosts": [{"host": host, "pages": count} for host, count in _most(hosts, shown)],
@@ -314,9 +317,7 @@ class Tracer:
         steps = self.steps_of(training)
         looked_at = numbers[:MOST_DOCUMENTS]
         pieces = steps.seen(looked_at)
-        trained = {
-            number: [one for one in some if one.step not in training.ledger] for number, some in pieces.items()
-        }
+        trained = {number: [one for one in some if one.step not in training.ledger] for number, some in pieces.items()}
         seen_at = sorted({one.step for some in trained.values() for one in some})
         return {
             "training": training.name,
@@ -332,7 +333,7 @@ class Tracer:
         }
 
 
-_APART = ("id", "url", "warc_file", "warc_offset", "redactions", "sha256", "tokens", "detail")
+_APART = ("id", "url", "warc_file", "warc_offset", "redactions", "sha256", "tokens")
 
 
 def _piece(piece: Seen) -> dict[str, int]:

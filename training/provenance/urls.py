@@ -13,8 +13,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 SAID = (
-    "one page whatever its scheme, `www.`, user, default port, fragment, slash at the end, order of the query and"
-    " spelling of percent-encoding"
+    "scheme, `www.`, user, default port, fragment, last slash, order of the query and spelling of percent-encoding do"
+    " not matter"
 )
 DEFAULT_PORTS = {"http": 80, "https": 443, "ftp": 21}
 MOST_HOST_BYTES = 255  # lengths of hosts are kept in a byte; DNS allows 253

@@ -1,0 +1,312 @@
+"""`pedigree trace`: which model is meant, the answer of `training.provenance`, and the versions that it touches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assets.chain import CHAIN, GROUPS
+from assets.recipe_folders import find_recipe, load_recipe, recipe_folders
+from assets.status import Comparison, compare, last_made
+from resources.tracking.errors import TrackingError
+from resources.tracking.reports import Tracking
+from resources.tracking.versions import Registered, registered_versions
+from training.artifact import Artifact
+from training.data.known import known_under
+from training.job import DataError, RefusedInput
+from training.provenance.lineage import Lineage, artifacts_under, lineage_of
+from training.provenance.trace import Tracer
+from training.provenance.urls import domain_of
+from training.records import RecipeError
+from training.scopes import last_model
+
+VERSION = re.compile(r"(?:models:/)?(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
+ARTIFACT = re.compile(r"(?P<asset>[a-z_]+)/(?P<fingerprint>[0-9a-f]{6,32})")
+MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model", "adopted_model")
+TENANTS = 3  # names below a public suffix that a refusal mentions
+LINEAGE, STEP, URL, DOMAIN, DOCUMENT = "lineage", "step", "url", "domain", "document"
+
+Ask = Callable[[Tracer], dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """What MODEL means: a sentence that says it, and the artifacts, the last of a chain first."""
+
+    title: str
+    made: tuple[Artifact, ...]
+
+
+def answer(
+    model: str,
+    asked: dict[str, Any],
+    *,
+    root: Path,
+    tracking: Tracking,
+    training: str = "",
+    texts: bool = False,
+    shown: int = 10,
+) -> dict[str, Any]:
+    """Return the answer to one question about a model. `asked` has one entry: the question's name and its value.
+
+    Raise DataError with a sentence for everything that cannot be answered: no such model, version, step, page or
+    domain, an artifact that is gone, an index that is damaged or of other shards.
+    """
+    ((question, value),) = asked.items()
+    with known_under(root):
+        try:
+            versions = _versions(tracking)
+            meant = _meant(model, root, versions)
+            lineage = lineage_of(root, *meant.made)
+            tracer = Tracer(lineage)
+            if question == LINEAGE:
+                told = _lineage(lineage, model, versions)
+            elif question == STEP:
+                told = tracer.step(value, training=training, texts=texts)
+            else:
+                ask = _question(question, value, shown)
+                if question == DOMAIN:
+                    _check_domain(value, tracer)
+                told = ask(tracer)
+                told["versions"] = _seen_by(versions, root, lineage, told, ask)
+        except RefusedInput as error:
+            raise DataError(str(error)) from None
+    return {"model": meant.title, "question": question, **told}
+
+
+def _question(question: str, value: str, shown: int) -> Ask:
+    if question == URL:
+        return lambda tracer: tracer.url(value)
+    if question == DOCUMENT:
+        return lambda tracer: tracer.document(value)
+    return lambda tracer: tracer.domain(value, shown=shown)
+
+
+def _versions(tracking: Tracking) -> list[Registered]:
+    try:
+        return registered_versions(tracking)
+    except TrackingError as error:
+        raise DataError(str(error)) from None
+
+
+# MODEL
+
+
+def _meant(model: str, root: Path, versions: Sequence[Registered]) -> Model:
+    """Return the model that a person names: an artifact, NAME@ALIAS, NAME/VERSION, a recipe, or a registered name."""
+    if (found := ARTIFACT.fullmatch(model)) and found["asset"] in CHAIN:
+        return _artifact(found["asset"], found["fingerprint"], root)
+    if found := VERSION.fullmatch(model):
+        return _version(found["name"], found["alias"] or "", found["version"] or "", root, versions)
+    folders = recipe_folders(root)
+    try:
+        find_recipe(model, folders)
+    except RecipeError as error:
+        own = [one for one in versions if one.name == model]
+        if not own:
+            names = ", ".join(sorted({one.name for one in versions})) or "none"
+            raise DataError(f"{model}: no model of this name is registered ({names}), and {error}") from None
+        return _registered(next((one for one in own if "champion" in one.aliases), own[-1]), root)
+    return _of_recipe(compare(load_recipe(model, folders), root, skip_unavailable=True), model, versions)
+
+
+def _artifact(asset: str, fingerprint: str, root: Path) -> Model:
+    found = [
+        one for one in artifacts_under(root, lambda name: name == asset) if one.fingerprint.startswith(fingerprint)
+    ]
+    if len(found) != 1:
+        raise DataError(
+            f"{asset}/{fingerprint}: {len(found)} artifacts under {root} have this fingerprint; one is needed"
+        )
+    return Model(title=f"{asset} {found[0].fingerprint[:12]}", made=(found[0],))
+
+
+def _version(name: str, alias: str, number: str, root: Path, versions: Sequence[Registered]) -> Model:
+    own = [one for one in versions if one.name == name]
+    for one in own:
+        if one.version == number or alias in one.aliases:
+            return _registered(one, root)
+    there = ", ".join(one.title for one in own) or f"no version of {name}"
+    raise DataError(f"{name}{f'@{alias}' if alias else f'/{number}'}: no such version is registered; there is {there}")
+
+
+def _registered(version: Registered, root: Path) -> Model:
+    for made in artifacts_under(root, lambda asset: asset in MODELS):
+        tagged = version.tags.get("record_digest", "")
+        if made.digest == version.tags.get("digest") and (not tagged or tagged in made.stands_for):
+            return Model(title=f"{version.title}: {_named(made)}", made=(made,))
+    raise DataError(
+        f"{version.title}: its model (digest {version.tags.get('digest', '')[:12] or 'unknown'}) is not under {root};"
+        " it was removed, or made under another root"
+    )
+
+
+def _of_recipe(comparison: Comparison, asked: str, versions: Sequence[Registered]) -> Model:
+    """Return the last model that a recipe has made; without one, its plans and shards."""
+    recipe = comparison.recipe
+    for name in (last_model(recipe), *MODELS):
+        cell = comparison.cells.get((name, recipe.name))
+        made = last_made(cell, comparison.root) if cell is not None else None
+        if made is not None:
+            own = [one.title for one in versions if one.tags.get("digest") == made.digest]
+            return Model(title=f"recipe {recipe.name}: {', '.join([_named(made), *own])}", made=(made,))
+    shards = [cell.artifact for cell in comparison.cells.values() if cell.asset == "token_shards" and cell.artifact]
+    if not shards:
+        raise DataError(
+            f"recipe {recipe.name} has made no model and no shards under {comparison.root}; `pedigree run {asked}`"
+            " makes them"
+        )
+    return Model(title=f"recipe {recipe.name}: no model yet, {len(shards)} snapshots in shards", made=tuple(shards))
+
+
+def _named(made: Artifact) -> str:
+    return f"{made.record['asset']} {made.fingerprint[:12]}"
+
+
+# Domains
+
+
+def _check_domain(domain: str, tracer: Tracer) -> None:
+    """Raise DataError for a public suffix, under which names belong to many people, and for what is no domain."""
+    asked = domain_of(domain)
+    if not asked:
+        raise DataError(f"{domain!r}: is no domain; write example.org, and hosts below it are meant too")
+    if not _is_public_suffix(asked):
+        return
+    try:
+        below = [one["host"] for one in tracer.domain(asked, shown=TENANTS)["hosts"] if one["host"] != asked]
+    except DataError:
+        below = []
+    there = f", such as {' or '.join(below)}" if below else ""
+    raise DataError(f"{asked}: is a public suffix, under which names belong to many people; ask for one of them{there}")
+
+
+def _is_public_suffix(domain: str) -> bool:
+    """Whether names below a domain are registered by anybody, by the list in the package and never the network's."""
+    import tldextract
+
+    extract = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None, include_psl_private_domains=True)
+    found = extract(domain, include_psl_private_domains=True)
+    is_address = bool(re.fullmatch(r"[\d.]+|.*:.*", domain))
+    return found.suffix == domain or ("." not in domain and not is_address)
+
+
+# Versions
+
+
+def _seen_by(
+    versions: Sequence[Registered], root: Path, lineage: Lineage, told: dict[str, Any], ask: Ask
+) -> list[dict[str, Any]]:
+    """Return, for every registered version, how many pages of an answer it saw and how often.
+
+    A version of the same trainings has the answer's own counts; for others the question is asked again.
+    """
+    trained = {node.item.digest for node in lineage.nodes.values() if node.item.asset in MODELS}
+    asked: dict[str, dict[str, Any]] = {}
+    found = []
+    for version in versions:
+        base = version.tags.get("digest.base_model") or version.tags.get("digest", "")
+        if base not in asked:
+            asked[base] = _counts(told) if base in trained else _asked_again(version, root, ask)
+        found.append(
+            {"name": version.name, "version": version.version, "aliases": list(version.aliases), **asked[base]}
+        )
+    return found
+
+
+def _asked_again(version: Registered, root: Path, ask: Ask) -> dict[str, Any]:
+    try:
+        tracer = Tracer(lineage_of(root, *_registered(version, root).made))
+        tracer.trainings, tracer.indexes  # noqa: B018 - what is gone is said, and no page is something else
+    except (DataError, RefusedInput) as error:
+        return {"documents": None, "times": None, "tokens": None, "problem": str(error)}
+    try:
+        return _counts(ask(tracer))
+    except DataError:  # its snapshots have no such page
+        return {"documents": 0, "times": 0, "tokens": 0, "problem": ""}
+
+
+def _counts(told: dict[str, Any]) -> dict[str, Any]:
+    """Return how many pages of an answer were trained on, how often, and with how many tokens."""
+    if "num_pages" in told:
+        documents = max((one["trained"] for one in told["seen"]), default=0)
+        seen = told["seen"]
+    else:
+        documents = sum(any(one["times"] for one in page["seen"]) for page in told["pages"])
+        seen = [one for page in told["pages"] for one in page["seen"]]
+    sums = {name: sum(one[name] for one in seen) for name in ("times", "tokens")}
+    return {"documents": documents, **sums, "problem": ""}
+
+
+# Lineage
+
+
+def _lineage(lineage: Lineage, model: str, versions: Sequence[Registered]) -> dict[str, Any]:
+    """Return everything that an artifact was made from, and the artifacts and versions that were made from it."""
+    last = lineage.last.item
+    nodes = {name: _node(lineage, name) for name in lineage.nodes}
+    made_from: list[dict[str, str]] = []
+    known = {last.fingerprint}
+    records = sorted(artifacts_under(lineage.root), key=lambda one: GROUPS.index(CHAIN[one.record["asset"]].group))
+    grew = True
+    while grew:
+        grew = False
+        for one in records:
+            named = {entry["fingerprint"] for entry in one.record["inputs"]}
+            if one.fingerprint not in known and named & known:
+                known.add(one.fingerprint)
+                made_from.append(
+                    {"asset": one.record["asset"], "partition": one.record["partition"], "fingerprint": one.fingerprint}
+                )
+                grew = True
+    return {
+        "artifact": last.fingerprint,
+        "nodes": nodes,
+        "made_from_it": made_from,
+        "versions": [
+            {"name": one.name, "version": one.version, "aliases": list(one.aliases)}
+            for one in versions
+            if _is_made_from(one, last.digest)
+        ],
+        "price": _price(nodes.values()),
+    }
+
+
+def _is_made_from(version: Registered, digest: str) -> bool:
+    return any(
+        value == digest for name, value in version.tags.items() if name == "digest" or name.startswith("digest.")
+    )
+
+
+def _node(lineage: Lineage, fingerprint: str) -> dict[str, Any]:
+    node = lineage.nodes[fingerprint]
+    record = node.made.record if node.made else {}
+    return {
+        "asset": node.item.asset,
+        "partition": node.item.partition,
+        "fingerprint": fingerprint,
+        "digest": node.item.digest,
+        "problem": node.problem,
+        "inputs": list(node.inputs),
+        "guards": list(node.guards),
+        "recipe": record.get("recipe", ""),
+        "sections": sorted(record.get("settings", {})),
+        "stage_version": record.get("stage_version", ""),
+        "code_revision": record.get("code_revision", ""),
+        "code": record.get("code", {}).get("digest", ""),
+        "libraries": record.get("libraries", {}),
+        "cost": record.get("cost", {}),
+    }
+
+
+def _price(nodes: Any) -> dict[str, float]:
+    """Return the sums of the costs that the records of a lineage hold."""
+    sums: dict[str, float] = {}
+    for node in nodes:
+        for name in ("cpu_seconds", "node_hours", "price"):
+            if name in node["cost"]:
+                sums[name] = round(sums.get(name, 0.0) + node["cost"][name], 6)
+    return sums

@@ -1,0 +1,211 @@
+"""The answers of `pedigree trace` as lines of at most 80 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+WIDTH = 80
+SHOWN_STEPS = 12
+
+
+def lines_of(told: Mapping[str, Any]) -> list[str]:
+    """Return the lines of an answer."""
+    lines = {"step": _step, "lineage": _lineage, "domain": _domain}.get(told["question"], _pages)(told)
+    return [line for one in (told["model"], *lines) for line in _folded(one)]
+
+
+def _folded(line: str) -> list[str]:
+    """Return a line in pieces of at most WIDTH columns; what follows the first is indented further."""
+    indent = len(line) - len(line.lstrip())
+    return textwrap.wrap(
+        line,
+        WIDTH,
+        subsequent_indent=" " * (indent + 4),
+        break_on_hyphens=False,
+        drop_whitespace=True,
+        initial_indent="",
+    ) or [""]
+
+
+def _step(told: Mapping[str, Any]) -> Iterator[str]:
+    documents = told["documents"]
+    tokens = sum(one["tokens_in_batch"] for one in documents)
+    yield (
+        f"{told['training']}, step {told['step']:,} of 0 to {told['steps'] - 1:,}: {told['rows']} rows of"
+        f" {told['sequence_length']} tokens, {_count(len(documents), 'document')}, {tokens:,} tokens"
+    )
+    if not told["trained"]:
+        yield (
+            f"This step was skipped ({', '.join(told['skipped'])}): the ledger has it, and nothing of it went into the"
+            " weights. Its documents would have been:"
+        )
+    for one in documents:
+        yield ""
+        yield from _where(one)
+        rows = [piece["row"] for piece in one["pieces"]]
+        first = one["pieces"][0]
+        yield (
+            f"  {one['tokens_in_batch']:,} tokens in {_count(len(rows), 'row')} ({_ranges(rows)}), from token"
+            f" {first['at']} of row {first['row']} on; there from its token {first['start']:,} on"
+        )
+        yield f"  {one['shard']['path']} [{one['shard']['partition']}], document {one['shard']['document']:,}"
+        for piece in one["pieces"]:
+            if "text" in piece:
+                yield f"    row {piece['row']}: {' '.join(piece['text'].split())}"
+
+
+def _where(one: Mapping[str, Any]) -> Iterator[str]:
+    yield one["url"] or "(no URL)"
+    yield f"  {one['snapshot']}, {one['warc_file']}, offset {one['warc_offset']:,}"
+
+
+def _pages(told: Mapping[str, Any]) -> Iterator[str]:
+    pages = told["pages"]
+    if told["question"] == "url":
+        yield f"{_count(len(pages), 'page')} of {told['exact_form']}; {told['same']}"
+    for page in pages:
+        yield ""
+        yield from _page(page)
+    yield from _versions(told["versions"])
+
+
+def _page(page: Mapping[str, Any]) -> Iterator[str]:
+    yield from _where(page)
+    yield f"  id {page['id']}"
+    for stage in page["stages"]:
+        yield f"  {stage['asset']:26} {stage['outcome']}{': ' if stage['reason'] else ''}{stage['reason']}"
+    facts = page["facts"]
+    if "duplicate_of" in facts:
+        yield f"  duplicate of {facts['duplicate_of']}{_similar(facts)}"
+    for name, value in facts.items():
+        if name not in ("duplicate_of", "similarity", "reason", "source"):
+            yield f"  {name}: {value:g}" if isinstance(value, float) else f"  {name}: {value}"
+    if page["redactions"]:
+        yield f"  redacted: {', '.join(f'{kind} {number} times' for kind, number in page['redactions'].items())}"
+    if page["copies"]:
+        yield f"  {_count(len(page['copies']), 'page')} dropped as duplicates of it: {', '.join(page['copies'][:5])}"
+    if page["shard"]:
+        shard = page["shard"]
+        yield f"  {shard['path']}, document {shard['document']:,}, {shard['tokens']:,} tokens"
+    for seen in page["seen"]:
+        yield _seen(seen)
+    if page["shard"] and not page["seen"]:
+        yield "  no model has been trained on these shards yet"
+
+
+def _similar(facts: Mapping[str, Any]) -> str:
+    return f", similarity {facts['similarity']:.3f}" if "similarity" in facts else ""
+
+
+def _seen(seen: Mapping[str, Any]) -> str:
+    if seen["held_out"]:
+        return f"  {seen['training']}: held out; no step trains on it"
+    steps = sorted({one["step"] for one in seen["steps"] if not one["skipped"]})
+    skipped = sorted({one["step"] for one in seen["steps"] if one["skipped"]})
+    also = f"; steps {_ranges(skipped)} were skipped" if skipped else ""
+    if not steps:
+        return f"  {seen['training']}: in a shard, and no step trained on it{also}"
+    return (
+        f"  {seen['training']}: seen in {_count(seen['times'], 'epoch')}, {seen['tokens']:,} tokens,"
+        f" {'steps' if len(steps) > 1 else 'step'} {_ranges(steps)}{also}"
+    )
+
+
+def _domain(told: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{told['domain']}: {_count(told['num_pages'], 'page')} on {_count(told['num_hosts'], 'host')}"
+    for one in told["hosts"]:
+        yield f"  {one['pages']:>9,}  {one['host']}"
+    if told["num_hosts"] > len(told["hosts"]):
+        yield f"  and {told['num_hosts'] - len(told['hosts']):,} more hosts"
+    yield ""
+    yield "What became of them"
+    for one in told["outcomes"]:
+        why = f": {one['reason']}" if one["reason"] else ""
+        yield f"  {one['pages']:>9,}  {one['stage']}, {one['outcome']}{why}"
+    yield ""
+    for one in told["seen"]:
+        of = "" if one["looked_at_all"] else f" of the first {one['documents']:,} kept"
+        yield (
+            f"{one['training']}: trained on {one['trained']:,} pages{of}, {one['times']:,} times, {one['tokens']:,}"
+            f" tokens, in {_count(one['num_steps'], 'step')}"
+            + (f" from {one['first_step']:,} to {one['last_step']:,}" if one["num_steps"] else "")
+            + f"; {one['held_out']:,} held out"
+        )
+    for page in told["pages"]:
+        yield ""
+        yield from _page(page)
+    yield from _versions(told["versions"])
+
+
+def _versions(versions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield ""
+    yield "Registered versions that saw them" if versions else "No version of a model is registered"
+    for one in versions:
+        aliases = f" ({', '.join(one['aliases'])})" if one["aliases"] else ""
+        named = f"{one['name']}/{one['version']}{aliases}"
+        if one["problem"]:
+            yield f"  {named}: unknown; {one['problem']}"
+        else:
+            yield f"  {named}: {_count(one['documents'], 'page')}, {one['times']:,} times, {one['tokens']:,} tokens"
+
+
+def _lineage(told: Mapping[str, Any]) -> Iterator[str]:
+    price = told["price"]
+    spent = [f"{price['cpu_seconds']:,.0f} s of processors"] if "cpu_seconds" in price else []
+    spent += [f"{price['node_hours']:,.3f} node-hours"] if "node_hours" in price else []
+    spent += [f"price {price['price']:,.2f}"] if "price" in price else []
+    yield f"Made from {_count(len(told['nodes']) - 1, 'artifact')}; {', '.join(spent) or 'costs unknown'}"
+    yield ""
+    yield from _tree(told["nodes"], told["artifact"], 0, set())
+    libraries = {f"{name} {version}" for node in told["nodes"].values() for name, version in node["libraries"].items()}
+    yield ""
+    yield f"Libraries that decided: {', '.join(sorted(libraries)) or 'none'}"
+    revisions = Counter(node["code_revision"] for node in told["nodes"].values() if node["code_revision"])
+    yield f"Code revisions: {', '.join(f'{name[:12]} ({number})' for name, number in revisions.most_common())}"
+    if told["made_from_it"]:
+        made = Counter(one["asset"] for one in told["made_from_it"])
+        yield f"Made from it: {', '.join(f'{name} ({number})' for name, number in made.items())}"
+    yield from _versions_made(told["versions"])
+
+
+def _versions_made(versions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    named = [f"{one['name']}/{one['version']}" for one in versions]
+    yield f"Registered versions made from it: {', '.join(named) or 'none'}"
+
+
+def _tree(nodes: Mapping[str, Any], name: str, depth: int, told: set[str], guard: bool = False) -> Iterator[str]:
+    node = nodes[name]
+    part = node["partition"].partition("@")[2]
+    title = f"{'  ' * depth}{'guard ' if guard else ''}{node['asset']}{f' [{part}]' if part else ''} {name[:12]}"
+    if name in told:
+        yield f"{title}, above"
+        return
+    told.add(name)
+    sections = f", sections {', '.join(node['sections'])}" if node["sections"] else ""
+    cost = f", {node['cost']['cpu_seconds']:,.1f} s" if "cpu_seconds" in node["cost"] else ""
+    yield f"{title}{', GONE' if node['problem'] else ''}{sections}{cost}"
+    if node["problem"]:
+        yield f"{'  ' * depth}  {node['problem']}"
+    for kind in ("inputs", "guards"):
+        for below in node[kind]:
+            yield from _tree(nodes, below, depth + 1, told, guard=kind == "guards")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Return numbers in ascending order, neighbours as ranges: 2 to 4, 9. After SHOWN_STEPS of them: how many more."""
+    found: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if found and found[-1][-1] == number - 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    told = [f"{one[0]:,} to {one[-1]:,}" if len(one) > 1 else f"{one[0]:,}" for one in found]
+    more = f" and {len(told) - SHOWN_STEPS:,} more" if len(told) > SHOWN_STEPS else ""
+    return ", ".join(told[:SHOWN_STEPS]) + more

@@ -1,0 +1,80 @@
+"""Every registered version of every model, read from a sqlite store without MLflow, whose import takes seconds."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from resources.tracking.errors import TrackingError, reason_of
+from resources.tracking.reports import Tracking
+from resources.tracking.store import shown, sqlite_file
+
+DELETED = "Deleted_Internal"  # the stage that MLflow gives to deleted versions
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Registered:
+    """A registered version: the model's name, the version's number, its tags, and the aliases that point to it."""
+
+    name: str
+    version: str
+    tags: Mapping[str, str] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Name, number and aliases, as a person writes them."""
+        named = f" ({', '.join(self.aliases)})" if self.aliases else ""
+        return f"{self.name}/{self.version}{named}"
+
+
+def registered_versions(tracking: Tracking) -> list[Registered]:
+    """Return all versions that the store has, by name and number. Raise TrackingError if it does not answer."""
+    file = sqlite_file(tracking.uri)
+    try:
+        found = _of_client(tracking) if file is None else _of_file(Path(file))
+    except sqlite3.Error as error:
+        raise TrackingError(f"MLflow at {shown(tracking.uri)}: {reason_of(error)}") from None
+    return sorted(found, key=lambda one: (one.name, int(one.version)))
+
+
+def _of_file(path: Path) -> list[Registered]:
+    if not path.exists():
+        return []
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if "model_versions" not in tables:
+            return []
+        tags: dict[tuple[str, str], dict[str, str]] = {}
+        for name, version, key, value in database.execute("SELECT name, version, key, value FROM model_version_tags"):
+            tags.setdefault((name, str(version)), {})[key] = value
+        aliases: dict[tuple[str, str], list[str]] = {}
+        for name, version, alias in database.execute("SELECT name, version, alias FROM registered_model_aliases"):
+            aliases.setdefault((name, str(version)), []).append(alias)
+        asked = "SELECT name, version FROM model_versions WHERE current_stage IS NOT ?"
+        return [
+            Registered(
+                name=name,
+                version=str(version),
+                tags=tags.get((name, str(version)), {}),
+                aliases=tuple(sorted(aliases.get((name, str(version)), ()))),
+            )
+            for name, version in database.execute(asked, (DELETED,)).fetchall()
+        ]
+
+
+def _of_client(tracking: Tracking) -> list[Registered]:
+    client = tracking.client()
+    found = []
+    for model in client.search_registered_models():
+        aliases: dict[str, list[str]] = {}
+        for alias, version in model.aliases.items():
+            aliases.setdefault(str(version), []).append(alias)
+        for one in client.search_model_versions(f"name = '{model.name}'"):
+            number = str(one.version)
+            own = tuple(sorted(aliases.get(number, ())))
+            found.append(Registered(name=model.name, version=number, tags=dict(one.tags), aliases=own))
+    return found
