@@ -34,6 +34,7 @@ class Seen:
     tokens: int
 
 
+IN_SHARD = 40  # bits for the number of a document in its shard
 Piece = tuple[int, int, int]  # token of the row or of the source's epochs; token of the document; number of tokens
 
 
@@ -45,17 +46,22 @@ class Steps:
 
     @cached_property
     def _runs(self) -> tuple[np.ndarray, np.ndarray]:
-        """The runs by shard and document, and where the runs of each shard begin."""
+        """The runs by shard and document, and these two of each as one number."""
         runs = self.plan.documents.runs
-        ordered = runs[:, np.lexsort((runs[DOCUMENT], runs[SHARD]))]
-        return ordered, np.searchsorted(ordered[SHARD], np.arange(len(self.plan.record.shards) + 1))
+        keys = (runs[SHARD] << IN_SHARD) + runs[DOCUMENT]
+        order = np.argsort(keys)
+        return runs[:, order], keys[order]
 
     def number(self, shard: int, document: int) -> int:
         """Return the number in the plan of a document of a shard."""
-        runs, begins = self._runs
-        own = runs[:, begins[shard] : begins[shard + 1]]
-        run = int(np.searchsorted(own[DOCUMENT], document, side="right")) - 1
-        return int(own[FIRST, run]) + document - int(own[DOCUMENT, run])
+        return int(self.numbers([shard], [document])[0])
+
+    def numbers(self, shards: Sequence[int], documents: Sequence[int]) -> np.ndarray:
+        """Return the numbers in the plan of documents, each by its shard and its number there, int64."""
+        runs, keys = self._runs
+        wanted = np.array(documents, dtype=np.int64)
+        own = np.searchsorted(keys, (np.array(shards, dtype=np.int64) << IN_SHARD) + wanted, side="right") - 1
+        return runs[FIRST, own] + wanted - runs[DOCUMENT, own]
 
     def is_held_out(self, document: int) -> bool:
         """Whether no step trains on a document, because it is held out."""
@@ -199,8 +205,7 @@ def batch_of(steps: Steps, step: int) -> list[InBatch]:
         for segment in sample:
             found.setdefault((segment.shard, segment.document), []).append((row, at, segment))
             at += segment.length
-    numbers = np.array([steps.number(shard, document) for shard, document in found], dtype=np.int64)
-    places = steps.plan.documents.places(numbers)
+    places = steps.plan.documents.places(steps.numbers(*zip(*found, strict=True)))
     return [
         InBatch(
             shard=shard,

@@ -11,7 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -337,7 +337,7 @@ _APART = ("id", "url", "warc_file", "warc_offset", "redactions", "sha256", "toke
 
 
 def _piece(piece: Seen) -> dict[str, int]:
-    return {name: value for name, value in asdict(piece).items() if name not in ("step", "epoch")}
+    return {"row": piece.row, "at": piece.at, "start": piece.start, "tokens": piece.tokens}
 
 
 def _stages(found: Found) -> list[dict[str, str]]:
