@@ -58,9 +58,9 @@ def answer(
     ((question, value),) = asked.items()
     with known_under(root):
         try:
-            versions = _versions(tracking)
-            meant = _meant(model, root, versions)
-            lineage = lineage_of(root, *meant.made)
+            versions = versions_of(tracking)
+            chosen = meant(model, root, versions)
+            lineage = lineage_of(root, *chosen.made)
             tracer = Tracer(lineage)
             if question == LINEAGE:
                 told = _lineage(lineage, model, versions)
@@ -74,7 +74,7 @@ def answer(
                 told["versions"] = _seen_by(versions, root, lineage, told, ask)
         except RefusedInput as error:
             raise DataError(str(error)) from None
-    return {"model": meant.title, "question": question, **told}
+    return {"model": chosen.title, "question": question, **told}
 
 
 def _question(question: str, value: str, shown: int) -> Ask:
@@ -85,7 +85,7 @@ def _question(question: str, value: str, shown: int) -> Ask:
     return lambda tracer: tracer.domain(value, shown=shown)
 
 
-def _versions(tracking: Tracking) -> list[Registered]:
+def versions_of(tracking: Tracking) -> list[Registered]:
     try:
         return registered_versions(tracking)
     except TrackingError as error:
@@ -95,7 +95,7 @@ def _versions(tracking: Tracking) -> list[Registered]:
 # MODEL
 
 
-def _meant(model: str, root: Path, versions: Sequence[Registered]) -> Model:
+def meant(model: str, root: Path, versions: Sequence[Registered]) -> Model:
     """Return the model that a person names: an artifact, NAME@ALIAS, NAME/VERSION, a recipe, or a registered name."""
     if (found := ARTIFACT.fullmatch(model)) and found["asset"] in CHAIN:
         return _artifact(found["asset"], found["fingerprint"], root)

@@ -1,6 +1,6 @@
 """How fast and how small provenance is: the index of every page, and the questions of `pedigree trace`.
 
-    python -m benchmarks.trace [--pages 1000000] [--ranks N] [--growth 1,4,16] [--both-ways 1000] [--root ROOT]
+    python -m benchmarks.trace [--pages 1000000] [--growth 1,4,16] [--both-ways 1000] [--root ROOT]
                                [--model MODEL] [--folder FOLDER]
 
 Pages are generated: in each archive 30 % end in a shard, 15 % are dropped by the extraction, 1 % quarantined, 40 %
@@ -29,9 +29,25 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+CORPUS_HALF = (
+    "crawl_archives",
+    "extracted_documents",
+    "quality_models",
+    "document_scores",
+    "filtered_documents",
+    "document_signatures",
+    "deduplicated_documents",
+    "benchmark_index",
+    "decontaminated_documents",
+    "tokenizer",
+    "token_shards",
+    "provenance_index",
+)
 PAGES_PER_ARCHIVE = 30_000  # about as many as an archive of Common Crawl has
 HOSTS_PER_PAGE = 0.1
-ASKED = 200  # questions of each kind
+ROW_TOKENS, MOST_ROWS, EPOCHS = 4_096, 1_024, 3.0
+ASKED = 200  # pages and steps to ask about
+TIMED = 50  # warm questions of each kind
 
 
 def main() -> None:
@@ -96,10 +112,11 @@ def spent() -> dict[str, float]:
 
 def generate(options: argparse.Namespace) -> dict[str, Any]:
     """Write the pages, and a plan of three epochs over their shards."""
-    from benchmarks.plan import plan_job
     from tests.training.pretrain import tiny
     from tests.training.provenance.pages import generated
     from training.order import plan as plan_stage
+    from training.order.settings import MixtureRecipe
+    from training.pretrain.settings import PretrainRecipe
 
     archives = max(1, round(options.pages / PAGES_PER_ARCHIVE))
     tokenizer = tiny.make_tokenizer(options.place / "tokenizer" / "t")
@@ -111,7 +128,10 @@ def generate(options: argparse.Namespace) -> dict[str, Any]:
         hosts=max(10, int(options.pages * HOSTS_PER_PAGE)),
         tokenizer=tokenizer,
     )
-    job = plan_job(options.place, pages.shards, tokenizer, held_out_fraction=0.01)
+    rows = min(MOST_ROWS, max(1, options.pages // 1_000))
+    pretrain = PretrainRecipe(tokens="auto", sequence_length=ROW_TOKENS, global_batch_tokens=rows * ROW_TOKENS)
+    settings = {"mixture": MixtureRecipe(max_epochs=EPOCHS), "pretrain": pretrain.batches}
+    job = tiny.job_of("plan", settings, (pages.shards, tokenizer), options.place / "training_plan" / "p")
     work = tiny.work_in(Path(job.output))
     outcome = plan_stage.run(job, work)
     tiny.commit(Path(job.output), "training_plan", list(outcome.files))
@@ -179,7 +199,6 @@ def ask(options: argparse.Namespace) -> dict[str, Any]:
         shards = Node(item=inputs["token_shards"], made=None)
         made.indexes = [opened(item, inputs)]
         made.trainings = [Training(shards, plan_item, read_plan(plan_folder), Ledger())]
-        made.trainings[0].node.item.__class__  # noqa: B018
         return made
 
     return timed(tracer, options, [folder, plan_folder])
@@ -191,17 +210,27 @@ def _plan_files(folder: Path) -> list[Path]:
 
 def ask_root(options: argparse.Namespace) -> dict[str, Any]:
     """The same for a model under a root, whose documents are followed from their WARC record on."""
-    from assets.trace import _meant, _versions
+    from assets.trace import meant, versions_of
     from resources.tracking.reports import Tracking
     from training.data.known import known_under
     from training.provenance.lineage import lineage_of
     from training.provenance.trace import Tracer
 
     root = options.place.resolve()
-    meant = _meant(options.model, root, _versions(Tracking("", root, in_background=False)))
+    model = meant(options.model, root, versions_of(Tracking("", root, in_background=False)))
     with known_under(root):
         indexes = list((root / "provenance_index").iterdir())
-        return timed(lambda: Tracer(lineage_of(root, *meant.made)), options, indexes, root)
+        told = timed(lambda: Tracer(lineage_of(root, *model.made)), options, indexes, root)
+    return {**told, "share_of_corpus_half": _share(root)}
+
+
+def _share(root: Path) -> float:
+    """Processor seconds of the indexes ÷ those of everything from the crawl to the shards, by their records."""
+    seconds: dict[str, float] = {}
+    for name in CORPUS_HALF:
+        records = [json.loads(file.read_text("utf-8")) for file in root.glob(f"{name}/*/artifact.json")]
+        seconds[name] = sum(record["cost"]["cpu_seconds"] for record in records)
+    return seconds["provenance_index"] / (sum(seconds.values()) - seconds["provenance_index"])
 
 
 def timed(
@@ -222,20 +251,23 @@ def timed(
         "domain": lambda number: tracer.domain(hosts[number % len(hosts)], shown=1),
     }
     told: dict[str, Any] = {"both_ways": len(rows[: options.both_ways]), "of_them_in_steps": seen, "warc_records": warc}
+    told["documents_of_a_step"] = len(tracer.step(0, training=training.name)["documents"])
     for name, question in questions.items():
         _forget(cold)
         tracer = make()
-        told[f"{name}_cold_ms"] = _ms(lambda question=question: question(ASKED - 1))
-        every = [_ms(lambda number=number, question=question: question(number)) for number in range(min(50, ASKED))]
-        told[f"{name}_warm_ms"] = median(every)
-        told[f"{name}_slowest_ms"] = max(every)
+        told[f"{name}_cold_ms"], told[f"{name}_cold_processor_ms"] = _ms(question, ASKED - 1)
+        every = [_ms(question, number) for number in range(TIMED)]
+        told[f"{name}_warm_ms"] = median(wall for wall, _ in every)
+        told[f"{name}_warm_processor_ms"] = median(processor for _, processor in every)
+        told[f"{name}_slowest_processor_ms"] = max(processor for _, processor in every)
     return told
 
 
-def _ms(question: Callable[[], Any]) -> float:
-    begun = time.perf_counter()
-    question()
-    return 1e3 * (time.perf_counter() - begun)
+def _ms(question: Callable[[int], Any], number: int) -> tuple[float, float]:
+    """How long a question takes, by the clock and by the processor, in milliseconds."""
+    begun, busy = time.perf_counter(), time.process_time()
+    question(number)
+    return 1e3 * (time.perf_counter() - begun), 1e3 * (time.process_time() - busy)
 
 
 def _forget(folders: Sequence[Path]) -> None:

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from training.artifact import SCRATCH_FOLDER, write_json, written
 from training.data.documents import bytes_of, count_documents, document_files, document_id, read_lines
-from training.job import Counts, DataError, InputArtifact, Job, Outcome, Work
+from training.job import Counts, DataError, InputArtifact, Job, Outcome, Share, Work
 from training.provenance import layout
 from training.provenance.layout import DUPLICATE_KIND, HOSTS_IN_BLOCK, KEPT_KIND, KINDS, QUARANTINED, hash_of, page_type
 from training.provenance.urls import key_of
@@ -32,6 +32,8 @@ from training.runner import total_counts
 
 AT_ONCE = 1 << 19  # pages that are merged at once
 READ_AT_ONCE = 1 << 15  # rows of a place
+MOST_REASONS = 1 << 16
+TOO_MANY_REASONS = f"more than {MOST_REASONS:,} different reasons to drop a page; use fewer in takedown lists"
 SAMPLED = 64  # hosts for each piece, by which pieces are cut
 
 Ints = npt.NDArray[Any]
@@ -77,13 +79,15 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
         for rows in _rows(item, kind, rank, part, job.snapshot):
             pages.add(rows)
         if len(pages.ids) > first:
-            pages.places.append([first, kind, rank, part])
+            pages.places.append([first, kind, part])
         went_on += (len(pages.ids) - first) * (KINDS[kind].asset != "extracted_documents")
     names = [f"{SCRATCH_FOLDER}/{name}-{rank:05d}" for name in ("ids", "urls", "copies", "reasons")]
+    if len(pages.reason_list) > MOST_REASONS:
+        raise DataError(f"{job.partition}: {TOO_MANY_REASONS}")
     _save(work.path / names[0], _sorted(pages.ids, range(len(pages.ids))))
     _save_urls(work.path / names[1], pages)
     _save(work.path / names[2], _sorted(pages.kept, pages.copies))
-    _save(work.path / names[3], np.array(pages.reasons, dtype="<u4"))
+    _save(work.path / names[3], np.array(pages.reasons, dtype="<u2"))
     kept = count_documents(document_files(job.input_of("extracted_documents"))[rank])
     return {
         "files": names,
@@ -93,6 +97,16 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
         "places": pages.places,
         "reasons": list(pages.reason_list),
     }
+
+
+def rank_shares(job: Job) -> list[Share]:
+    """Return what each rank reads: every place of one archive's pages, and the file of its documents."""
+    documents = document_files(job.input_of("extracted_documents"))
+    shares = []
+    for rank, name in enumerate(documents.names):
+        places = [(item, layout.file_of(kind, rank, part)) for kind, part, item in _places(job, rank)]
+        shares.append(Share(files=((documents.item, name), *places)))
+    return shares
 
 
 def _places(job: Job, rank: int) -> Iterator[tuple[int, int, InputArtifact]]:
@@ -143,7 +157,8 @@ def _save_urls(path: Path, pages: _Pages) -> None:
             "page": pa.array(range(len(pages.urls)), pa.uint32()),
         }
     )
-    with written(path) as stream, pa.ipc.new_file(stream, table.schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with written(path) as stream, pa.ipc.new_file(stream, table.schema, options=options) as writer:
         writer.write_table(_in_order(table))
 
 
@@ -176,9 +191,9 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
 
 def _write_places(folder: Path, ranks: Sequence[dict[str, Any]], bases: Ints) -> None:
     rows = [
-        [first + int(base), *rest]
-        for rank, base in zip(ranks, bases[:-1], strict=True)
-        for first, *rest in rank["places"]
+        [first + int(base), kind, rank, part]
+        for rank, (result, base) in enumerate(zip(ranks, bases[:-1], strict=True))
+        for first, kind, part in result["places"]
     ]
     table = np.array(rows, dtype="<i8").reshape(-1, layout.PLACE_FIELDS)
     _save(folder / layout.PLACES_FILE, table.T)

@@ -5,6 +5,13 @@ from __future__ import annotations
 from training.data.sections import sections
 from training.stage import Asset, Input, Stage
 
+_CORPUS = (
+    "extracted_documents",
+    "filtered_documents",
+    "deduplicated_documents",
+    "decontaminated_documents",
+    "token_shards",
+)
 PROVENANCE = Stage(
     name="provenance",
     version="1",
@@ -13,6 +20,7 @@ PROVENANCE = Stage(
     kinds=("numpy",),
     gates=("counts_balance",),
     in_ranks=True,
+    by_file=_CORPUS,
     reads=("extracted_documents",),
 )
 
@@ -27,15 +35,6 @@ ASSETS = (
         group="training_data",
         scope="snapshot",
         settings=sections(),
-        inputs=tuple(
-            Input(asset=name)
-            for name in (
-                "extracted_documents",
-                "filtered_documents",
-                "deduplicated_documents",
-                "decontaminated_documents",
-                "token_shards",
-            )
-        ),
+        inputs=tuple(Input(asset=name) for name in _CORPUS),
     ),
 )

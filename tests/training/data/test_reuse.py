@@ -44,6 +44,7 @@ IN_RANKS = {
     "document_signatures": "sign",
     "decontaminated_documents": "decontaminate",
     "token_shards": "tokenize",
+    "provenance_index": "provenance",
 }
 WORDS = "the bread is baked with rye flour and salt in a hot oven until its crust is dark and thin".split()
 EXAM = {"id": "q1", "question": "Which flour does the dark bread of the valley need to rise well?", "answer": "rye"}
@@ -104,6 +105,7 @@ class Corpus:
             "benchmark_index": index,
             "decontaminated_documents": index,
             "token_shards": {"shards": ShardsRecipe(max_shard_tokens=400)},
+            "provenance_index": {},
         }
         for asset in takewhile(lambda name: name != until, CHAIN):
             stage, inputs = CHAIN[asset]
@@ -136,6 +138,13 @@ class Corpus:
             yield
 
 
+PLACES = (
+    "extracted_documents",
+    "filtered_documents",
+    "deduplicated_documents",
+    "decontaminated_documents",
+    "token_shards",
+)
 CHAIN = {
     "crawl_archives": ("crawl", []),
     "extracted_documents": ("extract", ["crawl_archives"]),
@@ -147,6 +156,7 @@ CHAIN = {
     "benchmark_index": ("benchmarks", []),
     "decontaminated_documents": ("decontaminate", ["deduplicated_documents", "benchmark_index"]),
     "token_shards": ("tokenize", ["decontaminated_documents", "tokenizer"]),
+    "provenance_index": ("provenance", [*PLACES]),
 }
 
 
