@@ -312,7 +312,7 @@ def test_the_report_is_one_file_that_names_every_stage(first, root, tmp_path):
     ran = pedigree("report", "kitchen-small", "--output", str(tmp_path / "report.html"), root=root)
     assert ran.code == 0, ran.errors
     (card,) = first.answer["assets"]["model_card"].values()
-    beside_the_card = set(CHAIN) - {"model_card", "provenance_index", *descendants("model_card")}
+    beside_the_card = set(CHAIN) - {"model_card", "provenance_index", "text_index", *descendants("model_card")}
     for path, assets in (
         (tmp_path / "report.html", set(CHAIN)),
         (Path(card["uri"], "report.html"), beside_the_card),

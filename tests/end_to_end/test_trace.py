@@ -274,7 +274,7 @@ URL = {"url": "https://ovenpost.example/latest/xelbury-gratin-100215.html"}
     ("pattern", "asked", "said"),
     [
         ("provenance_index/*/ids.npy", URL, "ids.npy: content differs from its checksum"),
-        ("provenance_index/*/hosts.bin", URL, "hosts.bin: content differs"),
+        ("provenance_index/*/hosts.dat", URL, "hosts.dat: content differs"),
         ("training_plan/*/positions.npy", {"step": 1}, "positions.npy: content differs"),
         ("token_shards/*/shards/*.documents.parquet", {"step": 1}, "documents.parquet: content differs"),
         ("training_plan/*/artifact.json", {"step": 1}, "training_plan .*artifact.json"),

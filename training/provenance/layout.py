@@ -10,10 +10,10 @@ from its place; the arrays only lead there. The hashes are of 32 bits, so what t
 | `reasons.npy`, `reasons.json` | uint16 [pages]: the number of the page's reason in the list; 0: it is in a shard |
 | `ids.npy`, `id_pages.npy` | uint32 [pages]: hashes of ids in order, and their pages |
 | `urls.npy`, `url_pages.npy` | uint32 [pages]: by host, hashes of the rest of the URL in order, and their pages |
-| `hosts.bin` | the reversed hosts in order, each without the part that it shares with the one before |
+| `hosts.dat` | the reversed hosts in order, each without the part that it shares with the one before |
 | `host_sizes.npy` | uint8 [2, hosts]: bytes shared with the host before, and bytes of its own |
 | `host_pages.npy` | uint32 [hosts]: the pages of each host |
-| `host_blocks.npy` | int64 [2, blocks]: byte in `hosts.bin` and first page (in order of URLs) of every HOSTS_IN_BLOCK |
+| `host_blocks.npy` | int64 [2, blocks]: byte in `hosts.dat` and first page (in order of URLs) of every HOSTS_IN_BLOCK |
 | `kept.npy`, `copies.npy` | uint32 [duplicates]: hashes of ids that were kept, in order; their dropped duplicates |
 """
 
@@ -28,7 +28,7 @@ PLACES_FILE: Final = "places.npy"
 REASONS_FILE, REASON_LIST_FILE = "reasons.npy", "reasons.json"
 IDS_FILE, ID_PAGES_FILE = "ids.npy", "id_pages.npy"
 URLS_FILE, URL_PAGES_FILE = "urls.npy", "url_pages.npy"
-HOSTS_FILE, HOST_SIZES_FILE, HOST_PAGES_FILE = "hosts.bin", "host_sizes.npy", "host_pages.npy"
+HOSTS_FILE, HOST_SIZES_FILE, HOST_PAGES_FILE = "hosts.dat", "host_sizes.npy", "host_pages.npy"
 HOST_BLOCKS_FILE: Final = "host_blocks.npy"
 KEPT_FILE, COPIES_FILE = "kept.npy", "copies.npy"
 FILES: Final = (
