@@ -117,7 +117,7 @@ def find(folder: Path) -> Artifact | None:
 
 
 def find_copy(folder: Path) -> Artifact | None:
-    """Return the artifact with the record from the copy, or None if there is no copy.
+    """Return the artifact with the record from its backup copy, `artifact.copy.json`, or None if there is none.
 
     Raise Damaged if the copy is damaged.
     """
@@ -125,7 +125,7 @@ def find_copy(folder: Path) -> Artifact | None:
 
 
 def commit_record(folder: Path, record: dict[str, Any]) -> None:
-    """Write the record with its digest, and its copy. From then on the artifact is committed."""
+    """Write `artifact.json` with its own digest, and its backup copy. From then on the artifact is committed."""
     whole = record | {"record_digest": record_digest(record)}
     write_sealed(folder / COPY_FILE, whole)
     write_sealed(folder / ARTIFACT_FILE, whole)

@@ -32,7 +32,7 @@ def digest_of(value: Any) -> str:
 
 
 def digest_of_files(files: Iterable[dict[str, Any]]) -> str:
-    """Return the digest of an artifact whose manifest lists these files."""
+    """Return the digest of an artifact, a sha256 over the paths and checksums of the files in its manifest."""
     return digest_of(sorted([entry["path"], entry["sha256"]] for entry in files))
 
 

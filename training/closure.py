@@ -76,7 +76,9 @@ class Code:
 
     @staticmethod
     def around(module: str) -> Code:
-        """Return the code of PACKAGES and of the package that contains `module`, which may be a user's own."""
+        """Return the code of this project's packages and of the package that contains `module`, which may be a user's
+        own.
+        """
         return Code(places={name: place_of(name) for name in dict.fromkeys((*PACKAGES, module.partition(".")[0]))})
 
     @cached_property
@@ -273,7 +275,7 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
 
 
 def _run(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a tree without the bodies of `if TYPE_CHECKING`, which no process runs."""
+    """Yield the nodes of a syntax tree without the bodies of `if TYPE_CHECKING`, which no process executes."""
     yield node
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and _name(child.test) == "TYPE_CHECKING":

@@ -161,7 +161,7 @@ def write_job(job: Job, path: str | os.PathLike[str]) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counts:
-    """Where every record went: in = kept + dropped(reason) + quarantined(reason).
+    """What became of the records of a stage: in = kept + dropped(reason) + quarantined(reason).
 
     `training.accounts` compares the two sides, so neither may be computed from the other.
     """
@@ -183,7 +183,7 @@ class Counts:
         return self.records_in == self.accounted
 
     def as_json(self) -> dict[str, Any]:
-        """Return the form used in `artifact.json` and on the command line."""
+        """Return the counts in the form of `artifact.json` and of the command line."""
         return {"in": self.records_in, "kept": self.kept, "dropped": self.dropped, "quarantined": self.quarantined}
 
     @staticmethod

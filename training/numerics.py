@@ -209,6 +209,8 @@ def _one(numerics: Mapping[str, Any], name: str) -> str:
 
 
 def _items(value: Any) -> list[tuple[str, Any]]:
-    """Return the items of a field that holds a mapping, or a list of mappings because attempts differed."""
+    """Yield the items of a field of a numerics class, which holds a mapping, or a list of mappings if attempts
+    differed.
+    """
     mappings = value if isinstance(value, list) else [value]
     return [item for one in mappings for item in one.items()]

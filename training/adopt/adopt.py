@@ -42,7 +42,7 @@ NOT_KNOWN = (
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Write the model, its tokenizer and its provenance record."""
+    """Write the adopted model, its tokenizer and its provenance record."""
     numerics.use_threads(job.run)
     numerics.note(job, work)
     recipe, given = job.settings_as(AdoptRecipe, "adopt"), Path(job.settings["adopted"]["path"])
@@ -73,7 +73,9 @@ def run(job: Job, work: Work) -> Outcome:
 
 @torch.no_grad()
 def import_gate(model: Decoder, folder: Path) -> Gate:
-    """Compare the logits of the model here with those of transformers, in fp32, on tokens drawn at random."""
+    """Compare the adopted model's logits in this project's decoder with those in transformers, in fp32, on random
+    tokens.
+    """
     config = model.config
     length = min(LENGTH, config.max_length)
     tokens_BL = torch.randint(
@@ -98,7 +100,7 @@ def import_gate(model: Decoder, folder: Path) -> Gate:
 
 @torch.no_grad()
 def extended(model: Decoder, vocabulary: Vocabulary) -> Decoder:
-    """Return the model with rows for the new tokens, each the mean of the rows of the tokens that spell it."""
+    """Add an embedding row for each new token: the mean of the rows of the tokens that spell it. Return the model."""
     config = replace(model.config, vocab_size=max(model.config.vocab_size, vocabulary.size))
     weights = model.state_dict()
     for name in ("embedding", *(() if config.tied_embeddings else ("head",))):

@@ -118,7 +118,7 @@ class DocumentWriter:
             self._flush()
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Add one document. Absent optional columns become null.
+        """Add one document, given as a mapping from columns to values. Absent optional columns become null.
 
         Raise ValueError for an unknown column or a missing required one.
         """
@@ -190,7 +190,9 @@ def utf8_of(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[n
 
 
 def bytes_of(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """`utf8_of` for texts that are known to be UTF-8: checks nothing and copies only the offsets."""
+    """Return bytes and starts like `utf8_of`, for texts that are known to be UTF-8; checks nothing and copies only the
+    offsets.
+    """
     width = np.dtype(np.int64 if pa.types.is_large_string(texts.type) else np.int32)
     _, places, values = texts.buffers()
     if not len(texts):

@@ -23,7 +23,7 @@ HEX_DIGITS = 64
 
 
 class Table:
-    """The table of one root. It is made when the first checksum is kept, and not under a root that does not exist."""
+    """The table of checksums of source files under one root."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -85,5 +85,5 @@ def table_in_use() -> Table | None:
 
 
 def forget(root: Path) -> None:
-    """Remove the table under a root, so that every source is read again."""
+    """Remove the table of checksums under a root, so that every source is read again."""
     (Path(root) / TABLE_FILE).unlink(missing_ok=True)

@@ -179,7 +179,9 @@ def _allowed() -> list[str]:
 
 
 class _HTTP(HTTPConnection):
-    """A connection made only to public or allowed addresses. Certificates are still checked for the host name."""
+    """A connection that goes only to public or allowed addresses. Certificates are checked for the host name as
+    usual.
+    """
 
     def _new_conn(self) -> socket.socket:
         name = self._dns_host

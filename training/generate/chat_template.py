@@ -16,7 +16,7 @@ DIGEST_FIELD = "chat_template_sha256"  # in config.json
 
 
 def template_digest(template_text: str) -> str:
-    """Return the sha256 (hex) of the template's text, by which evaluation and serving notice a change."""
+    """Return the sha256 (hex) of a chat template's text, by which evaluation and serving notice a changed template."""
     return hashlib.sha256(template_text.encode("utf-8")).hexdigest()
 
 

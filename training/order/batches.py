@@ -125,7 +125,7 @@ class PlannedPhase:
 class PlanRecord:
     """The content of `plan.json`.
 
-    `sequence_length` and `global_batch_tokens` describe the last phase. If `phases` is empty, it is the only phase.
+    `sequence_length` and `global_batch_tokens` describe the last phase. If `phases` is empty, there is only one phase.
     """
 
     seed: int
@@ -348,7 +348,7 @@ def shapes(phases: Iterable[PlannedPhase | Phase | BatchPhase]) -> tuple[tuple[i
 def read_plan(folder: Path, *, digest: str = "") -> Plan:
     """Return the plan in `folder`. Its arrays are memory-mapped.
 
-    Raise RefusedInput for a plan by an earlier edition, whose order of the documents is another one.
+    Raise RefusedInput for a plan that an earlier edition wrote, because its documents are in a different order.
     """
     if (folder / EARLIER_FILE).exists():
         raise RefusedInput(

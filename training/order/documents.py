@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """The documents of a plan; their number is the length. Both arrays may be memory-mapped."""
+    """The documents of a plan, as two arrays that may be memory-mapped; `len` gives their number."""
 
     positions: np.ndarray
     runs: np.ndarray

@@ -31,7 +31,7 @@ def held_out_ranks(document_ids: Iterable[bytes]) -> np.ndarray:
 
 
 def are_held_out(ranks: np.ndarray, fraction: float) -> np.ndarray:
-    """Return `is_held_out` of documents with these ranks."""
+    """Return which documents are held out of training, given their `held_out_rank`."""
     limit = ceil(fraction * 2**64)
     return ranks < np.uint64(limit) if limit < 2**64 else np.ones(len(ranks), dtype=bool)
 

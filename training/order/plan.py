@@ -164,7 +164,7 @@ def plan_phases(
 
 
 def _row_weights(sizes: Mapping[str, Size], weights: Mapping[str, float], length: int) -> Mapping[str, float]:
-    """Return the shares of rows that give these shares of tokens: more rows of a source whose rows are emptier."""
+    """Convert shares of tokens to shares of rows: a source whose rows are emptier needs more rows."""
     if not any(size.rows for size in sizes.values()):
         return weights  # every row is full
     needed = {name: weight / sizes[name].fill(length) for name, weight in weights.items()}
@@ -406,7 +406,7 @@ def _write(folder: Path, record: PlanRecord, looks: np.ndarray) -> tuple[str, ..
 
 
 def _write_starts(folder: Path, plan: Plan) -> None:
-    """Write the starts of the blocks of every stored epoch, one epoch after the other."""
+    """Write the first token of each block of documents, for every stored epoch, one epoch after the other."""
     size = plan.record.block_documents
     stored = [
         (number, epoch) for number, source in enumerate(plan.record.sources) for epoch in range(source.stored_epochs)

@@ -271,7 +271,9 @@ class Assistant:
         temperature: float = 0.0,
         seed: int = 0,
     ) -> list[str]:
-        """Return one answer to each conversation. Temperature 0 takes the likeliest tokens; else `seed` decides."""
+        """Return one answer to each conversation. At temperature 0 the likeliest tokens are taken; otherwise they are
+        sampled with `seed`.
+        """
         from training.generate.sampler import seeds_of
 
         tokens = self.sampler.answer_tokens(

@@ -80,7 +80,7 @@ class Decontamination:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The number of rows that the recipe counts as contaminated, and of items found, in all and by benchmark."""
+        """The number of rows that count as contaminated, and of items found, in total and by benchmark."""
         items = Counter(benchmark for benchmark, _ in {(hit["benchmark"], hit["item"]) for hit in self._hits})
         by_benchmark = {f"items_found_{name}": items[name] for name in sorted({name for name, _ in self._names})}
         return {"contaminated_found": self._num_found, "items_found": items.total(), **by_benchmark}

@@ -103,5 +103,5 @@ def _rows(trainer: Trainer, samples: list[Sample], losses: list[float], *, descr
 
 
 def _number(value: float) -> float | str:
-    """Return the value, or its text if it is not finite, which JSON cannot write as a number."""
+    """Return a number, or its name as text if it is not finite, because JSON has no such numbers."""
     return value if math.isfinite(value) else str(value)

@@ -85,7 +85,7 @@ class Saved(Mapping[str, Tensor]):
         return len(self._shapes)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of the whole tensor."""
+        """Return the shape of the whole tensor with this name."""
         return self._shapes[name]
 
     def part(self, name: str, start: Sequence[int], shape: Sequence[int]) -> Tensor:
@@ -118,7 +118,9 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Begun:
-    """A checkpoint that is being written. `needed_step` is the last step that a run may still have to go back to."""
+    """A checkpoint that is being written. `needed_step` is the last step to which the run may still have to
+    roll back.
+    """
 
     step: int
     needed_step: int | None
@@ -255,7 +257,7 @@ class Store:
             torch.cuda.synchronize(self.world.device)
 
     def _write(self, step: int, state: dict[str, Any] | None) -> None:
-        """Write this process's files. Runs in the thread."""
+        """Write this process's files of the checkpoint; runs in the writing thread."""
         try:
             folder = self._temporary(step)
             folder.mkdir(parents=True, exist_ok=True)
@@ -402,7 +404,7 @@ def check_identity(state: Mapping[str, Any], own: Mapping[str, Any], folder: Pat
 
 
 def tensors_file(rank: int, size: int) -> str:
-    """Return the name of the file of one process."""
+    """Return the name of the checkpoint file that one process writes."""
     return f"tensors-{rank + 1:05d}-of-{size:05d}.safetensors"
 
 

@@ -45,7 +45,7 @@ class Degrees:
 
     @property
     def product(self) -> int:
-        """Number of processes that hold one model between them."""
+        """Number of processes that hold one copy of the model together."""
         return prod(getattr(self, axis) for axis in CHOSEN)
 
     def sizes(self, processes: int) -> dict[str, int]:

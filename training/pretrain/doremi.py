@@ -329,7 +329,7 @@ class Proxy:
         return found.state["step"]
 
     def batch(self, step: int) -> SourcedBatch:
-        """Return the rows of a step."""
+        """Return the rows of a training step, with the source of each."""
         samples: list[Sample] = index(self.plan, step)
         sources = np.array([self._place_of[source] for source, _ in sample_ids(self.plan, step)])
         arrays = self.shards.rows(samples, length=self.plan.record.sequence_length)
@@ -374,7 +374,9 @@ class Proxy:
         return loss
 
     def _backward(self, batch: SourcedBatch, chosen: slice, scales: np.ndarray) -> float:
-        """Add the gradients of the chosen rows and return their part of the weighted loss."""
+        """Compute the gradients of the chosen rows, adding them to the present ones; return the rows' part of the
+        weighted loss.
+        """
         tokens, targets, documents = batch.rows(chosen)
         states = self._states(self.model, tokens, documents)
         head = self.model.head_weight.to(self.dtype)

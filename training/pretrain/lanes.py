@@ -47,7 +47,7 @@ class Lanes:
         return 1 if self.positions is None else dist.get_world_size(self.positions)
 
     def row_counts(self, counts: Tensor) -> Tensor:
-        """Sum counts over the processes that hold parts of the same rows; no gradient."""
+        """Return counts summed over the processes that hold parts of the same rows, without a gradient."""
         if self.positions is None:
             return counts
         counts = counts.clone()

@@ -172,7 +172,7 @@ class Pieces:
         return join(part, dim, self._group(axis))
 
     def part(self, piece: Piece, matrix: Tensor) -> Tensor:
-        """Return this process's part of what `matrix` returned."""
+        """Return this process's part of whole matrices, as `matrix` gathered them."""
         if piece.cut is not None and piece.cut[0] == "expert":
             first = piece.start[0] - self.world.place("expert") * matrix.shape[0]
             return matrix[first : first + len(piece.own)]
@@ -202,7 +202,7 @@ def _local(tensor: Tensor) -> Tensor:
 
 
 def _copy_back(flat: Tensor, tensors: Sequence[Tensor]) -> None:
-    """Copy the numbers of `flat` into the gradients of the tensors, one after the other."""
+    """Copy the numbers of the joined array `flat` back into the gradients of the tensors, one after the other."""
     at = 0
     for tensor in tensors:
         gradient_of(tensor).copy_(flat[at : at + tensor.numel()].view_as(tensor))
@@ -245,7 +245,9 @@ def pieces_of(model: nn.Module) -> Pieces:
 
 
 def _cut(model: Decoder, world: World) -> Iterator[tuple[str, tuple[str, int]]]:
-    """Replace weights by this process's parts; yield the name, process axis and weight axis of each cut."""
+    """Replace weights that layers share among processes by this process's parts; yield name, process axis and weight
+    axis.
+    """
     lanes = world.lanes()
     for path, module in model.named_modules():
         if isinstance(module, (Attention, MLP, Experts)):

@@ -196,7 +196,7 @@ class Objective:
             part.documents[:], part.tokens[:] = NO_DOCUMENT, 0
 
     def _noise(self, size: int) -> tuple[int, int]:
-        """Return how many tokens are removed from a text of `size` tokens, and how many spans they form."""
+        """Return how many of `size` tokens the span corruption removes, and in how many spans."""
         noise = min(max(round(size * self.recipe.noise_fraction), 1), size - 1)
         spans = max(1, round(noise / self.recipe.mean_span))
         return noise, min(spans, noise, size - noise, len(self.sentinels) - 1)
@@ -240,7 +240,7 @@ def noise_mask(size: int, *, noise: int, spans: int, draws: Draws) -> np.ndarray
 
 
 def _lengths(total: int, parts: int, draws: Draws) -> np.ndarray:
-    """Return `parts` lengths of at least 1 that add up to `total`; all such choices are equally likely."""
+    """Draw `parts` lengths of at least 1 that add up to `total`; all such choices are equally likely."""
     cuts = draws.chosen(parts - 1, total - 1) + 1
     return np.diff(np.concatenate(([0], cuts, [total])))
 

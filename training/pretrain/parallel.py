@@ -61,7 +61,7 @@ class World:
         return prod(sizes[axis] for axis in axes)
 
     def place(self, *axes: str) -> int:
-        """Return this process's number along these axes together; the last axis varies fastest."""
+        """Return this process's number among the processes along these axes, numbered with the last axis fastest."""
         own = _places(self.rank, self.degrees.sizes(self.size))
         number = 0
         for axis in axes:

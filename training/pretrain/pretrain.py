@@ -367,7 +367,7 @@ def _finish(
 
 
 def _write_ledger(work: Work, ledger: Ledger, sidecars: Sidecars) -> tuple[str, ...]:
-    """Write the ledger and the documents of its steps, and return the names of the files.
+    """Write the ledger of skipped steps and the documents in them, and return the names of the files.
 
     Nothing is written if the run skipped no steps.
     """

@@ -165,7 +165,7 @@ class PretrainRecipe:
 
     @property
     def batches(self) -> BatchesRecipe:
-        """The settings from which the training plan is made."""
+        """The settings of rows and batches, from which the training plan is made."""
         return BatchesRecipe(**{one.name: getattr(self, one.name) for one in fields(BatchesRecipe)})
 
     @property

@@ -66,17 +66,17 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
 
 
 def _of_rung(recipe: Recipe, rung: str) -> dict[str, Any]:
-    """Return the settings of a rung of the ladder, whose model is trained as the base model is."""
+    """Return the settings of one model of the scaling ladder (a rung), which is trained like the base model."""
     return _settings(recipe.on_rung(rung), "")
 
 
 def _of_reference(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return the settings of DoReMi's reference, which is trained as the base model is."""
+    """Return the settings of DoReMi's reference model, which is trained like the base model."""
     return sections("model", "pretrain")(recipe.as_reference(), part)
 
 
 def _of_proxy(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return the settings of DoReMi's proxy, which is trained as its reference is."""
+    """Return the settings of DoReMi's proxy model, which is trained like its reference model."""
     return {"doremi": recipe.doremi} | _of_reference(recipe, part)
 
 

@@ -32,7 +32,9 @@ class Diverged(RuntimeError):
 
 @dataclass(kw_only=True, slots=True)
 class Position:
-    """The position of a run: all of its state that is neither a tensor nor the ledger. Saved with every checkpoint."""
+    """The progress of a run: its present step and all other state except tensors and ledger. Every checkpoint contains
+    it.
+    """
 
     step: int = 0
     skipped_in_a_row: int = 0

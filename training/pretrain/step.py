@@ -58,7 +58,9 @@ class _Pass:
 
 
 class Trainer:
-    """A model with its optimizers at a position in a plan; of a spread model, this process's part."""
+    """A model with its optimizers during training on a plan; if the model is spread over processes, this process's
+    part.
+    """
 
     def __init__(
         self,
@@ -140,7 +142,10 @@ class Trainer:
         return report
 
     def _pass(self, batches: list[Batch], *, scale: float, told: Told) -> _Pass:
-        """Compute the gradients of the whole global batch, left in the parameters, and return loss, norm and loads."""
+        """Compute the gradients of the whole global batch; return loss, gradient norm and the experts' loads.
+
+        The gradients stay in the parameters.
+        """
         flags = torch.tensor([float(flag) for flag in told], device=self.world.device)
         if self.is_audited:
             flags, sums = self.world.sum(flags), self._audited(batches, scale=scale)
@@ -198,7 +203,9 @@ class Trainer:
         return int(counts)
 
     def _passes(self, batches: list[Batch], *, scale: float) -> Tensor:
-        """Add the gradients of all passes; return their share of the loss, followed by the experts' loads."""
+        """Run all passes of this process, adding up gradients; return their share of the loss, then the
+        experts' loads.
+        """
         if self.pipeline is None:
             return reduce(torch.add, (self._backward(batch, scale=scale) for batch in batches))
         return self._through_stages(self.pipeline, batches, scale=scale)
@@ -248,9 +255,8 @@ class Trainer:
         return _counted(batch) * experts.balance_weight / rows * hidden.balance
 
     def _through_stages(self, pipeline: Pipeline, batches: list[Batch], *, scale: float) -> Tensor:
-        """Add the gradients of all passes through the pipeline.
-
-        Return their share of the loss and the experts' loads.
+        """Run all passes through the pipeline, adding up gradients; return their share of the loss and the experts'
+        loads.
         """
         batches = [*batches, *(idle(batches[0]) for _ in range(len(batches), pipeline.padded(len(batches))))]
         config = self.model.config
@@ -360,5 +366,5 @@ def _counted(batch: Batch) -> bool:
 
 
 def idle(batch: Batch) -> Idle:
-    """Return rows like the batch's, without targets."""
+    """Return rows of the same shape as the batch's, without targets."""
     return Idle(*batch._replace(targets=np.full_like(batch.targets, IGNORED)))

@@ -99,7 +99,7 @@ def _described(location: str) -> dict[str, Any]:
 
 
 def _uri_of(location: str) -> str:
-    """Return the URI under which every machine finds a file: `data://` if it is in that folder."""
+    """Return the URI under which every machine finds a file: `data://…` if the file is in the folder PEDIGREE_DATA."""
     if is_remote(location):
         return location
     absolute, folder = os.path.abspath(location), os.environ.get(DATA_VARIABLE, "")
@@ -394,7 +394,7 @@ def _fetch_crawl(snapshot: SnapshotRecipe, folder: Path, work: Work) -> int:
 
 
 def _crawl_paths(snapshot: SnapshotRecipe, work: Work) -> list[str]:
-    """Return the paths of the chosen WARC files, below the address of Common Crawl."""
+    """Return the paths of the chosen WARC files of a Common Crawl snapshot, relative to Common Crawl's address."""
     from training.data.crawl.download import Manners, fetch
 
     listing = work.scratch / "warc.paths.gz"

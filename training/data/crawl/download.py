@@ -219,7 +219,7 @@ def _size(path: Path) -> int:
 
 
 def _write(response: requests.Response, partial: Path, mode: str, *, expected: int, is_lasting: bool = False) -> None:
-    """Write the body of a response to a file. Raise _Again unless it has `expected` bytes (negative: not known)."""
+    """Write the body of a response to a file. Raise _Again if it does not have `expected` bytes (negative: unknown)."""
     body, got = Body(response), 0
     partial.parent.mkdir(parents=True, exist_ok=True)
     with open(partial, mode) as stream:

@@ -114,7 +114,7 @@ class AtHand:
 
 
 def described(location: str, uri: str) -> dict[str, Any]:
-    """Return the size of a file and what identifies its content: ETag if remote, sha256 if local."""
+    """Return the size of a file, and its ETag if it is remote or its sha256 if it is local."""
     if is_remote(location):
         size, tag = size_and_tag(location)
         return {"uri": uri, "bytes": size if size >= 0 else None, "etag": tag, "sha256": ""}

@@ -108,7 +108,7 @@ def _filter(recipe: SelectionRecipe) -> Callable[[Row], bool]:
 
 
 def _parents(host: str) -> Iterator[str]:
-    """Yield a host and the domains that it belongs to: a.b.c, b.c, c."""
+    """Yield a host and the domains that contain it: for a.b.c these are a.b.c, b.c and c."""
     while host:
         yield host
         host = host.partition(".")[2]
@@ -165,7 +165,9 @@ def _lines(file: str) -> Iterator[bytes]:
 
 
 def _object(line: bytes, where: str) -> Row:
-    """Return the JSON object at the end of a line; before it may be the key and the time of the capture."""
+    """Return the JSON object at the end of a CDX line; before it, the line may have the key and the time of the
+    capture.
+    """
     start = line.find(b"{")
     try:
         row = json.loads(line[start:]) if start >= 0 else None

@@ -275,7 +275,9 @@ PLAIN = _Codec(magic=b"", events=_plain)
 
 
 def _codec_of(data: mmap.mmap) -> _Codec:
-    """Return the codec by the file's first bytes; if these are damaged, by the first magic that leads to a record."""
+    """Return the compression format, recognized by the file's first bytes; if these are damaged, by the first later
+    magic bytes at which a record begins.
+    """
     for codec in CODECS:
         if data[: len(codec.magic)] == codec.magic:
             return codec
@@ -321,7 +323,9 @@ class _Stream:
         self.at_end = False
 
     def more(self) -> bool:
-        """Process the next event. Return True if it added bytes; False at the end of a member or of the file."""
+        """Decompress the next piece. Return True if it added bytes; False at the end of a gzip member or of the
+        file.
+        """
         if self._damage:
             raise self._damage
         try:

@@ -74,7 +74,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def corpus_of(job: Job) -> Corpus:
-    """Return the corpus that a job's inputs describe.
+    """Return the document and signature files of all snapshots in a job's inputs.
 
     Raise DataError if the documents and signatures are not those of the same snapshots.
     """

@@ -72,7 +72,7 @@ class Corpus:  # no slots: cached_property keeps its value in the instance
         return int(self.file_starts[-1])
 
     def own(self, name: str, bucket: int | None = None) -> npt.NDArray[Any]:
-        """Return one signature array of this snapshot, [documents of the snapshot, …]."""
+        """Return one signature array of the job's own snapshot, [documents of the snapshot, …]."""
         parts = [signatures.load(path, name, bucket) for path in self.signature_files[self.first_own_file :]]
         return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 

@@ -37,7 +37,7 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(kw_only=True)
 class Edits:
-    """The cuts of each group, and `counts` of the lines and bytes cut so far."""
+    """The cuts of lines and substrings in each group of documents, and `counts` of the lines and bytes cut so far."""
 
     recipe: DedupRecipe
     lines: dict[int, Hashes] = field(default_factory=dict)  # group → keys of its too frequent lines, ascending
@@ -124,7 +124,9 @@ def _frequent_lines(corpus: Corpus, rows: Orders, recipe: DedupRecipe) -> Hashes
 
 
 def _repeated_spans(corpus: Corpus, rows: Orders, edits: Edits) -> Orders:
-    """Return [spans, 3]: own row, first byte and end of each run of repeated bytes. Runs have only whole characters."""
+    """Return [spans, 3]: row in the job's snapshot, first byte and end of each run of repeated bytes. Runs have only
+    whole characters.
+    """
     parts = [pa.array([], pa.large_string())]
     first = 0
     for texts in corpus.rows(rows + corpus.own_start, "text"):

@@ -72,7 +72,9 @@ def distinct_ngrams(hashes, word_starts, num_words, sets):
 
 @native
 def _table_size(values):
-    """Return a power of two that is at least 16 and at least twice `values`: the number of slots of the hash table."""
+    """Return the number of slots of a hash table for `values` entries: a power of two, at least 16 and at least twice
+    `values`.
+    """
     size = 16
     while size < 2 * values:
         size *= 2
@@ -106,7 +108,9 @@ def sign_sets(sets, starts, multipliers, addends, digests, bands):
 
 @native
 def _fill_minima(ngrams, multipliers, addends, minima):
-    """Fill `minima` with each permutation's least value over the n-grams. LLVM vectorizes the inner loop."""
+    """Fill `minima` with the smallest value of each MinHash permutation over the n-grams. LLVM vectorizes the inner
+    loop.
+    """
     for permutation in range(len(minima)):
         multiplier, addend = multipliers[permutation], addends[permutation]
         least = np.uint64(0xFFFFFFFFFFFFFFFF)

@@ -214,7 +214,10 @@ def _minima(ngrams: Hashes, permutations: int) -> Hashes:
 
 @lru_cache(maxsize=8)
 def _permutations(number: int) -> tuple[Hashes, Hashes]:
-    """Odd multipliers and addends, each [number, 1], made from counters: equal on every machine, in every release."""
+    """Return the multipliers (odd) and addends of the MinHash permutations, each [number, 1].
+
+    They are made from counters, so they are equal on every machine and in every release.
+    """
     values = mixed(np.arange(1, 2 * number + 1, dtype=np.uint64) * _odd_multiplier())
     return (values[:number] | np.uint64(1)).reshape(-1, 1), values[number:].reshape(-1, 1)
 

@@ -139,7 +139,7 @@ def _write_hits(hits: Sequence[Mapping[str, Any]], path: Path) -> None:
 def _place(
     path: Path, hits: Mapping[int, list[dict[str, Any]]], recipe: DecontaminateRecipe, folder: Path, rank: int
 ) -> dict[str, Any]:
-    """Write the kept and the dropped documents of one file."""
+    """Write the kept and the dropped documents of one file, depending on the exam items found in them."""
     extra = extra_columns(path)
     flags = (*MARKS, *(() if "flags" in extra else ("flags",)))
     names = f"documents/{rank:05d}.parquet", f"dropped/{rank:05d}.parquet"

@@ -127,7 +127,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=1)
 def folding() -> Folding:
-    """Return the same folding in the form that the compiled training.data.words.hashes.hash_words takes."""
+    """Return the rule for folding words in the form that the compiled training.data.words.hashes.hash_words takes."""
     from training.data.words.hashes import Folding, fold_table
 
     ignored = _IS_IGNORED.findall("".join(map(chr, _CODES)))

@@ -45,7 +45,7 @@ class GramTable:
         return GramTable(num_words=num_words, hashes=hashes, bits=np.packbits(is_set, bitorder="little"), begins=begins)
 
     def first_rows(self, hashes: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the positions in `hashes` of n-grams that the table has, and the first row of each."""
+        """Return the positions in `hashes` of n-grams that the table contains, and the first table row of each."""
         slots = hashes & np.uint64(8 * len(self.bits) - 1)
         places = np.flatnonzero(self.bits[slots >> np.uint64(3)] >> (slots & np.uint64(7)).astype(np.uint8) & 1)
         rows = np.searchsorted(self.hashes, hashes[places])

@@ -369,7 +369,7 @@ class Finder:
 
 
 def _by_item(items: Integers) -> dict[int, range]:
-    """Return, by item, the range of its entries in an array that is sorted by item."""
+    """Return, for each item, the range of its entries in an array that is sorted by item."""
     firsts = np.flatnonzero(np.append(True, items[1:] != items[:-1])) if len(items) else np.empty(0, np.int64)
     ends = np.append(firsts, len(items))[1:]
     return {int(items[a]): range(int(a), int(b)) for a, b in zip(firsts, ends, strict=True)}

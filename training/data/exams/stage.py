@@ -32,7 +32,9 @@ DECONTAMINATE = Stage(
 
 
 def _benchmarks(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return the list of exams only, because what happens to documents with their items is set for a later stage."""
+    """Return only the list of exams from the recipe, because another stage decides about documents that hold their
+    items.
+    """
     del part
     return with_data(recipe, {"decontaminate": DecontaminateRecipe(benchmarks=recipe.decontaminate.benchmarks)})
 

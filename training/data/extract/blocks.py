@@ -448,7 +448,9 @@ def _lead(root, parent, marks):
 
 @native
 def _phrase(html, start, end, first, until, steps, marks):
-    """Return the bits of the phrases with which the block that starts at run `first` begins."""
+    """Return the bits of the known phrases (such as of notices) with which the block that starts at run `first`
+    begins.
+    """
     state = steps[0, 27]
     found = np.int64(0)
     was_edge = True
@@ -497,7 +499,7 @@ def _keep(
     html, start, end, root, last, parent, marks, first, until, holder, chars, linked, stops, tag, out, blocks, kept,
     phrase_steps, phrase_marks, in_code, in_cell, is_strict,
 ):  # fmt: skip
-    """Fill `kept`: which blocks of the chosen subtree are main text; return the number of their characters."""
+    """Decide which blocks of the chosen subtree are main text (`kept`); return the number of their characters."""
     around = _lead(root, parent, marks)
     in_header = np.zeros(tag.size, np.bool_)
     for n in range(1, tag.size):
@@ -558,7 +560,7 @@ def _select(
     html, start, end, tag, parent, last, marks, first, until, holder, chars, linked, stops, blocks, own_out, out, kept,
     phrase_steps, phrase_marks, in_code,
 ):  # fmt: skip
-    """Fill `own_out` and `out` by node and `kept` by block; return the chosen node."""
+    """Choose the node with the main text and return it; fill which nodes are boilerplate, and which blocks are kept."""
     text, code = np.zeros(tag.size, np.float64), np.zeros(tag.size, np.float64)
     for b in range(blocks):
         text[holder[b]] += chars[b] - linked[b]

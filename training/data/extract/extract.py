@@ -447,7 +447,9 @@ def withdrawn(row: dict[str, Any], settings: ExtractRecipe) -> str:
 
 
 def _response(record: Record) -> Response:
-    """Return the response in a record; content that was not fetched over HTTP counts as a response with status 200."""
+    """Return the HTTP response in a WARC record; content that was not fetched over HTTP counts as one with
+    status 200.
+    """
     if record.type == "response" and not record.target_uri.startswith(("ftp:", "dns:")):
         return parse_response(record.buffer, record.start, record.end)
     headers = {"content-type": record.headers.get("content-type", "")}

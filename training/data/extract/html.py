@@ -446,7 +446,7 @@ def _resiliparse_text(tree: HTMLTree) -> str:
 
 
 def prose_characters(text: str) -> int:
-    """Characters in long lines with sentence punctuation, so that menus and lists do not count."""
+    """Return the number of characters in long lines with sentence punctuation, so that menus and lists do not count."""
     lines = (line for line in text.split("\n") if len(line) >= PROSE_LINE_CHARACTERS)
     return sum(len(line) for line in lines if SENTENCE_SIGN.search(line))
 

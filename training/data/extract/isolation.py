@@ -70,7 +70,7 @@ class Isolation:
         self.num_deaths = 0
 
     def submit(self, pages: Sequence[Page]) -> None:
-        """Send a batch to the child. The previous batch must have been collected."""
+        """Send a batch of pages to the child process. The previous batch must have been collected."""
         self._batch = pages
         self._send(pages)
 
@@ -169,13 +169,13 @@ def _start(settings: ExtractRecipe, limits: Mapping[str, int]) -> subprocess.Pop
 
 
 def _pipes(child: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
-    """Return the pipe to the child and the pipe from it."""
+    """Return the pipe that writes to the child process, and the pipe that reads from it."""
     assert child.stdin is not None and child.stdout is not None, "`_start` opens both"
     return child.stdin, child.stdout
 
 
 def _widen(stream: IO[bytes]) -> None:
-    """Enlarge a pipe, if the system supports it, so that the two processes wait less for each other."""
+    """Enlarge the buffer of a pipe, if the system supports it, so that parent and child wait less for each other."""
     try:
         import fcntl
 

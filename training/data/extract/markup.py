@@ -54,7 +54,7 @@ SYMBOLS = 28  # of the automaton over attribute values: 0 separates words, 1 to 
 
 
 def _key(name: str) -> int:
-    """Return the name of an element or attribute as a number: its first seven letters and its length."""
+    """Return the name of an element or attribute as a number made of its first seven letters and its length."""
     return int.from_bytes(name.encode()[:7], "little") | len(name) << 56
 
 
@@ -76,7 +76,7 @@ class Signs:
 
 
 def symbols(text: str) -> list[int]:
-    """Return the automaton's symbols of a pattern, in which `|` is the edge of a word."""
+    """Convert a pattern to the automaton's symbols; `|` in a pattern is the edge of a word."""
     return [0 if c == "|" else 27 if c.isdigit() else ord(c) - 96 for c in text]
 
 
@@ -258,7 +258,10 @@ def _has_hyphen(html, at, end):
 
 @native
 def _read(html, at, end, state, steps, marks):
-    """Return the marks of an attribute's value, read from `state` on; a capital after a small letter begins a word."""
+    """Return the signs (bits) found in an attribute's value, reading on from `state`.
+
+    A capital after a small letter begins a word.
+    """
     found = np.int64(0)
     was_small = False
     was_edge = True
@@ -387,7 +390,7 @@ def _comment_end(html, at):
 
 @native
 def _open_p(tag, stack, depth, kind):
-    """Return the index in the stack of the open `p` that a new block would end; -1 if there is none."""
+    """Return the stack index of the open `p` element that a new block element would end; -1 if there is none."""
     i = depth - 1
     while i > 0:
         t = tag[stack[i]]
@@ -401,7 +404,7 @@ def _open_p(tag, stack, depth, kind):
 
 @native
 def _open_item(tag, stack, depth, number):
-    """Return the index in the stack of the element that a start tag of `number` ends implicitly; -1 if it ends none."""
+    """Return the stack index of the element that a start tag of kind `number` ends implicitly; -1 if it ends none."""
     i = depth - 1
     while i > 0:
         t = tag[stack[i]]
@@ -443,7 +446,7 @@ def _open_item(tag, stack, depth, number):
 
 @native
 def _ended(tag, stack, depth, number, kind):
-    """Return the index in the stack of the element that an end tag of `number` ends; -1 if it ends none."""
+    """Return the stack index of the element that an end tag of kind `number` ends; -1 if it ends none."""
     is_inline = kind[number] == INLINE
     i = depth - 1
     while i > 0:

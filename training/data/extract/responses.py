@@ -111,7 +111,7 @@ def _without_chunks(body: bytes) -> bytes:
 
 
 def _decoded(body: bytes, coding: str, max_bytes: int) -> bytes:
-    """Return `body` without one content encoding, at most `max_bytes` + 1 bytes."""
+    """Undo one content encoding of `body`; return at most `max_bytes` + 1 bytes."""
     if coding not in _DECODERS or not body:
         return body  # identity, or a word that is not an encoding (servers send "utf-8", "none")
     try:

@@ -44,7 +44,7 @@ class Terms:
     licence: str = ""
 
     def refusal(self, settings: ExtractRecipe) -> str:
-        """Return why the recipe does not accept such a page; empty if it does."""
+        """Return why the recipe does not accept a page with these terms of use; empty if it does."""
         if set(self.robots.split(",")) & set(settings.refused_robots):
             return "robots"
         if settings.refuse_reserved and self.tdm_reservation.startswith("1"):
@@ -147,7 +147,10 @@ def parse_list(lines: Iterable[str]) -> AddressList:
 
 
 def _cells(line: str) -> tuple[str, str]:
-    """Return entry and reason of a line. A comment begins the line or follows white space: URLs may have a `#`."""
+    """Split a line of a list into entry and reason.
+
+    A comment begins the line or follows white space, because URLs may contain a `#`.
+    """
     entry, _, reason = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip().partition("\t")
     return entry.strip(), reason
 

@@ -35,7 +35,7 @@ class ReadyRule:
 
 
 def make_rules(recipe: FilterRecipe, models: QualityModels | None) -> tuple[ReadyRule, ...]:
-    """Return the recipe's rules, prepared and in order.
+    """Return the recipe's filter rules in order, ready to measure pages.
 
     Raise RecipeError for a rule that needs quality models if there are none.
     """

@@ -21,7 +21,9 @@ KEPT = ""
 
 @dataclass(slots=True)
 class Page:
-    """One document on its way through the rules. `text` and `columns` are written to the document at the end."""
+    """One document while the filter rules are applied to it. `text` and `columns` are written to the document at the
+    end.
+    """
 
     text: str
     url: str

@@ -57,7 +57,7 @@ def _url_words() -> frozenset[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Phrase:
-    """An entry of several words. It is only searched for in texts that contain its first word."""
+    """A word-list entry of several words. It is only searched for in texts that contain its first word."""
 
     first: str
     num_words: int

@@ -55,7 +55,7 @@ def _check_word(word: str) -> None:
 
 
 def _lines(model: NgramModel, k: int, texts: list[str]) -> Iterator[str]:
-    """Yield one line per k-gram. The longest n-grams have no backoff column."""
+    """Yield one line of the ARPA file for each k-gram. The longest n-grams have no backoff column."""
     probabilities = (model.log_probability[k - 1].astype(np.float64) / LOG_10).tolist()
     if k == model.order:
         return (f"{value:.9g}\t{text}\n" for value, text in zip(probabilities, texts, strict=True))
@@ -136,7 +136,9 @@ def _keys(ids: np.ndarray, shorter: list[np.ndarray], name: str) -> np.ndarray:
 
 
 def _of_words(ids: np.ndarray, values: np.ndarray, num_words: int) -> tuple[np.ndarray, np.ndarray]:
-    """Log probability and log backoff of each word. `<s>` gets probability 1, because it is never queried."""
+    """Return the log probability and the log backoff weight of each word. `<s>` gets probability 1, because it is never
+    queried.
+    """
     probability = np.full(num_words, _ABSENT * LOG_10)
     backoff = np.zeros(num_words)
     probability[ids], backoff[ids] = values[:, 0], values[:, 1]

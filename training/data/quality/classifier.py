@@ -132,7 +132,10 @@ def train(positives: Sequence[str], negatives: Sequence[str], *, buckets: int) -
 
 @native
 def _products(weights, columns, values, ends):
-    """Sum of each row's weighted values, added in a fixed order: equal on every machine, with any number of threads."""
+    """Return, for each row, the sum of its values times the column weights.
+
+    The sum has a fixed order, so it is equal on every machine and for any number of threads.
+    """
     sums = np.empty(len(ends))
     place = 0
     for row in range(len(ends)):

@@ -99,7 +99,7 @@ class Forms:
 
 
 class Column:
-    """A value for each form, in an array indexed by form number that grows with the forms."""
+    """An array with a value for each word form, indexed by form number; it grows when new forms appear."""
 
     def __init__(self, ask: Callable[[str], int], dtype: Any) -> None:
         self._ask = ask
@@ -130,7 +130,9 @@ def shared_forms() -> Forms:
 
 @native
 def _spread(codes, chunks, bounds, cut, cut_ends):
-    """Return the form numbers of a text's chunks, and the index at which each line with words ends."""
+    """Return the word-form numbers of a text from those of its chunks, and the index at which each line with words
+    ends.
+    """
     total = 0
     for chunk in chunks:
         total += cut_ends[chunk] - (cut_ends[chunk - 1] if chunk else 0)

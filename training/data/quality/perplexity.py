@@ -144,7 +144,10 @@ def train(texts: Iterable[str], *, order: int) -> NgramModel:
 
 
 def _sentences(formed: Sequence[Formed], numbers: np.ndarray) -> np.ndarray:
-    """Return `<s> words </s>` of all lines end to end, int64. `numbers` maps form numbers to word numbers."""
+    """Return the word numbers of all lines with `<s>` and `</s>` around each, as one int64 array.
+
+    `numbers` maps form numbers to word numbers.
+    """
     words = numbers[np.concatenate([one.numbers for one in formed])]
     lengths = np.concatenate([np.diff(one.line_ends, prepend=0) for one in formed])
     ends = np.cumsum(lengths + 2)
@@ -225,7 +228,7 @@ def _descend(numbers, line_ends, begins, words, probability, backoff, nodes, res
 
 @native
 def _longer(context, word, begins, words):
-    """Return the index of the n-gram `context` + `word`, -1 if there is none."""
+    """Return the index of the n-gram that extends the n-gram `context` by `word`; -1 if the model has none."""
     if context < 0:
         return -1
     low, end = begins[context], begins[context + 1]

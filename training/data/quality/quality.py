@@ -58,7 +58,9 @@ class QualityModels:
     toxicity: LinearClassifier | None = None
 
     def perplexity(self, text: str, language: str) -> tuple[float, str | None]:
-        """Return perplexity and bucket by the model of the language; NaN and None if the language has no model."""
+        """Return a text's perplexity and bucket by the model of its language; NaN and None if the language has no
+        model.
+        """
         model = self.ngrams.get("") or self.ngrams.get(language)
         if model is None:
             return math.nan, None

@@ -53,7 +53,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def summary_of(by: Mapping[str, Sums]) -> dict[str, Any]:
-    """The content of `summary.json`, from the sums by host, source and snapshot."""
+    """Return the content of `summary.json`, from the sums by host, source and snapshot."""
     total = [sum(numbers[place] for numbers in by["source"].values()) for place in range(len(COUNTED))]
     return {
         **dict(zip(COUNTED, total, strict=True)),
@@ -88,7 +88,7 @@ def _by_tokens(sums: Sums) -> list[tuple[str, list[int]]]:
 
 
 def _entries(sums: Sums, tokens: int) -> dict[str, dict[str, Any]]:
-    """The counts of each name and its share of all tokens, most tokens first."""
+    """Return the counts of each name and its share of all tokens, most tokens first."""
     return {
         name: {**dict(zip(COUNTED, numbers, strict=True)), "share": round(numbers[1] / tokens, 6) if tokens else 0.0}
         for name, numbers in _by_tokens(sums)

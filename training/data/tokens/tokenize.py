@@ -159,13 +159,15 @@ def _as_strings(texts: pa.StringArray) -> Any:
 
 @lru_cache(maxsize=1)
 def _tokenizer(path: Path) -> Tokenizer:
-    """Load the reference tokenizer, once for all ranks of a process; each new instance is slower than the last."""
+    """Load the reference tokenizer once for all ranks of a process, because each new instance is slower than
+    the last.
+    """
     return load_tokenizer(path)
 
 
 @lru_cache(maxsize=1)
 def _backend(path: Path) -> Any:
-    """Load gigatoken's tokenizer, once for all ranks of a process, because it caches the words it has seen."""
+    """Load gigatoken's tokenizer once for all ranks of a process, because it caches the words that it has seen."""
     import gigatoken
 
     return gigatoken.Tokenizer.from_json(plain_text_json(path))

@@ -396,7 +396,9 @@ def study(
 
 
 def _plain(tokenizer: Tokenizer) -> Tokenizer:
-    """Return the tokenizer as `load_tokenizer` would read it, so that it never emits a special token."""
+    """Return the tokenizer changed so that it never encodes text as a special token, as `load_tokenizer` would
+    load it.
+    """
     return Tokenizer.from_str(json.dumps({**json.loads(tokenizer.to_str()), "added_tokens": []}))
 
 

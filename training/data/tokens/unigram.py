@@ -57,7 +57,7 @@ class Lattice:
     sizes: Places
 
     def spelled(self) -> list[bytes]:
-        """Return the bytes of each piece."""
+        """Return the bytes of each piece of the vocabulary."""
         content = self.text.tobytes()
         places, sizes = self.places[BYTES:].tolist(), self.sizes[BYTES:].tolist()
         seen = (content[place : place + size] for place, size in zip(places, sizes, strict=True))
@@ -134,7 +134,8 @@ def _laid_out(words: Mapping[bytes, int]) -> tuple[npt.NDArray[np.uint8], Places
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class _Substrings:
-    """The substrings of one length that occur often enough: their counts, first places, and all places.
+    """The substrings of one length that occur often enough: their counts, their first positions, and all their
+    positions.
 
     `numbers[i]` is the substring at byte `at[i]`.
     """
@@ -189,7 +190,7 @@ def _chosen(found: list[_Substrings]) -> list[Places]:
 
 
 def _edges(found: list[_Substrings], chosen: list[Places], num_bytes: int) -> dict[str, Any]:
-    """Return the fields of a lattice that hold the positions of the pieces."""
+    """Return the arrays of a lattice that list the pieces that begin at each byte."""
     size = sum(int((numbers >= 0).sum()) for numbers in chosen)
     places, sizes = np.zeros(size, np.int64), np.ones(size, np.int64)
     at, lengths, pieces = [], [], []
@@ -257,7 +258,10 @@ def _loop(kernel: Any, lattice: Lattice) -> Any:
 
 @native
 def _expect(begins, counts, starts, lengths, pieces, scaled, expected):
-    """Add to `expected` how often each piece is expected over all spellings, by forward and backward sums."""
+    """Compute the expected number of uses of each piece over all spellings, by forward and backward sums.
+
+    The numbers are added to `expected`.
+    """
     forward, backward = np.zeros(MAX_WORD + 1), np.zeros(MAX_WORD + 1)
     for word in range(len(counts)):
         first, size = begins[word], begins[word + 1] - begins[word]

@@ -26,7 +26,7 @@ ALIGN = Stage(
 
 
 def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return `align` without the prompts, which are an input."""
+    """Return the section `align` without its prompts, which are an input of the stage."""
     del part
     return with_data(recipe, {"align": replace(recipe.align, prompts="")})
 

@@ -20,7 +20,9 @@ from training.posttrain.sorting import HELD_OUT_FILE, TRAIN_FILE, Sorter
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Write the training and the held-out pairs of every source. Raise DataError if there are none of either."""
+    """Write the training and the held-out pairs of every source. Raise DataError if there is no training pair or no
+    held-out pair.
+    """
     recipe = job.settings_as(PreferencesRecipe, "preferences")
     held_out = 0
     rows, exams = Counted(records(recipe.data, PAIR_READERS, job, "preferences")), Decontamination(job)

@@ -132,7 +132,10 @@ def document_mask(
 
 
 def _seen_in_square(first: Tensor, prefix: Tensor | None, *, window: int) -> Tensor:
-    """Return which position sees which, `[B, L, L]`, in rows whose documents start at `first` `[B, L]`."""
+    """Return which positions each position may see, as booleans `[B, L, L]`.
+
+    `first` `[B, L]` is the first position of each position's document.
+    """
     index = torch.arange(first.shape[1], device=first.device)
     # Position i sees j when j is not after i and not before the start of i's document.
     visible = (index[None, None, :] <= index[None, :, None]) & (index[None, None, :] >= first[:, :, None])
@@ -144,7 +147,7 @@ def _seen_in_square(first: Tensor, prefix: Tensor | None, *, window: int) -> Ten
 
 
 def _in_blocks(visible: Tensor, *, dtype: torch.dtype, window: int, is_causal: bool) -> Visibility:
-    """Convert `visible` `[B, L, L]` into the blocks and biases of BlockAttention."""
+    """Convert the visible positions `visible` `[B, L, L]` into the blocks and biases that BlockAttention takes."""
     # -1e4 is exact enough in bf16, and its exponential is 0 beside any score that training meets.
     full = torch.zeros(visible.shape, dtype=dtype).masked_fill_(~visible, -1e4)
     blocks = query_blocks(visible.shape[1], window=window if is_causal else 0, is_causal=is_causal)
@@ -295,7 +298,7 @@ def _compiled_flex() -> Callable[..., Tensor]:
 
 
 def query_blocks(length: int, *, window: int = 0, is_causal: bool = True) -> tuple[QueryBlock, ...]:
-    """Return the query blocks of a row, each with no more keys than it needs."""
+    """Divide the queries of a row into blocks, each with only the keys that its queries may see."""
     size = max(MIN_BLOCK, -(-length // MAX_BLOCKS))
     return tuple(
         QueryBlock(

@@ -68,7 +68,7 @@ class Attention(nn.Module):
 
 
 def _mixed(query_key: Tensor, value: Tensor, table: tuple[Tensor, Tensor], seen: Visibility, lanes: Lanes) -> Tensor:
-    """Apply rotation and attention to the heads.
+    """Apply rotary positions and attention to the heads.
 
     Recomputing this part is cheap, and keeping its result takes much memory.
     """
@@ -139,7 +139,7 @@ class Hidden(NamedTuple):
 
 
 class Decoder(nn.Module):
-    """A model from tokens to hidden states; `head_weight` turns hidden states into logits."""
+    """A decoder: computes hidden states from tokens; `head_weight` turns hidden states into logits."""
 
     pieces: Any = None  # this process's part of each weight, once the model is spread (mesh.py)
 
@@ -203,7 +203,7 @@ class Decoder(nn.Module):
         return Hidden(x_BLD, *self._summed(routings, tokens_BL.device))
 
     def _rotary_table(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return cosine and sine, each `[B, 1, 1, L, E/2]`."""
+        """Return cosine and sine of the rotary angles at each position, each `[B, 1, 1, L, E/2]`."""
         config = self.config
         frequencies, factor = rotary_frequencies(
             head_width=config.head_width, theta=config.rope_theta, scaling=config.rope_scaling, device=positions.device

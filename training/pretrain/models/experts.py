@@ -87,7 +87,7 @@ class Experts(nn.Module):
         return (sent * weights_Nk[..., None].to(sent.dtype)).sum(dim=1)
 
     def _all_experts(self, sorted_ND: Tensor, sizes_X: Tensor) -> Tensor:
-        """Return the experts' outputs in the order of their inputs, which are sorted by expert."""
+        """Return the outputs of all experts for tokens that are sorted by expert, in the same order."""
         if self.lanes.expert is None:
             return self._run(sorted_ND, sizes_X)
         # Counts of tokens, with a row for each process: tokens that this process sends, and that its experts receive.
@@ -132,7 +132,7 @@ class Experts(nn.Module):
         return Routing(X * (shares * scores.mean(dim=1)).sum() / self.lanes.parts, counts.sum(dim=0))
 
     def _weights(self, dtype: torch.dtype) -> tuple[tuple[Tensor | None, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Return gate, up and down of each expert, cast once."""
+        """Return the weights gate, up and down of all experts in `dtype`, converted once per pass."""
         # unbind instead of indexing: the gradient of each indexing would be as large as all experts together.
         gates = (None,) * len(self.up) if self.gate is None else self.gate.to(dtype).unbind()
         return gates, self.up.to(dtype).unbind(), self.down.to(dtype).unbind()

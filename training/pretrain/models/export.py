@@ -166,7 +166,7 @@ def own_views(model: Decoder) -> Iterator[tuple[str, Tensor]]:
 
 
 def _written(name: str, view: Tensor) -> Tensor:
-    """Return a contiguous copy; transformers' attention weights have the heads' axes joined into rows."""
+    """Return a contiguous copy of a weight for the file; heads and head width of attention weights become one axis."""
     return view.reshape(_written_shape(name, view)).detach().clone().contiguous()
 
 

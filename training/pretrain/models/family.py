@@ -60,5 +60,5 @@ def preset(vocab_size: int, parameters: int, **fields: Any) -> Preset:
 
 
 def sizes(width: int, layers: int, heads: int, kv_heads: int, mlp_width: int) -> dict[str, int]:
-    """Return the five numbers that every published table gives, by field name."""
+    """Return width, layers, heads, key-value heads and MLP width, as published tables give them, by field name."""
     return {"width": width, "layers": layers, "heads": heads, "kv_heads": kv_heads, "mlp_width": mlp_width}

@@ -113,7 +113,7 @@ class ModelRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelConfig(ModelRecipe):
-    """The shape of a decoder with a vocabulary; fields that may be absent in a recipe are numbers here."""
+    """The shape of a decoder with a vocabulary; fields that may be null in a recipe have their final numbers here."""
 
     vocab_size: int
     head_width: int = 0  # E, width of one head; 0 is replaced by width / heads

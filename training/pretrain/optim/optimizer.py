@@ -33,5 +33,7 @@ class Optimizer:
 
 
 def for_each_number(count: int) -> Callable[[str, Shape], int]:
-    """Return `Optimizer.numbers` for a state of `count` tensors, each in the shape of its weight."""
+    """Return the function `Optimizer.numbers` for an optimizer whose state has `count` numbers for each number of a
+    weight.
+    """
     return lambda _, shape: count * prod(shape)

@@ -25,6 +25,6 @@ class Stepped(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        """Update every weight that has a gradient."""
+        """Update every weight that has a gradient, by one call of `update` for each group."""
         for group in self.param_groups:
             self._update([weight for weight in group["params"] if weight.grad is not None], self.state, group)

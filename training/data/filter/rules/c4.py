@@ -68,7 +68,7 @@ def measure(settings: Settings, tools: Tools) -> Answer:
 
 
 def edit(settings: Settings) -> Callable[[str], str]:
-    """Return a function that removes the lines from a text."""
+    """Return a function that removes from a text the lines that C4's rules remove."""
     return lambda text: "\n".join(c4_lines(text, settings)[0]).strip()
 
 

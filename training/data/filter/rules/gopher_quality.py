@@ -20,7 +20,7 @@ NUMBERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """The limits, with the paper's values as defaults. 0 means no limit, as in datatrove."""
+    """The limits of Gopher's quality rules, with the paper's values as defaults. 0 means no limit, as in datatrove."""
 
     gopher_min_words: int = 50
     gopher_max_words: int = 100_000

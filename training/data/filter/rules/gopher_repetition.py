@@ -23,7 +23,7 @@ NUMBERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """Largest fractions of lines, paragraphs and characters.
+    """Largest fractions of repeated lines, paragraphs and characters.
 
     A limit of 0 on lines or paragraphs means no limit, as in datatrove.
     """

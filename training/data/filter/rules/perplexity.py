@@ -19,7 +19,7 @@ class Settings(CommonSettings):
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
-    """Return a function that writes perplexity and bucket into a page's columns."""
+    """Return a function that writes a page's perplexity and its quality bucket into the page's columns."""
     models = tools.reference_models("perplexity")
 
     def measured(page: Page) -> str:

@@ -17,7 +17,7 @@ _BOILERPLATE = re.compile(r"(?i)\A\W*sign[ -]in\b|\bread more\b\W*\Z|\bitems? in
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """Settings for which lines are corrected, and how much of a page may be removed."""
+    """Settings of RefinedWeb's corrections: which lines are corrected, and how much of a page they may remove."""
 
     refinedweb_max_uppercase: float = 0.5  # of a line's characters; with more, the line is removed
     refinedweb_short_line_words: int = 10  # `sign in`, `read more` and so on are cut from lines of at most this length
@@ -72,7 +72,7 @@ def measure(settings: Settings, tools: Tools) -> Answer:
 
 
 def edit(settings: Settings) -> Callable[[str], str]:
-    """Return a function that corrects the lines of a text."""
+    """Return a function that applies RefinedWeb's corrections to the lines of a text."""
     return lambda text: _correct(settings, text)[0]
 
 

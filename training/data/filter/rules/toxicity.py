@@ -31,7 +31,7 @@ def limits(settings: Settings) -> tuple[Limit, ...]:
 
 
 def decide(settings: Settings) -> Answer:
-    """Return a function that checks the page's URL first, then the limit."""
+    """Return a function that decides about a page: first by its URL, then by the fraction of listed words."""
     from training.data.filter.toxicity import is_toxic_url
 
     most = limits(settings)

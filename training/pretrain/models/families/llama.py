@@ -13,7 +13,7 @@ def has(config: ModelConfig) -> bool:
 
 
 def why_not(config: ModelConfig) -> list[str]:
-    """Return what transformers' Llama class cannot run of the shape."""
+    """Return which features of the shape transformers' Llama class does not have; empty if it has all."""
     return ["window without qk_norm: Llama has no windows, Qwen3 has both"] if config.window else []
 
 

@@ -14,7 +14,7 @@ def has(config: ModelConfig) -> bool:
 
 
 def why_not(config: ModelConfig) -> list[str]:
-    """Return what transformers' Qwen3-MoE class cannot run of the shape."""
+    """Return which features of the shape transformers' Qwen3-MoE class does not have; empty if it has all."""
     found = []
     if not config.qk_norm:
         found.append("experts without qk_norm: Qwen3-MoE has QK-norm")
@@ -48,7 +48,7 @@ def _expert_fields(config: ModelConfig) -> Fields:
 
 
 def read(data: Fields) -> Fields:
-    """Return QK-norm, the window and the experts as fields of a shape."""
+    """Return QK-norm, the window and the experts from a `config.json`, as fields of a shape."""
     window = data.get("sliding_window") if data.get("use_sliding_window") else None
     windows = {"window": window, "window_pattern": ("window",)} if window else {}
     return {"qk_norm": True, **windows, "experts": _read_experts(data)}
