@@ -30,7 +30,7 @@ def is_asked_for(recipe: Recipe, asset: str) -> bool:
 
 
 def spent(instance: dg.DagsterInstance, recipe: Recipe, profile: Profile) -> str:
-    """A sentence if the automation budget of `recipe` is spent; empty if it is not."""
+    """Return a sentence if automation has used up its daily budget for `recipe`; empty if it has not."""
     taken, budget = node_hours(instance, recipe, profile), recipe.automation.node_hours_per_day
     if taken < budget:
         return ""
@@ -56,7 +56,7 @@ def stands_in_the_way(
 
 
 def node_hours(instance: dg.DagsterInstance, recipe: Recipe, profile: Profile) -> float:
-    """Node-hours of automation's runs of `recipe` that were active at some time in the last 24 hours."""
+    """Return the node-hours of automation's runs of `recipe` that were active at some time in the last 24 hours."""
     records = instance.get_run_records(
         dg.RunsFilter(tags={RECIPE_TAG: recipe.name}, updated_after=datetime.now(UTC) - DAY)
     )

@@ -54,7 +54,7 @@ GUARDS = {item.asset for one in CHAIN.values() for item in one.guards}
 
 
 def ancestors(name: str) -> set[str]:
-    """Every asset that `name` is made from, directly or indirectly."""
+    """Return the names of all assets that the asset `name` is made from, directly or indirectly."""
     found: set[str] = set()
     waiting = [item.asset for item in CHAIN[name].inputs]
     while waiting:
@@ -66,7 +66,7 @@ def ancestors(name: str) -> set[str]:
 
 
 def descendants(name: str) -> set[str]:
-    """Every asset that is made from `name`, directly or indirectly."""
+    """Return the names of all assets that are made from the asset `name`, directly or indirectly."""
     return {other for other in CHAIN if name in ancestors(other)}
 
 

@@ -131,7 +131,9 @@ class Display:
         return f"{self._name}: comparing recipe and artifacts"
 
     def _times(self) -> str:
-        """The time left of the asset and of the recipe; empty while nothing is made."""
+        """Return the time that the current asset and the whole recipe still need, as text; empty while nothing
+        is made.
+        """
         now = self._now
         if now is None:
             return ""
@@ -140,7 +142,9 @@ class Display:
         return f"time left: {in_words(now.seconds_left)}; of the recipe: {recipe} (asset {number} of {total})"
 
     def _bar(self) -> Group:
-        """The lines at the bottom of a terminal: what happens now with a bar, and under it the time left."""
+        """Return the lines at the bottom of the terminal: what is made now, with a progress bar, and below it the time
+        left.
+        """
         row = Table.grid(expand=True, padding=(0, 1))
         row.add_column(no_wrap=True, overflow="ellipsis")
         row.add_column(ratio=1)

@@ -55,7 +55,7 @@ def signals_collected() -> Iterator[list[int]]:
 
 
 def exit_code_of(number: int) -> int:
-    """The exit code of a command that a signal ended, as shells have it: 130 for Ctrl-C, 143 for SIGTERM."""
+    """Return the exit code of a command that a signal ended, as shells define it: 130 for Ctrl-C, 143 for SIGTERM."""
     return 128 + number
 
 

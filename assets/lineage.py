@@ -9,12 +9,14 @@ DECISION, SCORES, REPORT, CARD = "promoted_model", "model_scores", "contaminatio
 
 
 def model_of(comparison: Comparison) -> Cell:
-    """The cell of the model with which the recipe's chain ends, and which is registered and promoted."""
+    """Return the cell of the recipe's last model, which is the one that is registered and promoted."""
     return comparison.cells[last_model(comparison.recipe), comparison.recipe.name]
 
 
 def lineage_of(comparison: Comparison) -> list[Cell]:
-    """Every cell that the recipe's decision is made from, directly or indirectly, in the order of the chain."""
+    """Return every cell that the recipe's promotion decision is made from, directly or indirectly, in the chain's
+    order.
+    """
     wanted: set[tuple[str, str]] = set()
     waiting = [(DECISION, comparison.recipe.name)]
     while waiting:

@@ -51,7 +51,7 @@ def tell_of_steps(notify: Notify, events: Iterable[dg.DagsterEvent], *, partitio
 
 
 def cause_of(event: dg.DagsterEvent) -> str:
-    """Why a step failed: the stage's own sentence, or the innermost error."""
+    """Return why a step of a Dagster run failed: the stage's own sentence, or the innermost error."""
     data = event.step_failure_data
     if data.user_failure_data is not None and data.user_failure_data.description:
         return data.user_failure_data.description

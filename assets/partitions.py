@@ -86,7 +86,7 @@ class Partitions:
         return dg.AssetDep(item.asset, partition_mapping=self._mappings[edge])
 
     def _read_by(self, item: Input, declared: Asset) -> dict[str, set[str]]:
-        """The partitions of `declared` that read each partition of an input."""
+        """Return, for each partition of an input asset, the partitions of `declared` that are made from it."""
         downstream: dict[str, set[str]] = {}
         for recipe in self._recipes:
             for key in partitions_of(declared, recipe):

@@ -278,7 +278,7 @@ def _refusal(comparison: Comparison, left: list[Cell]) -> dict[str, Any] | None:
 
 
 def refusal_of(cell: Cell) -> dict[str, Any]:
-    """The first failed gate of a cell, for the JSON answer: name, evidence, asset and partition."""
+    """Return the first failed gate of a cell's artifact, for the JSON answer: name, evidence, asset and partition."""
     assert cell.artifact is not None
     gate = cell.artifact.failed_gates[0]
     return {"gate": gate["name"], "evidence": gate["evidence"], "asset": cell.asset, "partition": cell.partition}

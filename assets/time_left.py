@@ -36,7 +36,7 @@ class Running:
 
     @property
     def seconds(self) -> float:
-        """How long the asset has been running."""
+        """The seconds for which the asset has been running."""
         return self._clock() - self._started
 
     @property

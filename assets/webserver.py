@@ -41,7 +41,7 @@ class LocalOnly:
 
 
 def refusal(scope: Any) -> str:
-    """Why a request is refused; empty if it is answered. `scope` is the request's ASGI scope."""
+    """Return why a web request is refused; empty if it is answered. `scope` is the request's ASGI scope."""
     headers: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
         headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))

@@ -100,7 +100,9 @@ def _last_told(cell: Cell, instance: Any, partitions: list[str] | None) -> str:
 
 
 def told_tracker(cells: Iterable[Cell], tracking: Tracking) -> list[Said]:
-    """Cells whose artifact was reported to MLflow, but by no run with the record digest that is on disk."""
+    """Return the cells whose artifact MLflow knows only with a record digest other than the one on disk, each with a
+    sentence.
+    """
     cells = list(cells)
     with explained(tracking):
         found = _told_by_runs(cells, tracking)

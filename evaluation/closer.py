@@ -119,7 +119,9 @@ def _clusters(records: Sequence[Record], made: Record, reason: str, number: int,
 
 
 def _root(name: str, repeats: Mapping[str, str]) -> str:
-    """Return the end of a chain of duplicates. The chain ends at a kept document."""
+    """Follow a chain of duplicates, each a copy of the next, to its end, which is a kept document. Return that
+    document.
+    """
     while repeats.get(name):
         name = repeats[name]
     return name

@@ -393,7 +393,7 @@ def unsought(suites: Sequence[BenchmarkRecipe], exams: Exams) -> dict[str, str]:
 
 
 def rule() -> dict[str, Any]:
-    """Return the rule by which items are found, in words and numbers, as the report states it."""
+    """Return how benchmark items are found, in words and with the thresholds, for the contamination report."""
     return {
         "finding": "at least this share of the words of an item, weighted by how rare they are, in their order",
         "min_share": item_rule.MIN_SHARE,

@@ -139,18 +139,20 @@ def _joined(text: str) -> str:
 
 
 def credit(scores: Sequence[Any], gold: int) -> float:
-    """Return what a control earns on an item, from 0 to 1: 1 for the right choice, shared among equally good ones."""
+    """Return the score of a control on an item, from 0 to 1: 1 for the right choice, shared among choices it rates
+    equal.
+    """
     best = max(scores)
     return (scores[gold] == best) / sum(score == best for score in scores)
 
 
 def accuracy(control: Control, items: Sequence[ExamItem]) -> float:
-    """Return the share of items, from 0 to 1, that the control answers right."""
+    """Return the mean score of a control over the items, from 0 to 1."""
     return fmean(credit(control.scores(item), item.gold) for item in items)
 
 
 def controls_from(texts: Sequence[str]) -> dict[str, Control]:
-    """Return the controls that count in these texts."""
+    """Return the controls that answer from counts of words and phrases in these texts."""
     return {"ngram": NgramModel(texts), "overlap": OverlapModel(texts), "pairs": PairCounter(texts)}
 
 

@@ -144,7 +144,7 @@ def bars_picture(title: str, bars: Sequence[Bar], *, most: float, mark: float | 
 
 
 def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return at most MOST_POINTS points at even distances, with the first and the last."""
+    """Return the points, or MOST_POINTS of them at even distances, with the first and the last, if there are more."""
     if len(points) <= MOST_POINTS:
         return list(points)
     return [points[round(number * (len(points) - 1) / (MOST_POINTS - 1))] for number in range(MOST_POINTS)]

@@ -85,7 +85,7 @@ def _samples(path: Path) -> Iterable[Mapping[str, Any]]:
 
 
 def by_item(samples: Iterable[Mapping[str, Any]]) -> dict[Item, bool]:
-    """Return which items were answered right, from the kept samples of a model on a suite."""
+    """Return, for each item, whether the model answered it right, from the model's kept samples on a suite."""
     seen: Counter[tuple[str, str, tuple[str, ...]]] = Counter()
     correct: dict[Item, bool] = {}
     for row in samples:

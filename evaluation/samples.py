@@ -180,7 +180,7 @@ def _heaps(folder: Path, record: Mapping[str, Any], most: int, seed: int) -> dic
 
 
 def rank_of(seed: int, name: str) -> int:
-    """Return a hash of a record's id and the seed. Records are shown in the order of these hashes."""
+    """Return a hash of a record's id and the seed. The records with the lowest hashes are shown, in this order."""
     return int.from_bytes(hashlib.blake2b(f"{seed}\0{name}".encode(), digest_size=8).digest(), "big")
 
 

@@ -284,9 +284,8 @@ def iso_flop(rungs: Sequence[Rung], *, resamplings: int, seed: int) -> dict[str,
 
 
 def _budget(members: Sequence[Rung]) -> dict[str, Any]:
-    """Return the results of one budget, as plain data.
-
-    They have `parameters` and `loss` of the minimum if it lies within the sizes tried.
+    """Return the fit of the ladder's models with one compute budget, as plain data. It has `parameters` and `loss` of
+    the minimum if that lies within the sizes tried.
     """
     flops = float(np.exp(np.mean(np.log([rung.flops for rung in members]))))
     sizes = [rung.parameters for rung in members]
@@ -323,8 +322,9 @@ def _growth(flops: Sequence[float], parameters: Sequence[float]) -> tuple[float,
 
 
 def _budgets(rungs: Sequence[Rung]) -> list[list[Rung]]:
-    """Groups of rungs with nearly the same compute budget (within SAME_BUDGET of the group's smallest) and at least
-    three sizes."""
+    """Return groups of rungs with nearly the same compute budget (within SAME_BUDGET of the group's smallest) and at
+    least three model sizes.
+    """
     groups: list[list[Rung]] = []
     for rung in sorted(rungs, key=lambda one: one.flops):
         if groups and rung.flops <= groups[-1][0].flops * (1 + SAME_BUDGET):

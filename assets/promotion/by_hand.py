@@ -96,7 +96,7 @@ def _checked(version: Version, registry: Registry) -> bool:
 def _move(
     registry: Registry, action: Action, version: Version, champion: Version | None, reason: str, decision: str
 ) -> bool:
-    """Make `version` the champion; return False if it was already."""
+    """Point the alias `champion` to `version`; return False if it already pointed there."""
     if champion is not None and champion.version == version.version:
         return False
     before = champion.version if champion else None
@@ -115,7 +115,7 @@ def _move(
 
 
 def _said(registry: Registry, action: str, version: Version, *, moved: bool, reason: str) -> dict[str, Any]:
-    """The JSON answer of `pedigree promote` and `pedigree rollback`."""
+    """Return the JSON answer of `pedigree promote` and `pedigree rollback`."""
     previous = registry.holder(PREVIOUS)
     return {
         "ok": True,

@@ -167,7 +167,7 @@ class Following:
             time.sleep(self.backend.poll_seconds)
 
     def _submitted(self) -> Handle:
-        """The handle of the task's job: the one that still runs, or one that is submitted now."""
+        """Return the handle of the task's job: of the one that still runs, or of one that is submitted now."""
         handle = self._running()
         if handle is not None:
             self.watch.say(f"found {self.task.key} on {self.backend.name} as {handle.id}; going on watching it")
@@ -182,7 +182,9 @@ class Following:
         return handle
 
     def _running(self) -> Handle | None:
-        """The handle of the task's job if it still runs, so that a restarted orchestrator never starts it twice."""
+        """Return the handle of the task's job if it still runs, so that a restarted orchestrator never starts
+        it twice.
+        """
         handle = self.backend.find(self.task.key, self.task.folder)
         if handle is None or self.backend.poll(handle).is_over:
             return None

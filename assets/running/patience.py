@@ -26,7 +26,9 @@ class Patience:
 
     @property
     def seconds(self) -> float:
-        """How long the job has been waiting: the longer of the scheduler's figure and the time it was watched."""
+        """The time that the job has waited: the longer of the scheduler's figure and the time for which it was
+        watched.
+        """
         return max(time.monotonic() - self._since, self._pending_seconds)
 
     def is_due(self, status: Status) -> bool:

@@ -91,9 +91,8 @@ class LocalBackend:
         }
 
     def poll(self, handle: Handle) -> Status:
-        """Running while the supervisor lives; then the exit code that it wrote.
-
-        If the supervisor was killed, the processes that it left behind are ended first.
+        """Return the task's status: running while its supervisor lives, then by the exit code that the supervisor
+        wrote. If the supervisor was killed, the processes that it left behind are ended first.
         """
         folder, pid = Path(handle.folder), int(handle.id)
         child = _CHILDREN.get(pid)
@@ -221,7 +220,7 @@ def _supervises(pid: int, start: str) -> bool:
 
 
 def _owned_by(pid: int, start: str) -> list[int]:
-    """The living processes whose environment names this supervisor as owner, in whatever group or session."""
+    """Return the living processes whose environment names this supervisor as owner, in whatever group or session."""
     mark = f"{OWNER_VARIABLE}={owner_of(pid, start)}".encode()
     return [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _is_marked(entry, mark)]
 

@@ -230,7 +230,9 @@ def render(task: Task, settings: SlurmSettings) -> str:
 
 
 def render_array(task: Task, settings: SlurmSettings, phase: str = "") -> str:
-    """The sbatch script of a fan-out's job array; the array index of a task selects its ranks (`--ranks i/n`)."""
+    """Return the sbatch script of a fan-out's job array; the array index of a task selects its ranks (`--ranks
+    i/n`).
+    """
     name = array_name(job_name(task.key, Path(task.folder)))
     head = _head(task, settings, name=name, log="log-%a.txt", distributed=False)
     head.insert(1, f"#SBATCH --array=0-{task.num_tasks - 1}")
@@ -287,7 +289,7 @@ def _says_attempt(name: str) -> list[str]:
 
 
 def _torchrun(task: Task, settings: SlurmSettings) -> list[str]:
-    """Shell lines that run torchrun on every node; the first node is the rendezvous and has rank 0."""
+    """Return shell lines that run torchrun on every node; the first node is the rendezvous and has rank 0."""
     size = task.size
     fixed = [_python(settings), *LAUNCHER]
     fixed += [f"--nnodes={size.nodes}", f"--nproc-per-node={size.processes}"]

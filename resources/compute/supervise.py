@@ -116,7 +116,7 @@ def end_descendants() -> None:
 
 
 def descendants_of(pid: int) -> list[int]:
-    """The process ids of all descendants of a process."""
+    """Return the process ids of all descendants of a process."""
     children: dict[int, list[int]] = {}
     for one in os.listdir("/proc"):
         fields = stat_of(int(one)) if one.isdigit() else None

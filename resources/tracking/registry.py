@@ -68,7 +68,7 @@ class Version:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Move:
-    """One move of `champion` to `version`. `before` is the former champion, or None if there was none."""
+    """One move of the alias `champion` to `version`. `before` is the former champion, or None if there was none."""
 
     action: Action
     version: str
@@ -316,9 +316,8 @@ class Registry:
         return None
 
     def _finish(self, move: Move) -> None:
-        """Do all steps of a move. Each step is idempotent.
-
-        First `previous` is set, then `champion`, and last the tag of the unfinished move is removed.
+        """Do all steps of a move of `champion`, each of which may be repeated. First `previous` is set, then
+        `champion`, and last the tag of the unfinished move is removed.
         """
         if move.before is not None:
             self.set_alias(PREVIOUS, move.before)

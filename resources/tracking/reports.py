@@ -198,7 +198,7 @@ def flat(settings: Mapping[str, Any], before: str = "") -> dict[str, str]:
 
 
 def cut(text: str, characters: int) -> str:
-    """A text of at most so many characters; one that was cut ends in an ellipsis."""
+    """Return the text, shortened to so many characters if it is longer; a shortened text ends in an ellipsis."""
     return text if len(text) <= characters else f"{text[: characters - 1]}…"
 
 
