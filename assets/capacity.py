@@ -12,6 +12,7 @@ from functools import partial
 from assets.chain import CHAIN
 from resources.compute.size import Size
 from resources.profile import ProfileError, load_profile
+from training.engines.engine import check_installed
 from training.order.batch_settings import BatchPhase
 from training.posttrain.align.method import method_of
 from training.posttrain.align.settings import AlignRecipe
@@ -38,13 +39,21 @@ from training.scopes import has_assets
 def check_fit(recipe: Recipe, profile: str) -> None:
     """Raise ProfileError, showing the calculation, if the profile cannot run the recipe.
 
-    The profile's `stages` must be assets of the chain, its micro-batches must divide the recipe's batches, its
-    processes must be able to share each model, and its nodes must have the memory that training needs at least.
+    The profile's `stages` must be assets of the chain, and its engines must be installed. Its micro-batches must divide
+    the recipe's batches, its processes must be able to share each model, and its nodes must have the memory that
+    training needs at least.
     """
     loaded = load_profile(profile)
     unknown = sorted(set(loaded.stages) - set(CHAIN))
     if unknown:
         raise ProfileError(f"{profile}: stages.{unknown[0]}: no such asset; there are {', '.join(CHAIN)}")
+    try:
+        for asset in CHAIN:
+            size = loaded.size_for(asset)
+            if size.backend == "local":  # the nodes of a scheduler have environments of their own
+                check_installed(size.engine)
+    except RecipeError as error:
+        raise ProfileError(f"{profile}: {error}") from None
     for asset, check in checks(recipe):
         try:
             check(loaded.size_for(asset))

@@ -111,18 +111,23 @@ def _part(item: InputArtifact) -> str:
     return item.partition.partition("@")[2]
 
 
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the libraries that write files; "absent" for one that is not installed."""
+    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in WRITERS:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "absent"
+    return found
+
+
 @lru_cache(maxsize=1)
 def environment() -> str:
     """Return a digest over the versions of Python and of the libraries that write files (WRITERS). Ranks are taken over
     only where these are equal.
     """
-    versions = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for name in WRITERS:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = "absent"
-    return digest_of(versions)[:16]
+    return digest_of(versions())[:16]
 
 
 # Keeping

@@ -33,6 +33,7 @@ from training.accounts import balance_gate
 from training.attempt import Attempt
 from training.checked import damage_of, noting_opened
 from training.checksums import canonical_json, digest_of
+from training.engines.engine import Here, Maker, engine_of
 from training.files import Unsealed, read_sealed, write_sealed
 from training.job import Counts, DataError, Job, Outcome, RefusedInput, Work, read_job, write_job
 from training.lean import leave_pandas_out
@@ -41,10 +42,9 @@ from training.leftovers import RANKS_FOLDER, remove_leftovers, remove_state
 from training.phase import Phase, phase_of, phases_of
 from training.processes import SignsOfLife, die_with_parent
 from training.progress import Progress
-from training.records import RecipeError, write_record
+from training.records import RecipeError, read_record, write_record
 from training.secrets import masked_errors, masked_output
 from training.stage import Stage, modules_of
-from training.workers import each_result
 
 log = logging.getLogger(__name__)
 
@@ -348,7 +348,7 @@ def _run_missing_ranks(
         log.info("%d of %d ranks%s were finished before; %d to do", len(done), total, _of(phase), len(missing))
     for result in done.values():
         told.add(result, is_new=False)
-    for rank, result in _each_rank(job, stage, missing, phase):
+    for rank, result in _each_rank(job, stage, missing, phase, told.progress):
         done[rank] = result
         told.add(result, is_new=True)
     return [done[rank] for rank in range(total)]
@@ -364,7 +364,9 @@ def _missing_in_words(missing: list[int], total: int, phase: str) -> str:
     return f"{len(missing)} of {total} ranks{_of(phase)} were not made: {named}{more}"
 
 
-def _each_rank(job: Job, stage: Stage, missing: list[int], phase: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _each_rank(
+    job: Job, stage: Stage, missing: list[int], phase: str, progress: Progress
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield each missing rank and its result: first the ranks that can be taken over from earlier artifacts, then the
     others.
     """
@@ -373,14 +375,47 @@ def _each_rank(job: Job, stage: Stage, missing: list[int], phase: str) -> Iterat
         done.add(rank)
         yield rank, result
     missing = [rank for rank in missing if rank not in done]
-    workers = min(job.run.workers, len(missing))
-    make = partial(run_rank, job, stage, phase=phase)
-    if workers <= 1:
-        for rank in missing:
-            yield rank, make(rank)
-        return
-    ready = partial(_begin_worker, stage)
-    yield from each_result(make, missing, workers=workers, modules=[stage.module], begin=ready)
+    if missing:
+        yield from engine_of(job.run)(_maker(job, stage, phase), missing, _here(job, stage, progress))
+
+
+def maker_of(order: Mapping[str, Any]) -> Maker:
+    """Return what makes ranks on another machine, from the order that this machine gave."""
+    job, stage = read_record(Job, order["job"], where="job"), read_record(Stage, order["stage"], where="stage")
+    return _maker(job, stage, order["phase"])
+
+
+def _maker(job: Job, stage: Stage, phase: str) -> Maker:
+    return Maker(
+        made_by=f"{maker_of.__module__}:{maker_of.__name__}",
+        order={"job": write_record(job), "stage": write_record(stage), "phase": phase},
+        rank=partial(_made_rank, job, stage, phase),
+        begin=partial(_begin_worker, stage),
+        versions=partial(_versions, job, stage),
+    )
+
+
+def _versions(job: Job, stage: Stage) -> dict[str, str]:
+    """Return, by name, the versions of Python and libraries and the digests of modules with which ranks are made."""
+    runner = digest_of(Path(__file__).read_text("utf-8"))
+    return {
+        **reuse.versions(),
+        **stage.library_versions(),
+        **made_by.own_code(*modules_of(stage, job.settings)),
+        __name__: runner,
+    }
+
+
+def _made_rank(job: Job, stage: Stage, phase: str, rank: int) -> dict[str, Any]:
+    """Return the result of a rank: of the finished one, if a process that was then lost had made it."""
+    result = finished_rank(Path(job.output), rank, phase)
+    return run_rank(job, stage, rank, phase=phase) if result is None else result
+
+
+def _here(job: Job, stage: Stage, progress: Progress) -> Here:
+    folder = Path(job.output)
+    scratch = folder / artifact.SCRATCH_FOLDER
+    return Here(run=job.run, modules=(stage.module,), folder=folder, scratch=scratch, progress=progress)
 
 
 def _each_taken_over(job: Job, stage: Stage, missing: list[int]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -540,7 +575,7 @@ def _run_array_task(job: Job, stage: Stage, folder: Path, ranks: str, name: str)
     else:
         chosen = [int(rank) for rank in ranks.split(",")]
     missing = [rank for rank in chosen if rank < total and finished_rank(folder, rank, name) is None]
-    for rank, _ in _each_rank(job, stage, missing, name):
+    for rank, _ in _each_rank(job, stage, missing, name, Progress(folder, enabled=False)):
         log.info("rank %d of %d%s done", rank, total, _of(name))
 
 

@@ -82,17 +82,20 @@ def code_revision() -> str:
 def task_of(job: Job, size: Size) -> Task:
     """The job as a task of a backend.
 
-    A stage that works in ranks fans out into one task per node. Any other stage uses its nodes in one task.
+    A stage that works in ranks fans out into one task per node, or its nodes form a Ray cluster. Any other stage uses
+    its nodes in one task.
     """
     stage = CHAIN[job.asset].stage
+    on_ray = stage.in_ranks and size.engine == "ray"
     return Task(
         key=artifact_key(job.asset, job.fingerprint),
         argv=("-m", stage.package, str(Path(job.output) / "job.json")),
         size=size,
         folder=job.output,
         environment=_environment(),
-        num_tasks=size.nodes if stage.in_ranks else 1,
+        num_tasks=size.nodes if stage.in_ranks and not on_ray else 1,
         phases=stage.phases,
+        on_ray=on_ray and size.nodes > 1,
     )
 
 

@@ -34,6 +34,8 @@ class Task:
     makes missing ranks itself, up to that share of all ranks, and exits with MISSING_RANKS_EXIT_CODE if more are
     missing. With `phases`, it runs that many tasks for each of them (`--phase NAME` is added too), those of a phase
     when those of the phase before have ended.
+
+    With `on_ray`, the nodes of the size form a Ray cluster, and the command runs on the first one.
     """
 
     key: str
@@ -43,6 +45,7 @@ class Task:
     environment: dict[str, str] = field(default_factory=dict)
     num_tasks: int = 1
     phases: tuple[str, ...] = ()
+    on_ray: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

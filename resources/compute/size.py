@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,13 +12,18 @@ from pydantic import BaseModel, ConfigDict, Field
 from training.records import RecipeError, formerly, read_record
 from training.run_settings import RunSettings
 
-PLANNED_BACKENDS = ("kubernetes", "ray")  # these get an error message of their own
+PLANNED_BACKENDS = ("kubernetes",)  # these get an error message of their own
 AT_LEAST = {
     **dict.fromkeys(("workers", "threads", "processes", "nodes", "micro_batch_tokens", "sample_steps"), 1),
     **dict.fromkeys(("shard", "tensor", "context", "expert", "pipeline", "pipeline_chunks", "evaluation_steps"), 1),
-    **dict.fromkeys(("gpus_per_node", "retries", "missing_ranks_share"), 0),
+    **dict.fromkeys(("gpus_per_node", "retries", "rank_retries", "missing_ranks_share"), 0),
 }
-ABOVE_ZERO = ("memory_gb", "hours", "max_pending_hours", "checkpoint_seconds", "hang_seconds", "price_per_hour")
+ABOVE_ZERO = (
+    *("memory_gb", "hours", "max_pending_hours", "checkpoint_seconds", "hang_seconds", "price_per_hour"),
+    *("rank_cpus", "rank_memory_gb"),
+)
+OF_RAY = ("ray_address", "rank_cpus", "rank_memory_gb", "rank_retries")  # only the engine `ray` reads them
+ADDRESS = re.compile(r"[A-Za-z0-9_.-]+:[0-9]+|\[[0-9A-Fa-f:]+\]:[0-9]+")
 
 
 class Record(BaseModel):
@@ -46,6 +52,21 @@ class Size(RunSettings):
             raise RecipeError(*(f"{one} is right" for one in wrong))
         if self.backend == "local" and self.nodes > 1:
             raise RecipeError(f"nodes={self.nodes}, but the local backend is one node; use processes, or backend slurm")
+        self._check_engine()
+
+    def _check_engine(self) -> None:
+        idle = [
+            one.name for one in fields(RunSettings) if one.name in OF_RAY and getattr(self, one.name) != one.default
+        ]
+        if self.engine == "local" and idle:
+            raise RecipeError(f"{', '.join(idle)}: without effect, because `engine` is local; set `engine: ray`")
+        if self.ray_address and not ADDRESS.fullmatch(self.ray_address):
+            raise RecipeError(
+                f"ray_address={self.ray_address!r}; HOST:PORT of the head of a Ray cluster is right, or nothing for Ray"
+                " of the job's own"
+            )
+        if self.ray_address and self.nodes > 1:
+            raise RecipeError(f"ray_address with nodes={self.nodes}: the cluster has its own nodes; nodes=1 is right")
 
 
 def read_size(given: Mapping[str, Any], *, cores: int, where: str) -> Size:
@@ -54,6 +75,8 @@ def read_size(given: Mapping[str, Any], *, cores: int, where: str) -> Size:
     A field that is null has its default. Raise RecipeError, with `where` as the place of the fields.
     """
     backend = given.get("backend")
+    if backend == "ray":
+        raise RecipeError(f"{where}.backend: ray is an engine, which runs the ranks of a job; set `engine: ray`")
     if backend in PLANNED_BACKENDS:
         raise RecipeError(f"{where}.backend: the {backend} backend is not built yet; there are local and slurm")
     # Profiles of earlier editions write 0 workers where this one leaves them out.

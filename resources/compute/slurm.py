@@ -45,6 +45,7 @@ UNCERTAIN_SECONDS = 60.0  # how long to search for a job whose submission got no
 SETTLE_SECONDS = 3.0  # a submission that timed out may still be in the controller's queue of calls
 SILENCE_SECONDS = 3600.0  # jobs keep running while the controller is down; after this long a job counts as lost
 SIGNAL_SECONDS_BEFORE_END = 60
+OBJECT_STORE_BYTES = 75 * 2**20  # the least that Ray takes; ranks hand over files
 
 # Environment variables that every job gets, for paths and user. The profile lists all others.
 PASSED_ON = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SHELL", "USER")
@@ -223,6 +224,8 @@ def render(task: Task, settings: SlurmSettings) -> str:
     distributed = task.size.nodes > 1 and task.num_tasks == 1
     head = _head(task, settings, name=job_name(task.key, Path(task.folder)), log=LOG_FILE, distributed=distributed)
     head += _says_attempt(NAME_OF_JOB)
+    if task.on_ray:
+        return "\n".join([*head, *_on_ray(task, settings), ""])
     if distributed:
         return "\n".join([*head, *_torchrun(task, settings), ""])
     finishes = ["--finish", f"{task.size.missing_ranks_share:g}"] if task.num_tasks > 1 else []
@@ -252,7 +255,7 @@ def _cpus(task: Task) -> int:
 def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distributed: bool) -> list[str]:
     size = task.size
     # Slurm signals the batch shell only with the prefix `B:`; under srun the job steps get the signal.
-    whom = "" if distributed else "B:"
+    whom = "" if distributed and not task.on_ray else "B:"
     options = {
         "job-name": name,
         "partition": settings.partition,
@@ -297,12 +300,45 @@ def _torchrun(task: Task, settings: SlurmSettings) -> list[str]:
     on_node = f"exec {shlex.join(fixed)} {meeting} {shlex.join(task.argv)}"
     # By itself srun inherits neither the job's processors nor, after --export in the head, its variables.
     step = f"--kill-on-bad-exit=1 --export=ALL --cpus-per-task={_cpus(task)}"
+    return [*_meeting_place(), f"exec srun {step} bash -c {shlex.quote(on_node)}"]
+
+
+def _meeting_place() -> list[str]:
+    """Shell lines that export the address of the first node, and a port of this job, as MASTER_ADDR and MASTER_PORT."""
     return [
         # The address that Slurm uses for the first node; the node's name if Slurm gives no address.
         'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         'MASTER_ADDR=$(scontrol -o show node "$first" | grep -o "NodeAddr=[^ ]*" | cut -d= -f2)',
         'export MASTER_ADDR="${MASTER_ADDR:-$first}" MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))',
-        f"exec srun {step} bash -c {shlex.quote(on_node)}",
+    ]
+
+
+def _on_ray(task: Task, settings: SlurmSettings) -> list[str]:
+    """Shell lines that start Ray on every node, and run the command on the first node.
+
+    Ray starts in the background. The command waits for its head alone, and nodes may join while it works. When the
+    command ends, so does the job, and Slurm ends the rest.
+    """
+    python = shlex.quote(_python(settings))
+    memory = [f"--memory={round(task.size.memory_gb * 2**30)}"] if task.size.memory_gb else []
+    common = ["--num-cpus", str(_cpus(task)), "--num-gpus=0", *memory]
+    common += [f"--object-store-memory={OBJECT_STORE_BYTES}", "--disable-usage-stats", "--block"]
+    start = f"{python} -m ray.scripts.scripts start {shlex.join(common)}"
+    on_node = [
+        'if [ "$SLURM_NODEID" = 0 ]; then',
+        f'  exec {start} --head --port="$MASTER_PORT" --include-dashboard=false --temp-dir="/tmp/ray-$SLURM_JOB_ID"',
+        "fi",
+        f'until {start} --address="$RAY_ADDRESS"; do sleep 2; done',  # the head may not listen yet
+    ]
+    step = f"--overlap --export=ALL --cpus-per-task={_cpus(task)}"
+    return [
+        *_meeting_place(),
+        'export RAY_ADDRESS="$MASTER_ADDR:$MASTER_PORT" RAY_AUTH_MODE=token',
+        "export RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \\n')",
+        "export RAY_USAGE_STATS_ENABLED=0 RAY_process_group_cleanup_enabled=1",
+        f"srun {step} bash -c {shlex.quote(chr(10).join(on_node))} &",
+        "trap 'kill %1; rm -rf \"/tmp/ray-$SLURM_JOB_ID\"' EXIT",
+        shlex.join(interpreter_argv(task, _python(settings))),
     ]
 
 

@@ -44,7 +44,17 @@ def written(tmp_path, **content):
         ),
         ({"default": {"backend": "slrum"}}, "mine.yaml: default.backend: 'slrum' is not one of 'local', 'slurm'"),
         ({"default": {"backend": "kubernetes"}}, "default.backend: the kubernetes backend is not built yet; there are"),
-        ({"stages": {"tokenizer": {"backend": "ray"}}}, "stages.tokenizer.backend: the ray backend is not built yet"),
+        (
+            {"stages": {"tokenizer": {"backend": "ray"}}},
+            "stages.tokenizer.backend: ray is an engine, .*; set `engine: ray`",
+        ),
+        ({"default": {"engine": "dask"}}, "default.engine: 'dask' is not one of 'local', 'ray'"),
+        ({"default": {"rank_cpus": 2}}, "default: rank_cpus: without effect, because `engine` is local"),
+        ({"default": {"engine": "ray", "ray_address": "ray://a:1"}}, "ray_address='ray://a:1'; HOST:PORT of the head"),
+        (
+            {"default": {"engine": "ray", "backend": "slurm", "ray_address": "a:1", "nodes": 2}},
+            "ray_address with nodes=2: the cluster has its own nodes; nodes=1 is right",
+        ),
         ({"default": {"nodes": 2}}, "default: nodes=2, but the local backend is one node; use processes, or backend"),
     ],
 )
@@ -63,7 +73,7 @@ def test_a_zero_of_an_earlier_edition_is_read_as_null(tmp_path):
 
 
 def test_an_unknown_profile_names_those_that_there_are():
-    with pytest.raises(ProfileError, match="no profile is called 'lokal'; there are: local, slurm, or the path"):
+    with pytest.raises(ProfileError, match="no profile is called 'lokal'; there are: local, ray, slurm, or the path"):
         load_profile("lokal")
 
 
@@ -97,7 +107,8 @@ def test_shipped_profiles_show_every_field_at_its_default(path):
     profile = load_profile(path.stem)
     assert data["default"].keys() == {field.name for field in dataclasses.fields(Size)}
     assert data["slurm"].keys() == SlurmSettings.model_fields.keys()
-    assert profile.size_for("") == Size(backend=data["default"]["backend"], workers=available_cores())
+    chosen = {name: data["default"][name] for name in ("backend", "engine")}
+    assert profile.size_for("") == Size(**chosen, workers=available_cores())
     assert profile.slurm == SlurmSettings()
     assert data["notify"].keys() == Notify.model_fields.keys() and profile.notify == Notify()
 

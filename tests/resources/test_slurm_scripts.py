@@ -59,6 +59,36 @@ exec srun --kill-on-bad-exit=1 --export=ALL --cpus-per-task=8 bash -c 'exec /opt
 """
 
 
+ON_RAY = """\
+export OMP_NUM_THREADS=2
+export PEDIGREE_ATTEMPT="$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"
+echo "--- attempt $PEDIGREE_ATTEMPT on $(hostname), $(date -Is)" >&2
+first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+MASTER_ADDR=$(scontrol -o show node "$first" | grep -o "NodeAddr=[^ ]*" | cut -d= -f2)
+export MASTER_ADDR="${MASTER_ADDR:-$first}" MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))
+export RAY_ADDRESS="$MASTER_ADDR:$MASTER_PORT" RAY_AUTH_MODE=token
+export RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \\n')
+export RAY_USAGE_STATS_ENABLED=0 RAY_process_group_cleanup_enabled=1
+srun --overlap --export=ALL --cpus-per-task=4 bash -c 'if [ "$SLURM_NODEID" = 0 ]; then
+  exec /opt/python -m ray.scripts.scripts start --num-cpus 4 --num-gpus=0 --memory=2147483648 \
+--object-store-memory=78643200 --disable-usage-stats --block --head --port="$MASTER_PORT" --include-dashboard=false \
+--temp-dir="/tmp/ray-$SLURM_JOB_ID"
+fi
+until /opt/python -m ray.scripts.scripts start --num-cpus 4 --num-gpus=0 --memory=2147483648 \
+--object-store-memory=78643200 --disable-usage-stats --block --address="$RAY_ADDRESS"; do sleep 2; done' &
+trap 'kill %1; rm -rf "/tmp/ray-$SLURM_JOB_ID"' EXIT
+/opt/python -m training /runs/f/job.json
+"""
+
+
+def test_the_script_of_a_job_whose_nodes_form_a_ray_cluster():
+    size = Size(backend="slurm", engine="ray", workers=4, threads=2, nodes=2, memory_gb=2)
+    head, body = render(task_of(size=size, environment={}, on_ray=True), SETTINGS).split("\n\n")
+    assert body == ON_RAY
+    assert "#SBATCH --nodes=2\n" in head
+    assert "#SBATCH --signal=B:TERM@60\n" in head  # to the batch shell, in which the command runs
+
+
 def test_the_script_of_a_job_on_one_node():
     assert render(task_of(), SETTINGS) == ONE_NODE.replace("{project}", PROJECT)
     assert SlurmBackend(SETTINGS).render(task_of()) == render(task_of(), SETTINGS)

@@ -17,6 +17,7 @@ import pytest
 from assets.running.events import heard_by
 from assets.running.reports import Tail, forward
 from training import artifact
+from training.engines.workers import each_result
 from training.files import written
 from training.job import InputArtifact, Job, RefusedInput, write_job
 from training.lease import Lease
@@ -25,7 +26,6 @@ from training.progress import MESSAGES_FILE, METRICS_FILE, read_metrics
 from training.run_settings import RunSettings
 from training.runner import main, run_job
 from training.stage import Stage
-from training.workers import each_result
 
 STAGE_MODULE = """
 import os, time

@@ -121,14 +121,14 @@ def _answer_all(pipe: connection.Connection, work: Callable[[Any], Any]) -> None
         try:
             answer = (work(argument), None, "")
         except Exception as error:
-            answer = (None, _sendable(error), f"in a worker:\n{traceback.format_exc()}")
+            answer = (None, sendable(error), f"in a worker:\n{traceback.format_exc()}")
         try:
             pipe.send(answer)
         except Exception as error:  # the answer cannot be pickled, and nothing was sent
             pipe.send((None, RuntimeError(f"{type(error).__name__}: {error}"), answer[2]))
 
 
-def _sendable(error: Exception) -> Exception:
+def sendable(error: Exception) -> Exception:
     """Return the error, or a RuntimeError with its text if its class cannot be copied to the parent."""
     try:
         return copy.copy(error)

@@ -1,0 +1,61 @@
+"""The interface of engines: a function that makes ranks and yields their results, in the order in which they end."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from training.progress import Progress
+from training.records import RecipeError
+from training.run_settings import RunSettings
+
+MODULES = {"local": "training.engines.local", "ray": "training.engines.on_ray"}  # imported only when chosen
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Maker:
+    """What makes ranks in a worker process. It can be sent to another process, and to another machine."""
+
+    rank: Callable[[int], dict[str, Any]]  # makes a rank and its mark, and returns its small result
+    begin: Callable[[], object]  # runs first in each worker
+    versions: Callable[[], dict[str, str]]  # versions and digests of all that decides a rank's bytes in this process
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Here:
+    """What an engine uses in the process of the job itself."""
+
+    run: RunSettings
+    modules: tuple[str, ...]  # what the workers of this machine import once for all of them
+    folder: Path  # of the artifact, which every worker must see
+    scratch: Path  # a folder in it that is removed after the commit
+    progress: Progress
+
+
+class Engine(Protocol):
+    """Makes each of `ranks`, and yields the rank and its result.
+
+    An error of a rank is raised as it is, with the worker's traceback as a note, when the running ranks have ended; no
+    further rank begins. A rank is never made again because of an error.
+    """
+
+    def __call__(self, maker: Maker, ranks: Sequence[int], here: Here) -> Iterator[tuple[int, dict[str, Any]]]: ...
+
+
+def engine_of(run: RunSettings) -> Engine:
+    """Return the engine that the profile chose."""
+    return importlib.import_module(MODULES[run.engine]).each_result
+
+
+def check_installed(engine: str) -> None:
+    """Raise RecipeError if the engine's library is missing in this process's environment."""
+    if engine == "ray" and importlib.util.find_spec("ray") is None:
+        raise RecipeError(
+            f"engine: ray needs the extra `ray`, which {sys.executable} does not have; `pip install 'pedigree[ray]'`"
+            " installs it, and `engine: local` in the profile does without"
+        )

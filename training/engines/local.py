@@ -1,0 +1,19 @@
+"""The engine `local`: ranks run in worker processes of the job's own node, or, with one worker, in the job itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from training.engines import workers
+from training.engines.engine import Here, Maker
+
+
+def each_result(maker: Maker, ranks: Sequence[int], here: Here) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Make the ranks in at most `workers` processes of this machine (see `training.engines.engine.Engine`)."""
+    number = min(here.run.workers, len(ranks))
+    if number <= 1:
+        for rank in ranks:
+            yield rank, maker.rank(rank)
+        return
+    yield from workers.each_result(maker.rank, ranks, workers=number, modules=here.modules, begin=maker.begin)

@@ -1,0 +1,96 @@
+"""What the engine `ray` does in a worker of a Ray cluster: check that the node has the job's versions, and make ranks.
+
+A worker serves one job and makes many of its ranks. Its parent is the node's raylet.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from training.engines.engine import Maker
+from training.engines.workers import sendable
+from training.processes import SignsOfLife, die_with_parent
+from training.secrets import masked, masked_output
+
+SIGN_SECONDS = 10.0  # between two looks at whether this worker uses the processor
+NAMED = 3  # versions that a refusal lists
+
+_makers: dict[str, Maker] = {}  # by token: the job of this worker, after the check of the versions
+
+
+def answer(order: Mapping[str, Any], node: str) -> dict[str, Any]:
+    """Make a rank and return one of `result`, `error` (pickled, with `told`), and `refused` (a sentence).
+
+    The file `signs/RANK` names this node while the rank is made; its time of change is the last sign of life.
+    """
+    with masked_output():
+        sign = Path(order["signs"], str(order["rank"]))
+        sign.write_text(f"{node} {os.getpid()}", "utf-8")
+        try:
+            if order["token"] not in _makers:
+                refused = _begin(order, node)
+                if refused:
+                    return {"refused": refused}
+            with _SignsOfLife(sign):
+                return {"result": _makers[order["token"]].rank(order["rank"])}
+        except Exception as error:
+            told = masked(f"on node {node}:\n{traceback.format_exc()}")
+            return {"error": pickle.dumps(sendable(error)), "told": told}
+        finally:
+            sign.unlink(missing_ok=True)
+
+
+def _begin(order: Mapping[str, Any], node: str) -> str:
+    """Prepare this worker for the job; return a sentence if the node has other versions than the job."""
+    die_with_parent()
+    for name in order["unset"]:  # Ray sets them for each worker
+        os.environ.pop(name, None)
+    try:
+        maker = pickle.loads(order["maker"])
+    except (ImportError, AttributeError) as error:
+        return f"node {node} lacks this version of pedigree: {error}; install it there"
+    here, there = maker.versions(), order["versions"]
+    if other := sorted(name for name in here.keys() | there.keys() if here.get(name) != there.get(name)):
+        return _differing(node, other, here, there)
+    maker.begin()
+    _makers[order["token"]] = maker
+    return ""
+
+
+def _differing(node: str, other: list[str], here: Mapping[str, str], there: Mapping[str, str]) -> str:
+    lines = [f"{one} {_short(here.get(one))} there, {_short(there.get(one))} here" for one in other[:NAMED]]
+    more = f", and {len(other) - NAMED} more" if len(other) > NAMED else ""
+    return f"node {node} has other versions than this job: {'; '.join(lines)}{more}; install the same ones there"
+
+
+def _short(version: str | None) -> str:
+    return "absent" if version is None else version[:12]
+
+
+class _SignsOfLife:
+    """While the block runs, touches a file as long as this worker and its children use the processor."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._ended = path, threading.Event()
+        self._thread = threading.Thread(target=self._touch, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _touch(self) -> None:
+        goes_on = SignsOfLife(lambda: 0, 2 * SIGN_SECONDS)
+        while not self._ended.wait(SIGN_SECONDS):
+            if goes_on():
+                with suppress(OSError):
+                    os.utime(self._path)
