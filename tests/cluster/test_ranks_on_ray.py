@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,8 +19,9 @@ import pytest
 from tests.cluster import miniray
 from tests.cluster.miniray import MiniRay
 from tests.toys import TOY, toy_task
+from tests.training.data.test_reuse import BASE, Corpus
 from training import artifact
-from training.job import Job, read_job, write_job
+from training.job import read_job, write_job
 from training.run_settings import RunSettings
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -133,7 +134,7 @@ def test_an_error_of_a_rank_is_told_as_it_is_and_not_tried_again(start: Start):
     code, errors = start((0, "bad")).ends()
     assert code == 2 and "error: rank 0 met a fault" in errors
     code, errors = start((2, "raise"), (3, "raise")).ends()
-    assert code == 1 and "RuntimeError: rank 2 met a fault" in errors and "in run_rank" in errors
+    assert code == 1 and re.search("RuntimeError: rank [23] met a fault", errors) and "in run_rank" in errors
 
 
 def test_a_rank_that_is_lost_too_often_ends_the_job(start: Start):
@@ -175,24 +176,19 @@ def test_a_job_that_no_node_can_run_says_what_it_waits_for(ray: MiniRay, start: 
     assert "a node of the Ray cluster with 1 core and 10000 GiB" in driver.messages()
 
 
-def on_ray(made: artifact.Artifact, folder: Path) -> Job:
-    """The job that made an artifact of data, but for the engine and the folder."""
-    job = read_job(made.path / "job.json")
-    return dataclasses.replace(job, output=str(folder), run=RunSettings(engine="ray"))
-
-
-@pytest.mark.slow
-def test_real_stages_make_the_same_data(ray: MiniRay, first, untouched: Path, tmp_path: Path):
-    """A stage after the crawl, and one that reads models; `python -m benchmarks.engines` runs all of them."""
+def test_real_stages_make_the_same_data(ray: MiniRay, tmp_path: Path):
+    """One that begins with archives, and one that reads models; `python -m benchmarks.engines` runs all of them."""
+    made = Corpus(tmp_path).build("local", BASE, until="document_signatures")
     for asset in ("extracted_documents", "filtered_documents"):
-        part, told = next(iter(first.answer["assets"][asset].items()))
-        made = artifact.find(Path(told["uri"]))
-        assert made is not None
-        folder = tmp_path / asset / made.path.name
-        write_job(on_ray(made, folder), folder / "job.json")
+        here = artifact.find(Path(made[asset].path))
+        assert here is not None
+        job = read_job(here.path / "job.json")
+        folder = artifact.folder_of(tmp_path / "ray", asset, job.fingerprint)
+        write_job(dataclasses.replace(job, output=str(folder), run=RunSettings(engine="ray")), folder / "job.json")
         driver = ray.spawn([sys.executable, "-m", "training", str(folder / "job.json")])
         assert driver.wait(timeout=600) == 0
         there = artifact.find(folder)
         assert there is not None
-        assert (there.digest, there.fingerprint) == (told["digest"], told["fingerprint"]), part
-        assert json.dumps(there.record["counts"]) == json.dumps(made.record["counts"])
+        assert there.record["cost"]["peak_memory_bytes"] > 0
+        decided = ("digest", "counts", "metrics", "gates", "files", "settings", "libraries")
+        assert {name: there.record[name] for name in decided} == {name: here.record[name] for name in decided}

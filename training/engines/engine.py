@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,8 +19,14 @@ MODULES = {"local": "training.engines.local", "ray": "training.engines.on_ray"} 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Maker:
-    """What makes ranks in a worker process. It can be sent to another process, and to another machine."""
+    """What makes ranks in a worker process. Another process of this machine gets it as it is.
 
+    Another machine gets `order`, plain data, of which the function `made_by` (`package.module:name`) makes an equal
+    one.
+    """
+
+    made_by: str
+    order: Mapping[str, Any]
     rank: Callable[[int], dict[str, Any]]  # makes a rank and its mark, and returns its small result
     begin: Callable[[], object]  # runs first in each worker
     versions: Callable[[], dict[str, str]]  # versions and digests of all that decides a rank's bytes in this process

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import secrets
 import shutil
 import signal
@@ -155,7 +154,8 @@ class _Tasks:
             "token": self._token,
             "signs": str(self._signs),
             "folder": str(here.folder),
-            "maker": pickle.dumps(maker),
+            "made_by": maker.made_by,
+            "job": dict(maker.order),
             "versions": maker.versions(),
             "unset": [name for name in ("OMP_NUM_THREADS",) if name not in os.environ],
         }
@@ -228,9 +228,8 @@ class _Tasks:
         if "refused" in answer:
             raise RecipeError(f"engine: {answer['refused']}")
         if "error" in answer:
-            error = pickle.loads(answer["error"])
-            error.add_note(answer["told"])
-            raise error
+            answer["error"].add_note(answer["told"])
+            raise answer["error"]
         return answer["result"]
 
     def _again(self, rank: int, lost: _Lost, left: list[int]) -> Exception | None:

@@ -5,8 +5,8 @@ A worker serves one job and makes many of its ranks. Its parent is the node's ra
 
 from __future__ import annotations
 
+import importlib
 import os
-import pickle
 import threading
 import traceback
 from collections.abc import Mapping
@@ -17,6 +17,7 @@ from typing import Any
 from training.engines.engine import Maker
 from training.engines.workers import sendable
 from training.processes import SignsOfLife, die_with_parent
+from training.records import RecipeError
 from training.secrets import masked, masked_output
 
 SIGN_SECONDS = 10.0  # between two looks at whether this worker uses the processor
@@ -26,7 +27,7 @@ _makers: dict[str, Maker] = {}  # by token: the job of this worker, after the ch
 
 
 def answer(order: Mapping[str, Any], node: str) -> dict[str, Any]:
-    """Make a rank and return one of `result`, `error` (pickled, with `told`), and `refused` (a sentence).
+    """Make a rank and return one of `result`, `error` (with `told`), and `refused` (a sentence).
 
     The file `signs/RANK` names this node while the rank is made; its time of change is the last sign of life.
     """
@@ -42,7 +43,7 @@ def answer(order: Mapping[str, Any], node: str) -> dict[str, Any]:
                 return {"result": _makers[order["token"]].rank(order["rank"])}
         except Exception as error:
             told = masked(f"on node {node}:\n{traceback.format_exc()}")
-            return {"error": pickle.dumps(sendable(error)), "told": told}
+            return {"error": sendable(error), "told": told}
         finally:
             sign.unlink(missing_ok=True)
 
@@ -53,8 +54,9 @@ def _begin(order: Mapping[str, Any], node: str) -> str:
     for name in order["unset"]:  # Ray sets them for each worker
         os.environ.pop(name, None)
     try:
-        maker = pickle.loads(order["maker"])
-    except (ImportError, AttributeError) as error:
+        module, _, name = order["made_by"].partition(":")
+        maker: Maker = getattr(importlib.import_module(module), name)(order["job"])
+    except (ImportError, AttributeError, RecipeError) as error:
         return f"node {node} lacks this version of pedigree: {error}; install it there"
     here, there = maker.versions(), order["versions"]
     if other := sorted(name for name in here.keys() | there.keys() if here.get(name) != there.get(name)):
