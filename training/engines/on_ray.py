@@ -8,6 +8,7 @@ goes on from the marks.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import secrets
@@ -17,7 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -61,11 +62,23 @@ def each_result(maker: Maker, ranks: Sequence[int], here: Here) -> Iterator[tupl
     Raise RecipeError if Ray is not installed, its cluster does not answer, or a node cannot make ranks of this job;
     WorkerDied if a rank was lost more often than `rank_retries` allows.
     """
-    with _connected(here) as ray, _Tasks(ray, maker, here) as tasks:
+    with _Tasks(_connection(here), maker, here) as tasks:
         yield from tasks.each_result(ranks)
 
 
 # Connecting
+
+
+_kept = ExitStack()  # the connection, until this process ends: a stage may have several phases of ranks
+_ray: ModuleType | None = None
+
+
+def _connection(here: Here) -> ModuleType:
+    global _ray
+    if _ray is None:
+        atexit.register(_kept.close)
+        _ray = _kept.enter_context(_connected(here))
+    return _ray
 
 
 @contextmanager
