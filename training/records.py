@@ -320,7 +320,12 @@ def _convert_all(hint: Any, named: list[tuple[str, Any]], problems: list[str]) -
     converted.
     """
     converted: list[Any] = []
-    all_of(*(lambda at=at: converted.append(_convert(hint, at[1], at[0], problems)) for at in named))
+    wrong: list[str] = []
+    for place, value in named:
+        with _collected(wrong):
+            converted.append(_convert(hint, value, place, problems))
+    if len(converted) < len(named):  # also if all that is wrong is among `problems` already
+        raise RecipeError(*wrong)
     return converted
 
 

@@ -92,6 +92,24 @@ def test_every_mistake_is_said_at_once_each_with_its_place():
     ]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listed:
+    parts: tuple[Inner, ...] = ()
+    named: dict[str, Inner] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise RecipeError(f"parts: at least one, got {self.parts}")
+
+
+@pytest.mark.parametrize("data", [{"parts": [{"words": "many"}]}, {"parts": [{}], "named": {"a": {"words": "many"}}}])
+def test_a_record_is_not_checked_without_a_part_that_was_refused(data):
+    with pytest.raises(RecipeError) as error:
+        read_record(Listed, data)
+    (said,) = error.value.problems
+    assert said.endswith(".words: expected int, got 'many'")
+
+
 def test_a_number_that_yaml_reads_as_text_is_a_number():
     assert read_record(Inner, {"share": "3e-4"}).share == 3e-4
 
