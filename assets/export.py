@@ -11,7 +11,7 @@ from training.artifact import Artifact
 from training.job import DataError, InputArtifact
 from training.scopes import last_model
 
-CORPUS = "decontaminated_documents"
+CORPUS, SCORES = "decontaminated_documents", "model_scores"
 MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model")
 
 
@@ -28,7 +28,9 @@ def export(comparison: Comparison, asset: str, target: Path) -> list[str]:
         raise DataError(f"--asset {asset}: cannot be exported; there are {', '.join((*MODELS, CORPUS))}")
     sources = [one.uri for one in (*recipe.sft.data, *recipe.preferences.data)]
     model, card = (_made(comparison, name, recipe.name) for name in (asset, "model_card"))
-    return export_model(model, card, _snapshots(comparison), sources, target)
+    scored = comparison.cells.get((SCORES, recipe.name))
+    scores = _made(comparison, SCORES, recipe.name) if scored and recipe.evaluation.suites else None
+    return export_model(model, card, _snapshots(comparison), sources, target, scores=scores)
 
 
 def _snapshots(comparison: Comparison) -> list[Snapshot]:

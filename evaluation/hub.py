@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,14 +14,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evaluation.card import one_line
+from evaluation.hub_results import write_results
 from training.artifact import Artifact, sha256_of, write_json, write_text
 from training.data.documents import ROWS_PER_GROUP, ZSTD_LEVEL, document_files, read_tables
+from training.generate.chat_template import TEMPLATE_FILE
 from training.job import DataError, InputArtifact
+from training.posttrain.chat import END, END_OF_TEXT, ROLE_TOKENS
+from training.tokenizer_files import CONFIG_FILE
 
 MODEL_FOLDER = "model"
-RESULTS_FOLDER = ".eval_results"
 ORIGIN_FILE = "pedigree.json"
 LICENCES_FILE = "LICENCES.md"
+
+ANSWER = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": ROLE_TOKENS["assistant"],
+    "fields": {"content": {"close": [END, END_OF_TEXT], "content": "text"}},
+}
+"""How transformers 5 takes the answer out of what a model with our chat template writes (`response_template`).
+
+Without it `transformers serve` guesses by `model_type`, and begins the answer with the prompt.
+"""
 
 FINEWEB_SCHEMA = pa.schema(
     [
@@ -56,11 +70,19 @@ def new_folder(target: Path) -> Path:
 
 
 def export_model(
-    model: Artifact, card: Artifact, snapshots: Sequence[Snapshot], sources: Iterable[str], target: Path
+    model: Artifact,
+    card: Artifact,
+    snapshots: Sequence[Snapshot],
+    sources: Iterable[str],
+    target: Path,
+    *,
+    scores: Artifact | None,
 ) -> list[str]:
     """Write a model with tokenizer and chat template, its card, its origin and the licences of its data to `target`.
 
-    `sources` are the URIs of instructions and preferences. Return the names of the files, relative to `target`.
+    `sources` are the URIs of instructions and preferences; `scores` is None for a recipe without exams. Return the
+    names of the files, relative to `target`. All files of the model are those of its artifact, except that the
+    tokenizer's configuration also says how an answer is taken out of the text.
     """
     new_folder(target)
     for entry in model.record["files"]:
@@ -70,8 +92,11 @@ def export_model(
             shutil.copyfile(model.path / entry["path"], target / name)
             _check(target / name, entry)
     shutil.copyfile(card.path / "README.md", target / "README.md")
-    if (card.path / RESULTS_FOLDER).is_dir():
-        shutil.copytree(card.path / RESULTS_FOLDER, target / RESULTS_FOLDER)
+    if (target / TEMPLATE_FILE).is_file():
+        config = json.loads((target / CONFIG_FILE).read_text("utf-8"))
+        write_json(target / CONFIG_FILE, config | {"response_template": ANSWER})
+    if scores is not None:
+        write_results(scores, model.digest, target)
     record = model.record
     write_json(
         target / ORIGIN_FILE,

@@ -69,7 +69,10 @@ def decide_and_promote(
         left = TRIES
         while True:
             left -= 1
-            made = decide(cell, comparison, pipeline, watch, registry.holder(CHAMPION))
+            announce("waits", cell, {"for": "MLflow, which knows the champion"})
+            champion = registry.holder(CHAMPION)
+            announce("waits", cell, {"for": ""})
+            made = decide(cell, comparison, pipeline, watch, champion)
             announce("waits", cell, {"for": "MLflow, in which the decision is registered"})
             try:
                 said = promote(made, comparison, registry, watch.run_id)

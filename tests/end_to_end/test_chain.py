@@ -24,7 +24,7 @@ from evaluation.scoreboard import scoreboard
 from evaluation.scoreboard_print import render
 from resources.tracking.store import default_uri
 from tests.assets.fabricate import point_to_shared
-from tests.end_to_end.conftest import RECIPES, made, pedigree
+from tests.end_to_end.conftest import COMMAND, RECIPES, made, pedigree
 from tests.own_model import write_model, write_rows
 from tests.own_pages import write_exam, write_warc
 from tests.screen import broken_words
@@ -68,6 +68,14 @@ def test_the_scoreboard_puts_the_verdict_first_and_breaks_no_word_at_any_width(f
     assert text.splitlines()[0].endswith(" % of the exam, clean, promoted as kitchen-small v1")
     order = ["promoted as", "Accuracy in percent", "Contamination: clean", "Documents", "Time and cost"]
     assert sorted(order, key=text.index) == order
+
+
+def test_a_run_without_json_ends_with_the_scoreboard(first, root):
+    environment = {**os.environ, "PEDIGREE_RECIPES": str(RECIPES)}
+    command = [*COMMAND, "run", "kitchen-small", "--root", str(root)]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[0].endswith(" % of the exam, clean, promoted as kitchen-small v1")
 
 
 def test_every_record_of_every_stage_is_accounted_for(first):
@@ -257,6 +265,9 @@ def test_model_and_corpus_are_laid_out_for_a_hub(first, root, tmp_path):
     asked = tokenizer.apply_chat_template([{"role": "user", "content": "How hot?"}], return_tensors="pt")
     asked = getattr(asked, "input_ids", asked)
     assert model.generate(asked, max_new_tokens=2).shape[1] > asked.shape[1]
+    said = tokenizer.parse_response("At 200.<|end|>", prefix=tokenizer.decode(asked[0]) + "<|assistant|>")
+    assert said == {"role": "assistant", "content": "At 200."}  # without it a server's answer begins with the prompt
+    assert ".eval_results/cloze.yaml" in names
     origin = json.loads((tmp_path / "model" / "pedigree.json").read_text())
     assert origin["digest"] == first.answer["assets"]["aligned_model"]["kitchen-small"]["digest"]
 

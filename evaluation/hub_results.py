@@ -1,0 +1,61 @@
+"""The scores of an exported model as `.eval_results/SUITE.yaml`, the form that Hugging Face's hub reads.
+
+The hub lists a score on the model's page and on a leaderboard if the exam is a benchmark there, which an address such
+as `hf://datasets/OWNER/NAME/…` says. Any other exam keeps its own address as the id, and its score stays a file.
+Source: huggingface_hub's `EvalResultEntry` and https://huggingface.co/docs/hub/eval-results.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from training.artifact import Artifact, write_text
+from training.data.exams.settings import BenchmarkRecipe
+from training.evaluation_settings import EvaluationRecipe
+from training.records import read_record
+
+RESULTS_FOLDER = ".eval_results"
+ON_THE_HUB = re.compile(r"(?:hf://datasets/|https://huggingface\.co/datasets/)(?P<id>[^/@]+/[^/@]+)")
+
+
+def write_results(scores: Artifact, digest: str, folder: Path) -> list[str]:
+    """Write a file for each suite that the model with this digest took; return the files' names relative to `folder`.
+
+    The scores of other models in the artifact are left out. A model that took no suite has no file.
+    """
+    import yaml
+    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+
+    suites = {one.name: one for one in read_record(EvaluationRecipe, scores.record["settings"]["evaluation"]).suites}
+    harness, values = (json.loads((scores.path / name).read_text("utf-8")) for name in ("harness.json", "scores.json"))
+    names = []
+    for model in (name for name, asked in harness.items() if asked["digest"] == digest):
+        for suite, result in values[model].items():
+            entry = EvalResultEntry(
+                dataset_id=dataset_of(suites[suite]),
+                task_id=suite,
+                value=result["score"],
+                notes=_notes(result, harness[model]["suites"][suite], digest, scores.digest),
+            )
+            names.append(f"{RESULTS_FOLDER}/{suite}.yaml")
+            (folder / RESULTS_FOLDER).mkdir(exist_ok=True)
+            write_text(folder / names[-1], yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False))
+    return names
+
+
+def dataset_of(suite: BenchmarkRecipe) -> str:
+    """Return the hub's id of a suite's exam, or the exam's own address if it is not on the hub."""
+    found = ON_THE_HUB.match(suite.uri)
+    return found["id"] if found else suite.uri
+
+
+def _notes(result: Mapping[str, Any], asked: Mapping[str, Any], model: str, scores: str) -> str:
+    low, high = result["interval"]
+    return (
+        f"{result['metric']}, {result['n']} items, 95 % interval {low:.4f} to {high:.4f}, {asked['num_fewshot']}"
+        f" examples, lm-eval {asked['lm_eval']}, task {asked['task_hash']}, model {model}, scores {scores}"
+    )
