@@ -27,6 +27,7 @@ def parts_in(package: str) -> dict[str, ModuleType]:
     return {name: import_module(f"{package}.{name}") for name in part_names(package)}
 
 
+@cache
 def part_names(package: str) -> tuple[str, ...]:
     """Return the names of the modules directly inside a package, in alphabetical order."""
     return tuple(sorted(module.name for module in iter_modules(import_module(package).__path__)))

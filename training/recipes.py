@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,16 @@ NOT_INHERITED = (("promote", "model_name"), ("automation",))
 
 
 class RecipeFiles:
-    """The recipe files of some folders. If two folders hold the same name, the first wins. Each file is read once."""
+    """The recipe files of some folders. If two folders hold the same name, the first wins. Each file is read once.
+
+    So is each section that hundreds of variants inherit from one base: it is one object in the mappings of all of them,
+    which nobody changes.
+    """
 
     def __init__(self, folders: Iterable[Path]) -> None:
         self._folders = tuple(folders)
         self._read: dict[Path, dict[str, Any]] = {}
+        self._sections: dict[tuple[str, int], tuple[Any, Any]] = {}  # by name and id(): what was read, and its record
 
     def find(self, name_or_path: str) -> Path:
         """Return the file of a recipe given by name or path. Raise RecipeError, with all names, if there is none."""
@@ -84,9 +89,17 @@ class RecipeFiles:
             )
         data = self.resolved(path)
         try:
-            return recipe_of(data)
+            recipe = recipe_of({name: self._record_of(name, section) for name, section in data.items()})
         except RecipeError as error:
             raise error.in_file(path.name) from None
+        for name, section in data.items():
+            if is_dataclass(record := getattr(recipe, name)) and not _names_all(section):
+                self._sections[name, id(section)] = section, record  # the section too, so that its id stays its own
+        return recipe
+
+    def _record_of(self, name: str, section: Any) -> Any:
+        """Return the record that was made of this very section before; the section itself if there is none."""
+        return self._sections.get((name, id(section)), (None, section))[1]
 
     def resolved(self, path: Path) -> dict[str, Any]:
         """Return the content of a recipe file merged over that of its bases, as a mapping.
@@ -119,14 +132,16 @@ class RecipeFiles:
         return _variant(self._over_bases(base_path, variants), data)
 
     def _mapping(self, path: Path) -> dict[str, Any]:
-        key = path.resolve()
-        if key not in self._read:
-            self._read[key] = with_preset(read_yaml(path))
-        return self._read[key]
+        if path not in self._read:
+            self._read[path] = with_preset(read_yaml(path))
+        return self._read[path]
 
 
 def recipe_of(data: Mapping[str, Any]) -> Recipe:
-    """Check the mapping that a resolved recipe file holds, and return it as a Recipe."""
+    """Check the mapping that a resolved recipe file holds, and return it as a Recipe.
+
+    A section may be the record that was made of it for another recipe.
+    """
     refuse_secrets(data)
     if not isinstance(data.get("name", ""), str):
         raise RecipeError(f"name: expected str, got {data['name']!r}")
@@ -146,11 +161,14 @@ def _with_all_snapshots(data: Mapping[str, Any]) -> dict[str, Any]:
     found = data.get("snapshots")
     names = [one["name"] for one in found if isinstance(one, dict) and "name" in one] if isinstance(found, list) else []
     return {
-        name: {**section, "snapshots": names}
-        if name in OF_SNAPSHOTS and isinstance(section, dict) and section.get("snapshots") == ALL
-        else section
+        name: {**section, "snapshots": names} if name in OF_SNAPSHOTS and _names_all(section) else section
         for name, section in data.items()
     }
+
+
+def _names_all(section: Any) -> bool:
+    """Whether a section means all snapshots, which makes its record another one in each recipe."""
+    return isinstance(section, dict) and section.get("snapshots") == ALL
 
 
 def reads_of_the_kitchen(recipe: Recipe) -> str:
@@ -177,6 +195,8 @@ def refuse_secrets(data: Mapping[str, Any]) -> None:
     Equal sections are checked only once, because hundreds of variants of a recipe may differ in only a section or two.
     """
     for name, section in data.items():
+        if is_dataclass(section):
+            continue  # looked at when it was read
         if (text := as_json(section)) is None:
             _refuse_secrets({name: section})
         else:

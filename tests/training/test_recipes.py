@@ -283,3 +283,14 @@ def test_an_error_in_yaml_is_that_of_the_parser_that_every_machine_has(tmp_path,
     with pytest.raises(RecipeError) as error:
         read_yaml(tmp_path / "bad.yaml")
     assert str(error.value) == f"bad.yaml: not readable as YAML: {yaml_problem(plain.value)}"
+
+
+def test_a_section_that_variants_inherit_is_one_record_unless_it_means_all_snapshots(tmp_path):
+    base = "extends: base\nname: {name}\nsnapshots: [{{name: {name}-1, source: text, paths: [x.txt]}}]\n"
+    (tmp_path / "one.yaml").write_text(base.format(name="one"))
+    (tmp_path / "two.yaml").write_text(base.format(name="two") + "dedup: {buckets: 9}\n")
+    files = RecipeFiles((tmp_path, SHIPPED))
+    one, two = files.load("one"), files.load("two")
+    assert one.filter is two.filter and one.dedup != two.dedup
+    assert (one.tokenizer.snapshots, two.tokenizer.snapshots) == (("one-1",), ("two-1",))
+    assert [RecipeFiles((tmp_path, SHIPPED)).load(name) for name in ("one", "two")] == [one, two]
