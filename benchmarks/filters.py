@@ -166,7 +166,9 @@ def rules(files: list[Path]) -> None:
 
 
 def personal(files: list[Path]) -> None:
-    """Print the number of redactions by type, and the CPU speed. The redacted strings are not shown."""
+    """Print the number of redactions of personal data by type, and the redaction's speed in characters per CPU second.
+    The redacted strings are not shown.
+    """
     counts: Counter[str] = Counter()
     characters, started = 0, time.process_time()
     for row in documents(files):

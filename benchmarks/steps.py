@@ -176,7 +176,9 @@ def last_step(metrics: Path) -> int:
 
 
 def slope_line(what: str, rows: Sequence[Sequence[float]]) -> str:
-    """Return a line with the change of `what` per doubling, in percent, with a 95 % interval over resampled rounds."""
+    """Return a line with the slope of the measured quantity `what` per doubling of the size that was varied, in
+    percent, with a 95 % interval over resampled rounds. Each row of `rows` is a round, relative to its smallest size.
+    """
     draw = random.Random(0)
     slopes = sorted(slope(draw.choices(rows, k=len(rows))) for _ in range(RESAMPLES))
     low, high = slopes[int(0.025 * RESAMPLES)], slopes[int(0.975 * RESAMPLES)]

@@ -299,7 +299,7 @@ def _found(found: Found, text: str) -> dict[str, Any]:
 
 
 def findings_of(ranks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the findings of all ranks, in the order of `findings.jsonl`."""
+    """Return the benchmark items found by all ranks, with their places, in the order of `findings.jsonl`."""
     return sorted((finding for rank in ranks for finding in rank["findings"]), key=_finding_order)
 
 

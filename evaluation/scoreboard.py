@@ -304,9 +304,10 @@ def _between(entry: Mapping[str, Any]) -> str:
 
 
 def reward_parts(alignment: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return {part of the true reward: {model or `gain`: percent with the 95 % interval}}; empty without rubrics.
+    """Return the mean of each part of the reward that is computed from rubrics: {part: {model or `gain`: percent with
+    the 95 % interval}}. Empty if no prompt has a rubric.
 
-    `right` shows what a model knows, the other parts how it says it.
+    The part `right` measures what a model knows, the other parts measure how it writes.
     """
     columns = {name: entry["parts"] for name, entry in alignment.items() if "parts" in entry}
     named = [part for part in WORTH if any(part in parts for parts in columns.values())]

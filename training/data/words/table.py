@@ -294,10 +294,10 @@ def _written(codes):
 
 @native
 def _fill(rows, first, shapes, cut, start, facts):
-    """Fill the table's rows of new chunks, from row `first` on, with what their words add to each count.
+    """Compute the table's rows of new chunks, from row `first` on: what the words of each chunk add to each count.
 
-    `shapes` has each chunk's number of words, `_OPEN` flags and number of pieces; their words are in `cut` from `start`
-    on.
+    `shapes` has a row for each new chunk: its number of words, its `_OPEN` flags and its number of pieces. `cut` has
+    the numbers of their words, end to end, from index `start` on.
     """
     for number in range(len(shapes)):
         row = rows[first + number]
